@@ -58,10 +58,10 @@ def read_access(rows: object) -> tuple[Access, ...]:
 
     Raises ValueError, in which no value is repeated.
     """
-    known = [each.name for each in fields(Access)]
+    known = [field.name for field in fields(Access)]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"must be a list of tables with {', '.join(known)}")
-    found = []
+    accesses = []
     for row in rows:
         wrong = [name for name, value in row.items() if name not in known or not isinstance(value, str) or not value]
         if wrong:
@@ -72,5 +72,5 @@ def read_access(rows: object) -> tuple[Access, ...]:
             raise ValueError("a token comes from token_file or from token_env, not from both")
         if "key_file" in row and "cert_file" not in row:
             raise ValueError("key_file belongs to a cert_file")
-        found.append(Access(**row))
-    return tuple(found)
+        accesses.append(Access(**row))
+    return tuple(accesses)

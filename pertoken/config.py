@@ -221,7 +221,7 @@ class Settings:
     @classmethod
     def table(cls) -> "list[Setting]":
         """Every setting with its names, in the order of the file."""
-        return [Setting.of(each) for each in fields(cls) if each.metadata["section"] is not None]
+        return [Setting.of(field) for field in fields(cls) if field.metadata["section"] is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,8 +276,8 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     named = path or environment.get("PERTOKEN_CONFIG")
     file = Path(named) if named else default_file()
     table: dict[str, Any] = {}
-    found = file.is_file()
-    if found:
+    exists = file.is_file()
+    if exists:
         try:
             table = tomllib.loads(file.read_text())
         except tomllib.TOMLDecodeError as error:
@@ -289,7 +289,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
 
     keys = Settings.table()
     _refuse_unknown(table, keys, file)
-    values: dict[str, Any] = {"source": file if found else None}
+    values: dict[str, Any] = {"source": file if exists else None}
     set_by: dict[str, str] = {}
     for key in keys:
         place = table.get(key.section, {}) if key.section else table

@@ -12,7 +12,7 @@ def meanings() -> dict[str, str]:
     """What each attribute of `Settings` means: the docstring under it, so that it is written once."""
     tree = ast.parse(inspect.getsource(config))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for node, after in itertools.pairwise(body):
         if (
             isinstance(node, ast.AnnAssign)
@@ -20,8 +20,8 @@ def meanings() -> dict[str, str]:
             and isinstance(after, ast.Expr)
             and isinstance(after.value, ast.Constant)
         ):
-            found[node.target.id] = " ".join(str(after.value.value).split())
-    return found
+            docstrings[node.target.id] = " ".join(str(after.value.value).split())
+    return docstrings
 
 
 def template() -> str:

@@ -247,8 +247,8 @@ class Evidence:
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
-        self._series = {name: each for name, each in series.items() if isinstance(each, Series)}
-        self._lazy = {name: each for name, each in series.items() if not isinstance(each, Series)}
+        self._series = {name: one for name, one in series.items() if isinstance(one, Series)}
+        self._lazy = {name: one for name, one in series.items() if not isinstance(one, Series)}
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
         self._epochs = epochs

@@ -12,9 +12,9 @@ MARKET = load_market()
 
 
 def model(name: str) -> Model:
-    found = MARKET.model(name)
-    assert found is not None
-    return found
+    market_model = MARKET.model(name)
+    assert market_model is not None
+    return market_model
 
 
 def deployment(

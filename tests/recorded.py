@@ -106,16 +106,16 @@ def last_page(folder: Path, server: Server) -> dict[str, int]:
         .join(engine, engine.c.engine_id == state.c.owner_id)
         .where(engine.c.port == server.port)
     )
-    found = dict.fromkeys(TOKENS, 0)
+    totals = dict.fromkeys(TOKENS, 0)
     with open_store(locate(str(folder))).read() as connection:
         for series, value in connection.execute(query):
             word = series.partition("{")[0]
-            if word in found and " le=" not in series:
-                found[word] += value
+            if word in totals and " le=" not in series:
+                totals[word] += value
     # Each engine tells two of these three.
-    found["prompt_tokens"] = found["prompt_tokens"] or found["cached_tokens"] + found["computed_tokens"]
-    found["computed_tokens"] = found["prompt_tokens"] - found["cached_tokens"]
-    return found
+    totals["prompt_tokens"] = totals["prompt_tokens"] or totals["cached_tokens"] + totals["computed_tokens"]
+    totals["computed_tokens"] = totals["prompt_tokens"] - totals["cached_tokens"]
+    return totals
 
 
 def known_counters(folder: Path, server: Server) -> int:

@@ -207,11 +207,11 @@ def _record(
 def _without_page(tick: Tick) -> Tick:
     """The tick as it is when the engine's page could not be read."""
     samples = (
-        DeploymentSample(each.epoch_id, each.ts, each.duration_ms, observed_ms=0, complete=True)
-        if isinstance(each, DeploymentSample)
-        else each
-        for each in tick.samples
-        if not isinstance(each, HistogramSample)
+        DeploymentSample(sample.epoch_id, sample.ts, sample.duration_ms, observed_ms=0, complete=True)
+        if isinstance(sample, DeploymentSample)
+        else sample
+        for sample in tick.samples
+        if not isinstance(sample, HistogramSample)
     )
     return replace(tick, samples=tuple(samples))
 

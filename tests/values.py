@@ -113,7 +113,7 @@ def served_at(
     engine = EngineRow(7, HOST, "llama.cpp", url, 8000, 1, 1, None, "process")
     deployment = DeploymentRow(8, 7, HOST, "tiny-llama", None, model_facts)
     devices = () if device is None else (device,)
-    epoch = EpochRow(epoch_id, 8, now - began_s_ago, None, "1", knobs, tuple(each.device_id for each in devices))
+    epoch = EpochRow(epoch_id, 8, now - began_s_ago, None, "1", knobs, tuple(device.device_id for device in devices))
     known = {"engines": (engine,), "deployments": (deployment,), "epochs": (epoch,), "devices": devices}
     sample = DeploymentSample(epoch_id, now, 60_000, 60_000, True, 0)
     with Writer(where) as writer:

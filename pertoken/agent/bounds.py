@@ -45,7 +45,7 @@ DEVICE_BOUNDS: Mapping[str, Plausible] = {
     "memory_bytes": _MEMORY,
     "power_limit_mw": Plausible(1000, MAX_POWER_MW, "mW", POWER_SOURCE),
     "part_1e6": Plausible(1, SHARE, "millionths", "a partition is a part of its GPU"),
-    **{each.reading: each.plausible for each in DEVICE},
+    **{metric.reading: metric.plausible for metric in DEVICE},
     "energy_wraps_mj": Plausible(1, 2**53, "mJ", "28 years at 10 kW"),
 }
 """Of each number in a `DeviceReading`, for devices of all vendors and for the CPUs."""
@@ -141,8 +141,8 @@ def scrambled(processes: Sequence[DeviceProcess], memory_bytes: int | None) -> b
     """Whether a process list cannot be true: a pid no process has, or more memory than the device has."""
     limit = MAX_MEMORY_BYTES if memory_bytes is None else memory_bytes
     return any(
-        not 0 < each.pid <= MAX_PID or (each.memory_bytes is not None and not 0 <= each.memory_bytes <= limit)
-        for each in processes
+        not 0 < process.pid <= MAX_PID or (process.memory_bytes is not None and not 0 <= process.memory_bytes <= limit)
+        for process in processes
     )
 
 
@@ -191,7 +191,9 @@ def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceRead
     too_many = {parent for parent, part_1e6 in parts.items() if part_1e6 > SHARE}
     if not too_many:
         return devices
-    return tuple(_hidden(each, (_TOO_MANY_PARTS,)) if each.parent_uuid in too_many else each for each in devices)
+    return tuple(
+        _hidden(device, (_TOO_MANY_PARTS,)) if device.parent_uuid in too_many else device for device in devices
+    )
 
 
 def _place(device: DeviceReading) -> str:

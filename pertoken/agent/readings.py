@@ -58,7 +58,7 @@ IDENTITY = (
     "links",
 )
 """What of a `DeviceReading` says which device it is, and what its values are of."""
-_VALUES = (*(each.reading for each in DEVICE), "energy_wraps_mj")
+_VALUES = (*(metric.reading for metric in DEVICE), "energy_wraps_mj")
 
 if TYPE_CHECKING:
 

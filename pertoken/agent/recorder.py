@@ -55,7 +55,7 @@ class Recorder:
         where: StoreLocation,
         settings: Settings,
         drivers: Drivers,
-        told: tuple[Event, ...] = (),
+        events: tuple[Event, ...] = (),
         clocks: Clocks = Clocks(),  # noqa: B008 - frozen
     ) -> None:
         """`told` are events of before. Raises StoreError if the folder cannot be written."""
@@ -69,7 +69,7 @@ class Recorder:
         self._lookers = Workers(1, "identity")
         self._identified = threading.Event()
         purge_clock = PurgeClock(lambda: clocks.wall_ms() / 1000, lambda: clocks.since_boot_ms() / 1000)
-        self._upkeep = Upkeep(where, self._writer, settings, told, purge_ts=purge_clock.now_ts)
+        self._upkeep = Upkeep(where, self._writer, settings, events, purge_ts=purge_clock.now_ts)
         self._shipping = self._new_shipping()
         since_boot_ms = clocks.since_boot_ms()
         self._tick_state = TickState(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
@@ -97,7 +97,9 @@ class Recorder:
         self._start_probe(processes=True)
         self._watch.start_read(patience_s=FIRST_LOOK_S)
         probe = self._take_probe()
-        starts_ms = {each.process_start_ms for each in self._watch.endpoints if each.process_start_ms is not None}
+        starts_ms = {
+            endpoint.process_start_ms for endpoint in self._watch.endpoints if endpoint.process_start_ms is not None
+        }
         wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
         previous = restored(self._writer.restored, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
         self._tick_state, self._clock, self._last_ts = previous.tick_state, previous.clock, previous.last_ts
@@ -320,7 +322,7 @@ class Recorder:
         # Only several engines on the CPUs have to be told apart by their CPU time.
         urls = self._tick_state.engine_urls
         times = (
-            {engine_id_of(host_id, each.endpoint, urls): cpu_time_ms(each.endpoint) for each in engines}
+            {engine_id_of(host_id, engine.endpoint, urls): cpu_time_ms(engine.endpoint) for engine in engines}
             if len(engines) > 1
             else {}
         )

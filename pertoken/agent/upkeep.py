@@ -62,9 +62,11 @@ class Upkeep:
         self._deleting: Iterator[int] = iter(())
         self._hour = 0
         if writer.lost is not None:
-            found, told = writer.lost
-            until = format_utc(told.ts)
-            text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {until}: the log was cut"
+            stored, acknowledged = writer.lost
+            until = format_utc(acknowledged.ts)
+            text = (
+                f"{acknowledged.seq - stored.seq} earlier batches are gone, up to the tick at {until}: the log was cut"
+            )
             self._events.append(Event("store_lost", text))
             log.error("%s", text)
         if writer.high_water_mark_missing:
@@ -95,7 +97,7 @@ class Upkeep:
         """What to report of ticks that were not stored, once there is room again at `ts`."""
         if not self._refused:
             return ()
-        first, now = (f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M:%SZ}" for each in (self._refused_ts, ts))
+        first, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}" for at in (self._refused_ts, ts))
         text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {now} were not stored"
         return (Event("store_full", text, state=f"refused from {first}"),)
 
@@ -137,11 +139,11 @@ class Upkeep:
         """Report a write-ahead log that was deleted or cannot be written back, and begin another for a deleted one."""
         file = log_file(self._where.file("telemetry"))
         try:
-            found = file.stat()
+            status = file.stat()
         except FileNotFoundError:
-            found = None
-        here = None if found is None else (found.st_dev, found.st_ino)
-        if self._log is not None and here != self._log:
+            status = None
+        identity = None if status is None else (status.st_dev, status.st_ino)
+        if self._log is not None and identity != self._log:
             restarted = self._writer.restart_log()
             self._log = None if restarted else self._log
             text = f"{file.name} was deleted while the agent had it open: its rows were written to the data file" + (
@@ -149,10 +151,10 @@ class Upkeep:
             )
             self._report("store_log_deleted", text)
             return
-        self._log = here
-        if found is not None and found.st_size > MAX_LOG_BYTES:
+        self._log = identity
+        if status is not None and status.st_size > MAX_LOG_BYTES:
             text = (
-                f"{file.name} has grown to {found.st_size // 2**20} MB and cannot be written back: a process keeps a "
+                f"{file.name} has grown to {status.st_size // 2**20} MB and cannot be written back: a process keeps a "
                 f"long read of this database open (`fuser {file.with_name('telemetry.db')}` names those that have it)"
             )
             self._report("store_log_grows", text)

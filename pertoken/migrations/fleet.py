@@ -93,8 +93,8 @@ def _server(place: StoreLocation) -> None:
 
 def _run(connection: Connection, statements: Iterable[str]) -> None:
     # Made one by one: what comes later is made from what is there by then.
-    for each in statements:
-        commands(connection, each)
+    for statement in statements:
+        commands(connection, statement)
 
 
 @contextmanager

@@ -49,11 +49,11 @@ def faults(location: StoreLocation) -> Iterator[str | None]:
 
 def contents(store: Store) -> dict[str, Any]:
     """Revisions, time covered, size and rows of each table, by name."""
-    found: dict[str, Any] = {"database": str(store.location)}
+    report: dict[str, Any] = {"database": str(store.location)}
     if store.location.url is None:
-        found["sqlite"] = sqlite3.sqlite_version
+        report["sqlite"] = sqlite3.sqlite_version
         files = [store.location.file(group) for group in GROUPS if store.location.exists(group)]
-        found["bytes"] = sum(file.stat().st_size for file in files)
+        report["bytes"] = sum(file.stat().st_size for file in files)
     for group, engine, metadata in (
         ("telemetry", store.telemetry, telemetry.metadata),
         ("advice", store.advice, advice.metadata),
@@ -61,16 +61,16 @@ def contents(store: Store) -> dict[str, Any]:
         if engine is None:
             continue
         with explained(store.location):
-            found[f"{group} schema"] = revision(engine, group)
+            report[f"{group} schema"] = revision(engine, group)
         with store.read(group) as connection:
             if group == "telemetry":
                 first, last = first_and_last(connection)
-                found["from"], found["to"] = _when(first), _when(last)
-            found[f"{group} rows"] = {
+                report["from"], report["to"] = _when(first), _when(last)
+            report[f"{group} rows"] = {
                 table.name: connection.execute(select(func.count()).select_from(table)).scalar()
                 for table in metadata.sorted_tables
             }
-    return found
+    return report
 
 
 def _when(ts: int | None) -> str | None:

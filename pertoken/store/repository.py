@@ -145,9 +145,9 @@ def refusals(connection: Connection) -> Rows:
 
 def put_refusals(connection: Connection, recommendation_id: int, reasons: Mapping[str, str], ts: int) -> None:
     """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
-    here = a.refusal.c.recommendation_id == recommendation_id
-    before = {row.code: row for row in connection.execute(select(a.refusal).where(here))}
-    connection.execute(delete(a.refusal).where(here))
+    same_recommendation = a.refusal.c.recommendation_id == recommendation_id
+    before = {row.code: row for row in connection.execute(select(a.refusal).where(same_recommendation))}
+    connection.execute(delete(a.refusal).where(same_recommendation))
     rows = [
         {
             "recommendation_id": recommendation_id,

@@ -132,7 +132,7 @@ class Scene:
     def hold_gpus(self) -> None:
         """Have each engine's process on its GPU."""
         for slot, gpu in enumerate(self.gpus):
-            pids = [each.pid for each in self.engines.values() if each.spec.gpu == gpu.uuid and each.runs]
+            pids = [engine.pid for engine in self.engines.values() if engine.spec.gpu == gpu.uuid and engine.runs]
             processes = tuple((pid, 8 * 2**30) for pid in pids)
             if gpu.slices:
                 self.gpus[slot] = replace(gpu, slices=(replace(gpu.slices[0], processes=processes), *gpu.slices[1:]))
@@ -143,7 +143,7 @@ class Scene:
     def set_price(self, selector: str, usd: float, from_ts: int | None = None) -> None:
         """Set a price by the command line: from `from_ts` (whole minutes), or as the command does by default."""
         now = int(self.clock.now_s())
-        first = all(each[1] != selector for each in self.prices)
+        first = all(price[1] != selector for price in self.prices)
         options = [] if from_ts is None else ["--from", time.strftime("%Y-%m-%dT%H:%M", time.gmtime(from_ts))]
         done = self.command("prices", "set", str(usd), "--for", selector, *options, "--db", str(self.db))
         assert done.returncode == 0, done.stderr
@@ -226,7 +226,7 @@ def prepared(
         "PERTOKEN_STORE_CHECK_EVERY": "15s",
     }
     plain["PYTHONPATH"] = os.pathsep.join(dict.fromkeys((*plain["PYTHONPATH"].split(os.pathsep), str(ROOT))))
-    named = dict.fromkeys((*urls, *(() if discover else (each.url for each in engines.values()))))
+    named = dict.fromkeys((*urls, *(() if discover else (engine.url for engine in engines.values()))))
     options = tuple(word for url in named for word in ("--engine", url))
     scene = Scene(folder, clock, engines, list(gpus), Agent(folder / "db", options, plain), plain)
     try:

@@ -98,14 +98,14 @@ def drawn(seed: int) -> World:
     if draw.random() < 0.15:
         chosen += PAIR
     cards = gpus(draw.randint(3, 5))
-    keys, uuids = [each.key for each in ENGINES[:3] if each in chosen], [each.uuid for each in cards[:-1]]
+    keys, uuids = [engine.key for engine in ENGINES[:3] if engine in chosen], [card.uuid for card in cards[:-1]]
     acts: list[Act] = []
     free_from_s: dict[str, float] = {}
     for _ in range(draw.randint(2, 6)):
         what = _any(draw, keys, uuids)
         # What touches the same thing comes one after the other: its end would undo more than itself.
         about = [*what.touches, type(what).__module__, getattr(what, "engine", ""), getattr(what, "gpu", "")]
-        at_s = max([draw.uniform(0.5, 12.0), *(free_from_s.get(each, 0.0) for each in about if each)])
+        at_s = max([draw.uniform(0.5, 12.0), *(free_from_s.get(fault, 0.0) for fault in about if fault)])
         free_from_s |= dict.fromkeys(filter(None, about), at_s + what.seconds + 1.0)
         acts.append(Act(round(at_s, 2), what))
     return World(f"seed {seed}", chosen, cards, tuple(sorted(acts, key=lambda act: act.at_s)))

@@ -90,8 +90,8 @@ class Recording:
 
     def events(self, kind: str | None = None) -> list[tuple[str, str]]:
         """Kinds and messages of all events that ticks held, in their order."""
-        told = [event for tick in self.ticks for event in tick.events]
-        return [(event.kind, event.message) for event in told if kind in (None, event.kind)]
+        events = [event for tick in self.ticks for event in tick.events]
+        return [(event.kind, event.message) for event in events if kind in (None, event.kind)]
 
 
 @contextmanager

@@ -158,4 +158,4 @@ def test_gateways_are_read_beside_the_ticks_and_what_they_count_is_rolled_up(
             world.stop()
     (row,) = world.rows(t.engine_counter_rollup[3600])
     assert (row.metric, row.delta) == ('tenant_prompt_tokens{model="m",team="a"}', 42)
-    assert [(each.kind, each.found_by) for each in world.ask(select(t.engine))] == [("litellm", "gateway")]
+    assert [(row.kind, row.found_by) for row in world.ask(select(t.engine))] == [("litellm", "gateway")]

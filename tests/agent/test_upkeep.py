@@ -48,8 +48,8 @@ def test_a_file_that_is_no_database_is_set_aside_and_recording_goes_on(tmp_path:
     (quarantined,) = quarantined_databases(where)
     assert quarantined.read_bytes()[:2] == b"\xa5\xa5"
     assert quarantined.name in events(where)["store_damaged"]
-    told = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "db")]).output
-    assert f"-- {quarantined}" in " ".join(told.split())
+    output = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "db")]).output
+    assert f"-- {quarantined}" in " ".join(output.split())
 
 
 def test_pages_found_damaged_by_the_check_are_set_aside_while_the_agent_runs(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path
         connection.commit()
     with Writer(where) as writer:
         Upkeep(where, writer, Settings()).commit(filled_tick(61))
-    assert "batches of before are gone" in events(where)["store_lost"]
+    assert "earlier batches are gone" in events(where)["store_lost"]
 
 
 def test_a_high_water_mark_that_is_deleted_is_made_again_with_an_event(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_deleted_write_ahead_log_is_an_event_and_loses_nothing(tmp_path: Path)
                 select(t.event.c.count).where(t.event.c.kind == "store_log_deleted")
             ).scalars()
             assert count == 1
-    assert not [each for each in verify(where) if each is not None]
+    assert not [fault for fault in verify(where) if fault is not None]
 
 
 def test_a_log_that_grows_beside_a_long_read_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,8 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
         assert rows["GPU-01"].memory_used_bytes < psutil.virtual_memory().total
         assert "share the host's memory" in reasons[1]["memory_used_bytes"]
         assert "mode it is in (MIG" in reasons[2]["util_1e4"]
-        assert [rows[each.uuid].sm_active_1e4 for each in MIG] == [1000 * n for n in range(7)]
-        assert {rows[each.uuid].power_mw for each in MIG} == {None}
+        assert [rows[slot.uuid].sm_active_1e4 for slot in MIG] == [1000 * n for n in range(7)]
+        assert {rows[slot.uuid].power_mw for slot in MIG} == {None}
         assert "whole GPU" in recorded.reasons("MIG-3")["power_mw"]
         assert "older than Hopper" in reasons[3]["dram_active_1e4"] and "no sample" in reasons[7]["dram_active_1e4"]
         assert rows["GPU-06"].power_module_mw == 650_000 != rows["GPU-06"].power_mw
@@ -96,9 +96,9 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
         assert "hangs" in recorded.reasons("GPU-11")["device"]
         until(lambda: "no longer lists" in recorded.reasons("GPU-12")["device"], "the GPU pulled out to be named so")
         assert set(refused) - {"energy_integral_mj"} <= set(recorded.reasons("GPU-13"))
-        told = {"GPU-10": "device_lost", "GPU-11": "device_lost", "GPU-12": "device_lost", "GPU-13": "metric_lost"}
-        told |= {"GPU-14": "xid", "GPU-15": "energy_counter", "GPU-16": "ecc", "MIG-3": "xid"}
-        assert {uuid: kind for uuid, kind in told.items() if kind not in recorded.kinds(uuid)} == {}
+        expected = {"GPU-10": "device_lost", "GPU-11": "device_lost", "GPU-12": "device_lost", "GPU-13": "metric_lost"}
+        expected |= {"GPU-14": "xid", "GPU-15": "energy_counter", "GPU-16": "ecc", "MIG-3": "xid"}
+        assert {uuid: kind for uuid, kind in expected.items() if kind not in recorded.kinds(uuid)} == {}
         assert recorded.kinds("GPU-02") == recorded.kinds("GPU-17") == set()
 
         # What went comes back: a call that returns, a GPU put in again, the bus.

@@ -85,9 +85,9 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
         def shipped_since(batch: int, patience_s: float = PATIENCE_S) -> int:
             """Wait until the server's last batch is another than `batch`; return it."""
             until = time.monotonic() + patience_s
-            while (found := _batch(owner)) == batch and time.monotonic() < until:
+            while (newest := _batch(owner)) == batch and time.monotonic() < until:
                 time.sleep(0.2)
-            return found
+            return newest
 
         recorder = record()
         shipped_since(shipped_since(0))
@@ -108,10 +108,10 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
                 ended(recorder)
                 recorder = record()
             elif deed == "kill shipper":
-                found = _shippers(recorder.pid)
-                for pid in found:
+                shippers = _shippers(recorder.pid)
+                for pid in shippers:
                     os.kill(pid, signal.SIGKILL)
-                if not found:  # it is just starting
+                if not shippers:  # it is just starting
                     due += [deed] if deed not in deeds else []
                     continue
             elif deed == "put server back":
@@ -197,8 +197,8 @@ def _restart(server: Any, how: signal.Signals, meanwhile: Callable[[], object] =
 
 def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
     """Ship what is left and compare every day, as in the time after; nobody disturbs it."""
-    told: list[dict[str, Any]] = []
-    last = shipper(where, server, told)
+    messages: list[dict[str, Any]] = []
+    last = shipper(where, server, messages)
     for attempt in range(20):
         try:
             last.round()
@@ -207,17 +207,17 @@ def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
                 raise
             time.sleep(0.2)
             continue
-        found = Local(where).state()
-        if found is not None and Local(where).after(last._acked, 1) is None:
-            last._plan(found, None)  # in a month every day has its turn
+        state = Local(where).state()
+        if state is not None and Local(where).after(last._acked, 1) is None:
+            last._plan(state, None)  # in a month every day has its turn
             last.round()
             break
-    events.update(str(each["kind"]) for each in told if "kind" in each)
+    events.update(str(message["kind"]) for message in messages if "kind" in message)
 
 
 def _shippers(pid: int) -> list[int]:
     try:
         children = psutil.Process(pid).children()
-        return [each.pid for each in children if "pertoken.agent.shipper" in each.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.shipper" in child.cmdline()]
     except psutil.Error:
         return []

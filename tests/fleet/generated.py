@@ -65,9 +65,9 @@ def fill(
             progress(n, len(spans))
     with writing(where, "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         # As autovacuum does in time; of old days, which no screen reads, only what the planner asks for.
-        for name in [each.name for each in _IDENTITIES] + [each.name for each in spans if each.end > today - DAY]:
+        for name in [table.name for table in _IDENTITIES] + [span.name for span in spans if span.end > today - DAY]:
             connection.exec_driver_sql(f"VACUUM ANALYZE telemetry.{name}")
-        for name in [each.name for each in spans if each.end <= today - DAY]:
+        for name in [span.name for span in spans if span.end <= today - DAY]:
             connection.exec_driver_sql(f"ANALYZE telemetry.{name}")
 
 
@@ -87,16 +87,16 @@ def _due(
     connection: Connection, fleet: Fleet, first: Mapping[int, int], rollups: Sequence[Mapping[int, Table]]
 ) -> list[_Span]:
     """Partitions that are empty and should not be, newest first; `first` is the oldest time by length of buckets."""
-    there = partitions(connection)
-    found = []
+    existing = partitions(connection)
+    due = []
     for tables in rollups:
         for seconds, table in tables.items():
-            span_s = next(each.span_s for each in TIMED if each.name == table.name)
-            for name, at in there[table.name].items():
+            span_s = next(timed.span_s for timed in TIMED if timed.name == table.name)
+            for name, at in existing[table.name].items():
                 start, end = max(at, first[seconds] // seconds * seconds), min(at + span_s, fleet.end_ts)
                 if start < end and not connection.exec_driver_sql(f"SELECT 1 FROM telemetry.{name} LIMIT 1").first():
-                    found.append(_Span(table, name, seconds, (at, at + span_s), start, end))
-    return sorted(found, key=lambda each: -each.end)
+                    due.append(_Span(table, name, seconds, (at, at + span_s), start, end))
+    return sorted(due, key=lambda item: -item.end)
 
 
 def _filled(fleet: Fleet, span: _Span) -> Iterator[str]:

@@ -37,23 +37,27 @@ def host(
     return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
 
 
-def shipper(where: StoreLocation, server: Server, told: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
+def shipper(where: StoreLocation, server: Server, messages: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
     """A shipper of one host, without its process."""
     return Shipper(
-        Local(where), server, lambda **each: (told if told is not None else []).append(each), threading.Event(), **more
+        Local(where),
+        server,
+        lambda **message: (messages if messages is not None else []).append(message),
+        threading.Event(),
+        **more,
     )
 
 
 def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[str, list[tuple[Any, ...]]]:
     """Every roll-up row by table, sorted; of some owners only, where a server holds several hosts."""
-    found = {}
+    rows = {}
     for source in ROLLED:
         table, owner = source.tables[0]
         query = select(table)
         if owners is not None:
             query = query.where(table.c[owner].in_(owners))
-        found[table.name] = sorted(tuple(row) for row in connection.execute(query))
-    return found
+        rows[table.name] = sorted(tuple(row) for row in connection.execute(query))
+    return rows
 
 
 def local_rows(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
@@ -64,9 +68,9 @@ def local_rows(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
 
 def owners(where: StoreLocation) -> list[int]:
     """Ids of a host, its devices and its epochs."""
-    found = Local(where).state()
-    assert found is not None
-    return [each for ids in found.owners.values() for each in ids]
+    state = Local(where).state()
+    assert state is not None
+    return [owner_id for ids in state.owners.values() for owner_id in ids]
 
 
 def server_rows(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:

@@ -35,8 +35,10 @@ def test_a_pooler_reads_verifiers_of_hosts_and_readers_and_of_nobody_who_may_do_
     query = query.replace("$1", "%s")
     with login(owner_url, "pgbouncer").connect() as connection:
         for name, known in (("guide_host", 1), ("guide_reader", 1), ("guide_owner", 0), ("postgres", 0), ("nobody", 0)):
-            found = connection.execute(query, (name,)).fetchall()
-            assert len(found) == known and all(each[1].startswith("SCRAM-SHA-256$") for each in found), name
+            verifiers = connection.execute(query, (name,)).fetchall()
+            assert len(verifiers) == known and all(
+                verifier[1].startswith("SCRAM-SHA-256$") for verifier in verifiers
+            ), name
     with login(owner_url, "guide_host").connect() as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(query, ("guide_reader",))
     assert scalar(server, "SELECT count(*) FROM pg_proc WHERE proname = 'get_auth'") == 1

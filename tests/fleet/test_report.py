@@ -59,7 +59,7 @@ def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
             alone = [fleet_report(open_store(where), window_s, past, dated=True) for where in hosts]
             then = fleet_report(open_store(owner), window_s, past, dated=True)
             compare(alone, then)
-            assert [each.age_s for each in then.hosts] == [0] * len(HOSTS)
+            assert [host.age_s for host in then.hosts] == [0] * len(HOSTS)
         advice = CliRunner().invoke(main, ["advise", "--db", url, "--since", "2h", "--json"])
         assert advice.exit_code == 0, advice.output
 
@@ -82,7 +82,7 @@ def test_what_was_asked_is_known_when_the_reading_has_ended(server: StoreLocatio
         rows = [fetch(connection, select(literal_column(str(n)))) for n in range(3)]
         assert list(rows[1]) == [(1,)]
         rows.append(fetch(connection, select(literal_column("3"))))
-    assert [list(each) for each in rows] == [[(n,)] for n in range(4)]
+    assert [list(row) for row in rows] == [[(n,)] for n in range(4)]
 
 
 def test_latencies_are_asked_when_the_sums_have_arrived_and_awaited_when_the_bill_is_made(
@@ -122,8 +122,8 @@ def compare(alone: list[FleetReport], together: FleetReport) -> None:
     bill = together.bill
     assert bill is not None and bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
     for part in ("paid", "busy", "idle", "other", "unallocated"):
-        assert getattr(bill, part) == sum(getattr(each.bill, part) for each in alone), part
+        assert getattr(bill, part) == sum(getattr(line.bill, part) for line in alone), part
     assert together.nano_usd_per_mtok == alone[0].nano_usd_per_mtok  # hosts that do the same cost the same
-    assert [each.name for each in together.hosts] == list(HOSTS)
+    assert [host.name for host in together.hosts] == list(HOSTS)
     assert len(together.devices) == 4 * len(HOSTS) and len(together.deployments) == len(HOSTS)
-    assert together.power_w == pytest.approx(sum(each.power_w or 0 for each in alone))
+    assert together.power_w == pytest.approx(sum(line.power_w or 0 for line in alone))

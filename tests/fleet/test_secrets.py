@@ -68,20 +68,20 @@ def test_no_command_repeats_it(command: list[str], url: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("url", WRONG)
 def test_no_failure_of_shipping_repeats_it(url: str, tmp_path: Path) -> None:
-    told: list[Any] = []
+    texts: list[Any] = []
 
     def fails(what: Callable[[], Any]) -> None:
         try:
-            told.append(what())
+            texts.append(what())
         except PertokenError as error:
-            told.extend([str(error), repr(error), repr(error.__cause__)])
+            texts.extend([str(error), repr(error), repr(error.__cause__)])
 
     where = host(tmp_path, minutes=2)
     settings = load(None, {"PERTOKEN_SHIP_URL": url})
     fails(lambda: repr(shipping_server(settings, {})))
     fails(lambda: str(shipping_server(settings, {})))
     fails(lambda: shipper(where, Server(server_url(url, "ship.url"))).round())
-    assert told and CANARY not in str(told)
+    assert texts and CANARY not in str(texts)
 
 
 def test_settings_are_shown_without_it(tmp_path: Path) -> None:

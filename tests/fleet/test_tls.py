@@ -21,9 +21,9 @@ CA, CLIENT = str(CERTIFICATES / "ca.pem"), str(CERTIFICATES / "client.pem")
 @pytest.fixture
 def context() -> ssl.SSLContext:
     """What a server shows: its certificate, made out to 127.0.0.1 by a private authority."""
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    found.load_cert_chain(CERTIFICATES / "server.pem")
-    return found
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / "server.pem")
+    return tls
 
 
 def by_tcp(server: Server, port: int, name: str = "127.0.0.1", **more: str) -> Server:

@@ -69,10 +69,10 @@ def environment(machine: Machine, base: Mapping[str, str] = os.environ, control:
 
     `control` is the file it is told by; `set_machine(control, machine)` changes the machine while the process runs.
     """
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     control = control or Path(tempfile.mkstemp(prefix="standin-", suffix=".machine")[1])
     set_machine(control, machine)
-    paths = [str(here / "site"), str(here.parents[1]), base.get("PYTHONPATH", "")]
+    paths = [str(folder / "site"), str(folder.parents[1]), base.get("PYTHONPATH", "")]
     return dict(base) | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         VARIABLE: str(control),

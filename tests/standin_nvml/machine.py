@@ -134,7 +134,7 @@ class Machine:
 
     @classmethod
     def from_text(cls, text: str) -> "Machine":
-        names: dict[str, Any] = {each.__name__: each for each in (Machine, Gpu, Slice, Wave)}
+        names: dict[str, Any] = {kind.__name__: kind for kind in (Machine, Gpu, Slice, Wave)}
         machine = eval(text, names | {"nan": math.nan, "inf": math.inf})
         assert isinstance(machine, cls)
         return machine

@@ -57,8 +57,8 @@ def build(machine: Machine, folder: Path) -> Path:
 
 def environment(library: Path, base: Mapping[str, str] = os.environ, calls: Path | None = None) -> dict[str, str]:
     """The environment in which any process finds this library, and counts its driver calls in the file `calls`."""
-    found = os.pathsep.join(filter(None, (str(library.parent), base.get("LD_LIBRARY_PATH"))))
-    return dict(base) | {"LD_LIBRARY_PATH": found} | ({CALLS: str(calls)} if calls else {})
+    path = os.pathsep.join(filter(None, (str(library.parent), base.get("LD_LIBRARY_PATH"))))
+    return dict(base) | {"LD_LIBRARY_PATH": path} | ({CALLS: str(calls)} if calls else {})
 
 
 def calls_made(calls: Path) -> int:

@@ -9,12 +9,12 @@ from tests.store.filled import filled
 from tests.values import new_store, set_price
 
 
-def found(where: StoreLocation) -> list[str]:
+def faults_in(where: StoreLocation) -> list[str]:
     return [fault for fault in faults(where) if fault is not None]
 
 
 def test_a_folder_without_telemetry_says_so(tmp_path: Path) -> None:
-    (line,) = found(locate(str(tmp_path)))
+    (line,) = faults_in(locate(str(tmp_path)))
     assert line.endswith("holds no telemetry.db")
 
 
@@ -26,7 +26,7 @@ def test_contents_are_counted_by_table_in_both_groups(tmp_path: Path) -> None:
     held = contents(store)
     assert held["telemetry rows"]["host_sample"] == 3 and held["advice rows"]["price"] == 1
     assert held["bytes"] > 0 and held["from"] < held["to"]
-    assert found(store.location) == []
+    assert faults_in(store.location) == []
 
 
 def test_damaged_pages_of_advice_are_found(tmp_path: Path) -> None:
@@ -35,4 +35,4 @@ def test_damaged_pages_of_advice_are_found(tmp_path: Path) -> None:
     body = bytearray(file.read_bytes())
     body[4096:8192] = b"\xff" * 4096
     file.write_bytes(body)
-    assert found(where)
+    assert faults_in(where)

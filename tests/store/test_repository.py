@@ -59,8 +59,8 @@ def test_what_somebody_else_changed_meanwhile_is_not_overwritten(tmp_path: Path)
     with pytest.raises(AdviceChanged, match=line):
         put(where, 1, "bob", state="ACCEPTED", updated_ts=3)
     with AdviceRepository(where).writing() as connection:
-        assert [each.state for each in repository.recommendations(connection)] == ["DISMISSED"]
-        assert [each.to_state for each in repository.transitions(connection, 1)] == ["OPEN", "DISMISSED"]
+        assert [recommendation.state for recommendation in repository.recommendations(connection)] == ["DISMISSED"]
+        assert [transition.to_state for transition in repository.transitions(connection, 1)] == ["OPEN", "DISMISSED"]
 
 
 def test_an_accepted_estimate_never_changes(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_an_epoch_has_one_verdict_which_two_people_cannot_both_replace(tmp_path:
         repository.put_verdict(connection, {**values, "result": "CHEAPER", "judged_ts": 9}, read_version=1)
         with pytest.raises(AdviceChanged):
             repository.put_verdict(connection, {**values, "result": "DEARER", "judged_ts": 9}, read_version=1)
-        assert [(each.result, each.version) for each in repository.verdicts(connection)] == [("CHEAPER", 2)]
+        assert [(verdict.result, verdict.version) for verdict in repository.verdicts(connection)] == [("CHEAPER", 2)]
 
 
 def test_the_same_receipt_is_stored_once(tmp_path: Path) -> None:
@@ -99,4 +99,7 @@ def test_the_same_receipt_is_stored_once(tmp_path: Path) -> None:
         repository.add_receipt(connection, values)
         repository.add_receipt(connection, {**values, "created_ts": 7})
         repository.add_receipt(connection, {**values, "hash": "cd", "created_ts": 8})
-        assert [(each.hash, each.created_ts) for each in repository.receipts(connection)] == [("ab", 6), ("cd", 8)]
+        assert [(receipt.hash, receipt.created_ts) for receipt in repository.receipts(connection)] == [
+            ("ab", 6),
+            ("cd", 8),
+        ]

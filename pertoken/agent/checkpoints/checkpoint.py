@@ -33,8 +33,8 @@ def read_checkpoint(path: str, pid: int) -> Checkpoint:
 
     None of the files can make this fail; one that is too large, broken or no file at all is a reason.
     """
-    found = _read(_places(path, pid), path)
-    return found or Checkpoint(reason=f"{path}: not found among the files of process {pid}")
+    checkpoint = _read(_places(path, pid), path)
+    return checkpoint or Checkpoint(reason=f"{path}: not found among the files of process {pid}")
 
 
 def read_files(path: Path) -> Checkpoint:
@@ -71,11 +71,11 @@ def _places(path: str, pid: int) -> list[Path]:
 
 def _hub(pid: int) -> str:
     """The cache of huggingface_hub in the process's own file system."""
-    told = environment(pid, _VARIABLES)
-    if cache := told.get("HF_HUB_CACHE") or told.get("HUGGINGFACE_HUB_CACHE"):
+    variables = environment(pid, _VARIABLES)
+    if cache := variables.get("HF_HUB_CACHE") or variables.get("HUGGINGFACE_HUB_CACHE"):
         return cache
-    home = told.get("HOME") or _home(pid)
-    return f"{told.get('HF_HOME') or (told.get('XDG_CACHE_HOME') or f'{home}/.cache') + '/huggingface'}/hub"
+    home = variables.get("HOME") or _home(pid)
+    return f"{variables.get('HF_HOME') or (variables.get('XDG_CACHE_HOME') or f'{home}/.cache') + '/huggingface'}/hub"
 
 
 def _snapshot(repository: Path) -> list[Path]:
@@ -88,7 +88,7 @@ def _snapshot(repository: Path) -> list[Path]:
             main = file.read(41).decode(errors="replace").strip()
     except (OSError, FileRefused):
         return []
-    return [each for each in snapshots if each.name == main]
+    return [snapshot for snapshot in snapshots if snapshot.name == main]
 
 
 def _home(pid: int) -> str:

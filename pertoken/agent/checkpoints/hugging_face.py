@@ -115,31 +115,36 @@ def _parameters(
 
 def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str, object]) -> dict[str, object] | None:
     beside = folder / "hf_quant_config.json"
-    for found in (config.get("quantization_config"), text.get("quantization_config")):
-        if isinstance(found, dict):
-            return found
-    told = read_json(beside, CONFIG_LIMIT) if beside.exists() else None
-    inner = told.get("quantization") if isinstance(told, dict) else None
+    for quantization in (config.get("quantization_config"), text.get("quantization_config")):
+        if isinstance(quantization, dict):
+            return quantization
+    settings = read_json(beside, CONFIG_LIMIT) if beside.exists() else None
+    inner = settings.get("quantization") if isinstance(settings, dict) else None
     return {"quant_method": "modelopt", **inner} if isinstance(inner, dict) else None
 
 
-def _quantized_dtype(told: Mapping[str, object]) -> str | None:
+def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
     """What a `quantization_config` makes of the weights; None if it is not understood."""
-    method = str(told.get("quant_method", ""))
+    method = str(settings.get("quant_method", ""))
     if method in _FIXED:
         return _FIXED[method]
     if method == "modelopt":
-        return {"FP8": "fp8", "NVFP4": "fp4", "W4A16_AWQ": "int4"}.get(str(told.get("quant_algo")))
+        return {"FP8": "fp8", "NVFP4": "fp4", "W4A16_AWQ": "int4"}.get(str(settings.get("quant_algo")))
     if method == "bitsandbytes":
-        return "int4" if told.get("load_in_4bit") is True else "int8" if told.get("load_in_8bit") is True else None
+        return (
+            "int4" if settings.get("load_in_4bit") is True else "int8" if settings.get("load_in_8bit") is True else None
+        )
     if method == "compressed-tensors":
-        groups = told.get("config_groups")
+        groups = settings.get("config_groups")
         named = groups.values() if isinstance(groups, dict) else ()
-        weights = [each.get("weights") for each in named if isinstance(each, dict)]
-        sizes = {(each.get("num_bits"), str(each.get("type"))) if isinstance(each, dict) else None for each in weights}
+        weights = [name.get("weights") for name in named if isinstance(name, dict)]
+        sizes = {
+            (weight.get("num_bits"), str(weight.get("type"))) if isinstance(weight, dict) else None
+            for weight in weights
+        }
         return _sized(*(sizes.pop() or (None, ""))) if len(sizes) == 1 else None
     if method in ("awq", "gptq", "auto_awq", "auto_gptq", "auto-round"):
-        return _sized(told.get("bits"), "int")
+        return _sized(settings.get("bits"), "int")
     return None
 
 

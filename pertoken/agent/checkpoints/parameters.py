@@ -47,9 +47,9 @@ def parameters(text: Mapping[str, object]) -> dict[str, object]:
         mlp = None if wide is None else 3 * width * wide
     else:
         n = whole(text.get("num_local_experts")) or whole(text.get("num_experts"))
-        each, k = whole(text.get(family.expert_width)), whole(text.get("num_experts_per_tok"))
-        mlp = None if not (n and each and k) or k > n else n * 3 * width * each + width * n
-        spare = 0 if mlp is None or not (n and each and k) else (n - k) * 3 * width * each
+        size, k = whole(text.get(family.expert_width)), whole(text.get("num_experts_per_tok"))
+        mlp = None if not (n and size and k) or k > n else n * 3 * width * size + width * n
+        spare = 0 if mlp is None or not (n and size and k) else (n - k) * 3 * width * size
     if mlp is None:
         return {}
     embeddings = vocabulary * width * (1 if text.get("tie_word_embeddings") is True else 2)

@@ -40,9 +40,9 @@ def read_tensors(folder: Path) -> tuple[Tensor, ...] | None:
     tensors: list[Tensor] = []
     left = HEADER_LIMIT
     for path in _files(folder):
-        found, used = _header(path, left)
-        tensors += found
-        left -= used
+        listed, header_bytes = _header(path, left)
+        tensors += listed
+        left -= header_bytes
     return tuple(tensors) or None
 
 

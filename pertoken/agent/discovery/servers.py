@@ -48,7 +48,9 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
     A server whose command line names the port it listens on is taken by its word; other ports of recognised
     processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.
     """
-    before = {(each.pid, each.process_start_ms): each for each in known if each.found_by == "process"}
+    before = {
+        (endpoint.pid, endpoint.process_start_ms): endpoint for endpoint in known if endpoint.found_by == "process"
+    }
     endpoints: list[Endpoint] = []
     unavailable: list[Unavailable] = []
     claimed: set[int] = set()
@@ -59,14 +61,14 @@ def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[E
             group = host.group(root.pid)
             if root.pid in led:
                 continue  # the engine around it counts what it does
-            found = _of_group(host, adapter, root, group, before, identify_kind)
-            if isinstance(found, Endpoint):
-                endpoints.append(found)
+            endpoint = _of_group(host, adapter, root, group, before, identify_kind)
+            if isinstance(endpoint, Endpoint):
+                endpoints.append(endpoint)
                 led.update(() if adapter.shared else group)
             elif adapter.shared:
                 continue
             else:
-                unavailable.append(found)
+                unavailable.append(endpoint)
             claimed.update(group)
     hidden = len(set(host.unowned))
     for process in host.processes.values():
@@ -107,16 +109,16 @@ def _of_group(
         return _following(kind, root, group)
     listening = [address for pid in group for address in host.processes[pid].listening]
     environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
-    told = variable_argument(kind, "port", environment) or ""
+    variable = variable_argument(kind, "port", environment) or ""
     says = names_port(kind, root.argv)
-    named = int(told) if told.isdecimal() and not says else port_argument(kind, root.argv)
+    named = int(variable) if variable.isdecimal() and not says else port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
         address = _asked([address] if address else [], kind, root, before, identify_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
         # The others are its ranks' own: one that says its port answers there, or not yet.
-        others = [] if says or told else listening
+        others = [] if says or variable else listening
         address = _asked(others or hidden, kind, root, before, identify_kind)
     if address is not None:
         empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
@@ -162,9 +164,9 @@ def _asked(
 def _listener(kind: str, address: Address, host: HostProcesses, group: Sequence[int], tls: bool = False) -> Endpoint:
     """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
     ip, port = address.reached or (address.ip, address.port)
-    here = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
+    local = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
     contested = host.rivals(group, address) > 0
-    return Endpoint(kind, _url(address, tls), "process", port if here else None, contested=contested)
+    return Endpoint(kind, _url(address, tls), "process", port if local else None, contested=contested)
 
 
 def _url(address: Address, tls: bool = False) -> str:

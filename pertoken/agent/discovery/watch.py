@@ -114,21 +114,21 @@ class Watch:
         self, processes: Callable[[], HostProcesses], *, final: bool
     ) -> tuple[tuple[Endpoint, ...], tuple[Unavailable, ...]]:
         """Return the servers known by now and what is missing; not `final`: more answers are waited for."""
-        found: dict[str, Endpoint] = {}
+        endpoints: dict[str, Endpoint] = {}
         unavailable: list[Unavailable] = []
 
         def add(endpoint: Endpoint) -> None:
             # The same server may be found under several names of this host: it is read once.
-            if not any(_same_server(endpoint, each) for each in found.values()):
-                found.setdefault(endpoint.base_url, endpoint)
+            if not any(_same_server(endpoint, other) for other in endpoints.values()):
+                endpoints.setdefault(endpoint.base_url, endpoint)
 
         if self._find:
             seen = discover(processes(), self._kind, self._endpoints)
-            found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
+            endpoints = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
             unavailable += seen.unavailable
         known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
         for url in self._urls:
-            if url in found:
+            if url in endpoints:
                 continue
             if url in known and self._reads_well(url) and _goes_on(known[url]):
                 add(known[url])
@@ -145,7 +145,7 @@ class Watch:
         for endpoint in self._endpoints:
             if endpoint.base_url in self._urls if endpoint.pid is None else _goes_on(endpoint):
                 add(endpoint)
-        return tuple(found.values()), tuple(unavailable)
+        return tuple(endpoints.values()), tuple(unavailable)
 
     def _detect(self, url: str, processes: Callable[[], HostProcesses]) -> Endpoint | ScrapeError:
         try:
@@ -184,8 +184,8 @@ class Watch:
             engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits), endpoint)
             if engine.under_way:
                 continue
-            if engine.found is not endpoint:  # by a later look; until then a reader follows its server by itself
-                engine.found = endpoint
+            if engine.endpoint is not endpoint:  # by a later look; until then a reader follows its server by itself
+                engine.endpoint = endpoint
                 if _process(engine.reader.endpoint) != _process(endpoint):
                     engine.reader = EngineReader(endpoint, self._limits)
             engine.under_way = True
@@ -232,7 +232,7 @@ class _Engine:
     """A server that is read: at most one read is under way. Its thread owns `reader` meanwhile."""
 
     reader: EngineReader
-    found: Endpoint
+    endpoint: Endpoint
     """What the last look found, which the reader began with or agrees with."""
     under_way: bool = False
     reads_well: bool = False

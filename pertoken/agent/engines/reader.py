@@ -103,14 +103,14 @@ class EngineReader:
         latencies = latencies or unsure or not self._identities  # a page that goes on from none is read whole at once
         page = self._page(latencies)
         parts = self._parts(page)
-        told = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
-        readings = tuple(self._reading(model, part, told[model][0], latencies) for model, part in parts.items())
+        identities = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
+        readings = tuple(self._reading(model, part, identities[model][0], latencies) for model, part in parts.items())
         if self._counted and not (begun_again or unsure) and any(self._anew(reading) for reading in readings):
             return self._read(latencies=True, begun_again=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
-        self._identities = told
+        self._identities = identities
         self._counted = {reading.endpoint.model: (reading.life_ms, reading.counters) for reading in readings}
         return readings
 
@@ -182,14 +182,14 @@ class EngineReader:
         address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
         files = self._files(path)
         led = f"ranks led from {address}"
-        told = f"{led}: their tokens are counted there, and joined where both hosts report"
+        reason = f"{led}: their tokens are counted there, and joined where both hosts report"
         return EngineReading(
             self.endpoint,
             served_model=path or led,
             model_path=path,
             model_facts=files.facts,
             knobs=_with_dtype(self.endpoint.knobs, files),
-            unavailable=(Unavailable("rendezvous", "unresolved", told),),
+            unavailable=(Unavailable("rendezvous", "unresolved", reason),),
         )
 
     @property
@@ -213,8 +213,8 @@ class EngineReader:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
             raise
-        told = reply.process_start
-        self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
+        start = reply.process_start
+        self._life_ms = int(start) // 1000 if re.fullmatch("[0-9]{4,18}", start) else None
         return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type, buckets=latencies)
 
     def _identify(self, model: str | None, page: Page, unsure: bool, begun_again: bool) -> tuple[Identity, float]:
@@ -232,15 +232,15 @@ class EngineReader:
         if known is not None and self._clock() - told_at < believed_s:
             return known, told_at
         try:
-            told = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
+            reported = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
         except ScrapeError:
             if known is None or unsure:
                 raise
-            told = known
-        told = replace(told, served_model=label or told.served_model)
-        if told.served_model is None:
+            reported = known
+        reported = replace(reported, served_model=label or reported.served_model)
+        if reported.served_model is None:
             raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not tell which model it serves")
-        return told, self._clock()
+        return reported, self._clock()
 
     def _files(self, path: str | None) -> Checkpoint:
         """What the model's files tell, read once in the life of a process; nothing of those of another host."""
@@ -283,14 +283,14 @@ class EngineReader:
 @cache
 def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
     reason = "counted when a request ends: exact over a window but for those still running at its two ends"
-    counted = adapter.at_finish & {each.name for each in adapter.counters}
+    counted = adapter.at_finish & {counter.name for counter in adapter.counters}
     return tuple(Unavailable(word, "late", reason) for word in sorted(counted))
 
 
 def _started_ms(page: Page) -> int | None:
     """When the process that answers started, as it says itself; None where it does not, or several answer as one."""
-    told = page.gauge(PROCESS_START)
-    return round(1000 * next(iter(told.values()))) if len(told) == 1 else None
+    reported = page.gauge(PROCESS_START)
+    return round(1000 * next(iter(reported.values()))) if len(reported) == 1 else None
 
 
 def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:

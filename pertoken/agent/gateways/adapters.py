@@ -31,7 +31,7 @@ class GatewayAdapter:
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
-        return frozenset({name for each in self.counters for name in each.engine_names} | {PROCESS_START})
+        return frozenset({name for counter in self.counters for name in counter.engine_names} | {PROCESS_START})
 
 
 LITELLM = GatewayAdapter(
@@ -95,5 +95,5 @@ LLM_D = GatewayAdapter(
         "namespace": ("namespace",),
     },
 )
-ADAPTERS: Mapping[str, GatewayAdapter] = {each.kind: each for each in (LITELLM, SGL_ROUTER, LLM_D)}
+ADAPTERS: Mapping[str, GatewayAdapter] = {adapter.kind: adapter for adapter in (LITELLM, SGL_ROUTER, LLM_D)}
 """All gateways that can be read, by kind."""

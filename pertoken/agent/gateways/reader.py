@@ -32,7 +32,7 @@ def read_gateway(setting: GatewaySettings, limits: Limits) -> GatewayReading:
                 raise
             continue
         shown = reply.body.decode(errors="replace")
-        adapter = next((each for each in kinds if setting.kind or each.marks.search(shown)), None)
+        adapter = next((kind for kind in kinds if setting.kind or kind.marks.search(shown)), None)
         if adapter is None:
             continue
         try:
@@ -50,7 +50,7 @@ def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> G
     counters: dict[str, int] = {}
     metric_of: dict[str, str] = {}
     for metric in adapter.counters:
-        name = next((each for each in metric.engine_names if each in page.samples), None)
+        name = next((engine_name for engine_name in metric.engine_names if engine_name in page.samples), None)
         for labels, value in page.counter(name).items() if name is not None else ():
             if set(metric.where) <= set(labels):
                 series = f"{metric.name}{json.dumps(labels, ensure_ascii=False)}"
@@ -68,7 +68,7 @@ def tenant_of(setting: GatewaySettings, adapter: GatewayAdapter, labels: Labels)
     named = dict(labels)
     values: dict[str, str] = {}
     for name in TENANT_LABELS:
-        value = next((value for each in adapter.labels.get(name, ()) if (value := text(named.get(each)))), None)
+        value = next((value for label in adapter.labels.get(name, ()) if (value := text(named.get(label)))), None)
         if value is not None and (name != "user" or setting.users):
             values[name] = setting.models.get(value, value) if name == "model" else value
     pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
@@ -88,17 +88,17 @@ class GatewayWatch:
 
     def start_read(self) -> None:
         """Begin to read every gateway that is not being read."""
-        for each in self._gateways:
+        for gateway in self._gateways:
             with self._lock:
-                if each.url in self._under_way:
+                if gateway.url in self._under_way:
                     continue
-                self._under_way.add(each.url)
-            self._workers.submit(lambda setting=each: self._read(setting))  # type: ignore[misc]
+                self._under_way.add(gateway.url)
+            self._workers.submit(lambda setting=gateway: self._read(setting))  # type: ignore[misc]
 
     def take(self) -> tuple[GatewayReading, ...]:
         """Return what was read since this was last called; of a gateway that was read twice the newest page."""
         with self._lock:
-            done: Mapping[str, GatewayReading] = {each.base_url: each for each in self._done}
+            done: Mapping[str, GatewayReading] = {reading.base_url: reading for reading in self._done}
             self._done = []
         return tuple(done.values())
 

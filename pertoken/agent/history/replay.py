@@ -71,22 +71,22 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
 
     A step at which nothing of the host was recorded has none: the next tick covers its time.
     """
-    engines = [each for each in chunk.engines if each.host == host.name]
-    devices = [each for each in chunk.devices if each.host == host.name]
-    pids = {each.address: _FIRST_PID + n for n, each in enumerate(engines)}
+    engines = [engine for engine in chunk.engines if engine.host == host.name]
+    devices = [device for device in chunk.devices if device.host == host.name]
+    pids = {engine.address: _FIRST_PID + n for n, engine in enumerate(engines)}
     holders = _owners(engines, devices, chunk.engines)
-    unavailable = {each.uuid: tuple(_device_unavailable(host, each)) for each in devices}
-    assumed = {each.uuid for each in devices if not _held_by_pod(each, chunk.engines)}
+    unavailable = {device.uuid: tuple(_device_unavailable(host, device)) for device in devices}
+    assumed = {device.uuid for device in devices if not _held_by_pod(device, chunk.engines)}
     for at in at_steps:
-        readings = [each for engine in engines for each in _engine(host, engine, pids[engine.address], at)]
-        if all(each.fault for each in readings) and not any(each.there(at) for each in devices):
+        readings = [reading for engine in engines for reading in _engine(host, engine, pids[engine.address], at)]
+        if all(reading.fault for reading in readings) and not any(device.there(at) for device in devices):
             continue
         ts = chunk.steps.start + at * chunk.steps.step_s
-        serving = {each.endpoint.pid for each in readings}
-        present = [each for each in devices if _is_there(host, each, at)]
+        serving = {reading.endpoint.pid for reading in readings}
+        present = [device for device in devices if _is_there(host, device, at)]
         probe = _probe(
             host,
-            [_device(host, each, holders[each.uuid], serving, unavailable[each.uuid], at) for each in present],
+            [_device(host, device, holders[device.uuid], serving, unavailable[device.uuid], at) for device in present],
             devices,
         )
         moment = Moment(ts, 1000 * ts, 1000 * ts, chunk.steps.step_s)
@@ -99,29 +99,31 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
 
 def _imported(tick: Tick, assumed: set[str]) -> Tick:
     """Return the tick without what only an agent has, its shares as sure as what names the holders."""
-    unsure = {each.device_id for each in tick.devices if each.uuid in assumed}
+    unsure = {device.device_id for device in tick.devices if device.uuid in assumed}
     samples = tuple(
-        replace(each, provenance=Provenance.ASSUMED) if type(each) is DeviceShare and each.device_id in unsure else each
-        for each in tick.samples
-        if type(each) is not AgentSample
+        replace(sample, provenance=Provenance.ASSUMED)
+        if type(sample) is DeviceShare and sample.device_id in unsure
+        else sample
+        for sample in tick.samples
+        if type(sample) is not AgentSample
     )
     return replace(tick, host=replace(tick.host, boot_ms=None, os=None), samples=samples)
 
 
 def _held_by_pod(device: DeviceSeries, engines: Sequence[EngineSeries]) -> bool:
-    return any(each.pod in device.pods for each in engines if each.pod is not None)
+    return any(engine.pod in device.pods for engine in engines if engine.pod is not None)
 
 
 def _owners(
     engines: Sequence[EngineSeries], devices: Sequence[DeviceSeries], everywhere: Sequence[EngineSeries]
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the numbers of the engines that hold each device, by UUID."""
-    by_pod = {each.pod for each in engines if each.pod and any(each.pod in device.pods for device in devices)}
+    by_pod = {engine.pod for engine in engines if engine.pod and any(engine.pod in device.pods for device in devices)}
     numbered = list(enumerate(engines, _FIRST_PID))
     return {
-        device.uuid: tuple(pid for pid, each in numbered if each.pod in device.pods)
+        device.uuid: tuple(pid for pid, endpoint in numbered if endpoint.pod in device.pods)
         if _held_by_pod(device, everywhere)
-        else tuple(pid for pid, each in numbered if each.pod not in by_pod)
+        else tuple(pid for pid, endpoint in numbered if endpoint.pod not in by_pod)
         for device in devices
     }
 
@@ -130,26 +132,26 @@ def _engine(host: ImportedHost, engine: EngineSeries, pid: int, at: int) -> Iter
     """Yield its readings of a step, one of each model; those of before with a fault while it is not scraped."""
     page = engine.page(at)
     base_url = f"http://{engine.address}"
-    own = {key: each for key, each in host.last.items() if each.endpoint.base_url == base_url}
+    own = {key: last for key, last in host.last.items() if last.endpoint.base_url == base_url}
     fault = "was not scraped"
     if page is not None:
         try:
-            found = list(_usable(engine, page, pid, buckets=at in engine.buckets))
+            readings = list(_usable(engine, page, pid, buckets=at in engine.buckets))
         except PageError as error:
             fault = f"{error}"
         else:
             for key in own:
                 del host.last[key]
-            host.last |= {f"{each.endpoint.base_url} {each.endpoint.model}": each for each in found}
+            host.last |= {f"{reading.endpoint.base_url} {reading.endpoint.model}": reading for reading in readings}
             host.unscraped[engine.address] = 0
-            yield from found
+            yield from readings
             return
     missed = host.unscraped[engine.address] = host.unscraped.get(engine.address, 0) + 1
-    for key, each in own.items():
+    for key, own_reading in own.items():
         if missed > MAX_UNSCRAPED_STEPS:
             del host.last[key]
         else:
-            endpoint = replace(each.endpoint, pid=pid, pids=(pid,))
+            endpoint = replace(own_reading.endpoint, pid=pid, pids=(pid,))
             yield EngineReading(endpoint, fault=f"{engine.address} {fault}", fault_kind="closed")
 
 
@@ -221,7 +223,7 @@ def _device(
 
 
 def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Unavailable]:
-    names = {each.reading: each.names[0] for each in EXPORTERS[device.exporter].series}
+    names = {one.reading: one.names[0] for one in EXPORTERS[device.exporter].series}
     for metric in DEVICE:
         if (metric.series or metric.reading == "energy_mj") and metric.reading not in device.values:
             recorded = names.get(metric.reading)
@@ -234,10 +236,10 @@ def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Un
 
 
 def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[DeviceSeries]) -> ProbeReading:
-    before = {each.uuid: each for each in host.state.probe.devices} if host.state.probe else {}
+    before = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
     if host.state.probe is not None:
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
-        known = tuple(before[each.uuid] for each in devices if each.uuid in before)
+        known = tuple(before[device.uuid] for device in devices if device.uuid in before)
         host.state = replace(host.state, probe=replace(host.state.probe, devices=known))
     imported = Unavailable("source", "imported", f"its telemetry was imported from {host.server}", _REMEDY)
     unavailable = [imported]

@@ -38,8 +38,8 @@ def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:
         return None
     for line in lines:
         path = line.split(":", 2)[-1]
-        if found := list(_ID.finditer(path)):
-            runtime, container_id = found[-1].groups()
+        if ids := list(_ID.finditer(path)):
+            runtime, container_id = ids[-1].groups()
             pod = _POD.search(path)
             uid = pod.group(1).replace("_", "-") if pod else None
             return Container(container_id, _RUNTIMES.get(runtime or ""), uid, _inner_pid(pid, proc))

@@ -14,13 +14,13 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 def memory_bytes() -> tuple[int, int]:
     """All memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) that tells none."""
-    found = _MEMINFO.match(_start("/proc/meminfo", 256))
-    if found is None:
+    match = _MEMINFO.match(_start("/proc/meminfo", 256))
+    if match is None:
         import psutil  # the sampler, which reads its own memory here, needs nothing of it
 
         memory = psutil.virtual_memory()
         return memory.total, memory.available
-    return int(found[1]) * 1024, int(found[2]) * 1024
+    return int(match[1]) * 1024, int(match[2]) * 1024
 
 
 def cpu_ticks() -> tuple[int, int]:

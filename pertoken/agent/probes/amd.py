@@ -162,7 +162,7 @@ def _packages() -> list[Path]:
     shipped = [Path(root) / "share/amd_smi/amdsmi" for root in roots if root]
     spec = importlib.util.find_spec("amdsmi")
     installed = [Path(spec.origin).parent] if spec and spec.origin else []
-    return [each for each in shipped if (each / "__init__.py").is_file()][:1] + installed
+    return [path for path in shipped if (path / "__init__.py").is_file()][:1] + installed
 
 
 def _imported(package: Path) -> Any:
@@ -245,12 +245,12 @@ class AmdLibrary:
             handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, unavailable=unavailable, **values)
         )
 
-    def cards(self, found: Sequence[_Processor]) -> Sequence["_Card"]:
+    def cards(self, processors: Sequence[_Processor]) -> Sequence["_Card"]:
         """Processors by card: partitions of one are functions of one PCI device."""
         cards: dict[str, list[_Processor]] = {}
-        for each in found:
-            device = (each.known.pci_bus_id or "").rpartition(".")[0]
-            cards.setdefault(device or each.known.uuid, []).append(each)
+        for processor in processors:
+            device = (processor.known.pci_bus_id or "").rpartition(".")[0]
+            cards.setdefault(device or processor.known.uuid, []).append(processor)
         return [_Card.of(self, parts) for parts in cards.values()]
 
     def stop(self) -> None:
@@ -319,7 +319,8 @@ class _Card:
         if len(processors) == 1:
             return cls((first.uuid, first.pci_bus_id or ""), library, first, tuple(processors))
         parts = tuple(
-            replace(each, known=_partition(first, each.known, n, len(processors))) for n, each in enumerate(processors)
+            replace(processor, known=_partition(first, processor.known, n, len(processors)))
+            for n, processor in enumerate(processors)
         )
         kept = tuple(missing for missing in first.unavailable if missing.metric not in _OF_PARTITIONS)
         unavailable = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
@@ -339,10 +340,10 @@ class _Card:
             (part,) = self.parts
             return (self._read(part.handle, self.known, TICK, processes),)
         whole = {metric: TICK[metric] for metric in TICK if metric in _OF_THE_CARD}
-        each = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
+        table = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
         card = self._read(self.parts[0].handle, self.known, whole, False)
         card = card._replace(processes=()) if processes and not card.lost else card  # they run on its partitions
-        return (card, *(self._read(part.handle, part.known, each, processes) for part in self.parts))
+        return (card, *(self._read(part.handle, part.known, table, processes) for part in self.parts))
 
     def _read(self, handle: Any, known: DeviceReading, table: dict[str, _Call], processes: bool) -> DeviceReading:
         values, unavailable = self.library.values(known.uuid, handle, table)

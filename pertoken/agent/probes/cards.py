@@ -46,7 +46,7 @@ class Library(Protocol):
     def find(self, slot: int) -> Any:
         """What is in a slot, for `cards`. Raises `failure`."""
 
-    def cards(self, found: Sequence[Any]) -> Sequence[Card]:
+    def cards(self, devices: Sequence[Any]) -> Sequence[Card]:
         """The cards that were found, by slot."""
 
     def stop(self) -> None:
@@ -75,7 +75,7 @@ class CardProbe:
         self._down: tuple[Unavailable, ...] = ()
         self._gave_up = False
         """Whether no card has answered since that was reported."""
-        self._told: list[DriverEvent] = []
+        self._events: list[DriverEvent] = []
 
     @property
     def calls(self) -> int:
@@ -109,8 +109,8 @@ class CardProbe:
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
         """What is worth an event since this was last asked."""
-        told, self._told = self._told, []
-        return tuple(told)
+        events, self._events = self._events, []
+        return tuple(events)
 
     def close(self) -> None:
         """Let go of the driver. A call that hangs is left to return."""
@@ -137,17 +137,17 @@ class CardProbe:
             self._backoff.failed()
 
     def _find(self, slots: Sequence[int]) -> None:
-        for slot, found in zip(slots, self._patience.each(self._found_in, slots), strict=True):
-            found = self._hangs(f"gpu {slot}") if found is None else found
-            if isinstance(found, Unavailable):
+        for slot, result in zip(slots, self._patience.each(self._found_in, slots), strict=True):
+            result = self._hangs(f"gpu {slot}") if result is None else result
+            if isinstance(result, Unavailable):
                 _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
                 backoff.failed()
                 if slot not in self._unseen:
-                    self._told.append(DriverEvent(None, "device_lost", f"{found.metric}: {found.reason}"))
-                self._unseen[slot] = found, backoff
+                    self._events.append(DriverEvent(None, "device_lost", f"{result.metric}: {result.reason}"))
+                self._unseen[slot] = result, backoff
             else:
                 self._unseen.pop(slot, None)
-                self._found[slot] = found
+                self._found[slot] = result
         self._cards = self._library.cards([self._found[slot] for slot in sorted(self._found)])
 
     def _found_in(self, slot: int) -> Any:
@@ -164,7 +164,7 @@ class CardProbe:
         self._backoff.failed()
         if not self._gave_up:
             text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
-            self._told.append(DriverEvent(None, "driver", text))
+            self._events.append(DriverEvent(None, "driver", text))
         self._gave_up = True
 
     def _stop(self) -> None:

@@ -102,13 +102,13 @@ class CpuProbe:
         """The counter and where it wraps; where there is none, that is looked up again only now and then."""
         if self._no_energy is not None and not self._energy_backoff.due:
             return self._no_energy
-        found = read_packages(self._root / "sys")
-        if isinstance(found, Unavailable):
+        packages = read_packages(self._root / "sys")
+        if isinstance(packages, Unavailable):
             self._energy_backoff.failed()
-            self._no_energy, self._no_power = found, (replace(found, metric="power_mw"),)
+            self._no_energy, self._no_power = packages, (replace(packages, metric="power_mw"),)
         else:
             self._no_energy, self._energy_backoff = None, Backoff(self._clock)
-        return found
+        return packages
 
     def _utilization(self) -> int | None:
         idle, total = proc.cpu_ticks()
@@ -122,8 +122,8 @@ class CpuProbe:
         about: dict[str, str] = {}
         with suppress(OSError), (self._root / "proc/cpuinfo").open() as lines:
             for line in lines:
-                word, found, value = line.partition(":")
-                if not found:
+                word, separator, value = line.partition(":")
+                if not separator:
                     break
                 about[word.strip()] = value.strip()
         return about

@@ -89,9 +89,9 @@ class GaudiLibrary:
         )
         return _Gaudi(self, handle, known)
 
-    def cards(self, found: Sequence["_Gaudi"]) -> Sequence["_Gaudi"]:
+    def cards(self, devices: Sequence["_Gaudi"]) -> Sequence["_Gaudi"]:
         """Each device is a card."""
-        return found
+        return devices
 
     def stop(self) -> None:
         """Let go of the driver. Raises HLMLError."""

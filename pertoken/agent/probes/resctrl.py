@@ -36,7 +36,7 @@ def read_traffic(sys: Path) -> int | Unavailable:
     if not counters:
         return _NOT_MOUNTED
     try:
-        return sum(int(each.read_text()) for each in counters)
+        return sum(int(counter.read_text()) for counter in counters)
     except PermissionError:
         return _DENIED
     except (OSError, ValueError) as error:  # "Unavailable" for a while after a domain came up.

@@ -113,13 +113,13 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
         tick_state.capabilities if unavailable == tick_state.unavailable else _capabilities(tick_state, unavailable)
     )
     rows = {step.row.uuid: step.row for step in devices}
-    told = tuple(
+    reported_events = tuple(
         _stored_event(event, rows) for event in probe.driver_events if event.uuid is None or event.uuid in rows
     )
     conditions, changes = _conditions(tick_state, readings, host_id, devices, engines)
     events = [
         readings.events,
-        told,
+        reported_events,
         *(step.events for step in devices),
         *(step.events for step in engines),
         gateways.events,
@@ -140,11 +140,13 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
             *gateways.states,
             *host_states(tick_state, host_id, boot_id, moment, baseline),
         ),
-        forgotten=(*(each for step in engines for each in step.forgotten), *gateways.forgotten),
-        capabilities=tuple(each for key, each in capabilities.items() if tick_state.capabilities.get(key) != each)
+        forgotten=(*(owner_id for step in engines for owner_id in step.forgotten), *gateways.forgotten),
+        capabilities=tuple(
+            capability for key, capability in capabilities.items() if tick_state.capabilities.get(key) != capability
+        )
         if capabilities is not tick_state.capabilities
         else (),
-        events=tuple(event for each in events for event in each),
+        events=tuple(event for item in events for event in item),
     )
     kept = _kept(
         tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, holders.gpu, baseline
@@ -185,8 +187,8 @@ def _epochs(
         device_ids = sorted(
             device
             for device, held in allocations.items()
-            for each in held
-            if each.owner == step.engine.engine_id and device not in sliced
+            for allocation in held
+            if allocation.owner == step.engine.engine_id and device not in sliced
         )
         # One that just restarted beside others has not used the CPUs yet: it runs where it ran.
         spread = len(device_ids or (previous.device_ids if previous else ()))
@@ -288,17 +290,17 @@ def _capabilities(
     tick_state: TickState, unavailable: Mapping[int, tuple[Unavailable, ...]]
 ) -> dict[tuple[int, str], Capability]:
     """What cannot be read now and why; what could not be and now can turns `ok`."""
-    found = {
+    capabilities = {
         (owner, missing.metric): Capability(owner, missing.metric, missing.status, missing.reason, missing.remedy)
-        for owner, each in unavailable.items()
-        for missing in each
+        for owner, reasons in unavailable.items()
+        for missing in reasons
     }
     for key, capability in tick_state.capabilities.items():
-        if key not in found:
-            found[key] = (
+        if key not in capabilities:
+            capabilities[key] = (
                 replace(capability, status="ok", reason=None, remedy=None) if key[0] in unavailable else capability
             )
-    return found
+    return capabilities
 
 
 def _kept(
@@ -315,7 +317,7 @@ def _kept(
     baseline: bool,
 ) -> TickState:
     row_ends, row_ts = dict(tick_state.row_ends), dict(tick_state.row_ts)
-    owners = {owner: moment for owner in (tick.host.host_id, *(each.device_id for each in tick.devices))}
+    owners = {owner: moment for owner in (tick.host.host_id, *(device.device_id for device in tick.devices))}
     owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
     for owner, at in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
@@ -343,7 +345,7 @@ def _kept(
         epochs={**tick_state.epochs, **epochs},
         unavailable=unavailable,
         capabilities=capabilities,
-        engines={key: each for key, each in {**tick_state.engines, **usable}.items() if key in running},
+        engines={key: reading for key, reading in {**tick_state.engines, **usable}.items() if key in running},
         stretches=tick_state.stretches
         if baseline
         else {step.engine.engine_id: step.busy.stretch for step in engines if step.engine.engine_id in running},

@@ -19,7 +19,7 @@ from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample, Ev
 
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""
-_IDENTITY = tuple(each.name for each in fields(HostIdentity))
+_IDENTITY = tuple(field.name for field in fields(HostIdentity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ def host_id_of(probe: ProbeReading) -> int:
 
 
 @lru_cache(1)
-def _host_id(told: str) -> int:
-    return stable_id("host", told)
+def _host_id(reported: str) -> int:
+    return stable_id("host", reported)
 
 
 def device_id_of(uuid: str) -> int:
@@ -149,10 +149,12 @@ def _sampled(reading: DeviceReading, before: DeviceReading | None, used: EnergyS
 
 
 _ENERGY_AT = DEVICE_COLUMNS.index("energy_counter_mj")
-_READ_AS = {each.stored: each.reading for each in DEVICE} | {"energy_integral_mj": ENERGY}
+_READ_AS = {metric.stored: metric.reading for metric in DEVICE} | {"energy_integral_mj": ENERGY}
 _read = attrgetter(*(_READ_AS[name] for name in DEVICE_COLUMNS))
 _COUNTERS = tuple(
-    (DEVICE_COLUMNS.index(each.stored), each.reading) for each in rolled(RollUp.COUNTER) if each.reading != ENERGY
+    (DEVICE_COLUMNS.index(metric.stored), metric.reading)
+    for metric in rolled(RollUp.COUNTER)
+    if metric.reading != ENERGY
 )
 
 
@@ -167,12 +169,14 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
 
     A lost device that nothing replaced may still be there, and is paid for.
     """
-    lost = [each for each in readings if each.lost and each.pci_bus_id]
+    lost = [reading for reading in readings if reading.lost and reading.pci_bus_id]
     if not lost:
         return frozenset()
-    answering = {each.pci_bus_id: each.uuid for each in readings if not each.lost and each.parent_uuid is None}
+    answering = {
+        reading.pci_bus_id: reading.uuid for reading in readings if not reading.lost and reading.parent_uuid is None
+    }
     return frozenset(
-        each.uuid for each in lost if answering.get(each.pci_bus_id) not in (None, each.parent_uuid or each.uuid)
+        name.uuid for name in lost if answering.get(name.pci_bus_id) not in (None, name.parent_uuid or name.uuid)
     )
 
 

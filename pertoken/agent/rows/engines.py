@@ -272,8 +272,8 @@ def _advance(
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
     """Return whether another process answers than did before and ran already then: several servers behind one URL."""
-    told = {each for each in {state.life for state in known.values()} if life_ids.is_page_life(each)}
-    another = bool(told) and life not in told
+    page_lives = {life for life in {state.life for state in known.values()} if life_ids.is_page_life(life)}
+    another = bool(page_lives) and life not in page_lives
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
@@ -293,7 +293,7 @@ def late_step(
         filed=False,
         busy=_unfinished(tick_state, engine_id),
         unavailable=(tick_state.unavailable or {}).get(engine_id, ()),
-        conditions=tuple(each for (owner, _), each in tick_state.conditions.items() if owner == engine_id),
+        conditions=tuple(condition for (owner, _), condition in tick_state.conditions.items() if owner == engine_id),
     )
 
 

@@ -32,7 +32,7 @@ def follow(
     knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
-    known, told = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
+    known, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
     changed = (
         any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE)
         or (restarted and bool(known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}))
@@ -42,7 +42,7 @@ def follow(
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
-    now = {**known, **told}
+    now = {**known, **reported}
     if now != known or (version, devices) != (previous.engine_version, previous.device_ids):
         return replace(previous, knobs=canonical(now), engine_version=version, device_ids=devices)
     return previous

@@ -46,8 +46,8 @@ def find_owners(
     refused = {
         step.row.device_id for step in accelerators if any(missing.metric == PROCESSES for missing in step.unavailable)
     }
-    found = _by_processes(tick_state, accelerators, engines, refused)
-    gpu, hidden = _with_partitions(accelerators, found, refused)
+    by_device = _by_processes(tick_state, accelerators, engines, refused)
+    gpu, hidden = _with_partitions(accelerators, by_device, refused)
     unknown = hidden.keys() | refused
     known = gpu.keys() - unknown
     cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
@@ -67,22 +67,22 @@ def _by_processes(
     for engine in engines:
         for pid in () if engine.gone else engine.reading.endpoint.pids:
             engines_of_pid[pid] = (*engines_of_pid.get(pid, ()), engine.engine.engine_id)
-    found: dict[int, tuple[Allocation, ...]] = {}
+    by_device: dict[int, tuple[Allocation, ...]] = {}
     for step in accelerators:
         device_id, processes = step.row.device_id, step.reading.processes
         last = tick_state.gpu_allocations.get(device_id)
         if processes is not None:
-            found[device_id] = gpu_allocations(processes, engines_of_pid)
+            by_device[device_id] = gpu_allocations(processes, engines_of_pid)
         elif last is not None and device_id not in refused:
-            found[device_id] = last
+            by_device[device_id] = last
         elif last:
             # Who held it last may hold it still; that nobody did says nothing about now.
-            found[device_id] = tuple(replace(each, provenance=Provenance.ASSUMED) for each in last)
-    return found
+            by_device[device_id] = tuple(replace(allocation, provenance=Provenance.ASSUMED) for allocation in last)
+    return by_device
 
 
 def _with_partitions(
-    accelerators: Sequence[DeviceStep], found: dict[int, tuple[Allocation, ...]], refused: Set[int]
+    accelerators: Sequence[DeviceStep], by_device: dict[int, tuple[Allocation, ...]], refused: Set[int]
 ) -> tuple[dict[int, tuple[Allocation, ...]], dict[int, Unavailable]]:
     """Return the holdings with those of GPUs in partitions, which are held by who holds the partitions."""
     partitions: dict[int, list[DeviceStep]] = {}
@@ -90,9 +90,9 @@ def _with_partitions(
         if step.row.parent_id is not None and not step.reading.lost:
             partitions.setdefault(step.row.parent_id, []).append(step)
     hidden: dict[int, Unavailable] = {}
-    together = dict(found)
+    together = dict(by_device)
     for gpu_id, steps in partitions.items():
-        parts = [(step.row.part_1e6, found.get(step.row.device_id)) for step in steps]
+        parts = [(step.row.part_1e6, by_device.get(step.row.device_id)) for step in steps]
         known = [(part_1e6, held) for part_1e6, held in parts if part_1e6 is not None and held is not None]
         together[gpu_id] = partition_allocations(known)
         if len(known) < len(parts) or any(step.row.device_id in refused for step in steps):
@@ -112,5 +112,8 @@ def _on_cpu(
         if not step.gone and step.reading.endpoint.pids and step.engine.engine_id not in on_gpu
     ]
     now, before = cpu_time_ms or {}, tick_state.cpu_time_ms
-    used = {each: max(0, now[each] - before[each]) if each in now and each in before else None for each in local}
+    used = {
+        engine_id: max(0, now[engine_id] - before[engine_id]) if engine_id in now and engine_id in before else None
+        for engine_id in local
+    }
     return cpu_allocations(used)

@@ -71,7 +71,7 @@ def restored(
         newest_ts=max((ts for ts in (last_ts, newest_ts) if ts is not None), default=None),
         set_back_ts=newest_ts if last_ts is not None and newest_ts is not None and newest_ts > last_ts else 0,
         epochs={epoch.deployment_id: epoch for epoch in before.open_epochs(host_id)},
-        capabilities={(each.owner_id, each.metric): each for each in before.capabilities()},
+        capabilities={(capability.owner_id, capability.metric): capability for capability in before.capabilities()},
     )
     return Restored(tick_state, clock, last_ts)
 
@@ -109,6 +109,6 @@ def _identified(
         life = life_ids.process_life(stored_boot_id, start_ms)  # none of this boot
     elif stored_boot_ms is not None:
         own_ms = start_ms - stored_boot_ms
-        same = next((each for each in starts_ms if abs(each - own_ms) <= _SAME_START_MS), None)
+        same = next((start_ms for start_ms in starts_ms if abs(start_ms - own_ms) <= _SAME_START_MS), None)
         life = life_ids.process_life(boot_id, same)
     return replace(state, life=life)  # with its old start, so that it is stored again

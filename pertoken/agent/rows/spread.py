@@ -35,10 +35,10 @@ def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs
     The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
     """
     limit_ms = OBSERVED_TICKS * 1000 * moment.interval_s
-    if moment.ts <= tick_state.set_back_ts or all(getattr(each, "duration_ms", 0) <= limit_ms for each in samples):
+    if moment.ts <= tick_state.set_back_ts or all(getattr(sample, "duration_ms", 0) <= limit_ms for sample in samples):
         return list(samples)
     deployments = {epoch.epoch_id: deployment_id for deployment_id, epoch in epochs.items()}
-    observed = {each.epoch_id: each.observed_ms for each in samples if isinstance(each, DeploymentSample)}
+    observed = {sample.epoch_id: sample.observed_ms for sample in samples if isinstance(sample, DeploymentSample)}
     rows: list[Any] = []
     for sample in samples:
         if getattr(sample, "duration_ms", 0) <= limit_ms:
@@ -82,7 +82,7 @@ def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
 def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> list[Any]:
     if len(buckets) == 1:
         return [sample]
-    durations = [each.duration_ms for each in buckets]
+    durations = [bucket.duration_ms for bucket in buckets]
     if isinstance(sample, DeviceSample):
         return _split_device(sample, buckets, durations)
     if isinstance(sample, HostSample):
@@ -133,7 +133,7 @@ def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequ
         )
     ]
     *earlier, last = values
-    return [*(DeviceSample(sample.device_id, **each) for each in earlier), sample._replace(**last)]
+    return [*(DeviceSample(sample.device_id, **key) for key in earlier), sample._replace(**last)]
 
 
 def _latest(amount: int, durations: Sequence[int]) -> list[int]:

@@ -68,7 +68,7 @@ class Probes:
         reading = DriversReading(
             devices=tuple(device for devices, _ in read for device in devices),
             unavailable=tuple(missing for _, unavailable in read for missing in unavailable),
-            driver_events=tuple(told for probe in self._vendors.values() for told in probe.driver_events()),
+            driver_events=tuple(event for probe in self._vendors.values() for event in probe.driver_events()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
             rss_bytes=own_rss_bytes(),

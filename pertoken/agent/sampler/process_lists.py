@@ -70,9 +70,9 @@ class ProcessLists:
         )
 
     def _believed(self, device: DeviceReading) -> DeviceReading:
-        told = next((missing for missing in device.unavailable if missing.metric == "processes"), None)
-        if told is not None:
-            self._withheld[device.uuid] = told
+        withheld = next((missing for missing in device.unavailable if missing.metric == "processes"), None)
+        if withheld is not None:
+            self._withheld[device.uuid] = withheld
             return device
         if device.processes is not None:
             self._withheld.pop(device.uuid, None)
@@ -86,14 +86,14 @@ class ProcessLists:
 
     def _joined(self, device: DeviceReading, named: tuple[DeviceProcess, ...]) -> DeviceReading:
         if self._in_host:
-            here = tuple(each for each in named if self._lives(each.pid))
-            strangers = named if not here else ()
+            on_host = tuple(process for process in named if self._lives(process.pid))
+            strangers = named if not on_host else ()
         else:
-            here = named
-            strangers = tuple(each for each in named if not self._uses(each.pid))
+            on_host = named
+            strangers = tuple(process for process in named if not self._uses(process.pid))
         if not strangers:
-            return device._replace(processes=here) if len(here) < len(named) else device
-        pids = ", ".join(str(each.pid) for each in strangers)
+            return device._replace(processes=on_host) if len(on_host) < len(named) else device
+        pids = ", ".join(str(stranger.pid) for stranger in strangers)
         where = "that are not on this host" if self._in_host else "that this agent's container does not hold"
         reason = f"the driver names processes {where} (pid {pids})"
         self._withheld[device.uuid] = Unavailable("processes", "denied", reason, _REMEDY)

@@ -17,7 +17,7 @@ _KEPT = 256
 
 
 def _values(kind: type) -> Any:
-    return attrgetter(*(each.name for each in fields(kind)))
+    return attrgetter(*(field.name for field in fields(kind)))
 
 
 _process_values, _reason_values, _event_values = _values(DeviceProcess), _values(Unavailable), _values(DriverEvent)
@@ -30,11 +30,11 @@ def encode(reading: DriversReading) -> str:
     """One line of JSON without its line end."""
     devices = [
         (
-            each[:_APART],
-            None if each.processes is None else list(map(_process_values, each.processes)),
-            _encoded(each.unavailable),
+            device[:_APART],
+            None if device.processes is None else list(map(_process_values, device.processes)),
+            _encoded(device.unavailable),
         )
-        for each in reading.devices
+        for device in reading.devices
     ]
     driver_events = list(map(_event_values, reading.driver_events))
     return json.dumps((devices, _encoded(reading.unavailable), driver_events, _costs(reading)))
@@ -50,7 +50,7 @@ def decode(line: str | bytes) -> DriversReading:
         return DriversReading(
             tuple(DeviceReading(*(*values, _processes(held), _decoded(reasons))) for values, held, reasons in devices),
             _decoded(unavailable),
-            tuple(DriverEvent(*each) for each in driver_events),
+            tuple(DriverEvent(*driver_event) for driver_event in driver_events),
             *costs,
         )
     except TypeError as error:
@@ -58,7 +58,7 @@ def decode(line: str | bytes) -> DriversReading:
 
 
 def _processes(held: Any) -> Any:
-    return None if held is None else tuple(DeviceProcess(*each) for each in held)
+    return None if held is None else tuple(DeviceProcess(*values) for values in held)
 
 
 @lru_cache(_KEPT)
@@ -68,4 +68,4 @@ def _encoded(unavailable: tuple[Unavailable, ...]) -> str:
 
 @lru_cache(_KEPT)
 def _decoded(text: str) -> tuple[Unavailable, ...]:
-    return tuple(Unavailable(*each) for each in json.loads(text))
+    return tuple(Unavailable(*load) for load in json.loads(text))

@@ -74,7 +74,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     `too_large` or `timeout`.
     """
     target = _target(url)
-    access = next((each for each in limits.access if each.covers(url)), Access(url))
+    access = next((access for access in limits.access if access.covers(url)), Access(url))
     try:
         token, context = access.token(), _context(access) if target.secure else None
     except ValueError as error:
@@ -88,8 +88,8 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     except TimeoutError:
         raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:
-        told = getattr(error, "verify_message", "") or error.reason or "TLS failed"
-        raise ScrapeError("access", f"{at}: no trusted connection ({told})") from None
+        reason = getattr(error, "verify_message", "") or error.reason or "TLS failed"
+        raise ScrapeError("access", f"{at}: no trusted connection ({reason})") from None
     except ConnectionError:
         raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
     except (OSError, ValueError) as error:

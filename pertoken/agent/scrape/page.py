@@ -54,8 +54,8 @@ class Page:
     def only(self, label: str, value: str) -> "Page":
         """The series with this label."""
         pair = (label, value)
-        found = {name: {k: v for k, v in series.items() if pair in k} for name, series in self.samples.items()}
-        return Page({name: series for name, series in found.items() if series}, self.layout.once(pair, Layout))
+        samples = {name: {k: v for k, v in series.items() if pair in k} for name, series in self.samples.items()}
+        return Page({name: series for name, series in samples.items() if series}, self.layout.once(pair, Layout))
 
     def gauge(self, name: str) -> dict[Labels, float]:
         """Values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so, and what
@@ -81,7 +81,7 @@ class Page:
         """
         bucket = f"{name}_bucket"
         series = self.samples.get(bucket, {})
-        found = {}
+        by_labels = {}
         for labels, ladder in self.layout.once(bucket, lambda: _ladders(bucket, series)).items():
             cumulative = _counts(bucket, [series[step] for step in ladder.steps])
             for at, again in ladder.again:
@@ -90,8 +90,8 @@ class Page:
             counts = tuple(map(sub, cumulative, (0, *cumulative)))
             if min(counts) < 0:
                 raise PageError(f"{bucket}: cumulative counts fall from one bucket to the next")
-            found[labels] = (ladder.bounds, counts)
-        return found
+            by_labels[labels] = (ladder.bounds, counts)
+        return by_labels
 
 
 Sample = tuple[str, Labels, float]
@@ -161,19 +161,19 @@ class Parser:
         if len(lines) != len(self._lines):
             return None
         numbers: list[str] = []
-        found: list[tuple[_Place, str]] = []
+        places: list[tuple[_Place, str]] = []
         for line, (head, place) in compress(zip(lines, self._places, strict=True), map(ne, lines, self._lines)):
             if not head or not line.startswith(head):
                 return None
             value = line[len(head) :]
             numbers.append(value)
             if place is not None:
-                found.append((place, value))
+                places.append((place, value))
         if _PLAIN_NUMBERS("\n".join([*numbers, ""])) is None:
             return None
         before = self._page.samples
         samples = dict(before)
-        for (name, labels), value in found:
+        for (name, labels), value in places:
             if samples[name] is before[name]:
                 samples[name] = before[name].copy()
             samples[name][labels] = float(value)
@@ -200,9 +200,9 @@ class Parser:
             name, labels, amount = sample
             series = samples.setdefault(name, {})
             repeated = repeated or labels in series
-            told = series.setdefault(labels, amount)
-            if told != amount and not (told != told and amount != amount):
-                raise PageError(f"line {number}: {name} is given twice with these labels, as {told:g} and {amount:g}")
+            first = series.setdefault(labels, amount)
+            if first != amount and not (first != first and amount != amount):
+                raise PageError(f"line {number}: {name} is given twice with these labels, as {first:g} and {amount:g}")
         if ended and rest:
             raise PageError(f"line {len(lines)}: text after # EOF")
         if rest.strip() and not rest.startswith("#"):
@@ -337,6 +337,6 @@ def _ladders(name: str, series: Iterable[Labels]) -> dict[Labels, _Ladder]:
     for others, buckets in sets.items():
         bounds = sorted(buckets)
         steps = tuple(buckets[bound][0] for bound in bounds)
-        again = tuple((at, each) for at, bound in enumerate(bounds) for each in buckets[bound][1:])
+        again = tuple((at, bucket) for at, bound in enumerate(bounds) for bucket in buckets[bound][1:])
         ladders[others] = _Ladder(tuple(bounds[:-1]), steps, again)
     return ladders

@@ -57,8 +57,8 @@ class Plan:
 
 def installation(python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
     """The plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
-    there = {each.gr_name for each in grp.getgrall()} if groups is None else set(groups)
-    device_groups = [each for each in _DEVICE_GROUPS if each in there]
+    existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
+    device_groups = [name for name in _DEVICE_GROUPS if name in existing]
     unit = files("pertoken.agent.systemd").joinpath(UNIT).read_text(encoding="utf-8")
     return Plan(
         files=(
@@ -127,18 +127,18 @@ def manager_state() -> str:
     done = subprocess.run(show, capture_output=True, text=True, check=False)
     if done.returncode:
         return f"systemd does not answer: {done.stderr.strip()}"
-    told = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    if told.get("LoadState") == "not-found":
+    properties = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    if properties.get("LoadState") == "not-found":
         return "not installed"
-    text = f": {told['StatusText']}" if told.get("StatusText") else ""
-    return f"{told.get('ActiveState')} ({told.get('SubState')}){text}"
+    text = f": {properties['StatusText']}" if properties.get("StatusText") else ""
+    return f"{properties.get('ActiveState')} ({properties.get('SubState')}){text}"
 
 
 def samplers(pid: int) -> list[int]:
     """Children of an agent that hold drivers now."""
     try:
         children = psutil.Process(pid).children()
-        return [each.pid for each in children if "pertoken.agent.sampler" in each.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.sampler" in child.cmdline()]
     except psutil.Error:
         return []
 

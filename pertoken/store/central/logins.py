@@ -118,13 +118,13 @@ def _host_id(connection: Connection, location: StoreLocation, host: str) -> int:
     query = select(t.host.c.host_id, enrolment.c.role_name).outerjoin(
         enrolment, enrolment.c.host_id == t.host.c.host_id
     )
-    found = connection.execute(query.where(known).order_by(t.host.c.host_id)).all()
-    if not found:
+    matches = connection.execute(query.where(known).order_by(t.host.c.host_id)).all()
+    if not matches:
         raise BadInput(f"{location}: no host is called {host}")
-    if len(found) > 1:
-        which = ", ".join(f"id:{host_id} ({role or 'no login'})" for host_id, role in found)
-        raise BadInput(f"{location}: {len(found)} hosts are called {host}; name one by its id: {which}")
-    return int(found[0].host_id)
+    if len(matches) > 1:
+        which = ", ".join(f"id:{host_id} ({role or 'no login'})" for host_id, role in matches)
+        raise BadInput(f"{location}: {len(matches)} hosts are called {host}; name one by its id: {which}")
+    return int(matches[0].host_id)
 
 
 @contextmanager

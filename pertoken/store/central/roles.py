@@ -18,9 +18,9 @@ _SCHEMAS = ("telemetry", "advice", "fleet")
 
 def roles(connection: Connection) -> Iterator[str]:
     """Statements that make the group roles there are not."""
-    there = {name for (name,) in catalog(connection, "SELECT rolname FROM pg_roles")}
+    existing = {name for (name,) in catalog(connection, "SELECT rolname FROM pg_roles")}
     for role in (AGENT, READER, ADVISOR):
-        if role not in there:
+        if role not in existing:
             yield f"CREATE ROLE {role} NOLOGIN"
     yield f"GRANT {READER} TO {ADVISOR}"
 

@@ -90,10 +90,10 @@ def _keep(engine: Engine, file: Path) -> None:
 
     def identity() -> tuple[int, int] | None:
         try:
-            found = file.stat()
+            status = file.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     @event.listens_for(engine, "connect")
     def connected(_: Any, record: Any) -> None:
@@ -175,8 +175,8 @@ def _unopened(location: StoreLocation, error: BaseException | None) -> str:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as limit:
         raise limit_reached(limit) or limit from None
-    found = (trouble(location.file(group), writing=code == sqlite3.SQLITE_READONLY) for group in GROUPS)
-    why = next(filter(None, found), None)
+    reasons = (trouble(location.file(group), writing=code == sqlite3.SQLITE_READONLY) for group in GROUPS)
+    why = next(filter(None, reasons), None)
     return f": {why}" if why else ""
 
 
@@ -219,8 +219,8 @@ def revision(engine: Engine, group: str) -> str | None:
         # Not by an Inspector: it is freed by the garbage collector alone, and keeps a server's connection until then.
         if not connection.dialect.has_table(connection, "alembic_version", schema=group):
             return None
-        found: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
-        return found
+        stored_revision: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
+        return stored_revision
 
 
 @cache
@@ -234,26 +234,27 @@ def version_table(group: str) -> Table:
     )
 
 
-def check_revision(found: str | None, group: str, location: StoreLocation) -> None:
+def check_revision(stored_revision: str | None, group: str, location: StoreLocation) -> None:
     """Refuse a schema this pertoken does not read.
 
     Raises StoreError: set up by nobody, older (upgrade it), or written by a newer pertoken.
     """
     known = REVISIONS[group]
-    if found == known[-1]:
+    if stored_revision == known[-1]:
         return
-    if found is None and location.url is not None:
+    if stored_revision is None and location.url is not None:
         raise StoreError(f"{location}: holds no {group} yet; `pertoken db init-fleet` makes a server ready")
-    if found is None:
+    if stored_revision is None:
         raise StoreError(f"{location}: holds no {group} yet; `pertoken agent --db {location}` starts recording")
-    if found in known and location.url is not None:
+    if stored_revision in known and location.url is not None:
         raise StoreError(
             f"{location}: its {group} is of an older pertoken; its owner runs `pertoken db init-fleet` there"
         )
-    if found in known:
+    if stored_revision in known:
         raise StoreError(f"{location}: its {group} is of an older pertoken; run `pertoken db upgrade --db {location}`")
     raise StoreError(
-        f"{location}: its {group} was written by a newer pertoken (schema {found}; this one knows {known[-1]}); "
+        f"{location}: its {group} was written by a newer pertoken "
+        f"(schema {stored_revision}; this one knows {known[-1]}); "
         "upgrade pertoken here"
     )
 
@@ -295,10 +296,10 @@ def open_advice(location: StoreLocation, engine: Engine | None = None, *, keep: 
         return None
     engine = reading(location, "advice", keep=keep) if engine is None else engine
     with explained(location):
-        found = revision(engine, "advice")
-        if found is None:
+        stored_revision = revision(engine, "advice")
+        if stored_revision is None:
             return None
-        check_revision(found, "advice", location)
+        check_revision(stored_revision, "advice", location)
     return engine
 
 

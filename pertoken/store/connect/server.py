@@ -172,8 +172,8 @@ def _is_local(url: URL, environment: Mapping[str, str]) -> bool:
     named: list[str] = [url.host] if url.host else []
     for name, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR")):
         value = url.query.get(name) or ("" if name == "host" and url.host else environment.get(variable, ""))
-        named += [part for each in ((value,) if isinstance(value, str) else value) for part in each.split(",") if part]
-    return all(_is_near(each) for each in named)
+        named += [part for item in ((value,) if isinstance(value, str) else value) for part in item.split(",") if part]
+    return all(_is_near(item) for item in named)
 
 
 def _is_near(host: str) -> bool:

@@ -38,11 +38,11 @@ def columns(table: str) -> tuple[Column, ...]:
     """Columns of a table in their order. Raises BadInput for a name that is none."""
     if table not in TABLES:
         raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
-    found = []
+    result = []
     for column in CHECKSUMMED[table].table.columns:
         kind = "bool" if isinstance(column.type, Boolean) else "text" if isinstance(column.type, Text) else "int"
-        found.append(Column(column.name, kind, not column.nullable))
-    return tuple(found)
+        result.append(Column(column.name, kind, not column.nullable))
+    return tuple(result)
 
 
 def count(store: Store, table: str, window: Window) -> int:
@@ -70,7 +70,7 @@ def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any,
             yield rows
         if len(rows) < SLICE_ROWS:
             return
-        last = tuple(rows[-1][each] for each in at)
+        last = tuple(rows[-1][position] for position in at)
 
 
 def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:

@@ -38,11 +38,11 @@ class Batches:
                 self.checksums.checksum_all()
         if newest is not None:
             self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
-        told = acknowledged(location.file("telemetry"))
-        if told is not None and told.seq > self.last.seq:
+        acknowledged_batch = acknowledged(location.file("telemetry"))
+        if acknowledged_batch is not None and acknowledged_batch.seq > self.last.seq:
             # The gap stays in the sequence: who checks it later finds it too.
-            self.lost, self.last = (self.last, told), told
-        self.high_water_mark_missing = told is None and newest is not None
+            self.lost, self.last = (self.last, acknowledged_batch), acknowledged_batch
+        self.high_water_mark_missing = acknowledged_batch is None and newest is not None
         """Whether batches were found without a high-water mark."""
         try:
             self._high_water_mark = HighWaterMark(location.file("telemetry"))

@@ -62,10 +62,10 @@ class ChecksummedTable:
     def owners(self) -> Select[tuple[int]]:
         """Every owner there is, found by seeking from one to the next: reading all rows would grow with history."""
         owner = self.table.alias("seek").c[str(self.owner)]
-        found = select(func.min(owner).label("id")).cte("owners", recursive=True, nesting=True)
-        after = select(func.min(owner)).where(owner > found.c.id).scalar_subquery()
-        found = found.union_all(select(after).where(found.c.id.is_not(None)))
-        return select(found.c.id).where(found.c.id.is_not(None))
+        ids = select(func.min(owner).label("id")).cte("owners", recursive=True, nesting=True)
+        after = select(func.min(owner)).where(owner > ids.c.id).scalar_subquery()
+        ids = ids.union_all(select(after).where(ids.c.id.is_not(None)))
+        return select(ids.c.id).where(ids.c.id.is_not(None))
 
     @cached_property
     def insert(self) -> Insert:
@@ -117,7 +117,7 @@ SAMPLES: tuple[ChecksummedTable, ...] = tuple(
         t.engine_counter_sample,
     )
 )
-_SAMPLE_NAMES = frozenset(str(each.table.name) for each in SAMPLES)
+_SAMPLE_NAMES = frozenset(str(samples.table.name) for samples in SAMPLES)
 _ROLLUPS = (
     t.device_rollup,
     t.host_rollup,
@@ -152,7 +152,7 @@ MARKS, OUTBOX, SPOOL = (
 )
 EVENTS, QUARANTINE = ChecksummedTable(t.event, "event_id"), ChecksummedTable(t.quarantine, "owner_id")
 CHECKSUMMED = {
-    each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)
+    samples.table.name: samples for samples in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)
 }
 """Every table of telemetry but the checksums themselves and `batch`, whose rows are chained."""
 

@@ -51,11 +51,15 @@ def check_revision_readable(location: StoreLocation, connection: Connection, rev
 
 def check_schema(location: StoreLocation, connection: Connection) -> None:
     """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
-    found = columns(connection, "telemetry")
+    stored_columns = columns(connection, "telemetry")
     for table in telemetry.metadata.sorted_tables:
-        missing = [column.name for column in table.columns if column.name not in found.get(table.name, ())]
+        missing = [column.name for column in table.columns if column.name not in stored_columns.get(table.name, ())]
         if missing:
-            what = f"{table.name} has no column {missing[0]}" if table.name in found else f"has no table {table.name}"
+            what = (
+                f"{table.name} has no column {missing[0]}"
+                if table.name in stored_columns
+                else f"has no table {table.name}"
+            )
             raise CorruptStore(f"{location}: its schema is damaged: {what}")
 
 

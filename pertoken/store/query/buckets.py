@@ -32,16 +32,16 @@ Chunks = Iterator[Sequence[str]]
 
 def buckets(connection: Connection, rollup: str, segments: Segments, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of every row of a roll-up in segments: `device`, `host`, `deployment` or `share`."""
-    for each in _divided(segments):
-        query = _buckets(connection.dialect.name, rollup, shape_of(each), tuple(names))
-        yield from _known(fetch(connection, query, bounds(each)))
+    for piece in _divided(segments):
+        query = _buckets(connection.dialect.name, rollup, shape_of(piece), tuple(names))
+        yield from _known(fetch(connection, query, bounds(piece)))
 
 
 def several_epochs_hours(connection: Connection, start: int, end: int, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of the whole hours in [start, end) of deployments that had several epochs since."""
-    for each in _divided((Segment(HOUR, start, end),)):
+    for piece in _divided((Segment(HOUR, start, end),)):
         query = _hours_of_several(connection.dialect.name, tuple(names))
-        yield from _known(fetch(connection, query, {**bounds(each), "since": start}))
+        yield from _known(fetch(connection, query, {**bounds(piece), "since": start}))
 
 
 def deployment_buckets(
@@ -61,9 +61,9 @@ def deployment_buckets(
 
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
     """Yield (epoch_id, ts, delta of each word) of every bucket in which an epoch counted one of them."""
-    for each in _divided(segments):
-        query = _counters(connection.dialect.name, shape_of(each), tuple(words))
-        yield from _known(fetch(connection, query, bounds(each)))
+    for piece in _divided(segments):
+        query = _counters(connection.dialect.name, shape_of(piece), tuple(words))
+        yield from _known(fetch(connection, query, bounds(piece)))
 
 
 def histogram_buckets(connection: Connection, segments: Segments, metrics: Sequence[str]) -> Rows:
@@ -72,11 +72,11 @@ def histogram_buckets(connection: Connection, segments: Segments, metrics: Seque
     All but the first are texts, with a number for each row of the roll-up: a metric is its position in `metrics`, and
     one that is not among them is `len(metrics)`.
     """
-    found: list[Any] = []
-    for each in segments:
-        query = _histogram_buckets(connection.dialect.name, shape_of([each]), tuple(metrics))
-        found += fetch(connection, query, bounds([each]))
-    return found
+    rows: list[Any] = []
+    for segment in segments:
+        query = _histogram_buckets(connection.dialect.name, shape_of([segment]), tuple(metrics))
+        rows += fetch(connection, query, bounds([segment]))
+    return rows
 
 
 def histogram_sets(connection: Connection) -> Mapping[int, str]:
@@ -99,15 +99,15 @@ def _of(connection: Connection, segment: Segment) -> tuple[str, Shape]:
 
 
 def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
-    for each in segments:
-        length = MAX_LENGTH * each.seconds
-        for start in range(each.start, each.end, length):
-            yield (replace(each, start=start, end=min(start + length, each.end)),)
+    for segment in segments:
+        length = MAX_LENGTH * segment.seconds
+        for start in range(segment.start, segment.end, length):
+            yield (replace(segment, start=start, end=min(start + length, segment.end)),)
 
 
 def _known(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
     """Leave out the one row of an answer in which nothing was found."""
-    yield from (each for each in rows if each[0] is not None)  # type: ignore[misc]  # then none of them is
+    yield from (row for row in rows if row[0] is not None)  # type: ignore[misc]  # then none of them is
 
 
 @cache
@@ -154,16 +154,16 @@ def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
 
 @cache
 def _names(dialect: str, shape: Shape) -> Select[Any]:
-    (found,) = parts(dialect, "engine_counter", shape, ("metric",))
-    return found.distinct()
+    (statement,) = parts(dialect, "engine_counter", shape, ("metric",))
+    return statement.distinct()
 
 
 @cache
 def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]:
-    (found,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
-    rows = found.subquery().c
+    (statement,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
+    rows = statement.subquery().c
     deltas = (cast(func.sum(case((rows.metric == word, rows.delta))), BigInteger) for word in words)
-    labelled = (func.coalesce(each, _NULL).label(f"delta{n}") for n, each in enumerate(deltas))
+    labelled = (func.coalesce(delta, _NULL).label(f"delta{n}") for n, delta in enumerate(deltas))
     counted = or_(*(rows.metric == word for word in words))
     return _joined(dialect, select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts))
 
@@ -174,8 +174,8 @@ _HISTOGRAM_SETS = select(t.histogram_set.c.bucket_set_id, t.histogram_set.c.uppe
 @cache
 def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...]) -> Select[Any]:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
-    (found,) = parts(dialect, "histogram", shape, (*keys, "count"))
-    rows = found.subquery().c
+    (statement,) = parts(dialect, "histogram", shape, (*keys, "count"))
+    rows = statement.subquery().c
     if dialect != "sqlite":  # SQLite takes twice as long to add the counts up as to hand out all of them
         total = cast(func.sum(rows["count"]), BigInteger).label("count")
         rows = select(*(rows[key] for key in keys), total).group_by(*(rows[key] for key in keys)).subquery().c
@@ -184,12 +184,12 @@ def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...]) -> 
     ]
     metric = case(*numbers, else_=literal_column(str(len(metrics))))
     values = (metric, rows.bucket_set_id, rows.bucket, rows["count"])
-    return select(rows.epoch_id, *(_as_text(dialect, each) for each in values)).group_by(rows.epoch_id)
+    return select(rows.epoch_id, *(_as_text(dialect, value) for value in values)).group_by(rows.epoch_id)
 
 
 def _joined(dialect: str, rows: Select[Any]) -> Select[Any]:
     """Return each column as text. All columns are joined in the same order of rows."""
-    return select(*(_as_text(dialect, each).label(each.name) for each in rows.subquery().c))
+    return select(*(_as_text(dialect, column).label(column.name) for column in rows.subquery().c))
 
 
 def _as_text(dialect: str, values: Any) -> Any:

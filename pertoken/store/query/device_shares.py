@@ -40,13 +40,13 @@ def allocated_ns(
 ) -> dict[int, dict[int, tuple[int, int]]]:
     """device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
     `sums.deployment_totals` what each epoch held whole of its devices."""
-    found: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    by_device: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in totals:
         if row.whole_ms is not None:
             whole = row.whole_ms * SHARE, row.whole_busy_ms * SHARE
             for device_id in devices.get(row.epoch_id, ()):
-                found[device_id][row.epoch_id] = whole
+                by_device[device_id][row.epoch_id] = whole
     for device_id, epoch_id, held_ns, busy_ns in shared:
-        before = found[device_id].get(epoch_id, (0, 0))  # held whole for another part of the time
-        found[device_id][epoch_id] = held_ns + before[0], busy_ns + before[1]
-    return found
+        before = by_device[device_id].get(epoch_id, (0, 0))  # held whole for another part of the time
+        by_device[device_id][epoch_id] = held_ns + before[0], busy_ns + before[1]
+    return by_device

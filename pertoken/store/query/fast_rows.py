@@ -17,11 +17,11 @@ _NOTHING: Mapping[str, Any] = {}
 
 def named_tuples(connection: Connection, query: Executable, values: Mapping[str, Any] = _NOTHING) -> list[Any]:
     """All rows by the names of their columns, with values as the driver has them."""
-    found = connection.execute(query, values)
-    kind = _kind(tuple(found.keys()))
-    assert found.cursor is not None
-    rows = list(map(kind._make, found.cursor.fetchall()))
-    found.close()
+    result = connection.execute(query, values)
+    kind = _kind(tuple(result.keys()))
+    assert result.cursor is not None
+    rows = list(map(kind._make, result.cursor.fetchall()))
+    result.close()
     return rows
 
 
@@ -52,8 +52,8 @@ def fetch(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHI
     if connection.dialect.name == "sqlite":
         rows = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
         return rows if kind is None else list(map(kind._make, rows))
-    found = LazyRows(connection, text, {**constants, **values}, kind)
-    return found if connection.connection.driver_connection.pgconn.pipeline_status else found[:]  # type: ignore[union-attr]
+    lazy_rows = LazyRows(connection, text, {**constants, **values}, kind)
+    return lazy_rows if connection.connection.driver_connection.pgconn.pipeline_status else lazy_rows[:]  # type: ignore[union-attr]
 
 
 class LazyRows(Sequence[Any]):

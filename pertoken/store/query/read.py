@@ -87,7 +87,7 @@ def _within(connection: Connection, table: Table, segment: Segment) -> Any:
 
 
 def _all(table: Table) -> list[Any]:
-    return [column(table, each.name) for each in table.columns]
+    return [column(table, value.name) for value in table.columns]
 
 
 def hosts(connection: Connection, as_of: int | None = None) -> Rows:
@@ -108,18 +108,18 @@ def devices(connection: Connection, start: int, as_of: int | None = None) -> Row
 
 @cache
 def _devices(dated: bool) -> Select[Any]:
-    here, of = t.device.c, t.host.c
+    device, of = t.device.c, t.host.c
     query = (
         select(
-            *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
-            *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
-            *(here.power_limit_mw, here.links),
+            *(device.device_id, device.host_id, device.kind, device.uuid, device.vendor, device.name, device.slot),
+            *(device.memory_bytes, device.parent_id, device.part_1e6, device.power_source, device.first_ts),
+            *(device.power_limit_mw, device.links),
             of.name.label("host_name"),
         )
-        .join(t.host, of.host_id == here.host_id)
-        .where(here.last_ts >= _START)
+        .join(t.host, of.host_id == device.host_id)
+        .where(device.last_ts >= _START)
     )
-    return query.where(here.first_ts < _AS_OF) if dated else query
+    return query.where(device.first_ts < _AS_OF) if dated else query
 
 
 def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
@@ -150,7 +150,7 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
     end_ts = case((of.end_ts < _AS_OF, of.end_ts)).label("end_ts") if dated else of.end_ts
     query = (
         select(
-            *(end_ts if each is of.end_ts else each for each in of),
+            *(end_ts if column is of.end_ts else column for column in of),
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
@@ -188,20 +188,20 @@ _EPOCH_DEVICES = (
 
 def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
     """Devices of each epoch, of rows of `epoch_devices`."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    by_key: defaultdict[int, list[int]] = defaultdict(list)
     for epoch_id, device_id in rows:
-        found[epoch_id].append(device_id)
-    return {epoch_id: tuple(each) for epoch_id, each in found.items()}
+        by_key[epoch_id].append(device_id)
+    return {epoch_id: tuple(values) for epoch_id, values in by_key.items()}
 
 
 def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
     """Roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
-    found: list[Any] = []
+    rows: list[Any] = []
     for segment in segments(start, end):
         table = t.device_rollup[segment.seconds]
         query = select(*_all(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
-        found += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
-    return found
+        rows += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
+    return rows
 
 
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
@@ -221,7 +221,9 @@ def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collectio
     parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
     rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
     if epoch_ids is not None:
-        rows, whole = (each & table.c.epoch_id.in_(epoch_ids) for each, table in ((rows, parts), (whole, deployments)))
+        rows, whole = (
+            condition & table.c.epoch_id.in_(epoch_ids) for condition, table in ((rows, parts), (whole, deployments))
+        )
     return named_tuples(connection, shares(segment.seconds, rows, whole))
 
 
@@ -234,8 +236,8 @@ def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[i
     bounds = {hour: {"start": hour, "end": hour + HOUR} for hour in hours}
     return frozenset(
         hour
-        for hour, each in bounds.items()
-        if not fetch(connection, _HAS_MINUTES, each) and fetch(connection, _HAS_HOUR, each)
+        for hour, bound in bounds.items()
+        if not fetch(connection, _HAS_MINUTES, bound) and fetch(connection, _HAS_HOUR, bound)
     )
 
 
@@ -257,8 +259,8 @@ _MINUTES = t.device_rollup[MINUTE].c
 
 def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
     """Return the oldest 1-min bucket of any device in [start, end); None if there is none."""
-    found = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
-    return min((ts for (ts,) in found if ts is not None), default=None)
+    oldest = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
+    return min((ts for (ts,) in oldest if ts is not None), default=None)
 
 
 _OLDEST_MINUTE = select(
@@ -376,10 +378,10 @@ def _events(dated: bool) -> Select[Any]:
     count: Any = of.count
     if dated:
         again = of.last_ts > _AS_OF
-        last_ts, count = (case((again, one), else_=each) for one, each in ((of.ts, last_ts), (1, count)))
+        last_ts, count = (case((again, one), else_=value) for one, value in ((of.ts, last_ts), (1, count)))
     columns = {"last_ts": last_ts, "count": count}
     query = (
-        select(*(columns[each.name].label(each.name) if each.name in columns else each for each in of))
+        select(*(columns[column.name].label(column.name) if column.name in columns else column for column in of))
         .join(t.host, t.host.c.host_id == of.host_id)
         .where(last_ts >= _START, of.last_ts <= t.host.c.last_ts + LAG_S)
         .order_by(last_ts.desc())
@@ -394,8 +396,8 @@ def restarted_ts(connection: Connection, engine_id: int, start: int) -> int | No
     query = select(func.max(of.last_ts)).where(
         of.kind == "engine_restarted", of.subject_id == engine_id, of.last_ts >= start
     )
-    found: int | None = connection.execute(query).scalar()
-    return found
+    restart_ts: int | None = connection.execute(query).scalar()
+    return restart_ts
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
@@ -403,9 +405,9 @@ def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     dialect = connection.dialect.name
     table = t.host_rollup[HOUR] if _by_notes(dialect) else t.host_sample
     oldest = select(func.min(table.c.ts)).where(table.c.host_id == t.host.c.host_id).scalar_subquery()
-    found = named_tuples(connection, select(oldest, _newest(dialect, t.host, t.host_sample, "host_id")))
-    first = min((each for each, _ in found if each is not None), default=None)
-    return first, max((each for _, each in found), default=None)
+    rows = named_tuples(connection, select(oldest, _newest(dialect, t.host, t.host_sample, "host_id")))
+    first = min((oldest_ts for oldest_ts, _ in rows if oldest_ts is not None), default=None)
+    return first, max((newest_ts for _, newest_ts in rows), default=None)
 
 
 def whole_hour(connection: Connection, end: int) -> bool:

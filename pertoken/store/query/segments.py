@@ -52,7 +52,7 @@ def segments(
     first = min(end, -(-start // HOUR) * HOUR)
     last = -(-end // HOUR) * HOUR if under_way and end > first else max(first, end // HOUR * HOUR)
     pieces = _minutes(start, first, without_minutes), Segment(HOUR, first, last), _minutes(last, end, without_minutes)
-    return tuple(each for each in pieces if each.start < each.end)
+    return tuple(piece for piece in pieces if piece.start < piece.end)
 
 
 def _minutes(start: int, end: int, without_minutes: Collection[int]) -> Segment:

@@ -51,7 +51,7 @@ Shape = tuple[tuple[int, bool], ...]
 
 def shape_of(segments: Segments) -> Shape:
     """Return the shape of segments."""
-    return tuple((each.seconds, each.part is not None) for each in segments)
+    return tuple((segment.seconds, segment.part is not None) for segment in segments)
 
 
 def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Any:
@@ -71,7 +71,7 @@ def parts(
 
     `owners` selects the ids of whose buckets they are; None: of all.
     """
-    found = []
+    statements = []
     for n, (seconds, is_part) in enumerate(shape):
         table = ROLLUPS[rollup][seconds]
         inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"), owners)
@@ -79,17 +79,17 @@ def parts(
         if is_part:
             first, last = _bind(f"first{n}"), _bind(f"last{n}")
             columns = [
-                each if name in keys or name.endswith("provenance") else scaled(each, first, last)
-                for name, each in zip(names, columns, strict=True)
+                value if name in keys or name.endswith("provenance") else scaled(value, first, last)
+                for name, value in zip(names, columns, strict=True)
             ]
         if unknown is not None:
             columns = [
-                func.coalesce(each, unknown) if table.c[name].nullable else each
-                for name, each in zip(names, columns, strict=True)
+                func.coalesce(value, unknown) if table.c[name].nullable else value
+                for name, value in zip(names, columns, strict=True)
             ]
-        labelled = (each.label(name) for name, each in zip(names, columns, strict=True))
-        found.append(select(*labelled).where(inside))
-    return found
+        labelled = (value.label(name) for name, value in zip(names, columns, strict=True))
+        statements.append(select(*labelled).where(inside))
+    return statements
 
 
 def _bind(name: str) -> Any:
@@ -98,7 +98,7 @@ def _bind(name: str) -> Any:
 
 def bounds(segments: Segments) -> dict[str, int]:
     """Return the values to which statements of `parts` are bound."""
-    return {name: value for n, each in enumerate(segments) for name, value in _bounds(n, each)}
+    return {name: value for n, segment in enumerate(segments) for name, value in _bounds(n, segment)}
 
 
 def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
@@ -117,8 +117,8 @@ def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
 def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
     """Sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = ROLLUPS[rollup][MINUTE]
-    keys = [each.name for each in table.primary_key if each.name != "ts"]
-    values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
+    keys = [column.name for column in table.primary_key if column.name != "ts"]
+    values = [column.name for column in table.columns if column.name not in (*keys, "ts", *_NEVER_SHOWN)]
     rows = _rows(dialect, rollup, shape, (*keys, *values)).c
     return select(*(rows[key] for key in keys), *(_total(rows, name).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
@@ -227,7 +227,7 @@ def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> 
         *(rows[key] for key in keys)
     )
     if metrics is not None:
-        summed = summed.where(or_(*(rows.metric == each for each in metrics)))
+        summed = summed.where(or_(*(rows.metric == metric for metric in metrics)))
     of = summed.subquery().c
     owner = of.epoch_id, of.metric, of.bucket_set_id
     packed = select(*owner, _packed(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
@@ -239,8 +239,8 @@ def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> 
 def _packed(dialect: str, *columns: Any) -> Any:
     """Numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `unpacked`."""
     row: Any = cast(columns[0], Text)
-    for each in columns[1:]:
-        row += literal_column("' '", Text) + cast(each, Text)
+    for number in columns[1:]:
+        row += literal_column("' '", Text) + cast(number, Text)
     return func.group_concat(row) if dialect == "sqlite" else func.string_agg(row, literal_column("','"))
 
 

@@ -60,9 +60,9 @@ def differing(local: Local, session: Session, state: LocalState, ages: dict[str,
             ours.setdefault(int(row[ts] or 0) // span * span, []).append(row)
         theirs = session.sums(table, owners, start, end, span)
         for at, rows in sorted(ours.items()):
-            found = checksum(session.named(table, rows))
-            if theirs.get(at) != found:
-                yield Stretch(table, owner, at, rows, found, theirs.get(at, (0, 0)))
+            local_sum = checksum(session.named(table, rows))
+            if theirs.get(at) != local_sum:
+                yield Stretch(table, owner, at, rows, local_sum, theirs.get(at, (0, 0)))
 
 
 def closed_until(state: LocalState) -> int:

@@ -94,8 +94,8 @@ class Local:
         """Whether a batch was stored here with this sequence and checksum; also if batches of that time are deleted."""
         with self._reading() as connection:
             ((oldest,),) = fetch(connection, _OLDEST_BATCH)
-            found = fetch(connection, _BATCH, {"seq": chain[0]})
-        return found == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
+            stored = fetch(connection, _BATCH, {"seq": chain[0]})
+        return stored == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
 
     def after(self, seq: int, at_most: int) -> Batch | None:
         """Rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
@@ -147,12 +147,12 @@ def _marked(
 ) -> Iterator[Row]:
     """Yield the rows of a source's table behind its marks: the starts of buckets by owner."""
     if not source.bucket_s:
-        for each in starts:
-            yield from fetch(connection, _of_owner(table, owner), {"owner": each})
+        for starts_of in starts:
+            yield from fetch(connection, _of_owner(table, owner), {"owner": starts_of})
         return
     query = _between(table, owner)
     after = 1 if source in RAW else 0  # a tick is named by its end
-    runs = {each: _runs(sorted(buckets), source.bucket_s) for each, buckets in starts.items()}
+    runs = {owner_id: _runs(sorted(buckets), source.bucket_s) for owner_id, buckets in starts.items()}
     for key in _keys(connection, table, owner, starts):
         for start, end in runs[key["owner"]]:
             yield from fetch(connection, query, {**key, "start": start + after, "end": end + after})
@@ -181,14 +181,14 @@ def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int
     They are found by seeking from one to the next: reading all rows of an owner would grow with its history.
     """
     if _middle(table) is None:
-        yield from ({"owner": each} for each in owners)
+        yield from ({"owner": owner} for owner in owners)
         return
     first, following = _seeks(table, owner)
-    for each in owners:
-        ((value,),) = fetch(connection, first, {"owner": each})
+    for owner_id in owners:
+        ((value,),) = fetch(connection, first, {"owner": owner_id})
         while value is not None:
-            yield {"owner": each, "middle": value}
-            ((value,),) = fetch(connection, following, {"owner": each, "after": value})
+            yield {"owner": owner_id, "middle": value}
+            ((value,),) = fetch(connection, following, {"owner": owner_id, "after": value})
 
 
 def _oldest(connection: Connection, owners: Mapping[str, Sequence[int]]) -> dict[str, int]:

@@ -86,23 +86,23 @@ def enter(connection: "psycopg.Connection[Any]", state: LocalState) -> Standing:
     try:
         with connection.transaction():
             connection.execute(_WAIT)
-            found = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (state.spool_id, list(state.host_ids)))
+            cursor = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (state.spool_id, list(state.host_ids)))
     except psycopg.Error as error:
         if error.sqlstate in (_UNKNOWN_FUNCTION, _NO_SCHEMA):
             raise OlderServer("its functions for agents are of an older pertoken") from None
         raise
-    known = found["shipper_id"], found["chain_seq"]
+    known = cursor["shipper_id"], cursor["chain_seq"]
     return Standing(
-        found["batch"],
-        found["seq"],
-        found["checked_ts"] or None,
-        None if known[0] is None else Shipper(known[0], found["boot_id"]),
-        (known[1], found["chain"]) if known[1] else None,
-        found["leased"],
-        found["now_ts"],
-        found["ages"],
-        found["schema"],
-        {int(key): value for key, value in found["aliases"].items()},
+        cursor["batch"],
+        cursor["seq"],
+        cursor["checked_ts"] or None,
+        None if known[0] is None else Shipper(known[0], cursor["boot_id"]),
+        (known[1], cursor["chain"]) if known[1] else None,
+        cursor["leased"],
+        cursor["now_ts"],
+        cursor["ages"],
+        cursor["schema"],
+        {int(key): value for key, value in cursor["aliases"].items()},
     )
 
 
@@ -132,7 +132,7 @@ class Session:
             except psycopg.Error as error:
                 if error.sqlstate != ID_TAKEN or attempt == MAX_RENAMED - 1:
                     raise
-                self._rename([int(each) for each in (error.diag.message_detail or "").split(",")])
+                self._rename([int(name) for name in (error.diag.message_detail or "").split(",")])
         self.batch += 1
 
     def _rename(self, ids: list[int]) -> None:
@@ -140,15 +140,19 @@ class Session:
         stored = {alias: own for own, alias in self._aliases.items()}
         with self._connection.transaction():
             query = "SELECT fleet.rename(%s, %s::bigint[])"
-            found = _one(self._connection, query, (self._state.host_ids[-1], [stored.get(each, each) for each in ids]))
-        self._aliases |= {int(key): value for key, value in found.items()}
+            renamed = _one(
+                self._connection,
+                query,
+                (self._state.host_ids[-1], [stored.get(local_id, local_id) for local_id in ids]),
+            )
+        self._aliases |= {int(key): value for key, value in renamed.items()}
 
     def _store(self, batch: Batch) -> None:
         tables = {table: self.named(table, rows) for table, rows in batch.rows.items() if rows}
         columns = {table: _columns(table, rows) for table, rows in tables.items()}
         crc = 0
-        for each in columns.values():
-            for column in each:
+        for column_values in columns.values():
+            for column in column_values:
                 crc = zlib.crc32(column.encode(), crc)
         state, connection = self._state, self._connection
         with connection.transaction():
@@ -175,7 +179,7 @@ class Session:
 
     def owners(self, owners: Sequence[int]) -> list[int]:
         """Return the ids that owners have at the server."""
-        return [self._aliases.get(each, each) for each in owners]
+        return [self._aliases.get(owner, owner) for owner in owners]
 
     def sums(self, table: Table, owners: Sequence[int], start: int, end: int, span: int) -> dict[int, tuple[int, int]]:
         """Return count and checksum of rows by the start of each span, as the server has them."""
@@ -233,13 +237,13 @@ def put(
     """
     names = [column.name for column in table.columns]
     stored = connection.execute("SELECT fleet.put(%s, %s::text[], %s, %s::text[])", (table.name, names, again, columns))
-    if not {each for (each,) in stored} <= set(map(_record, rows)):
+    if not {stored_id for (stored_id,) in stored} <= set(map(_record, rows)):
         raise StoreError(f"{table.name}: the server stored other values than were sent")
 
 
 def _record(row: Row) -> str:
     """Return a row as PostgreSQL writes a record."""
-    values = ["" if each is None else _quoted(each) if each.__class__ is str else str(each) for each in row]
+    values = ["" if value is None else _quoted(value) if value.__class__ is str else str(value) for value in row]
     return f"({','.join(values)})"
 
 
@@ -263,7 +267,7 @@ def _numbers(table: Table) -> tuple[bool, ...]:
 def _array(values: Sequence[Any], numbers: bool) -> str:
     if numbers:
         return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
-    return "{" + ",".join(["NULL" if each is None else _element(str(each)) for each in values]) + "}"
+    return "{" + ",".join(["NULL" if value is None else _element(str(value)) for value in values]) + "}"
 
 
 def _element(text: str) -> str:

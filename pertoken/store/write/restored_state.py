@@ -20,27 +20,27 @@ class RestoredState:
     def counters(self) -> tuple[rows.CounterState, ...]:
         """The last state of every counter."""
         with explained(self.location), self._connection.begin():
-            found = self._connection.execute(select(t.counter_state)).mappings()
-            return tuple(rows.CounterState(**row) for row in found)
+            stored = self._connection.execute(select(t.counter_state)).mappings()
+            return tuple(rows.CounterState(**row) for row in stored)
 
     def boot(self, host_id: int) -> tuple[str | None, int | None]:
         """(boot id, boot time in Unix ms) under which this host's rows were last written."""
         with explained(self.location), self._connection.begin():
             query = select(t.host.c.boot_id, t.host.c.boot_ms).where(t.host.c.host_id == host_id)
-            found = self._connection.execute(query).first()
-            return (found.boot_id, found.boot_ms) if found else (None, None)
+            row = self._connection.execute(query).first()
+            return (row.boot_id, row.boot_ms) if row else (None, None)
 
     def lives(self, host_id: int, since_ms: int) -> dict[int, int]:
         """Return the life of each engine of this host whose process began `since_ms` after a boot, or later."""
         with explained(self.location), self._connection.begin():
-            found = self._connection.execute(
+            rows = self._connection.execute(
                 select(t.engine.c.engine_id, t.engine.c.life).where(
                     t.engine.c.host_id == host_id,
                     t.engine.c.life.is_not(None),
                     t.engine.c.process_start_ms >= since_ms,
                 )
             )
-            return {engine_id: life for engine_id, life in found}
+            return {engine_id: life for engine_id, life in rows}
 
     def engine_urls(self, host_id: int) -> dict[int, str]:
         """Return the base URL of every engine of this host, by engine id."""
@@ -52,7 +52,7 @@ class RestoredState:
         """Epochs of this host that have not ended, newest last."""
         with explained(self.location), self._connection.begin():
             connection = self._connection
-            found = connection.execute(
+            stored = connection.execute(
                 select(t.epoch)
                 .join(t.deployment, t.deployment.c.deployment_id == t.epoch.c.deployment_id)
                 .where(t.deployment.c.host_id == host_id, t.epoch.c.end_ts.is_(None))
@@ -61,7 +61,7 @@ class RestoredState:
             devices = defaultdict(list)
             for epoch_id, device_id in connection.execute(select(t.epoch_device)):
                 devices[epoch_id].append(device_id)
-            return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in found)
+            return tuple(rows.EpochRow(**row, device_ids=tuple(sorted(devices[row["epoch_id"]]))) for row in stored)
 
     def newest_ts(self, host_id: int) -> int | None:
         """Return the highest `ts` of this host's rows, the last one's unless the clock was set back; None without."""
@@ -93,7 +93,7 @@ class RestoredState:
 
     def capabilities(self) -> tuple[rows.Capability, ...]:
         """What could and could not be read when that was last noted."""
-        names = [each.name for each in fields(rows.Capability)]
+        names = [field.name for field in fields(rows.Capability)]
         with explained(self.location), self._connection.begin():
-            found = self._connection.execute(select(*(t.capability.c[name] for name in names))).mappings()
-            return tuple(rows.Capability(**row) for row in found)
+            stored = self._connection.execute(select(*(t.capability.c[name] for name in names))).mappings()
+            return tuple(rows.Capability(**row) for row in stored)

@@ -110,8 +110,8 @@ ROLLUPS = (
 
 
 ROLLED_FROM = {
-    **{each.samples.name: str(each.tables[MINUTE].name) for each in ROLLUPS},
-    **{each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS},
+    **{rollup.samples.name: str(rollup.tables[MINUTE].name) for rollup in ROLLUPS},
+    **{rollup.tables[MINUTE].name: str(rollup.tables[HOUR].name) for rollup in ROLLUPS},
 }
 """By the name of a table: the roll-up that is computed from its rows. A plain str: SQLAlchemy's own names of tables are
 of a type that a checksum cannot sum."""
@@ -130,7 +130,7 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
 
     Minutes come first: they are what hours are made of.
     """
-    names = tuple(str(each.tables[seconds].name) for each in ROLLUPS)
+    names = tuple(str(rollup.tables[seconds].name) for rollup in ROLLUPS)
     marks = marked(connection, names)
     if not marks:
         return RolledUp(0)
@@ -159,8 +159,8 @@ def _attempt(connection: Connection, seconds: int, due: Sequence[Mark]) -> dict[
     if not due:
         return {}
     of_rollup: dict[str, list[Mark]] = defaultdict(list)
-    for each in due:
-        of_rollup[each[0]].append(each)
+    for bucket in due:
+        of_rollup[bucket[0]].append(bucket)
     try:
         with savepoint(connection):
             for rollup in ROLLUPS:
@@ -171,7 +171,7 @@ def _attempt(connection: Connection, seconds: int, due: Sequence[Mark]) -> dict[
             raise
         if len(due) == 1:
             return {due[0]: reason}
-        parts = list(of_rollup.values()) if len(of_rollup) > 1 else [[each] for each in due]
+        parts = list(of_rollup.values()) if len(of_rollup) > 1 else [[bucket] for bucket in due]
         return {key: why for part in parts for key, why in _attempt(connection, seconds, part).items()}
     return {}
 

@@ -157,16 +157,16 @@ class Writer:
             with self._transaction():
                 if not self._retried:
                     mark(self._connection, quarantine.of_other_versions(self._connection))
-                found = roll_up(self._connection, seconds, self._changed)
+                quarantined = roll_up(self._connection, seconds, self._changed)
             self._retried = True
-            done += found.buckets
-            self._quarantined += found.failed
+            done += quarantined.buckets
+            self._quarantined += quarantined.failed
         return done
 
     def quarantined(self) -> list[Bucket]:
         """Buckets that went into quarantine since this was last asked."""
-        found, self._quarantined = self._quarantined, []
-        return found
+        quarantined, self._quarantined = self._quarantined, []
+        return quarantined
 
     def _changed(self, connection: Connection, marks: Iterable[outbox.Mark]) -> None:
         if self._ships:
@@ -190,8 +190,8 @@ class Writer:
 
     def unshipped(self) -> int:
         """Minutes of ticks, each of one owner, that were deleted before they were shipped since this was last asked."""
-        found, self._unshipped = self._unshipped, 0
-        return found
+        unshipped, self._unshipped = self._unshipped, 0
+        return unshipped
 
     def _folders_own(self) -> Connection:
         if self._batches is None:
@@ -219,15 +219,15 @@ class Writer:
         if self._batches is None:
             raise ValueError("rows are restored into a folder")
         at = [checksummed.columns.index(key) for key in checksummed.keys]
-        keys = [tuple(row[each] for each in at) for row in rows]
+        keys = [tuple(row[position] for position in at) for row in rows]
         self._rows.forget_marks()
         new: list[tuple[Any, ...]] = []
         with self._transaction(self.last.ts):
             for key, row in zip(keys, rows, strict=True):
-                there = fetch(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
-                if not there:
+                stored = fetch(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
+                if not stored:
                     new.append(row)
-                elif there[0] != row:
+                elif stored[0] != row:
                     named = ", ".join(
                         f"{name} {format_utc(value) if name == 'ts' else value}"
                         for name, value in zip(checksummed.keys, key, strict=True)
@@ -244,16 +244,16 @@ class Writer:
 
     def _start(self, checksummed: ChecksummedTable, which: Any) -> int | None:
         with explained(self.location), self._connection.begin():
-            found: int | None = self._connection.execute(
+            start_ts: int | None = self._connection.execute(
                 select(which).where(t.seal.c.name == checksummed.table.name)
             ).scalar()
-            return found
+            return start_ts
 
     def oldest_mark(self) -> int | None:
         """Start of the oldest bucket that is to be computed anew."""
         with explained(self.location), self._connection.begin():
-            found: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
-            return found
+            oldest_ts: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
+            return oldest_ts
 
     def checkpoint(self) -> None:
         """Write the log back into the data file, so that it gives up its room; less of it while someone reads."""

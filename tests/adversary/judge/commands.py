@@ -54,7 +54,7 @@ def _dollars(played: Played, fleet: dict[str, Any]) -> Iterator[Finding]:
     first_s = played.down[0][1] - began_s if played.down else 0.0
     late = first_s * sum(n * max(usd for _, selector, usd in played.prices if selector == k) for k, n in kinds.items())
     paid = fleet["bill"]["paid"] / NANO * 3600
-    whole = played.world.touched <= {"agent", "price", *(each.key for each in played.world.engines)}
+    whole = played.world.touched <= {"agent", "price", *(engine.key for engine in played.world.engines)}
     if paid > high + room:
         yield Finding("dollars", f"paid for {paid:.1f} dollar-hours x 3600, the script comes to {high:.1f} at most")
     # Rows at times that the clock no longer shows are outside of the window.

@@ -64,7 +64,7 @@ def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: 
 
 def _contested(played: Played, connection: sqlite3.Connection, model: str) -> bool:
     """Whether the servers of a model share one address, and an event says that none of them is counted."""
-    if not any(each.shared and each.model == model for each in played.world.engines):
+    if not any(engine.shared and engine.model == model for engine in played.world.engines):
         return False
     several = "SELECT COUNT(*) FROM event WHERE kind = 'engine_several_servers'"
     return bool(connection.execute(several).fetchone()[0])
@@ -72,7 +72,7 @@ def _contested(played: Played, connection: sqlite3.Connection, model: str) -> bo
 
 def _late(played: Played, model: str) -> dict[str, int]:
     """Tokens that may be counted for the model before, or after, while a swap is not yet seen."""
-    spec = next(each for each in played.world.engines if model.startswith(each.model))
+    spec = next(engine for engine in played.world.engines if model.startswith(engine.model))
     rates = spec.prompt_tok_s, spec.prompt_tok_s, spec.prompt_tok_s, spec.generated_tok_s
     return {name: round(rate * MAX_SWAP_S) for name, rate in zip(TOKENS, rates, strict=True)}
 
@@ -82,7 +82,7 @@ def _busy(played: Played, connection: sqlite3.Connection, model: str, served: Se
     if model == "tiny-llama":
         true_s = played.llama_busy_s
     else:
-        spec = next((each for each in played.world.engines if each.model == model), None)
+        spec = next((engine for engine in played.world.engines if engine.model == model), None)
         counts = spec is not None and spec.kind == "llama-server" and spec.key not in played.world.touched
         true_s = served.busy_s if counts else None
     seen = "SUM(1.0 * generated_tokens * observed_ms / MAX(duration_ms, 1)), SUM(generated_tokens)"

@@ -58,7 +58,7 @@ def _sums(
     known_busy: set[Any] = set()
     origin = ("busy_provenance",) if "busy_ms" in columns else ()
     for row in connection.execute(f"SELECT ts, {', '.join((*keys, *columns, *origin))} FROM {table}"):
-        key = (*(row[each] for each in keys), bucket(row["ts"]))
+        key = (*(row[key] for key in keys), bucket(row["ts"]))
         before = sums.setdefault(key, [None] * len(columns))
         for i, column in enumerate(columns):
             value = row[column]
@@ -93,5 +93,5 @@ def _quarantined(connection: sqlite3.Connection) -> frozenset[tuple[str, int, in
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if "quarantine" not in names:
         return frozenset()
-    held = {(each[0], each[1], each[2]) for each in connection.execute("SELECT rollup, owner_id, ts FROM quarantine")}
+    held = {(row[0], row[1], row[2]) for row in connection.execute("SELECT rollup, owner_id, ts FROM quarantine")}
     return frozenset(held | {(name.replace("_1m", "_1h"), owner, ts // 3600 * 3600) for name, owner, ts in held})

@@ -8,7 +8,7 @@ SERVE = ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", "org/model", "--
 
 
 def host(*processes: Process, **more: object) -> HostProcesses:
-    return HostProcesses({each.pid: each for each in processes}, **more)  # type: ignore[arg-type]
+    return HostProcesses({process.pid: process for process in processes}, **more)  # type: ignore[arg-type]
 
 
 def vllm_tree(*listening: Address, argv: tuple[str, ...] = SERVE) -> tuple[Process, ...]:

@@ -49,7 +49,7 @@ def test_a_server_that_hangs_costs_other_engines_and_the_host_nothing(tmp_path: 
         stack.enter_context(agent(folder))
         stack.enter_context(agent(spared, "--engine", healthy.url, PERTOKEN_AGENT_DISCOVER="false"))
         known = ((folder, hung), (folder, healthy), (spared, healthy))
-        until(lambda: all(observed_s(*each) for each in known), "rows of all")
+        until(lambda: all(observed_s(*endpoint) for endpoint in known), "rows of all")
         os.kill(hung.pid, signal.SIGSTOP)
         try:
             since = max(newest(folder), newest(spared))
@@ -117,7 +117,7 @@ def test_silent_ports_are_asked_at_once_and_hold_up_no_other_server() -> None:
         watch = Watch([*urls[:8], url, *urls[8:]], False, Limits(timeout_s=0.5))
         watch.start_look()
         until(lambda: watch.endpoints or watch.unavailable, "the look", 20)
-        assert [each.base_url for each in watch.look()] == [url]
+        assert [reading.base_url for reading in watch.look()] == [url]
         watch.close()
 
 
@@ -175,7 +175,7 @@ def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves
             epoch.epoch_id for epoch in kept.epochs.values()
         }
     assert rows[2] == []
-    spans = [(row.generated_tokens, row.duration_ms, row.observed_ms) for each in rows for row in each]
+    spans = [(row.generated_tokens, row.duration_ms, row.observed_ms) for sample in rows for row in sample]
     assert spans == [(10, 10_000, 10_000), (20, 12_000, 12_000), (10, 18_000, 18_000)]
 
 
@@ -184,7 +184,9 @@ def test_an_engine_that_is_late_keeps_its_devices_and_is_not_said_to_have_stoppe
     kept = tick_state()
     for n, reading in enumerate((engine(100), engine(110), late)):
         tick, kept = assemble(kept, Readings(probe(gpu(0, 100)), (reading,)), moment(n), COST if n else None)
-    (share,) = (each for each in tick.samples if type(each).__name__ == "DeviceShare" and each.share_1e6 == 10**6)
+    (share,) = (
+        sample for sample in tick.samples if type(sample).__name__ == "DeviceShare" and sample.share_1e6 == 10**6
+    )
     assert share.epoch_id in {epoch.epoch_id for epoch in kept.epochs.values()}
     assert not [event for event in tick.events if event.kind.startswith("engine")]
-    assert not [each for each in tick.capabilities if each.owner_id == tick.engines[0].engine_id]
+    assert not [capability for capability in tick.capabilities if capability.owner_id == tick.engines[0].engine_id]

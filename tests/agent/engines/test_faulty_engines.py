@@ -39,8 +39,8 @@ def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineRe
     with answering(answer) as url:  # type: ignore[arg-type]
         endpoint = Endpoint("vllm", url, "setting")
         limits = Limits(timeout_s=0.5, page_bytes=1_000_000)
-        found = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
-    return replace(found, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
+        reading = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
+    return replace(reading, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
 
 
 def closed() -> EngineReading:

@@ -256,10 +256,10 @@ ray_vllm_prompt_tokens_total{model_name="b"} 2
         faults = reader.read()
         replies["/metrics"] = b'ray_vllm_prompt_tokens_total{model_name="b"} 5\n'
         (left,) = reader.read()
-    assert [(each.served_model, each.endpoint.model) for each in (a, b)] == [("a", "a"), ("b", "b")]
-    assert [sum(each.counters.values()) for each in (a, b, left)] == [11, 2, 5]
+    assert [(reading.served_model, reading.endpoint.model) for reading in (a, b)] == [("a", "a"), ("b", "b")]
+    assert [sum(reading.counters.values()) for reading in (a, b, left)] == [11, 2, 5]
     assert (a.gauges, b.gauges) == ({"running": 3}, {})
-    assert [(each.endpoint.model, each.fault_kind) for each in faults] == [("a", "http"), ("b", "http")]
+    assert [(fault.endpoint.model, fault.fault_kind) for fault in faults] == [("a", "http"), ("b", "http")]
 
 
 def test_tokens_counted_when_a_request_ends_say_so() -> None:

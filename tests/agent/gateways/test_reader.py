@@ -105,7 +105,7 @@ def test_the_watch_reads_beside_the_ticks_and_reports_what_it_cannot_read() -> N
                 return bool(taken)
 
             until(arrived, "the page")
-            assert [each.base_url for each in taken] == [url]
+            assert [reading.base_url for reading in taken] == [url]
             assert watch.take() == ()
         finally:
             watch.close()

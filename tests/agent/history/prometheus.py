@@ -34,7 +34,7 @@ def open_metrics(scrapes: Iterable[Scrape]) -> str:
                 name, brace, labels = head.partition("{")
                 key = f"{name}{{{labels[:-1].rstrip(',') + ',' if brace else ''}{more}}}"
                 series.setdefault(key, []).append(f"{key} {value} {ts}")
-    by_family = sorted(series.items(), key=lambda each: each[0].partition("{")[0])
+    by_family = sorted(series.items(), key=lambda series: series[0].partition("{")[0])
     return "\n".join(line for _, lines in by_family for line in lines) + "\n# EOF\n"
 
 

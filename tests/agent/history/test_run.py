@@ -179,9 +179,9 @@ def test_latencies_are_imported_across_a_restart(imported: tuple[Store, ImportRe
 def test_a_second_import_changes_nothing(server: str, imported: tuple[Store, ImportReport]) -> None:
     store, first = imported
     tables = (t.device_rollup[60], t.deployment_rollup[3600], t.histogram_rollup[3600], t.epoch, t.device, t.host)
-    before = {each.name: _rows(store, each) for each in tables}
+    before = {table.name: _rows(store, table) for table in tables}
     again = _imported(server, store)
-    assert {each.name: _rows(store, each) for each in tables} == before
+    assert {table.name: _rows(store, table) for table in tables} == before
     assert first.hosts[0].minutes == HOURS * 60
     assert again.hosts[0].minutes == 0
 
@@ -214,7 +214,7 @@ def test_what_prometheus_lacks_is_listed_with_a_remedy_and_holders_by_host_are_a
     imported: tuple[Store, ImportReport],
 ) -> None:
     store, report = imported
-    blocked = {each.metric: each for each in report.blocked}
+    blocked = {line.metric: line for line in report.blocked}
     assert blocked["SM active"].owners == 2
     assert "DCGM_FI_PROF_SM_ACTIVE" in (blocked["SM active"].remedy or "")
     assert {row.whole_provenance for row in _rows(store, t.deployment_rollup[60])} == {5}

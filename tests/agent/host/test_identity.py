@@ -11,7 +11,7 @@ from pertoken.agent.scrape.http import Limits, ScrapeError
 from pertoken.catalog.clouds import Cloud, clouds
 from tests.standin_nvml import ManualClock
 
-CLOUDS = {each.name: each for each in clouds()}
+CLOUDS = {cloud.name: cloud for cloud in clouds()}
 LIMITS = Limits(timeout_s=10.0, page_bytes=10_000)
 TOKEN = "AQAEAG=="
 AWS = {
@@ -88,18 +88,18 @@ def firmware(root: Path, **words: str) -> Path:
     ],
 )
 def test_each_clouds_metadata_service_tells_instance_region_and_purchase(
-    cloud: str, pages: dict[str, str], header: tuple[str, str], told: tuple[str, str, str]
+    cloud: str, pages: dict[str, str], header: tuple[str, str], expected: tuple[str, str, str]
 ) -> None:
     with metadata(pages, header) as url:
-        assert read_instance(CLOUDS[cloud], url, LIMITS) == HostIdentity(None, None, cloud, *told)
+        assert read_instance(CLOUDS[cloud], url, LIMITS) == HostIdentity(None, None, cloud, *expected)
 
 
 def test_what_it_does_not_tell_or_says_in_unknown_words_is_unknown_and_not_guessed() -> None:
     pages = {**AWS, "/latest/meta-data/instance-life-cycle": "capacity-block"}
     del pages["/latest/meta-data/placement/region"]
     with metadata(pages, ("X-aws-ec2-metadata-token", TOKEN)) as url:
-        told = read_instance(CLOUDS["aws"], url, LIMITS)
-    assert (told.instance_type, told.region, told.purchase) == ("p5.48xlarge", None, None)
+        instance = read_instance(CLOUDS["aws"], url, LIMITS)
+    assert (instance.instance_type, instance.region, instance.purchase) == ("p5.48xlarge", None, None)
     with metadata({}, ("Metadata", "true")) as url, pytest.raises(ScrapeError, match="404"):
         read_instance(CLOUDS["azure"], url, LIMITS)
 

@@ -25,7 +25,7 @@ from tests.store.filled import START, everything, filled, filled_tick
 from tests.values import new_store, tick
 
 KEPT = Settings(store_raw=2 * DAY, store_minutes=30 * DAY, store_hours=730 * DAY)
-HISTORY = [each.table.name for each in (*SAMPLES, *ROLLED)]
+HISTORY = [samples.table.name for samples in (*SAMPLES, *ROLLED)]
 
 
 class Clocks:
@@ -96,9 +96,9 @@ def test_a_backlog_is_deleted_hour_by_hour_once_the_clock_is_confirmed(tmp_path:
         for _ in range(int(1.5 * CONFIRM_S) // 10):
             clocks.advance(10)
             upkeep.delete_old(int(clocks.wall_s))
-    found = history(where)
-    assert found["device_sample"] == found["device_1m"] == 0
-    assert found["device_1h"] == 4
+    oldest = history(where)
+    assert oldest["device_sample"] == oldest["device_1m"] == 0
+    assert oldest["device_1h"] == 4
 
 
 @given(st.lists(st.tuples(st.floats(1, 7200), st.none() | st.floats(1e3, 1e9) | st.floats(-1e9, -1e3)), max_size=30))

@@ -99,10 +99,10 @@ def version_of(module: Any) -> str:
 def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_one_is_taken_if_it_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = importlib.util.find_spec("amdsmi")
-    assert found is not None and found.origin is not None
+    installed = importlib.util.find_spec("amdsmi")
+    assert installed is not None and installed.origin is not None
     shipped = tmp_path / "share/amd_smi/amdsmi"
-    shutil.copytree(Path(found.origin).parent, shipped)
+    shutil.copytree(Path(installed.origin).parent, shipped)
     (shipped / "_version.py").write_text('__version__ = "99.1.0"\n')
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     with rocm(monkeypatch, RocmLibrary({})):
@@ -145,8 +145,8 @@ def test_a_driver_of_which_no_gpu_answers_is_started_anew_and_its_gpus_are_the_s
         before, _ = probe.read(processes=False)
         library.refuse |= {f"amdsmi_get_{name}": 16 for name in names}
         assert all(device.lost for device in probe.read(processes=False)[0])
-        (told,) = probe.driver_events()
-        assert (told.uuid, told.kind) == (None, "driver") and library.calls["amdsmi_shut_down"] == 1
+        (event,) = probe.driver_events()
+        assert (event.uuid, event.kind) == (None, "driver") and library.calls["amdsmi_shut_down"] == 1
         lost, _ = probe.read(processes=False)
         assert [device.uuid for device in lost if device.lost] == [device.uuid for device in before]
         assert library.calls["amdsmi_init"] == 1 and probe.driver_events() == (), "left alone for a while, told once"
@@ -161,7 +161,9 @@ def test_one_gpu_that_does_not_even_tell_its_name_costs_only_itself(monkeypatch:
         probe = AmdProbe(clock)
         (device,), (missing,) = probe.read(processes=False)
         assert device.power_mw == 512_000 and (missing.metric, missing.status) == ("gpu 1", "failing")
-        assert [(each.kind, each.uuid) for each in probe.driver_events()] == [("device_lost", None)]
+        assert [(driver_event.kind, driver_event.uuid) for driver_event in probe.driver_events()] == [
+            ("device_lost", None)
+        ]
         library.silent = None
         assert len(probe.read(processes=False)[0]) == 1, "left alone for a while"
         clock.now_s += 6
@@ -279,12 +281,12 @@ def test_a_driver_of_which_no_card_answers_for_an_hour_is_told_once(monkeypatch:
         probe.read(processes=False)
         for function in ("power_info", "energy_count", "gpu_activity", "gpu_vram_usage"):
             library.refuse[f"amdsmi_get_{function}"] = 16
-        told = []
+        kinds = []
         for _ in range(360):
             clock.now_s += 10
             probe.read(processes=False)
-            told += [each.kind for each in probe.driver_events()]
-        assert told == ["driver"]
+            kinds += [driver_event.kind for driver_event in probe.driver_events()]
+        assert kinds == ["driver"]
         library.refuse.clear()
         clock.now_s += 600
         assert not any(device.lost for device in probe.read(processes=False)[0])

@@ -36,11 +36,11 @@ def defines(wrapper: Any) -> dict[str, object]:
     vram, process = wrapper.amdsmi_vram_usage_t, wrapper.amdsmi_proc_info_t
     usage = process.memory_usage
     nested = dict(process._fields_)["memory_usage"]
-    found: dict[str, object] = {
+    constants: dict[str, object] = {
         f"AT_{name}_{field}": getattr(getattr(wrapper, struct), field).offset
         for name, (struct, field) in FIELDS.items()
     }
-    return found | {
+    return constants | {
         "AT_vram_usage_vram_total": vram.vram_total.offset,
         "AT_vram_usage_vram_used": vram.vram_used.offset,
         "AT_proc_info_pid": process.pid.offset,

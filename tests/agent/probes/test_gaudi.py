@@ -38,7 +38,7 @@ class HlmlLibrary:
                 return self.refuse[name]
             body = globals().get(f"_{name}")
             if body is not None:
-                body(*(getattr(each, "_obj", each) for each in given))
+                body(*(getattr(value, "_obj", value) for value in given))
             return 0
 
         return function
@@ -92,12 +92,12 @@ def _hlml_device_get_temperature(device: Any, sensor: Any, temperature: Any) -> 
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[HlmlLibrary]:
     """The real pyhlml, imported anew, finds this library at the path it knows."""
     pytest.importorskip("pyhlml")
-    found, real = HlmlLibrary(), ctypes.CDLL
+    hlml, real = HlmlLibrary(), ctypes.CDLL
     monkeypatch.setattr(
-        ctypes, "CDLL", lambda name=None, *a, **k: found if name == str(LIBRARY) else real(name, *a, **k)
+        ctypes, "CDLL", lambda name=None, *a, **k: hlml if name == str(LIBRARY) else real(name, *a, **k)
     )
     forget()
-    yield found
+    yield hlml
     forget()
 
 

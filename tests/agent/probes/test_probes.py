@@ -187,7 +187,9 @@ def test_a_count_of_gpus_that_cannot_be_leaves_the_known_ones_read(
         recorded.library.machine = Machine(gpus=(busy(),), lies=(("nvmlDeviceGetCount_v2", count),))
         tick = recorded.tick(2)
         assert recorded.rows("GPU-1")[-1].power_mw == 400_000
-        assert [each.reason for each in tick.capabilities if each.metric == "gpus"] == []  # told a tick before
+        assert [
+            capability.reason for capability in tick.capabilities if capability.metric == "gpus"
+        ] == []  # told a tick before
         reasons = {row.metric: row.reason for row in recorded.ask(select(t.capability))}
         assert "how many GPUs" in reasons["gpus"]
 

@@ -17,9 +17,9 @@ def counter(sys: Path, domain: int, text: str) -> Path:
     return file
 
 
-def status(found: int | Unavailable) -> str:
-    assert isinstance(found, Unavailable)
-    return found.status
+def status(reading: int | Unavailable) -> str:
+    assert isinstance(reading, Unavailable)
+    return reading.status
 
 
 def test_traffic_is_the_sum_over_all_memory_domains(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
 
 def ticks(n: int) -> list[Tick]:
     """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
-    kept, found = tick_state(), []
+    kept, rows = tick_state(), []
     for i in range(n):
         devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
         reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))
         tick, kept = assemble(kept, reading, moment(i), Cost(1, 1, 1, 0) if i else None)
-        found.append(tick)
-    return found
+        rows.append(tick)
+    return rows

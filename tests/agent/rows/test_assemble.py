@@ -27,9 +27,9 @@ def test_an_agent_that_comes_back_counts_what_grew_while_it_was_away() -> None:
     _, tick = run(Readings(probe(), (engine(560),)), Readings(probe(), (engine(570),)), start=back)
     *away, row = served(tick)
     assert (row.generated_tokens, row.complete) == (60, True)
-    assert {each.generated_tokens for each in away} == {None}
-    assert sum(each.duration_ms for each in served(tick)) == 100_000
-    assert sum(each.observed_ms for each in served(tick)) == 10_000
+    assert {state.generated_tokens for state in away} == {None}
+    assert sum(sample.duration_ms for sample in served(tick)) == 100_000
+    assert sum(sample.observed_ms for sample in served(tick)) == 10_000
 
 
 def test_the_agent_tells_what_it_cost_itself() -> None:

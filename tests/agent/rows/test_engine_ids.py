@@ -138,7 +138,7 @@ def test_a_server_that_is_named_twice_costs_its_second_name_and_not_the_tick(tmp
     names = [at(f"http://{host}:8000", found_by="setting") for host in ("127.0.0.1", "localhost")]
 
     def twice(count: int) -> tuple[EngineReading, ...]:
-        return tuple(engine(count, endpoint=each, served_model=f"m{n}") for n, each in enumerate(names))
+        return tuple(engine(count, endpoint=name, served_model=f"m{n}") for n, name in enumerate(names))
 
     kept = tick_state()
     with Writer(where) as writer:

@@ -48,16 +48,16 @@ def serving(n: int) -> tuple[EngineReading, ...]:
 
 def holders(recorded: Recording, uuid: str) -> dict[bool, int]:
     """Share of a device in the newest tick, by whether an engine holds it."""
-    return {each.epoch_id != 0: each.share_1e6 for each in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
+    return {share.epoch_id != 0: share.share_1e6 for share in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
 
 
 def shown(recorded: Recording) -> tuple[Any, Any]:
     """The whole GPU as the screens show it, and as rules see it."""
     recorded.writer.roll_up()
     store, now = open_store(recorded.where), START_MS // 1000 + 120
-    line = next(each for each in fleet_report(store, 3600, now).devices if each.kind == "gpu")
-    found = present(store, load_market(), 3600, now)
-    return line, found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
+    line = next(device for device in fleet_report(store, 3600, now).devices if device.kind == "gpu")
+    window = present(store, load_market(), 3600, now)
+    return line, window.context.devices[next(device.device_id for device in window.fleet.devices if device.accelerator)]
 
 
 def assert_not_called_free(recorded: Recording) -> None:
@@ -152,11 +152,11 @@ def test_two_mig_devices_of_one_uuid_are_told_and_neither_makes_the_gpu_free(
 
 
 def shares(tick: Tick) -> dict[int, list[DeviceShare]]:
-    found: dict[int, list[DeviceShare]] = {}
+    by_device: dict[int, list[DeviceShare]] = {}
     for sample in tick.samples:
         if isinstance(sample, DeviceShare):
-            found.setdefault(sample.device_id, []).append(sample)
-    return found
+            by_device.setdefault(sample.device_id, []).append(sample)
+    return by_device
 
 
 def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
@@ -178,7 +178,7 @@ def refusing(device: DeviceReading) -> DeviceReading:
 def test_who_held_a_gpu_before_its_list_was_refused_holds_it_as_an_assumption() -> None:
     ticks = run((gpu(0, 101),), (gpu(0, 101),), (refusing(gpu(0)),), (refusing(gpu(0)),), (gpu(0, 101),))
     held = [shares(tick)[device_id_of("GPU-0")] for tick in ticks[1:]]
-    assert [[each.provenance for each in one] for one in held] == [
+    assert [[allocation.provenance for allocation in one] for one in held] == [
         [Provenance.REPORTED],
         [Provenance.ASSUMED],
         [Provenance.ASSUMED],
@@ -196,16 +196,18 @@ def test_a_gpu_that_was_free_before_its_list_was_refused_is_unknown_and_leaves_n
 def test_a_gpu_of_which_one_partition_hides_its_processes_is_held_in_part_and_not_free_besides() -> None:
     whole, first, second = gpu(0), mig(1, 428_571, 101), mig(2, 142_857)
     tick = run((whole, first, refusing(second)), (whole, first, refusing(second)))[1]
-    assert [each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]] == [428_571]
+    assert [share.share_1e6 for share in shares(tick)[device_id_of("GPU-0")]] == [428_571]
     first_tick = run((whole, first, refusing(second)))[0]
-    unavailable = {(each.owner_id, each.metric) for each in first_tick.capabilities if each.status != "ok"}
+    unavailable = {
+        (capability.owner_id, capability.metric) for capability in first_tick.capabilities if capability.status != "ok"
+    }
     assert unavailable == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
 
 
 def test_two_partitions_of_one_engine_add_up_on_their_gpu() -> None:
     devices = (gpu(0), mig(1, 428_571, 101), mig(2, 142_857, 101), mig(3, 142_857, 999))
     tick = run(devices, devices)[1]
-    held = {each.epoch_id != 0: each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]}
+    held = {share.epoch_id != 0: share.share_1e6 for share in shares(tick)[device_id_of("GPU-0")]}
     assert held == {True: 571_428, False: 142_857}
 
 
@@ -220,7 +222,9 @@ def test_a_process_without_sm_time_makes_the_split_an_assumption_by_memory() -> 
         (both, {True: (750_000, Provenance.INTEGRAL), False: (250_000, Provenance.INTEGRAL)}),
     ):
         tick = run((device,), (device,))[1]
-        held = {each.epoch_id != 0: (each.share_1e6, each.provenance) for each in shares(tick)[device_id_of("GPU-0")]}
+        held = {
+            share.epoch_id != 0: (share.share_1e6, share.provenance) for share in shares(tick)[device_id_of("GPU-0")]
+        }
         assert held == expected
 
 
@@ -230,7 +234,7 @@ def test_a_split_of_one_partition_that_is_assumed_is_assumed_of_the_gpu(assumed:
     alone = mig(3 - assumed, 428_571, 101)
     devices = (gpu(0), *sorted((shared, alone)))
     tick = run(devices, devices)[1]
-    held = {each.epoch_id != 0: each.provenance for each in shares(tick)[device_id_of("GPU-0")]}
+    held = {share.epoch_id != 0: share.provenance for share in shares(tick)[device_id_of("GPU-0")]}
     assert held == {True: Provenance.ASSUMED, False: Provenance.ASSUMED}
 
 
@@ -240,4 +244,4 @@ def test_partitions_that_add_up_to_more_than_their_gpu_are_parts_of_unknown_size
     assert [device.part_1e6 for device in reading.devices] == [None] * 4
     tick = run(reading.devices[:-1], reading.devices[:-1])[1]
     assert device_id_of("GPU-0") not in shares(tick)
-    assert [each.share_1e6 for each in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]
+    assert [share.share_1e6 for share in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]

@@ -84,7 +84,7 @@ class Engine:
                 lines.append(f'{name}{{engine="{rank}",model_name="tiny"}} {count!r}')
         return ("\n".join(lines) + "\n").encode()
 
-    def told(self) -> dict[tuple[str, str], int]:
+    def exposed(self) -> dict[tuple[str, str], int]:
         return {series: round(count) for series, count in self.counts.items()}
 
 
@@ -167,7 +167,7 @@ class History:
         self.writer.commit(tick)
 
     def end_life(self) -> None:
-        for (word, _), count in self.engine.told().items() if self.known else ():
+        for (word, _), count in self.engine.exposed().items() if self.known else ():
             self.all[word] += count
         for (word, _), count in self._good.items():
             self.seen[word] += count
@@ -206,15 +206,15 @@ class History:
             case _ if not self.engine.counts:
                 pass  # its page has no counters yet
             case "read":
-                self.read(self._page(), self.engine.told())
+                self.read(self._page(), self.engine.exposed())
             case "read in two copies":
-                self.read(self._page() * 2, self.engine.told())
+                self.read(self._page() * 2, self.engine.exposed())
             case "read broken":
                 self.read(damaged(self._page(), how[0]), None)
             case "read without":
-                told = {series: count for series, count in self.engine.told().items() if series != how[0]}
-                if told:
-                    self.read(self._page(how[0]), told)
+                counts = {series: count for series, count in self.engine.exposed().items() if series != how[0]}
+                if counts:
+                    self.read(self._page(how[0]), counts)
 
 
 def nobody() -> HostProcesses:

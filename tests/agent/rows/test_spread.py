@@ -157,13 +157,13 @@ def test_a_clock_set_back_over_recorded_time_splits_nothing_into_seconds_that_ar
 @example(BEGIN_S, 3_600_000, 0)
 def test_parts_add_up_and_lie_in_one_bucket_each(ts: int, duration_ms: int, after_s: int) -> None:
     after_ts = ts - duration_ms // 1000 + after_s
-    found = parts(ts, duration_ms, after_ts)
-    assert sum(part.duration_ms for part in found) == duration_ms
-    assert all(part.duration_ms > 0 for part in found)
-    assert found[-1].ts == ts
-    assert all(after_ts < part.ts < ts for part in found[:-1])
-    assert len(found) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
-    for part in found[2:]:
+    pieces = parts(ts, duration_ms, after_ts)
+    assert sum(part.duration_ms for part in pieces) == duration_ms
+    assert all(part.duration_ms > 0 for part in pieces)
+    assert pieces[-1].ts == ts
+    assert all(after_ts < part.ts < ts for part in pieces[:-1])
+    assert len(pieces) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
+    for part in pieces[2:]:
         span_s = MINUTE if part.ts > ts - DAY else HOUR
         assert (part.ts - 1) // span_s == (1000 * part.ts - part.duration_ms) // (1000 * span_s)
 

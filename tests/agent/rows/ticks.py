@@ -33,8 +33,8 @@ def counted(tick: Tick) -> dict[str, int]:
 
 
 def shares(tick: Tick) -> dict[tuple[int, bool], int]:
-    found = [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
-    return {(each.device_id, each.epoch_id == OTHER): each.share_1e6 for each in found}
+    samples = [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
+    return {(sample.device_id, sample.epoch_id == OTHER): sample.share_1e6 for sample in samples}
 
 
 ELSEWHERE = Endpoint("vllm", "http://gpu-9:8000", "setting")

@@ -66,8 +66,8 @@ def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
         process.kill()
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
         assert child.pid != process.pid and len(gpus_of(reading)) == 8
-        (told,) = (missing for missing in reading.unavailable if missing.metric == "sampler")
-        assert "SIGKILL" in told.reason and "started again" in told.reason
+        (restart,) = (missing for missing in reading.unavailable if missing.metric == "sampler")
+        assert "SIGKILL" in restart.reason and "started again" in restart.reason
         again = child.read(processes=False, deadline_s=PATIENCE_S)
         assert "sampler" not in {missing.metric for missing in again.unavailable}
 
@@ -118,7 +118,11 @@ def test_a_child_that_was_asked_ahead_is_asked_once_and_answers_the_next_read() 
         first = child.read(processes=False, deadline_s=PATIENCE_S)
         child.ask(processes=True)
         ahead, plain = (child.read(processes=listed, deadline_s=PATIENCE_S) for listed in (True, False))
-    assert [all(gpu.processes is None for gpu in each.devices) for each in (first, ahead, plain)] == [True, False, True]
+    assert [all(gpu.processes is None for gpu in reading.devices) for reading in (first, ahead, plain)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_a_child_that_ended_after_it_was_asked_ahead_is_replaced_and_asked_anew() -> None:

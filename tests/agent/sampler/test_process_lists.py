@@ -72,9 +72,9 @@ def test_an_agent_in_a_pid_namespace_of_its_own_attributes_nothing_and_doctor_sa
     env = environment(machine, control=tmp_path / "machine") | {"PERTOKEN_AGENT_PROBES": "nvidia"}
     command = [*enter, sys.executable, "-m", "pertoken", "doctor", "--json", "--db", str(tmp_path / "db")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
-    findings = {each["text"]: each for each in json.loads(done.stdout)}
-    (host,) = (each for text, each in findings.items() if text.startswith("processes of the host: "))
-    (gpu,) = (each for text, each in findings.items() if text.startswith("processes: "))
+    findings = {load["text"]: load for load in json.loads(done.stdout)}
+    (host,) = (finding for text, finding in findings.items() if text.startswith("processes of the host: "))
+    (gpu,) = (finding for text, finding in findings.items() if text.startswith("processes: "))
     assert host["area"] == "host" and "hostPID: true" in host["remedy"]
     assert "pid 645400, 1" in gpu["text"] and "hostPID: true" in gpu["remedy"]
     assert not [text for text in findings if text.startswith("held by")], "not even pid 1, which is somebody here"

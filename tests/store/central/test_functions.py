@@ -44,22 +44,22 @@ HOSTS = ("attacker", "victim")
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of its own: what is tried here would stand in the way of other tests."""
-    with server_url(tmp_path_factory.mktemp("attacked")) as found:
-        init_fleet(locate(found), NOW, keep={"1h": 60 * 86_400, "1m": 10 * 86_400, "raw": 86_400})
+    with server_url(tmp_path_factory.mktemp("attacked")) as server:
+        init_fleet(locate(server), NOW, keep={"1h": 60 * 86_400, "1m": 10 * 86_400, "raw": 86_400})
         for name in (*HOSTS, "late", "mover", "second"):
-            enroll(locate(found), name, 1)
-        yield found
+            enroll(locate(server), name, 1)
+        yield server
 
 
 @pytest.fixture(scope="module")
 def hosts(url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, StoreLocation]:
     """Two hosts with every table of rows, shipped."""
-    found = {}
+    by_name = {}
     for name in HOSTS:
         where = host(tmp_path_factory.mktemp(name), host=name, minutes=70, raw=True)
         shipper(where, login(url, name)).round()
-        found[name] = where
-    return found
+        by_name[name] = where
+    return by_name
 
 
 @pytest.fixture(scope="module")
@@ -77,35 +77,35 @@ def attack(url: str, hosts: dict[str, StoreLocation]) -> Iterator[Session]:
 
 
 def entered(connection: "psycopg.Connection[Any]", where: StoreLocation, who: int = 1) -> Session:
-    found = of(where)
-    return take(connection, found, Shipper(who, None), enter(connection, found), restart=False)
+    state = of(where)
+    return take(connection, state, Shipper(who, None), enter(connection, state), restart=False)
 
 
 def of(where: StoreLocation) -> LocalState:
-    found = Local(where).state()
-    assert found is not None
-    return found
+    state = Local(where).state()
+    assert state is not None
+    return state
 
 
 def of_host(server: StoreLocation, ids: list[int]) -> dict[str, list[Any]]:
     """Every row of a server in which one of the ids stands."""
-    found = {}
+    by_table = {}
     with reading(server, "telemetry").connect() as connection, connection.begin():
         for table in t.metadata.sorted_tables:
             for name in (name for name in IDS if name in table.c):
                 rows = connection.execute(select(table).where(table.c[name].in_(ids)))
-                found[f"{table.name} by {name}"] = sorted(map(repr, rows))
-    return found
+                by_table[f"{table.name} by {name}"] = sorted(map(repr, rows))
+    return by_table
 
 
 def everything(where: StoreLocation) -> dict[Table, list[Row]]:
     """All that a host has ever shipped, and a row of what it has none of."""
-    local, found = Local(where), of(where)
+    local, state = Local(where), of(where)
     rows = dict(local.identities(0).rows)
     marked = local.after(0, 100_000)
     assert marked is not None
     rows |= {table: more for table, more in marked.rows.items() if more}
-    device, epoch, host_id = found.owners["device_id"][0], found.owners["epoch_id"][0], found.host_ids[-1]
+    device, epoch, host_id = state.owners["device_id"][0], state.owners["epoch_id"][0], state.host_ids[-1]
     owner: dict[str, Any] = {
         "device_id": device,
         "epoch_id": epoch,
@@ -124,7 +124,7 @@ def everything(where: StoreLocation) -> dict[Table, list[Row]]:
     return rows
 
 
-@pytest.mark.parametrize("table", [each.name for each in t.metadata.sorted_tables if set(IDS) & set(each.c.keys())])
+@pytest.mark.parametrize("table", [table.name for table in t.metadata.sorted_tables if set(IDS) & set(table.c.keys())])
 def test_no_row_that_names_another_host_by_any_of_its_ids_is_stored(
     url: str,
     hosts: dict[str, StoreLocation],
@@ -184,11 +184,11 @@ def test_no_cursor_sum_request_or_name_of_another_host_is_reached(
         for values in calls:
             marks = ", ".join(["%s"] * len(values))
             try:
-                found = connection.execute(f"SELECT * FROM fleet.{name}({marks})", values).fetchall()
+                rows = connection.execute(f"SELECT * FROM fleet.{name}({marks})", values).fetchall()
             except psycopg.ProgrammingError as error:
                 assert error.sqlstate in ("42501", ID_TAKEN), error
                 continue
-            assert found in ([], [(None,)], [("",)], [(False,)]), (name, values)
+            assert rows in ([], [(None,)], [("",)], [(False,)]), (name, values)
     assert scalar(locate(url), "SELECT shipped::text FROM fleet.shipped WHERE spool_id = :s", s=spool) == before
     assert scalar(locate(url), "SELECT raw_request::text FROM fleet.raw_request WHERE request_id = 7") == asked
 
@@ -203,7 +203,7 @@ def test_no_function_works_on_a_snapshot_that_is_older_than_its_checks(attack: S
 def test_other_bounds_for_a_set_of_buckets_change_no_other_hosts_latencies(
     url: str, hosts: dict[str, StoreLocation], attack: Session, tmp_path: Path
 ) -> None:
-    wrong = bucket_set_id(BOUNDS), ",".join(repr(each * 1000) for each in BOUNDS)
+    wrong = bucket_set_id(BOUNDS), ",".join(repr(bound * 1000) for bound in BOUNDS)
     bounds = (
         "SELECT array_agg(DISTINCT upper_bounds) FROM telemetry.histogram_1h JOIN telemetry.histogram_set "
         "USING (bucket_set_id) WHERE epoch_id = ANY (:e) AND metric = 'ttft_s'"
@@ -262,11 +262,11 @@ def test_a_host_whose_ids_another_login_took_ships_all_the_same(
         at = table.c.keys().index("host_id")
         squatted[table] = [tuple(own if i == at else v for i, v in enumerate(row)) for row in squatted[table]]
     attack.send(Batch(squatted, 0))
-    told: list[dict[str, Any]] = []
-    one = shipper(late, login(url, "late"), told)
+    messages: list[dict[str, Any]] = []
+    one = shipper(late, login(url, "late"), messages)
     one.round()
     one.round()
-    assert all("kind" not in each for each in told)
+    assert all("kind" not in message for message in messages)
     stored = server_rows(locate(url), late)
     assert stored["host_1m"] == local_rows(late)["host_1m"]
     for name, owner in (("device_1m", "device"), ("deployment_1h", "epoch")):

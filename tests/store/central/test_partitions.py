@@ -60,20 +60,25 @@ def test_doing_it_again_makes_no_new_thing(fresh: StoreLocation) -> None:
     before = scalar(fresh, "SELECT count(*) FROM pg_class"), scalar(fresh, "SELECT count(*) FROM pg_policy")
     again = init_fleet(fresh, NOW)
     assert not [
-        each for each in again if each.startswith(("CREATE TABLE", "CREATE POLICY", "ALTER", "DROP", "CREATE ROLE"))
+        statements
+        for statements in again
+        if statements.startswith(("CREATE TABLE", "CREATE POLICY", "ALTER", "DROP", "CREATE ROLE"))
     ]
     assert (scalar(fresh, "SELECT count(*) FROM pg_class"), scalar(fresh, "SELECT count(*) FROM pg_policy")) == before
     assert scalar(fresh, "SELECT age_s FROM fleet.kept WHERE resolution = '1m'") == KEEP["1m"]  # as it was set
 
 
 def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index(fresh: StoreLocation) -> None:
-    for each in TIMED:
-        found = starts(fresh, each.name)
-        assert found[0] <= NOW - KEEP[each.resolution] and found[-1] + each.span_s >= NOW + AHEAD_S - each.span_s
-        assert found == list(range(found[0], found[-1] + 1, each.span_s)), each.name
+    for table in TIMED:
+        partitions = starts(fresh, table.name)
+        assert (
+            partitions[0] <= NOW - KEEP[table.resolution]
+            and partitions[-1] + table.span_s >= NOW + AHEAD_S - table.span_s
+        )
+        assert partitions == list(range(partitions[0], partitions[-1] + 1, table.span_s)), table.name
         default = "SELECT count(*) FROM pg_class WHERE relname = :n AND relkind = 'r'"
-        assert scalar(fresh, default, n=each.rest) == 1
-        assert scalar(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{each.name}") == 1
+        assert scalar(fresh, default, n=table.rest) == 1
+        assert scalar(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{table.name}") == 1
 
 
 def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: StoreLocation) -> None:
@@ -90,8 +95,8 @@ def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: StoreLo
     assert scalar(fresh, rest) == 0
     assert scalar(fresh, count, ts=far) == 1  # in the partition of its day
     assert scalar(fresh, count, ts=NOW) == 0 and scalar(fresh, count, ts=ancient) == 0  # past their age
-    found = starts(fresh, "engine_counter_1m")
-    assert found[0] == (NOW + 6 * DAY - KEEP["1m"]) // DAY * DAY
+    partitions = starts(fresh, "engine_counter_1m")
+    assert partitions[0] == (NOW + 6 * DAY - KEEP["1m"]) // DAY * DAY
     assert maintain(fresh, NOW + 6 * DAY) == []
 
 
@@ -101,8 +106,8 @@ def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: S
     later = NOW + 9 * DAY
     where = host(tmp_path, host="owner", minutes=3, end_ts=later)
     shipper(where, Server(fresh.url)).round()
-    found = starts(fresh, "device_1m")
-    assert found[-1] >= later + AHEAD_S - DAY and found[0] == (later - KEEP["1m"]) // DAY * DAY
+    partitions = starts(fresh, "device_1m")
+    assert partitions[-1] >= later + AHEAD_S - DAY and partitions[0] == (later - KEEP["1m"]) // DAY * DAY
     assert server_rows(fresh, where) == local_rows(where)
 
 
@@ -126,8 +131,8 @@ def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: S
     assert starts(fresh, "device_1m") == before
     execute(fresh, "UPDATE telemetry.host SET last_ts = :ts", ts=newest + 1000 * DAY)  # this clock is ahead as well
     maintain(fresh, newest + 1000 * DAY)
-    found = starts(fresh, "device_1m")
-    assert found[0] == before[MAX_DROPPED]
+    partitions = starts(fresh, "device_1m")
+    assert partitions[0] == before[MAX_DROPPED]
 
 
 def test_a_folder_is_no_fleet_and_a_server_that_is_not_ready_says_so(tmp_path: Path, owner_url: str) -> None:

@@ -25,13 +25,13 @@ def two_hosts(
     owner_url: str, server: StoreLocation, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[StoreLocation, StoreLocation]:
     """Hosts of the logins `rights_a` and `rights_b`, shipped."""
-    found = []
+    hosts = []
     for name in ("rights_a", "rights_b"):
         where = host(tmp_path_factory.mktemp(name), host=name, minutes=70)
         enroll(server, name, 1)
         shipper(where, login(owner_url, name)).round()
-        found.append(where)
-    return found[0], found[1]
+        hosts.append(where)
+    return hosts[0], hosts[1]
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ def opened(store: Store) -> list[object]:
 
 def hosts(store: Store) -> int:
     with store.read() as connection:
-        found: int = connection.execute(text("SELECT count(*) FROM host")).scalar_one()
-        return found
+        count: int = connection.execute(text("SELECT count(*) FROM host")).scalar_one()
+        return count
 
 
 def test_a_connection_is_kept_between_transactions_where_asked(tmp_path: Path) -> None:

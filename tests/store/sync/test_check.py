@@ -14,10 +14,10 @@ def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(
 ) -> None:
     where = host(tmp_path, host="ship-lost", minutes=180, end_ts=NOW)
     shipper(where, login(owner_url, let_in)).round()
-    found = Local(where).state()
-    assert found is not None
-    ids = list(found.owners["device_id"])
-    epochs = list(found.owners["epoch_id"])
+    state = Local(where).state()
+    assert state is not None
+    ids = list(state.owners["device_id"])
+    epochs = list(state.owners["epoch_id"])
     until = NOW // 3600 * 3600
     gone = execute(
         server,
@@ -38,10 +38,10 @@ def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(
         until=until,
     )
     assert gone > 100
-    told: list[dict[str, Any]] = []
-    shipper(where, login(owner_url, let_in), told).round()
+    messages: list[dict[str, Any]] = []
+    shipper(where, login(owner_url, let_in), messages).round()
     assert server_rows(server, where) == local_rows(where)
-    assert all("kind" not in each for each in told)
+    assert all("kind" not in message for message in messages)
 
 
 def test_history_from_before_shipping_was_switched_on_is_shipped_too(

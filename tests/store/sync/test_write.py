@@ -22,28 +22,28 @@ def test_an_older_revision_never_replaces_a_newer_one(
     where = host(tmp_path, host="ship-old", minutes=5)
     one = shipper(where, login(owner_url, let_in))
     one.round()
-    found = Local(where).state()
-    assert found is not None
-    execute(server, "UPDATE telemetry.host_1m SET revision = 9, samples = 77 WHERE host_id = :h", h=found.host_ids[0])
+    state = Local(where).state()
+    assert state is not None
+    execute(server, "UPDATE telemetry.host_1m SET revision = 9, samples = 77 WHERE host_id = :h", h=state.host_ids[0])
     with login(owner_url, let_in).connect() as connection:
         connection.autocommit = True
-        session = take(connection, found, Shipper(1, None), enter(connection, found), restart=False)
+        session = take(connection, state, Shipper(1, None), enter(connection, state), restart=False)
         again = Local(where).after(0, 10_000)
         assert again is not None
         session.send(again)
-    assert scalar(server, "SELECT min(samples) FROM telemetry.host_1m WHERE host_id = :h", h=found.host_ids[0]) == 77
+    assert scalar(server, "SELECT min(samples) FROM telemetry.host_1m WHERE host_id = :h", h=state.host_ids[0]) == 77
 
 
 def test_a_batch_that_does_not_follow_the_last_one_is_refused_whole(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-order", minutes=3)
-    found = Local(where).state()
+    state = Local(where).state()
     batch = Local(where).after(0, 10_000)
-    assert found is not None and batch is not None
+    assert state is not None and batch is not None
     with login(owner_url, let_in).connect() as connection:
         connection.autocommit = True
-        session = take(connection, found, Shipper(1, None), enter(connection, found), restart=False)
+        session = take(connection, state, Shipper(1, None), enter(connection, state), restart=False)
         session.send(batch)
         session.batch -= 1
         with pytest.raises(Overtaken):
@@ -82,9 +82,9 @@ def test_text_that_needs_escaping_arrives_as_it_was(
     name = "ship-text"
     where = host(tmp_path, host=name, minutes=3)
     row = replace(host_row(), host_id=stable_id("host", name), name=name, os="a\tb\\n\nc\0d \N{SNOWMAN}")
-    found = Local(where).state()
-    assert found is not None
-    (epoch_id,) = found.owners["epoch_id"]
+    state = Local(where).state()
+    assert state is not None
+    (epoch_id,) = state.owners["epoch_id"]
     metrics = ('aborted{reason="a, (b)"}', "a\\b\0", "", "plain")
     counted = [EngineCounterSample(epoch_id, metric, NOW + 60, 1) for metric in metrics]
     with Writer(where) as writer:

@@ -45,26 +45,26 @@ def acknowledged_until_killed(folder: Path, first: int, ticks: int, **environmen
     finally:
         process.kill()
         rest, _ = process.communicate()
-    told = [int(line) for line in rest.splitlines() if line]
-    return told[-1] if told else last
+    acknowledged = [int(line) for line in rest.splitlines() if line]
+    return acknowledged[-1] if acknowledged else last
 
 
 def stored(where: StoreLocation) -> list[int]:
     with open_store(where).read() as connection:
-        found = connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars()
-        return [(ts - START) // 10 for ts in found]
+        rows = connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars()
+        return [(ts - START) // 10 for ts in rows]
 
 
 def whole(where: StoreLocation, last: int) -> None:
     """Nothing acknowledged is missing, nothing is torn, and recording goes on."""
     with Writer(where) as writer:
         assert writer.lost is None
-    found = stored(where)
-    assert found == list(range(1, len(found) + 1))
-    assert len(found) >= last
+    rows = stored(where)
+    assert rows == list(range(1, len(rows) + 1))
+    assert len(rows) >= last
     assert [fault for fault in verify(where) if fault is not None] == []
     with Writer(where) as writer:
-        fill(writer, range(len(found) + 1, len(found) + 3))
+        fill(writer, range(len(rows) + 1, len(rows) + 3))
     assert [fault for fault in verify(where) if fault is not None] == []
 
 

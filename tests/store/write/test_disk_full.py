@@ -58,7 +58,7 @@ def stored(where: StoreLocation) -> list[int]:
         return list(connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars())
 
 
-def told(where: StoreLocation) -> set[str]:
+def messages(where: StoreLocation) -> set[str]:
     with open_store(where).read() as connection:
         return set(connection.execute(select(t.event.c.kind)).scalars())
 
@@ -85,7 +85,7 @@ def test_on_a_full_disk_an_hour_of_ticks_goes_on_as_a_ring(disk: Path) -> None:
         assert Ballast(disk).held == BALLAST_BYTES
         filler = fill_up(disk)
         ticks(upkeep, range(hour + 20, 2 * hour + 20), 20, devices=2)
-        assert "store_full" in told(where)
+        assert "store_full" in messages(where)
         assert stored(where) == [START + 20 * n for n in range(hour, 2 * hour + 20)]
         filler.unlink()
         ticks(upkeep, range(2 * hour + 20, 2 * hour + 24), 20, devices=2)
@@ -112,9 +112,9 @@ def test_a_write_refused_by_a_quota_is_a_full_disk_too(tmp_path: Path) -> None:
         writer.checkpoint()
         with no_file_beyond(3 * 2**20):  # the log would be written back at 4 MiB
             ticks(upkeep, range(3 * hour, 5 * hour), 60, devices=2)
-        assert "store_full" in told(where)
-        found = stored(where)
-        assert found[-hour:] == [START + 60 * n for n in range(4 * hour, 5 * hour)]
+        assert "store_full" in messages(where)
+        rows = stored(where)
+        assert rows[-hour:] == [START + 60 * n for n in range(4 * hour, 5 * hour)]
         ticks(upkeep, range(5 * hour, 5 * hour + 3), 60, devices=2)
         assert Ballast(tmp_path).held == BALLAST_BYTES
     assert [fault for fault in verify(where) if fault is not None] == []
@@ -128,7 +128,7 @@ def test_a_limit_of_the_processs_files_caps_the_data_file(tmp_path: Path) -> Non
         ticks(Upkeep(where, writer, Settings()), range(1, 6 * hour), 60, devices=2)
     assert where.file("telemetry").stat().st_size <= limit
     assert stored(where)[-hour:] == [START + 60 * n for n in range(5 * hour, 6 * hour)]
-    assert "store_full" in told(where)
+    assert "store_full" in messages(where)
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
@@ -139,10 +139,10 @@ def test_a_capped_file_stays_below_its_cap_and_keeps_the_newest_rows_and_every_r
     with Writer(where, cap) as writer:
         ticks(Upkeep(where, writer, Settings()), range(1, n), 60, devices=2)
     assert where.file("telemetry").stat().st_size <= cap
-    found = stored(where)
-    assert found[-60:] == [START + 60 * each for each in range(n - 60, n)]
-    assert found[0] >= START + HOUR
-    assert "store_full" in told(where)
+    rows = stored(where)
+    assert rows[-60:] == [START + 60 * second for second in range(n - 60, n)]
+    assert rows[0] >= START + HOUR
+    assert "store_full" in messages(where)
     with Writer(where) as writer:
         writer.roll_up()
     with open_store(where).read() as connection:

@@ -48,8 +48,8 @@ def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(wh
                 f"http://127.0.0.1:8000: HTTP {500 + n % 2}",
             )
             writer.commit(tick(START + 10 * n + 10, events=tuple(Event("odd", text, 5) for text in texts)))
-    counter, _ = found = events(where)
-    assert [row._mapping["count"] for row in found] == [300, 300]
+    counter, _ = rows = events(where)
+    assert [row._mapping["count"] for row in rows] == [300, 300]
     assert counter.message == "GPU 0: the counter jumped by 448.5 mJ in 299 s"
     assert (counter.ts, counter.last_ts) == (START + 10, START + 3000)
     assert faults(where) == []
@@ -82,9 +82,9 @@ def test_a_flood_of_events_is_bounded_and_the_newest_stay(where: StoreLocation) 
             flood = tuple(Event("odd", f"{minute}", state=f"{minute} {n}") for n in range(1000))
             upkeep.commit(tick(START + 60 * minute, events=flood))
             upkeep.tidy()
-    found = events(where)
-    assert MAX_EVENTS * 0.9 <= len(found) <= MAX_EVENTS
-    assert found[-1].message == "15" and "1" not in {row.message for row in found}
+    rows = events(where)
+    assert MAX_EVENTS * 0.9 <= len(rows) <= MAX_EVENTS
+    assert rows[-1].message == "15" and "1" not in {row.message for row in rows}
     assert faults(where) == []
 
 

@@ -18,7 +18,7 @@ def test_a_late_row_gets_a_new_sequence_and_its_bucket_arrives_again(
     one.round()
     row = replace(host_row(), host_id=stable_id("host", "ship-late"), name="ship-late")
     late = tick(NOW - 400)
-    samples = tuple(replace(each, host_id=row.host_id) for each in late.samples)
+    samples = tuple(replace(sample, host_id=row.host_id) for sample in late.samples)
     with Writer(where) as writer:
         writer.commit(replace(late, ts=NOW, host=row, samples=samples))
         writer.roll_up()

@@ -144,8 +144,8 @@ def test_whatever_a_row_holds_only_its_own_bucket_fails(where: StoreLocation, da
     without_constraints(where, DAMAGE[damage], ts=START + 30)
     with Writer(where) as writer:
         writer.roll_up()
-    (found,) = quarantined(where)
-    assert found in [("deployment_1m", 11, START), ("share_1m", 5, START)]
+    (bucket,) = quarantined(where)
+    assert bucket in [("deployment_1m", 11, START), ("share_1m", 5, START)]
     check_all_others(where, {START: 36})
     assert read(where, select(t.device_rollup[60].c.samples)) == [(12,)]
 

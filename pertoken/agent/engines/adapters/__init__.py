@@ -17,9 +17,9 @@ from pertoken.agent.engines.adapters import (
 )
 from pertoken.agent.engines.adapters.adapter import Adapter
 
-_ROOMS = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
+_MODULES = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
 ADAPTERS: Mapping[str, Adapter] = {
-    each.kind: each for each in (*dynamo.WORKERS, dynamo.FRONTEND, *(room.ADAPTER for room in _ROOMS))
+    adapter.kind: adapter for adapter in (*dynamo.WORKERS, dynamo.FRONTEND, *(module.ADAPTER for module in _MODULES))
 }
 """All engines that can be read, by kind. Those whose page also holds another engine's series come before it."""
 

@@ -161,9 +161,9 @@ class Adapter:
 
         Raises PageError for values a counter cannot have.
         """
-        words = page.layout.once(self, lambda: self._page_series(page))
+        page_series = page.layout.once(self, lambda: self._page_series(page))
         counters: dict[str, int] = {}
-        for metric, name, series in words.counters:
+        for metric, name, series in page_series.counters:
             try:
                 counts = page.counter(name, metric.unit)
             except PageError:
@@ -171,13 +171,17 @@ class Adapter:
                     raise
                 continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
             for key, copies in series.items():
-                counters[key] = max((counts[each] for each in copies), default=0)
+                counters[key] = max((counts[copy] for copy in copies), default=0)
         gauges: dict[str, float] = {}
-        for gauge, name, series in words.gauges:
+        for gauge, name, series in page_series.gauges:
             values = page.gauge(name)
-            told = [max(found) for each in series.values() if (found := [values[one] for one in each if one in values])]
-            if told:
-                gauges[gauge.name] = gauge.combine(told)
+            gauge_values = [
+                max(on_page)
+                for copies in series.values()
+                if (on_page := [values[copy] for copy in copies if copy in values])
+            ]
+            if gauge_values:
+                gauges[gauge.name] = gauge.combine(gauge_values)
         if self.absent_is_zero and (counters or gauges):
             counters |= dict.fromkeys(self._not_yet(page, counters), 0)
         return Values(counters, gauges)
@@ -188,7 +192,7 @@ class Adapter:
         for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
             buckets = page.histogram(name)
             for key, copies in series.items():
-                histograms[key] = HistogramReading(*max((buckets[each] for each in copies), key=_observations))
+                histograms[key] = HistogramReading(*max((buckets[copy] for copy in copies), key=_observations))
         return histograms
 
     def models(self, page: Page) -> tuple[str, ...]:
@@ -196,13 +200,13 @@ class Adapter:
         return page.layout.once((self, "models"), lambda: self._models(page))
 
     def _models(self, page: Page) -> tuple[str, ...]:
-        told = {
+        labels_seen = {
             text(dict(labels).get(self.model_label or ""))
             for metric, name in self._named()
             for labels in page.samples.get(name, {})
             if set(metric.where) <= set(labels)
         }
-        return tuple(sorted(name for name in told if name is not None))
+        return tuple(sorted(name for name in labels_seen if name is not None))
 
     def _named(self) -> Iterator[tuple[Metric, str]]:
         """Every metric with each of the samples it may be read from."""
@@ -215,7 +219,7 @@ class Adapter:
         """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""
         on_page = {metric.name for metric, _ in _present(page, self.counters)}
         finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
-        for name in {each.name for each in self.counters}.intersection(TOKENS) - on_page:
+        for name in {counter.name for counter in self.counters}.intersection(TOKENS) - on_page:
             if not finished or (name == "cached_tokens" and "prompt_tokens" in on_page):
                 yield name
 
@@ -239,13 +243,13 @@ class Adapter:
     def _copies(
         self,
         metric: Metric,
-        found: Iterable[Labels],
+        candidates: Iterable[Labels],
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
     ) -> dict[str, list[Labels]]:
         """The series of a metric by ours, which nothing tells apart but `copies`; none where another counts it."""
         series: dict[str, list[Labels]] = {}
-        for labels in found:
+        for labels in candidates:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
                 copies = series.setdefault(metric.name + _braces(own, reason), [])
@@ -259,8 +263,8 @@ def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapt
 
     def of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
         return tuple(
-            replace(each, engine_names=tuple(other for name in each.engine_names for other in rename(name)))
-            for each in metrics
+            replace(metric, engine_names=tuple(other for name in metric.engine_names for other in rename(name)))
+            for metric in metrics
         )
 
     return replace(adapter, counters=of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms))
@@ -309,7 +313,7 @@ def adapters_of(models: object) -> list[str] | None:
     listed = pick(models, "data")
     if not isinstance(listed, list):
         return None
-    return sorted(name for each in listed if text(pick(each, "parent")) and (name := text(pick(each, "id"))))
+    return sorted(name for row in listed if text(pick(row, "parent")) and (name := text(pick(row, "id"))))
 
 
 def text(value: object) -> str | None:

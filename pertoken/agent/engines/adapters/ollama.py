@@ -21,7 +21,7 @@ from pertoken.catalog.knobs import read_word
 def _identify(get_json: GetJson, page: Page) -> Identity:
     loaded = pick(get_json("/api/ps"), "models")
     models = loaded if isinstance(loaded, list) else []
-    names = sorted(name for each in models if (name := text(pick(each, "name"))))
+    names = sorted(name for model in models if (name := text(pick(model, "name"))))
     only = models[0] if len(models) == 1 else None
     knobs = {
         "weight_dtype": read_word("ollama", "weight_dtype", text(pick(only, "details", "quantization_level")) or ""),

@@ -71,11 +71,11 @@ def _from_cache_config(page: Page) -> dict[str, object]:
 
 
 def _from_server_info(config: object) -> dict[str, object]:
-    found = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
+    knobs = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
     # Quantized weights keep the dtype of their activations beside them, which says nothing of the weights.
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
-    found["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
-    return {knob: value for knob, value in found.items() if isinstance(value, bool | int | float | str)}
+    knobs["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
+    return {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
 
 
 def _recognises(argv: Sequence[str]) -> bool:

@@ -60,8 +60,8 @@ class FieldRequest:
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.fields = fields
         self._entries = (pynvml.c_nvmlFieldValue_t * len(fields))()
-        for entry, each in zip(self._entries, fields, strict=True):
-            entry.fieldId, entry.scopeId = each.field_id, each.scope
+        for entry, field in zip(self._entries, fields, strict=True):
+            entry.fieldId, entry.scopeId = field.field_id, field.scope
 
     def ask(self, handle: Any) -> list[tuple[int, int | None]]:
         """Return (error code, value) of each field; None for a value that is no number. Raises `pynvml.NVMLError`."""

@@ -26,7 +26,7 @@ _ANSWER = Struct("4xid24x" * len(METRICS))
 """Of each `nvmlGpmMetric_t` its error and its value; read through `pynvml`, they cost more than the call."""
 SHORTEST_S, LONGEST_S = 0.1, 150.0
 """Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would say nothing."""
-_SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda told: bool(told.isSupportedDevice))
+_SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda support: bool(support.isSupportedDevice))
 _ALLOC, _FREE = Call("nvmlGpmSampleAlloc"), Call("nvmlGpmSampleFree")
 _SAMPLE, _MIG_SAMPLE = Call("nvmlGpmSampleGet"), Call("nvmlGpmMigSampleGet")
 _METRICS = Call("nvmlGpmMetricsGet")

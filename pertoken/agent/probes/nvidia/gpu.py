@@ -68,7 +68,7 @@ class Gpu:
         self._mig = MigDevices(source, self._gpm_request)
 
     @classmethod
-    def found(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> "Gpu":
+    def open(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> "Gpu":
         """Return the GPU behind a handle. Raises NvmlFault if the driver does not report its UUID."""
         uuid = source.nvml.ask(f"slot {slot}", UUID, handle)
         if not uuid:
@@ -99,7 +99,7 @@ class Gpu:
     def unread(self, why: str | None = None) -> tuple[DeviceReading, ...]:
         """It and its MIG devices, with no value and the reason."""
         why = why or self.lost
-        return tuple(each._replace(lost=why) for each in (self.known, *(one.known for one in self._mig)))
+        return tuple(reading._replace(lost=why) for reading in (self.known, *(one.known for one in self._mig)))
 
     def lose(self, why: str) -> None:
         """Its handle is dead; so is what was begun with it."""
@@ -122,7 +122,7 @@ class Gpu:
 
     def free(self) -> None:
         """Give back what the driver keeps for it. Raises NvmlFault."""
-        for gpm in (self._gpm, *(each.gpm for each in self._mig)):
+        for gpm in (self._gpm, *(device.gpm for device in self._mig)):
             if gpm is not None:
                 gpm.free(self._source.nvml)
 
@@ -152,8 +152,8 @@ class Gpu:
         slow = processes or self._slow is None
         values, unavailable = source.values(uuid, self.handle, TICK)
         asked = fields.ALL if slow else fields.TICK
-        told, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
-        values |= told
+        read_values, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
+        values |= read_values
         unavailable |= hidden
         if not values:
             raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {unavailable['power_mw'].reason}"))
@@ -169,8 +169,8 @@ class Gpu:
         for metric, missing in self._slow[1].items() if self._slow else ():
             unavailable.setdefault(metric, missing)
         if not self._mig.enabled:
-            told, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
-            values |= told
+            read_values, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
+            values |= read_values
             unavailable |= hidden
         if processes:
             held, hidden = self._processes(self.known, self.handle)
@@ -178,7 +178,7 @@ class Gpu:
             unavailable |= hidden
         unavailable = {missing.metric: missing for missing in self.known.unavailable} | unavailable
         reading = reading_of(self.known, **values, unavailable=tuple(unavailable.values()))
-        return (reading, *(self._read_mig(each, processes) for each in self._mig))
+        return (reading, *(self._read_mig(device, processes) for device in self._mig))
 
     def _check_identity(self) -> None:
         """Raise NvmlFault if the handle leads to another GPU than it did: a driver may swap what is behind it."""
@@ -193,7 +193,7 @@ class Gpu:
     def _read_slow(self, processes: bool, values: dict[str, Any], unavailable: dict[str, Unavailable]) -> None:
         """What changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
         slow_values, slow_unavailable = self._source.values(self.known.uuid, self.handle, SLOW)
-        for metric in (each.metric for each in fields.SLOW):
+        for metric in (metric.metric for metric in fields.SLOW):
             if metric in values:
                 slow_values[metric] = values[metric]
             if metric in unavailable:

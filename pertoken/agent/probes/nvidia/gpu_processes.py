@@ -75,12 +75,12 @@ def _with_sm_time(
             continue
         if row.pid in used and not row.smUtil <= 100:
             # Without a part of one process's time the others' would be too much.
-            return GpuProcesses(processes, max(seen_us, *(each.timeStamp for each in rows)))
+            return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
         if row.pid not in used:
             if not (0 < row.pid <= MAX_PID):
                 continue
             # A pid of another namespace, or of a process that ended: who is who cannot be said.
-            return GpuProcesses(processes, max(seen_us, *(each.timeStamp for each in rows)))
+            return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
         used[row.pid] += row.smUtil
     newest = max((row.timeStamp for row in rows), default=seen_us)
     timed = tuple(replace(process, sm_time=used[process.pid]) for process in processes)

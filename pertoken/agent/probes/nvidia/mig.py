@@ -76,17 +76,17 @@ class MigDevices:
 
     def struck(self, gpu_instance: int | None, compute_instance: int | None) -> str | None:
         """Return the UUID of the MIG device that an Xid names by its instances; None if it names none known."""
-        for each in self:
-            named = gpu_instance is not None and each.gpu_instance == gpu_instance
-            if named and compute_instance in (each.compute_instance, None):
-                return each.known.uuid
+        for device in self:
+            named = gpu_instance is not None and device.gpu_instance == gpu_instance
+            if named and compute_instance in (device.compute_instance, None):
+                return device.known.uuid
         return None
 
     def restart(self) -> None:
         """Begin their activity again, after the GPU's handle died."""
-        for each in self:
-            if each.gpm is not None:
-                each.gpm = Gpm(each.known.uuid, self._request, each.gpu_instance)
+        for device in self:
+            if device.gpm is not None:
+                device.gpm = Gpm(device.known.uuid, self._request, device.gpu_instance)
 
     def find(self, gpu: DeviceReading, handle: Any) -> None:
         """Look for the MIG devices there are now. Raises NvmlFault if the GPU or the library fails.
@@ -106,7 +106,7 @@ class MigDevices:
         count = self._source.answer(gpu.uuid, _COUNT, handle)
         if isinstance(count, Fault) or not 0 <= count <= MAX_DEVICES:
             return self._hide(count if isinstance(count, Fault) else NONSENSE)
-        found: dict[str, MigDevice] = {}
+        devices: dict[str, MigDevice] = {}
         for index in range(count):
             try:
                 device = self._at(gpu, handle, index, count)
@@ -115,11 +115,11 @@ class MigDevices:
                     raise
                 self._hide(error.fault)
                 continue
-            if device is not None and device.known.uuid in found:
+            if device is not None and device.known.uuid in devices:
                 self._hide(replace(NONSENSE, reason=f"two of them have the UUID {device.known.uuid}"))
             elif device is not None:
-                found[device.known.uuid] = device
-        self._devices = {**self._devices, **found} if self.hidden else found
+                devices[device.known.uuid] = device
+        self._devices = {**self._devices, **devices} if self.hidden else devices
         return None
 
     def _hide(self, fault: Fault) -> None:

@@ -163,7 +163,7 @@ class Nvml:
                 if error.fault.scope is not Scope.CALL:
                     raise
                 refusals.append(error)
-        raise next((each for each in refusals if each.fault.status != "missing"), refusals[-1])
+        raise next((refusal for refusal in refusals if refusal.fault.status != "missing"), refusals[-1])
 
     def refusals(self, owner: str) -> Mapping[Hashable, Fault]:
         """Calls, and parts of their answers, that `owner` never gives, with the reason."""

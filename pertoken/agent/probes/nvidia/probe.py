@@ -77,7 +77,7 @@ class NvidiaProbe:
         self._up = self._was_up = self._ready = False
         """Initialised; ever initialised; its GPUs looked for."""
         self._no_xids: dict[str, Unavailable] = {}
-        self._told: list[DriverEvent] = []
+        self._events: list[DriverEvent] = []
         self._down: tuple[Unavailable, ...] = ()
         self._backoff = Backoff(clock)
 
@@ -106,14 +106,14 @@ class NvidiaProbe:
                     self._backoff.failed()
                 once_more = False
         down = (*self._down, _HANGS) if self._patience.hung else self._down
-        return _by_slot([each for gpu in self._gpus.values() for each in gpu.unread(gpu.lost or HANGS)]), down
+        return _by_slot([reading for gpu in self._gpus.values() for reading in gpu.unread(gpu.lost or HANGS)]), down
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
         """What the driver told by itself since this was last asked."""
-        told, self._told = self._told, []
-        xids = self._watch.told() if self._watch else ()
+        events, self._events = self._events, []
+        xids = self._watch.pending() if self._watch else ()
         # The same error may strike a thousand times between two readings.
-        return tuple(dict.fromkeys((*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
+        return tuple(dict.fromkeys((*events, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
@@ -156,7 +156,7 @@ class NvidiaProbe:
 
     def _stop(self, fault: Fault) -> None:
         if self._up and fault != self._reported:
-            self._told.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were let go of"))
+            self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were let go of"))
             self._reported = fault
         self._let_go()
         self.nvml.forget()
@@ -186,7 +186,7 @@ class NvidiaProbe:
         swapped = [gpu for gpu in self._gpus.values() if gpu.swapped_for is not None]
         for gpu in swapped:
             text = f"the handle of this GPU leads to {gpu.swapped_for} now, which is looked for"
-            self._told.append(DriverEvent(gpu.known.uuid, "device_swapped", text))
+            self._events.append(DriverEvent(gpu.known.uuid, "device_swapped", text))
             gpu.swapped_for = None
         if listing or swapped:
             count = self._count()
@@ -214,8 +214,8 @@ class NvidiaProbe:
             return
         self._linked = present
         pairs: dict[tuple[str, str], str | None] = {}
-        for found in self._patience.each(partial(self._links_of, gpus), gpus):
-            pairs |= found or {}
+        for pairs_of_gpu in self._patience.each(partial(self._links_of, gpus), gpus):
+            pairs |= pairs_of_gpu or {}
         for uuid, links in links_by_gpu(pairs, present).items():
             self._gpus[uuid].known = self._gpus[uuid].known._replace(links=links)
 
@@ -223,7 +223,7 @@ class NvidiaProbe:
         """Return how a GPU reaches those after it: a link is the same in both directions."""
         uuid, answer = gpu.known.uuid, self._source.answer
         others = gpus[gpus.index(gpu) + 1 :]
-        return {(uuid, each.known.uuid): link(answer, uuid, gpu.handle, each.handle) for each in others}
+        return {(uuid, other.known.uuid): link(answer, uuid, gpu.handle, other.handle) for other in others}
 
     def _watch_for_xids(self) -> None:
         if self._watch:
@@ -234,35 +234,35 @@ class NvidiaProbe:
     def _find_all(self, slots: "range | list[int]") -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
         placed: set[str] = set()
-        for slot, found in zip(slots, self._patience.each(self._find, slots), strict=True):
+        for slot, result in zip(slots, self._patience.each(self._find, slots), strict=True):
             backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
-            if found is None:
-                found = replace(_HANGS, metric=f"gpu {slot}")
+            if result is None:
+                result = replace(_HANGS, metric=f"gpu {slot}")
             kind = "device_lost"
-            known = None if isinstance(found, Unavailable) else self._gpus.get(found.known.uuid)
-            if not isinstance(found, Unavailable) and known is not None and known.handle is not None:
-                again = found.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
-                if known.is_beside(found, again):
-                    reason = _DUPLICATE.format(known.known.uuid, known.place, found.place)
-                    found, kind = (
+            known = None if isinstance(result, Unavailable) else self._gpus.get(result.known.uuid)
+            if not isinstance(result, Unavailable) and known is not None and known.handle is not None:
+                again = result.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
+                if known.is_beside(result, again):
+                    reason = _DUPLICATE.format(known.known.uuid, known.place, result.place)
+                    result, kind = (
                         Unavailable(f"gpu {slot}", "failing", reason, "update the NVIDIA driver"),
                         "device_duplicate",
                     )
-            if isinstance(found, Unavailable):
+            if isinstance(result, Unavailable):
                 if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
-                    self._told.append(DriverEvent(None, kind, f"{found.metric}: {found.reason}"))
+                    self._events.append(DriverEvent(None, kind, f"{result.metric}: {result.reason}"))
                 backoff.failed()
-                self._unseen[slot] = found, backoff
+                self._unseen[slot] = result, backoff
                 continue
             self._unseen.pop(slot, None)
-            placed.add(found.known.uuid)
+            placed.add(result.known.uuid)
             if known is None or known.handle is None:
-                self._gpus[found.known.uuid] = found
+                self._gpus[result.known.uuid] = result
 
     def _find(self, slot: int) -> Gpu | Unavailable:
         try:
             handle = self.nvml.ask(f"slot {slot}", _BY_SLOT, slot)
-            return Gpu.found(self._source, handle, slot, self._driver_version)
+            return Gpu.open(self._source, handle, slot, self._driver_version)
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
@@ -273,10 +273,10 @@ class NvidiaProbe:
     def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
         read = partial(Gpu.read, processes=processes)
         gpus = list(self._gpus.values())
-        found: list[DeviceReading] = []
+        devices: list[DeviceReading] = []
         for gpu, readings in zip(gpus, self._patience.each(read, gpus), strict=True):
-            found += gpu.unread(HANGS) if readings is None else readings
-        return _by_slot([self._with_xids(reading) for reading in found])
+            devices += gpu.unread(HANGS) if readings is None else readings
+        return _by_slot([self._with_xids(reading) for reading in devices])
 
     def _with_xids(self, reading: DeviceReading) -> DeviceReading:
         missing = self._no_xids.get(reading.uuid)

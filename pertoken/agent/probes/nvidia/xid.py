@@ -39,7 +39,7 @@ class XidWatch:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._told: SimpleQueue[Xid] = SimpleQueue()
+        self._pending: SimpleQueue[Xid] = SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._events: Any = None
@@ -82,13 +82,13 @@ class XidWatch:
                 nvml.ask("", _FREE, self._events)
         return unavailable
 
-    def told(self) -> tuple[Xid, ...]:
+    def pending(self) -> tuple[Xid, ...]:
         """What was told since this was last asked."""
-        found = []
+        xids = []
         with suppress(Empty):
             while True:
-                found.append(self._told.get_nowait())
-        return tuple(found)
+                xids.append(self._pending.get_nowait())
+        return tuple(xids)
 
     def stop(self) -> None:
         """Wait no longer: returns when the thread is out of the driver."""
@@ -108,8 +108,8 @@ class XidWatch:
                 break  # the driver is gone, or a GPU of the set is lost: the probe begins a new wait
             uuid = uuids.get(_address(event.device))
             if uuid is not None:
-                gpu, compute = (None if each == NO_INSTANCE else each for each in _instances(event))
-                self._told.put(Xid(uuid, event.eventData, gpu, compute))
+                gpu, compute = (None if instance == NO_INSTANCE else instance for instance in _instances(event))
+                self._pending.put(Xid(uuid, event.eventData, gpu, compute))
         with suppress(pynvml.NVMLError):
             pynvml.nvmlEventSetFree(events)
 

@@ -17,6 +17,6 @@ def load(tick_state: TickState, reading: EngineReading, engine: EngineRow, momen
     if start_ms is None or not endpoint.certain or endpoint.model is not None or not reading.counters:
         return {}
     known = tick_state.counters.get(engine.engine_id, {}).values()
-    if start_ms < tick_state.watching_since_ms + tick_state.away_ms or any(each.life == engine.life for each in known):
+    if start_ms < tick_state.watching_since_ms + tick_state.away_ms or any(key.life == engine.life for key in known):
         return {}
     return {"loads": 1, "load_s": max(1, -(-(moment.monotonic_ms - start_ms) // 1000))}

@@ -121,7 +121,7 @@ def test_a_gpu_lost_at_start_leaves_the_other_seven_complete() -> None:
         assert [device.slot for device in devices] == [0, 1, 2, 4, 5, 6, 7]
         assert all(complete(device) for device in devices)
         assert [(missing.metric, missing.status) for missing in unavailable] == [("gpu 3", "failing")]
-        assert [(each.kind, each.message) for each in probe.driver_events()] == [
+        assert [(driver_event.kind, driver_event.message) for driver_event in probe.driver_events()] == [
             ("device_lost", "gpu 3: the GPU fell off the bus")
         ]
         asked = library.calls["nvmlDeviceGetHandleByIndex_v2"]
@@ -235,8 +235,8 @@ def test_after_a_driver_reload_the_same_gpus_are_found_by_their_uuid(calls_befor
         assert unavailable == () and len(devices) == 8 and all(complete(device) for device in devices)
         assert [device.slot for device in devices] == list(range(8))
         assert devices[0].uuid == eight()[7].uuid, "the slots moved, the names did not"
-        (told,) = probe.driver_events()
-        assert (told.uuid, told.kind) == (None, "driver") and "was reloaded" in told.message
+        (event,) = probe.driver_events()
+        assert (event.uuid, event.kind) == (None, "driver") and "was reloaded" in event.message
 
 
 def test_what_was_refused_is_asked_again_after_a_reload() -> None:
@@ -271,7 +271,7 @@ def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back(
         assert len(devices) == 8
         assert all(device.lost and device.power_mw is None for device in devices)
         assert [(missing.metric, missing.status) for missing in unavailable] == [("nvidia", "missing")]
-        assert [each.kind for each in probe.driver_events()] == ["driver"]
+        assert [driver_event.kind for driver_event in probe.driver_events()] == ["driver"]
         asked = library.calls.total()
         assert probe.read(processes=False) == (devices, unavailable)
         assert library.calls.total() == asked, "left alone for a while"

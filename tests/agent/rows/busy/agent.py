@@ -42,8 +42,8 @@ class Agent:
                 writer.commit(tick)
                 writer.roll_up()
         self._n += 1
-        self.rows += [each for each in tick.samples if isinstance(each, DeploymentSample)]
-        self.shares += [each for each in tick.samples if isinstance(each, DeviceShare)]
+        self.rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+        self.shares += [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
         return tick
 
     @property

@@ -15,9 +15,11 @@ from tests.values import new_store
 
 
 def captured(kind: str, name: str) -> EngineReading:
-    found = values(kind, name)
+    captured_values = values(kind, name)
     endpoint = replace(ENDPOINT, kind=kind)
-    return EngineReading(endpoint, served_model="tiny", counters=found.counters, gauges=found.gauges)
+    return EngineReading(
+        endpoint, served_model="tiny", counters=captured_values.counters, gauges=captured_values.gauges
+    )
 
 
 def after(kind: str, *names: str) -> list[DeploymentSample]:
@@ -101,9 +103,9 @@ def from_text(kind: str, text: str) -> EngineReading:
     from pertoken.agent.scrape.page import parse
 
     adapter = ADAPTERS[kind]
-    found = adapter.read(parse(text.encode(), adapter.wanted))
+    values_read = adapter.read(parse(text.encode(), adapter.wanted))
     endpoint = replace(ENDPOINT, kind=kind)
-    return EngineReading(endpoint, served_model="m", counters=found.counters, gauges=found.gauges)
+    return EngineReading(endpoint, served_model="m", counters=values_read.counters, gauges=values_read.gauges)
 
 
 def test_an_engine_that_exposes_no_time_has_unknown_busy_time_and_at_most_all_dollars_of_its_devices(

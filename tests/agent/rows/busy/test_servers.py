@@ -97,10 +97,10 @@ def test_requests_that_ran_in_parallel_are_not_counted_once_each(server: LlamaSe
     agent.tick(read_one(reader))
     start = now_ms()
     clients = [threading.Thread(target=server.complete, args=([10 + n] * 20, 300)) for n in range(4)]
-    for each in clients:
-        each.start()
-    for each in clients:
-        each.join()
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
     wall_ms = now_ms() - start
     agent.tick(read_one(reader), step_ms=20_000)
     summed_ms = 1000 * server.seconds("tokens_predicted_seconds_total")

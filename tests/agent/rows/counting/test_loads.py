@@ -21,7 +21,7 @@ def loading(endpoint: Endpoint) -> EngineReading:
 
 def loads(*readings: EngineReading | None, **state: object) -> list[dict[str, int]]:
     """What is counted of loads in ticks 10 s apart."""
-    ticks = run(*(Readings(probe(), (each,) if each else ()) for each in readings), start=tick_state(**state))
+    ticks = run(*(Readings(probe(), (reading,) if reading else ()) for reading in readings), start=tick_state(**state))
     return [{name: n for name, n in counted(tick).items() if "load" in name} for tick in ticks]
 
 
