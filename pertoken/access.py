@@ -30,11 +30,11 @@ class Access:
     """Name its certificate is made out to, where that is not the URL's host."""
 
     def covers(self, url: str) -> bool:
-        """Whether `url` is this base URL or lies below it."""
+        """Return whether `url` is this base URL or lies below it."""
         return url == self.url or url.startswith(f"{self.url}/")
 
     def token(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """The bearer token as it is now; None if none is asked for.
+        """Return the bearer token as it is now; None if none is asked for.
 
         Raises ValueError saying where it should be, never what was found there.
         """

@@ -9,7 +9,7 @@ from pertoken.config import Settings
 
 
 def meanings() -> dict[str, str]:
-    """What each attribute of `Settings` means: the docstring under it, so that it is written once."""
+    """Return what each attribute of `Settings` means: the docstring under it, so that it is written once."""
     tree = ast.parse(inspect.getsource(config))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
     docstrings: dict[str, str] = {}
@@ -25,7 +25,7 @@ def meanings() -> dict[str, str]:
 
 
 def template() -> str:
-    """A complete settings file in which nothing is set."""
+    """Return a complete settings file in which nothing is set."""
     lines = ["# pertoken settings. Each key is also an environment variable, which wins over this file."]
     section = ""
     explained = meanings()

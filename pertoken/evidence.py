@@ -273,7 +273,7 @@ class Evidence:
         return [*super().__dir__(), *SERIES]
 
     def has(self, name: str) -> bool:
-        """Whether a series was measured; asking counts as reading it."""
+        """Return whether a series was measured; asking counts as reading it."""
         try:
             getattr(self, name)
         except NotMeasured:
@@ -319,11 +319,11 @@ class Evidence:
         return tuple(self._read)
 
     def fresh(self) -> "Evidence":
-        """The same measurements with nothing read yet: one for each rule."""
+        """Return the same measurements with nothing read yet: one for each rule."""
         return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs, self._points)
 
     def items(self) -> Iterable[tuple[str, Series]]:
-        """All measured series by name, without counting as reading."""
+        """Return all measured series by name, without counting as reading."""
         for name in tuple(self._lazy):
             self.peek(name)
         return self._series.items()

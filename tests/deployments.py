@@ -20,7 +20,7 @@ def model(name: str) -> Model:
 def deployment(
     served: Model | str = "Llama-3.1-8B", accelerator: str | None = "H100 SXM5", engine: str = "vllm", **fields: Any
 ) -> Deployment:
-    """A deployment on one accelerator of 16-bit weights; `fields` are any of its fields."""
+    """Return a deployment on one accelerator of 16-bit weights; `fields` are any of its fields."""
     shape = model(served) if isinstance(served, str) else served
     return with_fields(
         Deployment(shape, engine, placement=Placement(accelerator=accelerator), tp=1, weight_dtype="bf16"), **fields
@@ -28,5 +28,5 @@ def deployment(
 
 
 def with_fields(known: Deployment, **fields: Any) -> Deployment:
-    """The deployment with any fields set, unchecked."""
+    """Return the deployment with any fields set, unchecked."""
     return replace(known, **fields)

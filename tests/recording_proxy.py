@@ -34,7 +34,7 @@ class RecordingProxy:
 
 
 def counted(page: str, name: str) -> int:
-    """A counter of a page, summed over its series, read without the code under test."""
+    """Return a counter of a page, summed over its series, read without the code under test."""
     series = re.compile(rf"{re.escape(name)}(?:\{{.*\}})? (\S+)")
     return round(sum(float(match[1]) for line in page.splitlines() if (match := series.fullmatch(line))))
 

@@ -115,7 +115,8 @@ def seed(
     instance: tuple[str, str, str, str] | None = None,
     unread: Collection[int] = (),
 ) -> StoreLocation:
-    """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute).
+    """Return a database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole
+    minute).
 
     `host` names another host than the usual one, with devices and a deployment of its own; without `serving` nothing
     runs there. `instance` is its cloud, instance type, region and purchase. `unread` are the minutes, counted from 1,
@@ -205,7 +206,7 @@ def _record(
 
 
 def _without_page(tick: Tick) -> Tick:
-    """The tick as it is when the engine's page could not be read."""
+    """Return the tick as it is when the engine's page could not be read."""
     samples = (
         DeploymentSample(sample.epoch_id, sample.ts, sample.duration_ms, observed_ms=0, complete=True)
         if isinstance(sample, DeploymentSample)

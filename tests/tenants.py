@@ -19,7 +19,7 @@ from tests.values import host_row
 
 
 def metric(word: str, **labels: str) -> str:
-    """The stored metric of a tenant's tokens."""
+    """Return the stored metric of a tenant's tokens."""
     pairs = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
     return f"tenant_{word}_tokens{{{pairs}}}"
 

@@ -48,8 +48,8 @@ RUNS = ROOT / "benchmarks/data/load/runs.csv"
 
 
 def some_runs(path: Path, *rates: str) -> Path:
-    """Runs of one configuration under load; the last of them once more in bursts, under a name of its own, and of a
-    model that does not fit."""
+    """Return runs of one configuration under load; the last of them once more in bursts, under a name of its own, and
+    of a model that does not fit."""
     with RUNS.open(encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["config"] == "C1" and row["rate_rps"] in rates]
     large = {"id": "large", "config": "L", "model": "meta-llama/Llama-3.1-70B-Instruct", "weight_dtype": "fp16"}

@@ -88,7 +88,7 @@ def _answers(url: str) -> bool:
 
 
 def chat(url: str, key: str, words: int) -> int:
-    """Tokens of one request, as its client received them."""
+    """Return tokens of one request, as its client received them."""
     body = {"model": "chat", "messages": [{"role": "user", "content": "x " * words}], "max_tokens": 20}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     with urlopen(Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers), timeout=60) as reply:

@@ -38,7 +38,7 @@ def server() -> Iterator[VllmServer]:
 
 
 def measured_once(server: VllmServer, home: Path) -> dict[str, Any]:
-    """What `pertoken agent --once` finds of this server, told nothing about it."""
+    """Return what `pertoken agent --once` finds of this server, told nothing about it."""
     done = subprocess.run(
         [sys.executable, "-m", "pertoken", "agent", "--once", "--json"],
         capture_output=True,

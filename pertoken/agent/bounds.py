@@ -138,7 +138,7 @@ def bounded(probe: ProbeReading, before: Mapping[str, DeviceReading]) -> ProbeRe
 
 
 def scrambled(processes: Sequence[DeviceProcess], memory_bytes: int | None) -> bool:
-    """Whether a process list cannot be true: a pid no process has, or more memory than the device has."""
+    """Return whether a process list cannot be true: a pid no process has, or more memory than the device has."""
     limit = MAX_MEMORY_BYTES if memory_bytes is None else memory_bytes
     return any(
         not 0 < process.pid <= MAX_PID or (process.memory_bytes is not None and not 0 <= process.memory_bytes <= limit)
@@ -159,7 +159,7 @@ def _bounded(device: DeviceReading, before: DeviceReading | None) -> DeviceReadi
 
 
 def _hidden(device: DeviceReading, unavailable: Sequence[Unavailable]) -> DeviceReading:
-    """The reading without the metrics of these gaps, which replace what gaps those metrics had."""
+    """Return the reading without the metrics of these gaps, which replace what gaps those metrics had."""
     metrics = dict.fromkeys(missing.metric for missing in unavailable)
     kept = tuple(missing for missing in device.unavailable if missing.metric not in metrics)
     unknown: dict[str, Any] = dict.fromkeys(metrics)
@@ -172,7 +172,7 @@ def _without(host: HostReading, unavailable: Sequence[Unavailable]) -> HostReadi
 
 
 def _works(device: DeviceReading, before: DeviceReading | None) -> bool:
-    """Whether another metric shows that a device draws power."""
+    """Return whether another metric shows that a device draws power."""
     moved = (
         before is not None
         and before.energy_mj is not None
@@ -183,7 +183,7 @@ def _works(device: DeviceReading, before: DeviceReading | None) -> bool:
 
 
 def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceReading, ...]:
-    """The devices, with the part unknown of those whose parts add up to more than their GPU."""
+    """Return the devices, with the part unknown of those whose parts add up to more than their GPU."""
     parts: dict[str, int] = defaultdict(int)
     for device in devices:
         if device.parent_uuid is not None and not device.lost:
@@ -197,5 +197,5 @@ def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceRead
 
 
 def _place(device: DeviceReading) -> str:
-    """Where a device is, for people: its bus id, else its slot."""
+    """Return where a device is, for people: its bus id, else its slot."""
     return device.pci_bus_id or f"slot {device.slot}"

@@ -93,7 +93,7 @@ def _machine(identity: HostIdentity) -> list[Finding]:
 
 
 def of_device(device: DeviceReading) -> list[Finding]:
-    """What can be read of one device, who holds it, and what cannot be read."""
+    """Return what can be read of one device, who holds it, and what cannot be read."""
     name = f"{device.name} #{device.slot}" if device.slot is not None else device.name
     if device.lost:
         silent = "" if device.silent_s is None else f"; it last answered {format_duration(device.silent_s)} ago"
@@ -106,7 +106,7 @@ def of_device(device: DeviceReading) -> list[Finding]:
 
 
 def _process(pid: int) -> str:
-    """A process as people know it: by its name and its container."""
+    """Return a process as people know it: by its name and its container."""
     try:
         named = f"{psutil.Process(pid).name()} (pid {pid})"
     except psutil.Error:
@@ -116,7 +116,7 @@ def _process(pid: int) -> str:
 
 
 def of_engine(engine: EngineReading) -> list[Finding]:
-    """What can be read of one engine, how far that was tested, and what it never tells."""
+    """Return what can be read of one engine, how far that was tested, and what it never tells."""
     subject = f"{engine.endpoint.kind} at {engine.endpoint.base_url}"
     if engine.fault:
         return [Finding("engine", subject, False, engine.fault, engine.remedy)]
@@ -186,7 +186,7 @@ def running_jobs(where: StoreLocation) -> Iterator[tuple[str, JobState]]:
 
 
 def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Finding]:
-    """What is wrong if an agent runs and its newest tick is this old."""
+    """Return what is wrong if an agent runs and its newest tick is this old."""
     if age_s <= max(60, 5 * settings.agent_interval):
         return []
     file, disk = where.file("telemetry"), os.statvfs(where.file("telemetry").parent)
@@ -202,7 +202,7 @@ def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Fin
 
 
 def show(findings: tuple[Finding, ...], as_json: bool) -> str:
-    """Findings as JSON or as lines: `ok` or `--`, what, and what to do."""
+    """Return findings as JSON or as lines: `ok` or `--`, what, and what to do."""
     if as_json:
         return json.dumps([asdict(finding) for finding in findings], indent=2)
     lines = []

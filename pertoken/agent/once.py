@@ -87,7 +87,7 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
 
 
 def show(measured: tuple[Look, Tick], as_json: bool) -> str:
-    """What was measured, as JSON or as lines for people; None (a dash) is unknown."""
+    """Return what was measured, as JSON or as lines for people; None (a dash) is unknown."""
     look, tick = measured
     if as_json:
         samples: dict[str, list[dict[str, Any]]] = {}

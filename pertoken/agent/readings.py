@@ -98,7 +98,7 @@ if TYPE_CHECKING:
         _fields: tuple[str, ...]
 
         def __new__(cls, uuid: str, kind: str, vendor: str, name: str, *values: Any, **named: Any) -> Self:
-            """Values by position or name; those left out are None."""
+            """Return values by position or name; those left out are None."""
 
         def __getattr__(self, name: str) -> int | None: ...
         def _replace(self, **named: Any) -> Self: ...
@@ -114,12 +114,12 @@ identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
 
 
 def reading_of(known: DeviceReading, **values: Any) -> DeviceReading:
-    """A reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
+    """Return a reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
     return DeviceReading(**dict(zip(IDENTITY, identity_of(known), strict=True)) | values)
 
 
 def unread(device: DeviceReading, reason: str) -> DeviceReading:
-    """A device that did not answer: its identity, `lost` with the reason, every value None."""
+    """Return a device that did not answer: its identity, `lost` with the reason, every value None."""
     return reading_of(device, lost=reason)
 
 

@@ -355,7 +355,7 @@ class Recorder:
         return Moment(ts, wall_ms, since_boot_ms, self.settings.agent_interval, self._clock.offset_ms)
 
     def _new_shipping(self) -> Shipping | None:
-        """Shipping as set, and marks from now on where there is a server."""
+        """Return shipping as set, and marks from now on where there is a server."""
         server = shipping_server(self.settings)
         self._writer.ship(server is not None, raw=self.settings.ship_raw)
         if server is None or self._where.folder is None:

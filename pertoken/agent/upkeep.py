@@ -94,7 +94,7 @@ class Upkeep:
             del self._events[: len(pending)]
 
     def _unavailable(self, ts: int) -> tuple[Event, ...]:
-        """What to report of ticks that were not stored, once there is room again at `ts`."""
+        """Return what to report of ticks that were not stored, once there is room again at `ts`."""
         if not self._refused:
             return ()
         first, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}" for at in (self._refused_ts, ts))
@@ -165,7 +165,7 @@ class Upkeep:
             self._events.append(Event(kind, text))
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
-        """One pass over everything stored, or until `stop`; faults become events, once each.
+        """Return one pass over everything stored, or until `stop`; faults become events, once each.
 
         Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
         """
@@ -215,7 +215,7 @@ class Upkeep:
 
 
 def ages(settings: Settings) -> Ages:
-    """How long telemetry is kept."""
+    """Return how long telemetry is kept."""
     return Ages(
         int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours), int(settings.store_events)
     )

@@ -40,7 +40,7 @@ def secret_text(value: object) -> str:
 
 
 def without_password(url: str) -> str:
-    """A database's folder or URL as it may be shown, however it is written."""
+    """Return a database's folder or URL as it may be shown, however it is written."""
     shown = re.sub(r"^([A-Za-z0-9+.]+:/*[^:/@?]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&]*", r"\1***", shown)
 
@@ -185,7 +185,7 @@ def marks(value: object) -> int:
 
 
 def base_url(value: str) -> str:
-    """A base URL without its trailing slash, checked.
+    """Return a base URL without its trailing slash, checked.
 
     Raises ValueError if it is not http(s)://host[:port][/path], without repeating one that holds a password.
     """

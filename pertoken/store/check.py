@@ -21,7 +21,8 @@ FIXED_WAL_RESET = (3, 51, 3)
 
 
 def faults(location: StoreLocation) -> Iterator[str | None]:
-    """What is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were stored.
+    """Yield what is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were
+    stored.
 
     None after each step that found nothing.
     """
@@ -48,7 +49,7 @@ def faults(location: StoreLocation) -> Iterator[str | None]:
 
 
 def contents(store: Store) -> dict[str, Any]:
-    """Revisions, time covered, size and rows of each table, by name."""
+    """Return revisions, time covered, size and rows of each table, by name."""
     report: dict[str, Any] = {"database": str(store.location)}
     if store.location.url is None:
         report["sqlite"] = sqlite3.sqlite_version

@@ -41,7 +41,8 @@ class AdviceChanged(StoreError):
 
 
 def prices(connection: Connection) -> Rows:
-    """Every price ever set or taken back, oldest first: by when it is in force from, then in the order of setting."""
+    """Return every price ever set or taken back, oldest first: by when it is in force from, then in the order of
+    setting."""
     return fetch(connection, _PRICES, named=True)
 
 
@@ -49,7 +50,7 @@ _PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
 
 
 def newest_price(connection: Connection) -> int:
-    """The `seq` of the price set last; 0 if there is none."""
+    """Return the `seq` of the price set last; 0 if there is none."""
     return connection.execute(select(func.max(a.price.c.seq))).scalar() or 0
 
 
@@ -68,7 +69,7 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
 
 
 def offers(connection: Connection) -> Rows:
-    """Every list price ever imported, in the order of import."""
+    """Return every list price ever imported, in the order of import."""
     return fetch(connection, _OFFERS, named=True)
 
 
@@ -92,7 +93,7 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, rea
 
 
 def owned(connection: Connection) -> Rows:
-    """What every owned server ever cost: by when it is in force from, then in the order of setting."""
+    """Return what every owned server ever cost: by when it is in force from, then in the order of setting."""
     return fetch(connection, _OWNED, named=True)
 
 
@@ -134,12 +135,12 @@ def add_probe(connection: Connection, **values: Any) -> None:
 
 
 def recommendations(connection: Connection) -> Rows:
-    """Every recommendation as it stands."""
+    """Return every recommendation as it stands."""
     return connection.execute(select(a.recommendation)).all()
 
 
 def refusals(connection: Connection) -> Rows:
-    """Every refusal as it stands, by recommendation and code."""
+    """Return every refusal as it stands, by recommendation and code."""
     return connection.execute(select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code)).all()
 
 
@@ -242,7 +243,7 @@ def _changed(connection: Connection, values: Mapping[str, Any]) -> AdviceChanged
 
 
 def transitions(connection: Connection, recommendation_id: int | None = None) -> Rows:
-    """Every change of state of one recommendation, or of all, oldest first."""
+    """Return every change of state of one recommendation, or of all, oldest first."""
     of = a.transition.c
     query = select(a.transition).order_by(of.recommendation_id, of.version)
     return connection.execute(
@@ -251,7 +252,7 @@ def transitions(connection: Connection, recommendation_id: int | None = None) ->
 
 
 def verdicts(connection: Connection) -> Rows:
-    """Every verdict on a change of configuration, oldest change first."""
+    """Return every verdict on a change of configuration, oldest change first."""
     return connection.execute(select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id)).all()
 
 
@@ -278,7 +279,7 @@ def put_verdict(connection: Connection, values: Mapping[str, Any], *, read_versi
 
 
 def receipts(connection: Connection, recommendation_id: int | None = None) -> Rows:
-    """Every receipt of one recommendation, or of all, oldest first."""
+    """Return every receipt of one recommendation, or of all, oldest first."""
     of = a.receipt.c
     query = select(a.receipt).order_by(of.created_ts, of.receipt_id)
     if recommendation_id is not None:
@@ -287,7 +288,7 @@ def receipts(connection: Connection, recommendation_id: int | None = None) -> Ro
 
 
 def receipt_kinds(connection: Connection) -> Rows:
-    """(deployment_id, epoch_id, kind) of every receipt."""
+    """Return (deployment_id, epoch_id, kind) of every receipt."""
     of = a.receipt.c
     return connection.execute(select(of.deployment_id, of.epoch_id, of.kind)).all()
 
@@ -304,7 +305,7 @@ def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
 
 
 def trials(connection: Connection, recommendation_id: int | None = None) -> Rows:
-    """Every trial of one recommendation, or of all, oldest first."""
+    """Return every trial of one recommendation, or of all, oldest first."""
     of = a.trial.c
     query = select(a.trial).order_by(of.started_ts, of.trial_id)
     if recommendation_id is not None:

@@ -111,7 +111,7 @@ class _Downs:
 def _acted(
     scene: Scene, world: World, llama: LlamaServer | None, progress: Callable[[str], None]
 ) -> tuple[list[str], list[tuple[float, float]], list[tuple[float, float]], float]:
-    """Everything from the agent's first start to its last end."""
+    """Return everything from the agent's first start to its last end."""
     problems: list[str] = []
     unwritable: list[tuple[float, float]] = []
     downs = _Downs(scene)
@@ -213,7 +213,7 @@ def _settled(scene: Scene, downs: _Downs) -> list[str]:
 
 
 def _awaited(scene: Scene) -> set[tuple[str, int]]:
-    """Model and port of every engine whose tokens must be counted in the end."""
+    """Return model and port of every engine whose tokens must be counted in the end."""
     return {
         (engine.behaviour.model, engine.port)
         for engine in scene.engines.values()
@@ -222,7 +222,7 @@ def _awaited(scene: Scene) -> set[tuple[str, int]]:
 
 
 def _counted_rows(scene: Scene) -> dict[tuple[str, int], int]:
-    """The number of rows that hold tokens, by model and port."""
+    """Return the number of rows that hold tokens, by model and port."""
     rows = scene.ask(
         "SELECT served_model, port, COUNT(*) FROM deployment_sample JOIN epoch USING (epoch_id) "
         "JOIN deployment USING (deployment_id) JOIN engine USING (engine_id) "
@@ -236,7 +236,7 @@ def _rows(scene: Scene) -> int:
 
 
 def _models(scene: Scene, llama: LlamaServer | None) -> set[str]:
-    """Models of our engines; others of this machine may be found, too."""
+    """Return models of our engines; others of this machine may be found, too."""
     ports = {engine.port for engine in scene.engines.values()} | ({llama.port} if llama else set())
     models = scene.ask("SELECT served_model, port FROM deployment JOIN engine USING (engine_id)")
     return {model for model, port in models if port in ports}

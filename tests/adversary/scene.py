@@ -83,7 +83,7 @@ class Agent:
             self._ended(number, began_s)
 
     def died(self) -> bool:
-        """Whether its process ended though nobody asked; this is noted, and `start` starts another one."""
+        """Return whether its process ended though nobody asked; this is noted, and `start` starts another one."""
         if self._process is None or self._process.poll() is None:
             return False
         self._ended(None, time.monotonic())
@@ -163,7 +163,7 @@ class Scene:
         )
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of the telemetry as it is now, read without the code under test; none where it cannot be read."""
+        """Return rows of the telemetry as it is now, read without the code under test; none where it cannot be read."""
         with suppress(sqlite3.OperationalError):
             connection = sqlite3.connect(f"file:{self.db}/telemetry.db?mode=ro", uri=True, timeout=2)
             try:
@@ -203,7 +203,8 @@ class NotReached(Exception):
 def prepared(
     folder: Path, specs: tuple[EngineSpec, ...], gpus: tuple[Gpu, ...], discover: bool, urls: tuple[str, ...]
 ) -> Scene:
-    """Everything laid out in `folder`, the engines started, the agent not yet. `urls` are named to it besides."""
+    """Return everything laid out in `folder`, the engines started, the agent not yet. `urls` are named to it
+    besides."""
     clock = SteppedClock(folder)
     machine = Machine(gpus=gpus)
     engines: dict[str, ScriptedEngine] = {}

@@ -74,22 +74,22 @@ class Recording:
             return list(connection.execute(query).all())
 
     def hosts(self) -> int:
-        """How many rows of the host there are."""
+        """Return how many rows of the host there are."""
         return int(self.ask(select(func.count()).select_from(t.host_sample))[0][0])
 
     def rows(self, uuid: str) -> list[Any]:
-        """All rows of a device, oldest first."""
+        """Return all rows of a device, oldest first."""
         table = t.device_sample
         return self.ask(select(table).where(table.c.device_id == device_id_of(uuid)).order_by(table.c.ts))
 
     def reasons(self, uuid: str) -> dict[str, str]:
-        """Why each metric of a device cannot be read now."""
+        """Return why each metric of a device cannot be read now."""
         table = t.capability
         query = select(table).where(table.c.owner_id == device_id_of(uuid), table.c.status != "ok")
         return {row.metric: row.reason for row in self.ask(query)}
 
     def events(self, kind: str | None = None) -> list[tuple[str, str]]:
-        """Kinds and messages of all events that ticks held, in their order."""
+        """Return kinds and messages of all events that ticks held, in their order."""
         events = [event for tick in self.ticks for event in tick.events]
         return [(event.kind, event.message) for event in events if kind in (None, event.kind)]
 
@@ -114,6 +114,6 @@ def recording(
 
 
 def copied(new_store: Path, folder: Path) -> StoreLocation:
-    """A copy of a folder in which tables were laid."""
+    """Return a copy of a folder in which tables were laid."""
     shutil.copytree(new_store, folder, dirs_exist_ok=True)
     return locate(str(folder))

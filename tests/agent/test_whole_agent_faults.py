@@ -36,7 +36,7 @@ SLOT = {
 
 
 def rack(**odd: dict[str, object]) -> list[Gpu]:
-    """64 GPUs: `SLOT`, and what is odd beside it, as `slot_10={...}`."""
+    """Return 64 GPUs: `SLOT`, and what is odd beside it, as `slot_10={...}`."""
     gpus = [Gpu(f"GPU-{slot:02}", power_mw=Wave(300_000 + 1000 * slot, 100_000, 20)) for slot in range(64)]
     for slot, fields in SLOT.items():
         gpus[slot] = replace(gpus[slot], **fields)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ class Recorded:
         return ask(self.folder, query)
 
     def latest(self) -> dict[str, Any]:
-        """The newest row of each device, by UUID."""
+        """Return the newest row of each device, by UUID."""
         newest = select(func.max(t.device_sample.c.ts)).scalar_subquery()
         query = select(t.device.c.uuid, t.device_sample).join_from(
             t.device_sample, t.device, t.device.c.device_id == t.device_sample.c.device_id
@@ -77,13 +77,13 @@ class Recorded:
         return {uuid: names for uuid, names in untold.items() if names != ()}
 
     def reasons(self, uuid: str) -> dict[str, str]:
-        """Why each metric of a device cannot be read now."""
+        """Return why each metric of a device cannot be read now."""
         table = t.capability
         query = select(table).where(table.c.owner_id == device_id_of(uuid), table.c.status != "ok")
         return {row.metric: row.reason for row in self.ask(query)}
 
     def kinds(self, uuid: str | None = None) -> set[str]:
-        """The kinds of all events, or of those of one device."""
+        """Return the kinds of all events, or of those of one device."""
         query = select(t.event.c.kind)
         if uuid is not None:
             query = query.where(t.event.c.subject_id == device_id_of(uuid))

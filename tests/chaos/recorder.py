@@ -40,7 +40,7 @@ _DEPLOYMENT = DeploymentRow(stable_id("deployment", "c"), _ENGINE.engine_id, HOS
 
 
 def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
-    """A tick of two devices that serve one model."""
+    """Return a tick of two devices that serve one model."""
     ids = tuple(card.device_id for card in CARDS)
     samples: list[object] = [replace(host_sample(ts), load_1e2=n % 1000)]
     samples += [

@@ -169,7 +169,7 @@ def ended(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _batch(owner: StoreLocation) -> int:
-    """Number of the last batch of the host that the server has."""
+    """Return number of the last batch of the host that the server has."""
     assert owner.url is not None
     with psycopg.connect(owner.url.set(drivername="postgresql").render_as_string(hide_password=False)) as connection:
         ((batch,),) = connection.execute(

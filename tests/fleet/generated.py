@@ -27,7 +27,7 @@ class Fleet:
     end_ts: int
 
     def devices_of(self, host: int) -> list[int]:
-        """Ids of one host's devices."""
+        """Return ids of one host's devices."""
         return [_DEVICE + host * self.gpus + i for i in range(self.gpus)]
 
 
@@ -86,7 +86,8 @@ class _Span:
 def _due(
     connection: Connection, fleet: Fleet, first: Mapping[int, int], rollups: Sequence[Mapping[int, Table]]
 ) -> list[_Span]:
-    """Partitions that are empty and should not be, newest first; `first` is the oldest time by length of buckets."""
+    """Return partitions that are empty and should not be, newest first; `first` is the oldest time by length of
+    buckets."""
     existing = partitions(connection)
     due = []
     for tables in rollups:
@@ -100,7 +101,7 @@ def _due(
 
 
 def _filled(fleet: Fleet, span: _Span) -> Iterator[str]:
-    """Statements that fill a partition, or put a full one in its place."""
+    """Yield statements that fill a partition, or put a full one in its place."""
     whole, (first, after) = span.table.fullname, span.bounds
     rows = f"({', '.join(span.table.columns.keys())}) {_rows(fleet, span)}"
     if fleet.end_ts < after:

@@ -22,7 +22,7 @@ NOW = 1_790_000_400
 
 
 def login(owner: str, name: str, password: str | None = None) -> Server:
-    """The same server as its owner's URL, entered by another login."""
+    """Return the same server as its owner's URL, entered by another login."""
     url: URL = make_url(owner).set(username=name, password=password)
     return Server(server_url(url.render_as_string(hide_password=False), "test"))
 
@@ -30,7 +30,7 @@ def login(owner: str, name: str, password: str | None = None) -> Server:
 def host(
     folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, end_ts: int = NOW, **more: Any
 ) -> StoreLocation:
-    """A host's database with `minutes` of a served model, all of it marked to be shipped."""
+    """Return a host's database with `minutes` of a served model, all of it marked to be shipped."""
     where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=raw)
@@ -38,7 +38,7 @@ def host(
 
 
 def shipper(where: StoreLocation, server: Server, messages: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
-    """A shipper of one host, without its process."""
+    """Return a shipper of one host, without its process."""
     return Shipper(
         Local(where),
         server,
@@ -49,7 +49,7 @@ def shipper(where: StoreLocation, server: Server, messages: list[dict[str, Any]]
 
 
 def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[str, list[tuple[Any, ...]]]:
-    """Every roll-up row by table, sorted; of some owners only, where a server holds several hosts."""
+    """Return every roll-up row by table, sorted; of some owners only, where a server holds several hosts."""
     rows = {}
     for source in ROLLED:
         table, owner = source.tables[0]
@@ -61,20 +61,20 @@ def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[
 
 
 def local_rows(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
-    """The roll-ups of a host's own database."""
+    """Return the roll-ups of a host's own database."""
     with reading(where, "telemetry").connect() as connection, connection.begin():
         return rolled(connection)
 
 
 def owners(where: StoreLocation) -> list[int]:
-    """Ids of a host, its devices and its epochs."""
+    """Return ids of a host, its devices and its epochs."""
     state = Local(where).state()
     assert state is not None
     return [owner_id for ids in state.owners.values() for owner_id in ids]
 
 
 def server_rows(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
-    """The roll-ups that a server holds of one host."""
+    """Return the roll-ups that a server holds of one host."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return rolled(connection, owners(where))
 
@@ -86,7 +86,7 @@ def execute(server: StoreLocation, statement: str, **parameters: Any) -> int:
 
 
 def scalar(server: StoreLocation, query: str, **parameters: Any) -> Any:
-    """The one value that answers a query."""
+    """Return the one value that answers a query."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(query), parameters).scalar()
 

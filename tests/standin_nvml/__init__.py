@@ -65,7 +65,7 @@ def installed(machine: Machine, clock: Clock | None = None) -> Iterator[Library]
 
 
 def environment(machine: Machine, base: Mapping[str, str] = os.environ, control: Path | None = None) -> dict[str, str]:
-    """The environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`.
+    """Return the environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`.
 
     `control` is the file it is told by; `set_machine(control, machine)` changes the machine while the process runs.
     """

@@ -141,7 +141,7 @@ class Machine:
 
 
 def eight(**fields: Any) -> tuple[Gpu, ...]:
-    """Eight healthy GPUs, each under its own load."""
+    """Return eight healthy GPUs, each under its own load."""
     return tuple(
         Gpu(
             uuid=f"GPU-00000000-0000-4000-8000-00000000000{slot}",

@@ -32,7 +32,7 @@ BOUNDS = (0.1, 1.0)
 
 
 def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
-    """The n-th tick of a host whose devices each serve one deployment."""
+    """Return the n-th tick of a host whose devices each serve one deployment."""
     ts = START + interval_s * n
     samples: list[object] = [AgentSample(HOST, ts, 10_000, 10_000, 12, 60_000_000, 5, 0, 60)]
     counters = []
@@ -96,7 +96,7 @@ def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2)
 
 
 def filled(folder: Path, ticks: int = 400) -> StoreLocation:
-    """A folder closed in good order, holding so many ticks, all of them still to be shipped."""
+    """Return a folder closed in good order, holding so many ticks, all of them still to be shipped."""
     where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=True)
@@ -105,7 +105,7 @@ def filled(folder: Path, ticks: int = 400) -> StoreLocation:
 
 
 def everything(database: Path) -> dict[str, Any]:
-    """All rows of each table of telemetry, by name; text in place of rows that cannot be read."""
+    """Return all rows of each table of telemetry, by name; text in place of rows that cannot be read."""
     tables: dict[str, Any] = {}
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         for name, columns in _TABLES.items():

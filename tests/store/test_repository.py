@@ -39,7 +39,7 @@ def test_a_refusal_that_is_repeated_keeps_its_first_time_and_one_that_is_not_goe
 
 
 def row(**values: Any) -> dict[str, Any]:
-    """A recommendation as it is stored."""
+    """Return a recommendation as it is stored."""
     plain = {"recommendation_id": 1, "rule_id": "quantize", "state": "OPEN", "title": "quantize", "body": "{}"}
     return {**plain, "created_ts": 1, "updated_ts": 1, **values}
 

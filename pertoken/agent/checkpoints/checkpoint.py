@@ -29,7 +29,7 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str, pid: int) -> Checkpoint:
-    """The model at `path` as the process `pid` sees it: a GGUF file, a folder, or a repository id in its cache.
+    """Return the model at `path` as the process `pid` sees it: a GGUF file, a folder, or a repository id in its cache.
 
     None of the files can make this fail; one that is too large, broken or no file at all is a reason.
     """
@@ -58,7 +58,8 @@ def _read(places: Iterable[Path], path: str) -> Checkpoint | None:
 
 
 def _places(path: str, pid: int) -> list[Path]:
-    """Where the model may lie: a process in a container sees other files than this agent, so its root is taken."""
+    """Return where the model may lie: a process in a container sees other files than this agent, so its root is
+    taken."""
     root = Path(f"/proc/{pid}/root")
     path = path.removeprefix("hf://")
     if path.startswith("/"):
@@ -70,7 +71,7 @@ def _places(path: str, pid: int) -> list[Path]:
 
 
 def _hub(pid: int) -> str:
-    """The cache of huggingface_hub in the process's own file system."""
+    """Return the cache of huggingface_hub in the process's own file system."""
     variables = environment(pid, _VARIABLES)
     if cache := variables.get("HF_HUB_CACHE") or variables.get("HUGGINGFACE_HUB_CACHE"):
         return cache
@@ -79,7 +80,7 @@ def _hub(pid: int) -> str:
 
 
 def _snapshot(repository: Path) -> list[Path]:
-    """The revision that is served: the only one there is, else that of `main`; which of others, nobody told."""
+    """Return the revision that is served: the only one there is, else that of `main`; which of others, nobody told."""
     snapshots = list((repository / "snapshots").glob("*"))
     if len(snapshots) == 1:
         return snapshots
@@ -92,7 +93,7 @@ def _snapshot(repository: Path) -> list[Path]:
 
 
 def _home(pid: int) -> str:
-    """Home folder of the process's user."""
+    """Return home folder of the process's user."""
     try:
         return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_dir
     except KeyError:

@@ -42,7 +42,8 @@ class Header:
 
 
 def read_gguf(path: Path) -> tuple[dict[str, object], bool, str | None]:
-    """(fields of `Model`, whether it is quantized, weight dtype) of the model in a GGUF file or in all its parts.
+    """Return (fields of `Model`, whether it is quantized, weight dtype) of the model in a GGUF file or in all its
+    parts.
 
     Raises FileRefused if it is none or one of its parts is broken, OSError if one cannot be read.
     """
@@ -133,7 +134,7 @@ def _other_parts(path: Path, count: object) -> list[Path]:
 
 
 def _same(value: object) -> object:
-    """The value, or that of all elements of an array that tells it for each layer; None if they differ."""
+    """Return the value, or that of all elements of an array that tells it for each layer; None if they differ."""
     if isinstance(value, tuple):
         return value[0] if len(set(value)) == 1 else None
     return value
@@ -164,7 +165,7 @@ class _Cursor:
         return number
 
     def count(self) -> int:
-        """How many items follow."""
+        """Return how many items follow."""
         n = self.scalar("<Q")
         if n > self._items:
             raise self.refused("its header has too many parts")
@@ -175,7 +176,7 @@ class _Cursor:
         return self.take(self.scalar("<Q")).decode(errors="replace")
 
     def value(self, kind: int) -> object:
-        """A value of this type; an array as a tuple, or None if it is long or of strings."""
+        """Return a value of this type; an array as a tuple, or None if it is long or of strings."""
         if kind == _STRING:
             return self.string()
         if kind != _ARRAY:

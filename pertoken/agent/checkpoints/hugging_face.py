@@ -31,7 +31,7 @@ _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, object], bool, str | None]:
-    """(fields of `Model`, whether it is quantized, weight dtype) of the model in `folder`.
+    """Return (fields of `Model`, whether it is quantized, weight dtype) of the model in `folder`.
 
     Raises FileRefused for a broken file, OSError if there is no `config.json` that can be read.
     """
@@ -64,7 +64,7 @@ def _shape(text: Mapping[str, object]) -> dict[str, object]:
 
 
 def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
-    """(KV heads, head size); unknown where only some layers keep keys and values of every token."""
+    """Return (KV heads, head size); unknown where only some layers keep keys and values of every token."""
     kinds = text.get("layer_types")
     hybrid = isinstance(kinds, list) and not all(kind in _CACHES_EVERY_TOKEN for kind in kinds)
     if hybrid or "full_attention_interval" in text or "attn_layer_period" in text or "hybrid_override_pattern" in text:
@@ -84,7 +84,8 @@ def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
 def _parameters(
     text: Mapping[str, object], tensors: tuple[Tensor, ...] | None, quantized: bool, dtype: str | None
 ) -> dict[str, object]:
-    """Parameters a forward pass may use, and those it uses for one token; absent if a tensor is not understood."""
+    """Return parameters a forward pass may use, and those it uses for one token; absent if a tensor is not
+    understood."""
     if tensors is None:
         return parameters(text)
     layers, extra = whole(_first(text, _LAYERS)), whole(text.get("num_nextn_predict_layers"))
@@ -124,7 +125,7 @@ def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str,
 
 
 def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
-    """What a `quantization_config` makes of the weights; None if it is not understood."""
+    """Return what a `quantization_config` makes of the weights; None if it is not understood."""
     method = str(settings.get("quant_method", ""))
     if method in _FIXED:
         return _FIXED[method]
@@ -153,7 +154,7 @@ def _sized(bits: object, kind: str) -> str | None:
 
 
 def _only_dtype(tensors: Sequence[Tensor]) -> str | None:
-    """The dtype of all matrices, if they have one."""
+    """Return the dtype of all matrices, if they have one."""
     dtypes = {tensor.dtype for tensor in tensors if len(tensor.shape) > 1}
     return DTYPES.get(dtypes.pop()) if len(dtypes) == 1 else None
 

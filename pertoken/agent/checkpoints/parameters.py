@@ -58,7 +58,7 @@ def parameters(text: Mapping[str, object]) -> dict[str, object]:
 
 
 def _unusual(text: Mapping[str, object], family: _Family) -> bool:
-    """Whether a configuration switches on something that the count leaves out."""
+    """Return whether a configuration switches on something that the count leaves out."""
     biased = any(text.get(name) is True for name in ("attention_bias", "mlp_bias"))
     some_dense = bool(text.get("mlp_only_layers")) or text.get("decoder_sparse_step", 1) != 1
     return biased or (family.expert_width is not None and some_dense) or "num_nextn_predict_layers" in text

@@ -33,7 +33,7 @@ class Tensor:
 
 
 def read_tensors(folder: Path) -> tuple[Tensor, ...] | None:
-    """Tensors of all safetensors files of a model; None if it has none.
+    """Return tensors of all safetensors files of a model; None if it has none.
 
     Raises FileRefused if one of the files is missing or broken: a sum over the others would be a wrong number.
     """

@@ -18,7 +18,8 @@ _WORKER = "ray::RayWorkerWrapper"
 
 
 def joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """Ranks of one deployment as one endpoint: those that follow stand for themselves only without their head here."""
+    """Return ranks of one deployment as one endpoint: those that follow stand for themselves only without their head
+    here."""
     by_rendezvous: dict[object, Endpoint] = {}
     for endpoint in sorted(endpoints, key=lambda address: address.follows):
         key: object = (endpoint.kind, endpoint.knobs.get("rendezvous"), endpoint.model_path)
@@ -36,7 +37,7 @@ def joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
 
 
 def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tuple[Endpoint, ...]:
-    """The endpoints, with the workers that Ray runs on this host for one of them, or for a server elsewhere.
+    """Return the endpoints, with the workers that Ray runs on this host for one of them, or for a server elsewhere.
 
     Which of several servers of this host a worker is of, nobody told: then it is of none of them.
     """
@@ -67,7 +68,7 @@ def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tupl
 
 
 def _node(host: HostProcesses) -> tuple[Process | None, str | None]:
-    """The Ray node of this host, and the address of its cluster; nothing where there are several."""
+    """Return the Ray node of this host, and the address of its cluster; nothing where there are several."""
     nodes = [process for process in host.processes.values() if invocation(process.argv)[0] == "raylet"]
     return (nodes[0], rendezvous_argument("ray", nodes[0].argv)) if len(nodes) == 1 else (None, None)
 

@@ -43,7 +43,7 @@ class Discovery:
 
 
 def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[Endpoint] = ()) -> Discovery:
-    """Inference servers among the host's processes.
+    """Return inference servers among the host's processes.
 
     A server whose command line names the port it listens on is taken by its word; other ports of recognised
     processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.

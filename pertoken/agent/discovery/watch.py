@@ -154,7 +154,7 @@ class Watch:
             return error
 
     def _kind(self, url: str) -> str | None:
-        """The kind of engine that answers at a port that is only guessed; None while it was not heard of."""
+        """Return the kind of engine that answers at a port that is only guessed; None while it was not heard of."""
         if self._clock() < self._silent.get(url, 0.0):
             return None
         answer = self._questions.answer(url, lambda: self._ask(url))
@@ -279,7 +279,7 @@ class _Engine:
 
 
 def cpu_time_ms(endpoint: Endpoint) -> int | None:
-    """CPU time so far of a server's processes, milliseconds; None if one cannot be read."""
+    """Return CPU time so far of a server's processes, milliseconds; None if one cannot be read."""
     total = 0.0
     try:
         for pid in endpoint.pids:
@@ -320,7 +320,7 @@ def _process(endpoint: Endpoint) -> tuple[object, ...]:
 
 
 def _same_server(one: Endpoint, other: Endpoint) -> bool:
-    """Whether both lead to one server of this host. A proxy may lead to several, by its ports and paths."""
+    """Return whether both lead to one server of this host. A proxy may lead to several, by its ports and paths."""
     if one.pid is None or _process(one) != _process(other):
         return False
     same_way = (one.port, urlsplit(one.base_url).path) == (other.port, urlsplit(other.base_url).path)
@@ -328,5 +328,5 @@ def _same_server(one: Endpoint, other: Endpoint) -> bool:
 
 
 def _goes_on(endpoint: Endpoint) -> bool:
-    """Whether its process lives, if it is one of this host that can be seen."""
+    """Return whether its process lives, if it is one of this host that can be seen."""
     return endpoint.pid is None or start_ms(endpoint.pid) == endpoint.process_start_ms

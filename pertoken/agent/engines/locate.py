@@ -27,7 +27,7 @@ from pertoken.store.schema.rows import WORKLOAD
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
-    """The endpoint with the process that listens there now, if it is one of this host that can be seen."""
+    """Return the endpoint with the process that listens there now, if it is one of this host that can be seen."""
     empty = Endpoint(endpoint.kind, endpoint.base_url, endpoint.found_by, endpoint.port)
     owners: dict[int, Address] = {}
     for process in host.processes.values():
@@ -52,7 +52,7 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
 
 
 def server_roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
-    """Processes of the engine's servers that no other process of the same server started."""
+    """Yield processes of the engine's servers that no other process of the same server started."""
     for process in host.processes.values():
         parent = host.processes.get(process.ppid)
         if adapter.recognises(process.argv) and not (parent and adapter.recognises(parent.argv)):

@@ -75,7 +75,7 @@ class EngineReader:
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
-        """One reading, of an engine of several models one of each.
+        """Return one reading, of an engine of several models one of each.
 
         Without `latencies` they have no histograms, unless what counts has begun anew: then all that it counts does at
         once. Never raises for what the engine does: `fault` says why there is none.
@@ -115,7 +115,7 @@ class EngineReader:
         return readings
 
     def _parts(self, page: Page) -> dict[str | None, Page]:
-        """The page by model, for an engine of several; else of the one that is served.
+        """Return the page by model, for an engine of several; else of the one that is served.
 
         Series of a model that was swapped for another may stay on the page. The page that shows the new model first
         still counts for the old one, so that its last tokens are its own; the next counts for the new one, from 0.
@@ -166,7 +166,7 @@ class EngineReader:
         )
 
     def _anew(self, reading: EngineReading) -> bool:
-        """Whether its counters do not go on from those of the page before."""
+        """Return whether its counters do not go on from those of the page before."""
         life_ms, counted = self._counted.get(reading.endpoint.model, (None, None))
         if counted is None or life_ms != reading.life_ms:
             return True
@@ -178,7 +178,8 @@ class EngineReader:
         return (*never, *unread, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
-        """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
+        """Return ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody
+        else's."""
         address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
         files = self._files(path)
         led = f"ranks led from {address}"
@@ -243,7 +244,7 @@ class EngineReader:
         return reported, self._clock()
 
     def _files(self, path: str | None) -> Checkpoint:
-        """What the model's files tell, read once in the life of a process; nothing of those of another host."""
+        """Return what the model's files tell, read once in the life of a process; nothing of those of another host."""
         pid = self.endpoint.pid
         if path is None or pid is None:
             return Checkpoint()
@@ -288,13 +289,14 @@ def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
 
 
 def _started_ms(page: Page) -> int | None:
-    """When the process that answers started, as it says itself; None where it does not, or several answer as one."""
+    """Return when the process that answers started, as it says itself; None where it does not, or several answer as
+    one."""
     reported = page.gauge(PROCESS_START)
     return round(1000 * next(iter(reported.values()))) if len(reported) == 1 else None
 
 
 def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:
-    """The knobs, with the weight dtype that the checkpoint decides.
+    """Return the knobs, with the weight dtype that the checkpoint decides.
 
     One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
     served as it is stored unless the engine is told another, but 32 bits are narrowed by some engines.
@@ -308,7 +310,8 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
 
 
 def kind_at(base_url: str, limits: Limits) -> str | None:
-    """The kind of engine that answers at a base URL: by the names on its metrics page, else by what owns its models.
+    """Return the kind of engine that answers at a base URL: by the names on its metrics page, else by what owns its
+    models.
 
     None if it is something else. Raises ScrapeError if nothing answers, or it answers that it cannot yet.
     """
@@ -336,12 +339,13 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
 
 
 def _by_path() -> list[Adapter]:
-    """Adapters, those first whose `never_read` is the page of another: only theirs may be asked of a stranger."""
+    """Return adapters, those first whose `never_read` is the page of another: only theirs may be asked of a
+    stranger."""
     return sorted(ADAPTERS.values(), key=lambda adapter: adapter.never_read is None)
 
 
 def _owner(base_url: str, limits: Limits) -> str | None:
-    """Who owns the models at a base URL; None where nothing says so."""
+    """Return who owns the models at a base URL; None where nothing says so."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
     except ScrapeError as error:
@@ -360,7 +364,7 @@ def answers(base_url: str, limits: Limits) -> str | None:
 
 
 def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses] = host_processes) -> Endpoint:
-    """The endpoint a setting names, its kind found by asking, its process if it is one of this host.
+    """Return the endpoint a setting names, its kind found by asking, its process if it is one of this host.
 
     Raises ScrapeError if nothing answers there, or no engine that can be read.
     """
@@ -374,7 +378,7 @@ def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses]
 
 
 def _json(url: str, limits: Limits) -> object:
-    """The JSON at `url`; None for any status but 200. Raises ScrapeError."""
+    """Return the JSON at `url`; None for any status but 200. Raises ScrapeError."""
     try:
         reply = get(url, limits)
     except ScrapeError as error:

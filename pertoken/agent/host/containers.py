@@ -31,7 +31,7 @@ class Container:
 
 
 def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:
-    """The innermost container of a process; None if it is in none, has ended, or may not be seen."""
+    """Return the innermost container of a process; None if it is in none, has ended, or may not be seen."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     except OSError:

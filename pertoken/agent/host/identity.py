@@ -77,7 +77,7 @@ class Identity:
 
 
 def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
-    """What the firmware says the machine is. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
+    """Return what the firmware says the machine is. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
     values: dict[str, str | None] = dict.fromkeys(_DMI)
     for name in _DMI:
         with suppress(OSError):
@@ -86,7 +86,7 @@ def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
 
 
 def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _LIMITS) -> HostIdentity:
-    """What a cloud's metadata service says of this instance; region and purchase are None if it does not tell.
+    """Return what a cloud's metadata service says of this instance; region and purchase are None if it does not tell.
 
     Raises ScrapeError if the instance type cannot be had.
     """

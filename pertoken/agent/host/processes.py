@@ -86,7 +86,7 @@ class HostProcesses:
 
 
 def host_processes() -> HostProcesses:
-    """The processes of this host now, as far as they may be seen, without threads of the kernel."""
+    """Return the processes of this host now, as far as they may be seen, without threads of the kernel."""
     pids = sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal())  # noqa: PTH208 - a Path for each is slow
     known = ((pid, _stat(pid)) for pid in pids)
     stats = {pid: stat for pid, stat in known if stat is not None and not int(stat[6]) & _KERNEL_THREAD}
@@ -111,7 +111,7 @@ def start_ms(pid: int) -> int | None:
 
 
 def _parts(pid: int, name: str) -> Iterator[bytes]:
-    """A file of a process, as it is read: for each of some hundred at a look, a file object is slow."""
+    """Yield a file of a process, as it is read: for each of some hundred at a look, a file object is slow."""
     fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         while part := os.read(fd, 65_536):
@@ -121,7 +121,8 @@ def _parts(pid: int, name: str) -> Iterator[bytes]:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to 22."""
+    """Return fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to
+    22."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -139,7 +140,8 @@ def _started_ms(stat: list[bytes]) -> int:
 
 
 def _argv(pid: int) -> tuple[str, ...]:
-    """Command line; empty if there is none. A process that titles itself may have put spaces between the words."""
+    """Return command line; empty if there is none. A process that titles itself may have put spaces between the
+    words."""
     try:
         text = os.fsdecode(b"".join(_parts(pid, "cmdline")))
     except OSError:
@@ -149,7 +151,7 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 
 def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) -> dict[bytes, Address]:
-    """Where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
+    """Return where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
     addresses: dict[bytes, Address] = {}
     published = docker_ports(argvs.values())
     namespaces = {pid: _namespace(str(pid)) for pid in pids}
@@ -182,7 +184,7 @@ def _parent(pid: int) -> int | None:
 
 
 def _own_addresses(pid: int) -> frozenset[tuple[str, int]]:
-    """(address, port) pairs of this network namespace on which a process listens."""
+    """Return (address, port) pairs of this network namespace on which a process listens."""
     listening = listening_here()
     owned, _ = _Holders().owned(listening, [pid])
     return frozenset((address.ip, address.port) for address in owned.get(pid, ()))
@@ -196,7 +198,7 @@ def _namespace(process: str) -> str | None:
 
 
 def _ips(pid: int) -> tuple[str, ...]:
-    """Addresses of a process's network namespace that others can reach, IPv4 first.
+    """Return addresses of a process's network namespace that others can reach, IPv4 first.
 
     Sources: the kernel's net/ipv4/fib_trie.c (`/32 host LOCAL` follows an address of its own) and proc_net_if_inet6.
     """
@@ -266,7 +268,8 @@ _HOLDERS = _Holders()
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:
-    """Paths of the shared objects mapped into a process; None if they may not be seen. Source: proc_pid_maps(5)."""
+    """Return paths of the shared objects mapped into a process; None if they may not be seen. Source:
+    proc_pid_maps(5)."""
     try:
         lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
     except PermissionError:

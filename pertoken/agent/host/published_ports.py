@@ -91,7 +91,7 @@ def forwarded(forwards: Sequence[Forward], inner: int) -> list[tuple[str, int]]:
 
 
 def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str | None:
-    """The network namespace a forwarder names: a file of it or a process in it, among its arguments."""
+    """Return the network namespace a forwarder names: a file of it or a process in it, among its arguments."""
     known = set(namespaces.values())
     for word in argv[1:]:
         if word.startswith("/"):
@@ -105,7 +105,7 @@ def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str |
 
 
 def _pasta(argv: tuple[str, ...]) -> list[Forward]:
-    """TCP forwards of pasta: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
+    """Return TCP forwards of pasta: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
 
     Ranges and `auto` are left out: nothing reports which of many ports leads to a server. One address holds for all
     ports of its option. Source: passt(1).

@@ -136,7 +136,7 @@ def silenced() -> Iterator[None]:
 
 
 def load() -> Any | Unavailable:
-    """The `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
+    """Return the `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
     packages = _packages()
     if not packages:
         return Unavailable("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
@@ -157,7 +157,7 @@ def load() -> Any | Unavailable:
 
 
 def _packages() -> list[Path]:
-    """Folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one."""
+    """Return folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one."""
     roots = (os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm")
     shipped = [Path(root) / "share/amd_smi/amdsmi" for root in roots if root]
     spec = importlib.util.find_spec("amdsmi")
@@ -235,7 +235,7 @@ class AmdLibrary:
         return len(self._handles)
 
     def find(self, slot: int) -> _Processor:
-        """The processor in a slot. Raises AmdSmiException if it does not tell its UUID."""
+        """Return the processor in a slot. Raises AmdSmiException if it does not tell its UUID."""
         handle = self._handles[slot]
         self.calls += 1
         uuid = self._smi.amdsmi_get_gpu_device_uuid(handle)
@@ -246,7 +246,7 @@ class AmdLibrary:
         )
 
     def cards(self, processors: Sequence[_Processor]) -> Sequence["_Card"]:
-        """Processors by card: partitions of one are functions of one PCI device."""
+        """Return processors by card: partitions of one are functions of one PCI device."""
         cards: dict[str, list[_Processor]] = {}
         for processor in processors:
             device = (processor.known.pci_bus_id or "").rpartition(".")[0]
@@ -258,11 +258,11 @@ class AmdLibrary:
         self._smi.amdsmi_shut_down()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """The library prints."""
+        """Return the library prints."""
         return silenced()
 
     def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Unavailable, ...]]:
-        """Values by metric, and gaps for those that are None."""
+        """Return values by metric, and gaps for those that are None."""
         values, unavailable = {}, []
         for metric, call in table.items():
             values[metric], missing = self._ask(uuid, handle, call)
@@ -271,7 +271,7 @@ class AmdLibrary:
         return values, tuple(unavailable)
 
     def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Unavailable, ...]]:
-        """Who holds it, or the gap that says why that is not known."""
+        """Return who holds it, or the gap that says why that is not known."""
         rows, missing = self._ask(uuid, handle, _PROCESSES)
         if missing is None and not rows and os.geteuid() != 0:
             missing = Unavailable(

@@ -35,7 +35,7 @@ class Library(Protocol):
     calls: int
 
     def absent(self) -> bool:
-        """Whether this host has nothing of the vendor, so that there is nothing to say."""
+        """Return whether this host has nothing of the vendor, so that there is nothing to say."""
 
     def load(self) -> Unavailable | None:
         """Make it ready to start without asking the driver, or say why not."""
@@ -44,10 +44,10 @@ class Library(Protocol):
         """Start it; how many slots it lists. Raises `failure`."""
 
     def find(self, slot: int) -> Any:
-        """What is in a slot, for `cards`. Raises `failure`."""
+        """Return what is in a slot, for `cards`. Raises `failure`."""
 
     def cards(self, devices: Sequence[Any]) -> Sequence[Card]:
-        """The cards that were found, by slot."""
+        """Return the cards that were found, by slot."""
 
     def stop(self) -> None:
         """Let go of the driver. Raises `failure`."""
@@ -83,7 +83,7 @@ class CardProbe:
         return self._library.calls
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Every card found, and what is missing for the whole host. No error of the library is raised."""
+        """Return every card found, and what is missing for the whole host. No error of the library is raised."""
         if not self._up:
             if self._library.absent():
                 return (), ()
@@ -108,7 +108,7 @@ class CardProbe:
         return devices, tuple(missing for missing, _ in self._unseen.values())
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """What is worth an event since this was last asked."""
+        """Return what is worth an event since this was last asked."""
         events, self._events = self._events, []
         return tuple(events)
 

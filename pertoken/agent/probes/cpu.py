@@ -99,7 +99,7 @@ class CpuProbe:
         return device
 
     def _energy(self) -> tuple[int, int] | Unavailable:
-        """The counter and where it wraps; where there is none, that is looked up again only now and then."""
+        """Return the counter and where it wraps; where there is none, that is looked up again only now and then."""
         if self._no_energy is not None and not self._energy_backoff.due:
             return self._no_energy
         packages = read_packages(self._root / "sys")
@@ -118,7 +118,7 @@ class CpuProbe:
         return round(10_000 * min(1, max(0, 1 - (idle - before[0]) / (total - before[1]))))
 
     def _cpuinfo(self) -> dict[str, str]:
-        """The words about the first processor."""
+        """Return the words about the first processor."""
         about: dict[str, str] = {}
         with suppress(OSError), (self._root / "proc/cpuinfo").open() as lines:
             for line in lines:

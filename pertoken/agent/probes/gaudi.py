@@ -55,7 +55,7 @@ class GaudiLibrary:
         self._unsupported: set[tuple[str, str]] = set()
 
     def absent(self) -> bool:
-        """Whether its library is not there."""
+        """Return whether its library is not there."""
         return not self._path.exists()
 
     def load(self) -> Unavailable | None:
@@ -76,7 +76,7 @@ class GaudiLibrary:
         return int(self._hlml.hlmlDeviceGetCount())
 
     def find(self, slot: int) -> "_Gaudi":
-        """The device in a slot. Raises HLMLError if it does not tell its UUID."""
+        """Return the device in a slot. Raises HLMLError if it does not tell its UUID."""
         self.calls += 1
         # pyhlml hands out one and the same object for every device: only a copy stays what it is.
         handle = ctypes.c_void_p(self._hlml.hlmlDeviceGetHandleByIndex(slot).value)
@@ -90,7 +90,7 @@ class GaudiLibrary:
         return _Gaudi(self, handle, known)
 
     def cards(self, devices: Sequence["_Gaudi"]) -> Sequence["_Gaudi"]:
-        """Each device is a card."""
+        """Return each device is a card."""
         return devices
 
     def stop(self) -> None:
@@ -104,7 +104,7 @@ class GaudiLibrary:
     def values(
         self, owner: str, handle: Any, table: dict[str, DriverCall]
     ) -> tuple[dict[str, Any], tuple[Unavailable, ...]]:
-        """Values by metric, and gaps for those that are None."""
+        """Return values by metric, and gaps for those that are None."""
         values = {metric: self._ask(owner, handle, metric, ask) for metric, ask in table.items()}
         unavailable = tuple(value for value in values.values() if isinstance(value, Unavailable))
         return {

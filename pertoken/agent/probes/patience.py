@@ -90,7 +90,7 @@ class Patience:
         self._queue.put(batch)
 
     def _wait(self, batch: _Batch[Any, Any]) -> int:
-        """How many items were answered: all, those before an error, or those before the one that hangs."""
+        """Return how many items were answered: all, those before an error, or those before the one that hangs."""
         with self._moved:
             while not batch.over:
                 # Woken only when all is answered; till then, whether the call of the moment is late is looked up.

@@ -25,7 +25,7 @@ _MISSING = Unavailable(
 
 
 def read_packages(sys: Path) -> tuple[int, int] | Unavailable:
-    """Energy of all CPU packages and where that sum wraps, millijoules; or why there is none.
+    """Return energy of all CPU packages and where that sum wraps, millijoules; or why there is none.
 
     Each package wraps for itself at the same value, so the sum is a counter only modulo that value.
     """

@@ -26,12 +26,12 @@ _DENIED = Unavailable(
 
 
 def counts_traffic(cpu_flags: str) -> bool:
-    """Whether the CPUs count it at all; `cpu_flags` is the line `flags` of /proc/cpuinfo."""
+    """Return whether the CPUs count it at all; `cpu_flags` is the line `flags` of /proc/cpuinfo."""
     return _FLAG in cpu_flags.split()
 
 
 def read_traffic(sys: Path) -> int | Unavailable:
-    """Bytes read from and written to memory so far, all domains together; or why that is not known."""
+    """Return bytes read from and written to memory so far, all domains together; or why that is not known."""
     counters = sorted((sys / "fs/resctrl/mon_data").glob("mon_L3_*/mbm_total_bytes"))
     if not counters:
         return _NOT_MOUNTED

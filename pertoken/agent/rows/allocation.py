@@ -26,7 +26,7 @@ class Allocation:
 def gpu_allocations(
     processes: Sequence[DeviceProcess], engines_of_pid: Mapping[int, Sequence[int]]
 ) -> tuple[Allocation, ...]:
-    """Shares of a GPU by the processes on it; none if it is free.
+    """Return shares of a GPU by the processes on it; none if it is free.
 
     One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where
     that is not told for all of them, or nobody computed, by their memory, or equally where a driver hides the memory:
@@ -53,7 +53,7 @@ def gpu_allocations(
 
 
 def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) -> tuple[Allocation, ...]:
-    """Shares of a GPU by its MIG devices: of each, what part of the GPU it is (millionths) and who holds it.
+    """Return shares of a GPU by its MIG devices: of each, what part of the GPU it is (millionths) and who holds it.
 
     What no MIG device takes, and what nobody holds, is nobody's.
     """
@@ -67,7 +67,7 @@ def partition_allocations(slices: Sequence[tuple[int, Sequence[Allocation]]]) ->
 
 
 def cpu_allocations(cpu_ms: Mapping[int, int | None]) -> tuple[Allocation, ...]:
-    """Shares of the host's CPUs among the engines that compute on them, by their CPU time since the tick before.
+    """Return shares of the host's CPUs among the engines that compute on them, by their CPU time since the tick before.
 
     A CPU always does foreign work; the host is taken to be there for its engines, so they share all of it. Where
     a time could not be read, or none of them worked, they share it equally and that is an assumption.

@@ -73,7 +73,7 @@ class Readings:
 
 
 def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
-    """One tick and the memory to keep if the store takes it.
+    """Return one tick and the memory to keep if the store takes it.
 
     `cost` None makes the first one: it lays the baseline (identities, counters never seen before) and no samples.
     """
@@ -170,7 +170,7 @@ def _epochs(
     allocations: Mapping[int, tuple[Allocation, ...]],
     ts: int,
 ) -> dict[int, EpochRow]:
-    """The epoch of each deployment: carried on, completed or begun."""
+    """Return the epoch of each deployment: carried on, completed or begun."""
     epochs = {}
     # An engine on a MIG device runs on that, not on the GPU it is a slice of.
     sliced = {step.row.parent_id for step in devices}
@@ -221,7 +221,7 @@ def _shares(
     epochs: Mapping[int, EpochRow],
     ts: int,
 ) -> list[DeviceShare]:
-    """Rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
+    """Return rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
     step_of = {step.engine.engine_id: step for step in engines}
     rows: dict[tuple[int, int], DeviceShare] = {}
     for device in devices:
@@ -289,7 +289,7 @@ def _conditions(
 def _capabilities(
     tick_state: TickState, unavailable: Mapping[int, tuple[Unavailable, ...]]
 ) -> dict[tuple[int, str], Capability]:
-    """What cannot be read now and why; what could not be and now can turns `ok`."""
+    """Return what cannot be read now and why; what could not be and now can turns `ok`."""
     capabilities = {
         (owner, missing.metric): Capability(owner, missing.metric, missing.status, missing.reason, missing.remedy)
         for owner, reasons in unavailable.items()
@@ -362,7 +362,8 @@ def _set_back_ts(tick_state: TickState, ts: int) -> int:
 def _counted(
     known: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
 ) -> Mapping[int, Mapping[str, CounterState]]:
-    """States of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as before."""
+    """Return states of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as
+    before."""
     forgotten = [(owner, series) for owner, series in tick.forgotten if is_bucket(series) is buckets]
     moved = [state for state in tick.counters if is_bucket(state.series) is buckets]
     owners = {owner for owner, _ in forgotten} | {state.owner_id for state in moved}

@@ -36,7 +36,7 @@ class DeviceStep:
 
 
 def host_id_of(probe: ProbeReading) -> int:
-    """The id of the host a reading is of: by machine-id, else by name."""
+    """Return the id of the host a reading is of: by machine-id, else by name."""
     return _host_id(probe.host.machine_id or probe.host.name)
 
 
@@ -46,12 +46,12 @@ def _host_id(reported: str) -> int:
 
 
 def device_id_of(uuid: str) -> int:
-    """The id of a device by its UUID alone: a card moved to another slot stays the same device."""
+    """Return the id of a device by its UUID alone: a card moved to another slot stays the same device."""
     return stable_id("device", uuid)
 
 
 def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
-    """Identity of the host."""
+    """Return identity of the host."""
     host = probe.host
     return HostRow(
         host_id=host_id_of(probe),
@@ -70,7 +70,7 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
 
 
 def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
-    """What the host did since the tick before; network counters start at 0 with a boot."""
+    """Return what the host did since the tick before; network counters start at 0 with a boot."""
     now, before = probe.host, tick_state.probe.host if tick_state.probe else None
     if before is not None and before.boot_id != now.boot_id:
         before = None
@@ -103,7 +103,7 @@ def device_step(
     moment: Moment,
     baseline: bool,
 ) -> DeviceStep:
-    """What changed for one device since its row before. Its energy counter has the life of the host's boot."""
+    """Return what changed for one device since its row before. Its energy counter has the life of the host's boot."""
     row = _device_row(host_id, *identity_of(reading))
     device_id = row.device_id
     span = tick_state.span(device_id, moment)
@@ -159,7 +159,7 @@ _COUNTERS = tuple(
 
 
 def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
-    """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
+    """Return readings for devices of the tick before that this one does not list at all: lost, every value None."""
     gone = before.keys() - {device.uuid for device in probe.devices}
     return tuple(unread(device, "the driver no longer lists it") for uuid, device in before.items() if uuid in gone)
 
@@ -182,7 +182,8 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
 
 @lru_cache(512)
 def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
-    """Identity of a device: the same value as long as nothing of it changes, so that it is told apart at once."""
+    """Return identity of a device: the same value as long as nothing of it changes, so that it is told apart at
+    once."""
     known = dict(zip(IDENTITY[1:], identity, strict=True))
     parent_uuid = known.pop("parent_uuid")
     parent_id = device_id_of(parent_uuid) if parent_uuid else None
@@ -197,8 +198,8 @@ def _energy(
     life: int | None,
     moment: Moment,
 ) -> EnergyStep:
-    """Energy since the row before: by the counter from where it was last read, even before an outage of the device
-    or of the agent; by power only between two readings in a row."""
+    """Return energy since the row before: by the counter from where it was last read, even before an outage of the
+    device or of the agent; by power only between two readings in a row."""
     integral = energy_step(before, now, span.duration_ms) if before and span.duration_ms else EnergyStep(None, None)
     if state is None or state.life != life:
         return EnergyStep(None, integral.integral_mj)
@@ -223,7 +224,7 @@ def _energy_condition(
 
 
 def _more(before: int | None, now: int | None) -> int | None:
-    """What a counter grew by; a driver that was loaded again counts from 0."""
+    """Return what a counter grew by; a driver that was loaded again counts from 0."""
     if before is None or now is None:
         return None
     return now - before if now >= before else now

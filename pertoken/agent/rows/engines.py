@@ -75,7 +75,7 @@ class EngineStep:
         return self.span.observed_ms if self.busy.ms is None else self.busy.ms
 
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
-        """Its row of this tick; tokens are NULL where the page could not be used."""
+        """Return its row of this tick; tokens are NULL where the page could not be used."""
         gauges = self.reading.gauges if self.usable else {}
         return DeploymentSample(
             epoch_id=epoch_id,
@@ -92,11 +92,11 @@ class EngineStep:
         )
 
     def counter_rows(self, epoch_id: int, ts: int) -> tuple[EngineCounterSample, ...]:
-        """Its other counters that grew, of the same epoch."""
+        """Return its other counters that grew, of the same epoch."""
         return tuple(EngineCounterSample(epoch_id, metric, ts, delta) for metric, delta in self.counted.items())
 
     def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
-        """Buckets that grew, of the same epoch."""
+        """Return buckets that grew, of the same epoch."""
         return tuple(
             HistogramSample(epoch_id, metric, ts, set_id, bucket, count)
             for metric, bounds, counts in self.buckets
@@ -300,7 +300,7 @@ def late_step(
 def gone_step(
     engine_id: int, before: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
-    """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
+    """Return the last row of an engine whose process ended: what it counted after its last page, nobody saw."""
     endpoint = before.endpoint
     engine = _engine(engine_id, host_id, boot_id, endpoint, before.version)
     deployment = _deployment(engine, before, before)
@@ -392,7 +392,8 @@ def _busy(
 
 
 def _is_exact(reading: EngineReading, words: Mapping[str, int | None]) -> bool:
-    """Whether the time that the engine counts cannot overlap: of one replica, or of requests one after the other."""
+    """Return whether the time that the engine counts cannot overlap: of one replica, or of requests one after the
+    other."""
     if words.get("engine_ms"):
         return reading.knobs.get("dp", 1) == 1
     return reading.gauges.get("requests_per_step") == 1

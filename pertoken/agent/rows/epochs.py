@@ -23,7 +23,7 @@ def follow(
     ts: int,
     driver_version: str | None = None,
 ) -> EpochRow:
-    """The epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
+    """Return the epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
 
     What was unknown and becomes known completes the epoch, as does what is `KEPT_UP_TO_DATE`. A restart alone begins
     none; after one, a knob that is no longer set has changed, while before one it may merely not have answered. The
@@ -64,5 +64,5 @@ def _begin(
 
 
 def canonical(knobs: Mapping[str, object]) -> str:
-    """Knobs as JSON with sorted keys, unknown ones left out."""
+    """Return knobs as JSON with sorted keys, unknown ones left out."""
     return json.dumps({name: value for name, value in sorted(knobs.items()) if value is not None})

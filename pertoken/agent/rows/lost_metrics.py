@@ -10,7 +10,7 @@ WAIT = "wait"
 
 
 def metric_events(before: DeviceReading | None, now: DeviceReading, device_id: int) -> Iterator[Event]:
-    """Events for metrics lost or told again between two readings of a device that answered both times."""
+    """Yield events for metrics lost or told again between two readings of a device that answered both times."""
     if before is None or before.lost or now.lost or before.unavailable == now.unavailable:
         return
     name = f"{now.name} ({now.uuid})"

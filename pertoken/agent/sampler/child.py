@@ -36,10 +36,10 @@ class Probe(Protocol):
         """Made to its driver so far."""
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Every device, and what is missing for the whole host; the process lists only if asked for."""
+        """Return every device, and what is missing for the whole host; the process lists only if asked for."""
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """What its driver told by itself since this was last asked."""
+        """Return what its driver told by itself since this was last asked."""
 
     def close(self) -> None:
         """Let go of the driver, so that it can be unloaded."""
@@ -61,7 +61,7 @@ class Probes:
         self._cpu_ms = 0
 
     def read(self, processes: bool) -> DriversReading:
-        """Everything at one instant; the process lists only if asked for."""
+        """Return everything at one instant; the process lists only if asked for."""
         read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
         calls = sum(probe.calls for probe in self._vendors.values())
         cpu_ms = int(time.process_time() * 1000)
@@ -88,7 +88,7 @@ class Probes:
 
 
 def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-    """A vendor's devices; its library's surprises cost no other vendor."""
+    """Return a vendor's devices; its library's surprises cost no other vendor."""
     try:
         return read(processes)
     except Exception as error:
@@ -96,7 +96,7 @@ def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReadin
 
 
 def _protocol_fd() -> int:
-    """A descriptor of our own for answers; what libraries print to stdout goes to stderr from here on."""
+    """Return a descriptor of our own for answers; what libraries print to stdout goes to stderr from here on."""
     fd = os.dup(1)
     os.dup2(2, 1)
     return fd

@@ -22,7 +22,7 @@ _CONTAINER = Unavailable(
 
 
 def in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
-    """Whether pids here are the host's, which is what drivers name processes by."""
+    """Return whether pids here are the host's, which is what drivers name processes by."""
     try:
         return str((proc / "self/ns/pid").readlink()) == _INITIAL_PID_NAMESPACE
     except OSError:
@@ -30,12 +30,12 @@ def in_host_pid_namespace(proc: Path = Path("/proc")) -> bool:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process here."""
+    """Return whether there is such a process here."""
     return Path(f"/proc/{pid}").exists()
 
 
 def uses_driver(pid: int) -> bool:
-    """Whether there is such a process here that has a GPU driver's library mapped."""
+    """Return whether there is such a process here that has a GPU driver's library mapped."""
     return any(name in path for path in mapped_files(pid) or () for name in _DRIVER_LIBRARIES)
 
 
@@ -58,7 +58,7 @@ class ProcessLists:
         """Devices whose holders are not known, by UUID."""
 
     def believed(self, probe: ProbeReading, listed: bool = True) -> ProbeReading:
-        """The reading without lists that cannot be believed; what is not known stays so until it is listed anew.
+        """Return the reading without lists that cannot be believed; what is not known stays so until it is listed anew.
 
         `listed`: whether processes were asked for.
         """

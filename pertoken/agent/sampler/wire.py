@@ -27,7 +27,7 @@ _APART = DeviceReading._fields.index("processes")
 
 
 def encode(reading: DriversReading) -> str:
-    """One line of JSON without its line end."""
+    """Return one line of JSON without its line end."""
     devices = [
         (
             device[:_APART],
@@ -41,7 +41,7 @@ def encode(reading: DriversReading) -> str:
 
 
 def decode(line: str | bytes) -> DriversReading:
-    """The reading `encode` was given.
+    """Return the reading `encode` was given.
 
     Raises ValueError if the line is not one.
     """

@@ -62,7 +62,7 @@ class ScrapeError(Exception):
 
 
 def get(url: str, limits: Limits) -> Reply:
-    """The page of an engine at `url`. Raises ScrapeError as `fetch` does."""
+    """Return the page of an engine at `url`. Raises ScrapeError as `fetch` does."""
     return fetch("GET", url, limits, {"Accept": ACCEPT, "Accept-Encoding": "gzip"})
 
 
@@ -153,7 +153,7 @@ def _context(access: Access) -> ssl.SSLContext:
 
 
 def _connected(addresses: Sequence[_Address], at: str, deadline: Deadline) -> socket.socket:
-    """A connection to the first address that takes one."""
+    """Return a connection to the first address that takes one."""
     refused: OSError | None = None
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)

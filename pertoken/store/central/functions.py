@@ -362,7 +362,8 @@ ENTRIES = {
 
 
 def functions() -> Iterator[str]:
-    """Statements that make the functions and what they read, or bring them up to date, and let agents call them."""
+    """Yield statements that make the functions and what they read, or bring them up to date, and let agents call
+    them."""
     for table, column in _LOOKUPS:
         yield f"CREATE INDEX IF NOT EXISTS fleet_{table}_{column} ON telemetry.{table} ({column})"
     yield "CREATE INDEX IF NOT EXISTS fleet_enrolment_role ON fleet.enrolment (role_name)"

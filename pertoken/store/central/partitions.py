@@ -66,7 +66,7 @@ class Timed:
         return f"{self.name}_rest"
 
     def partition(self, start: int) -> str:
-        """Name of the partition that begins at `start`."""
+        """Return name of the partition that begins at `start`."""
         return f"{self.name}_p{datetime.fromtimestamp(start, UTC):%Y%m%d}"
 
 
@@ -81,7 +81,7 @@ AGES = {"raw": 2 * DAY, "1m": 30 * DAY, "1h": 730 * DAY}
 
 
 def partitions(connection: Connection) -> dict[str, dict[str, int]]:
-    """Partitions of each partitioned table and where each begins, without the DEFAULT."""
+    """Return partitions of each partitioned table and where each begins, without the DEFAULT."""
     starts: dict[str, dict[str, int]] = {}
     rows = catalog(
         connection,
@@ -98,7 +98,7 @@ def partitions(connection: Connection) -> dict[str, dict[str, int]]:
 
 
 def partitioning(connection: Connection) -> Iterator[str]:
-    """Statements that partition the tables that are not yet: what they hold becomes their DEFAULT."""
+    """Yield statements that partition the tables that are not yet: what they hold becomes their DEFAULT."""
     already = partitions(connection)
     for table in TIMED:
         if table.name in already:
@@ -114,12 +114,12 @@ def partitioning(connection: Connection) -> Iterator[str]:
 
 
 def ages(connection: Connection) -> dict[str, int]:
-    """Seconds for which each resolution is kept here."""
+    """Return seconds for which each resolution is kept here."""
     return {name: age_s for name, age_s in connection.execute(select(kept.c.resolution, kept.c.age_s))}
 
 
 def keeping(connection: Connection, now_ts: int, kept_s: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
-    """Groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
+    """Yield groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
 
     Rows that the DEFAULT holds of a partition's time are moved into it. Age is counted from `now_ts` or, if that is
     earlier, from the newest host's last row: a clock that is ahead drops nothing more. A table loses up to
@@ -187,7 +187,7 @@ def _new(table: Timed, start: int, *, moving: bool) -> Iterator[str]:
 
 
 def _strays(connection: Connection, table: Timed) -> dict[int, int]:
-    """Starts of the spans that the DEFAULT holds rows of, with how many."""
+    """Return starts of the spans that the DEFAULT holds rows of, with how many."""
     span = f"ts / {table.span_s} * {table.span_s}"
     rows = catalog(connection, f"SELECT {span}, count(*) FROM telemetry.{table.rest} GROUP BY 1")
     return {start: n for start, n in rows}

@@ -48,7 +48,7 @@ _BEGIN = "BEGIN IMMEDIATE"
 
 
 def reading(location: StoreLocation, group: str, *, keep: bool = False) -> Engine:
-    """An engine that can only read one group. Nothing is opened yet.
+    """Return an engine that can only read one group. Nothing is opened yet.
 
     `keep` a connection to a SQLite file between transactions, as screens do that refresh; one to a server is kept.
     """
@@ -56,12 +56,12 @@ def reading(location: StoreLocation, group: str, *, keep: bool = False) -> Engin
 
 
 def writing(location: StoreLocation, group: str) -> Engine:
-    """An engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
+    """Return an engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
     return _postgres(location, read_only=False) if location.url else _sqlite(location, group, "rwc")
 
 
 def altering(location: StoreLocation, group: str) -> Engine:
-    """An engine for Alembic, which alters the tables of one group."""
+    """Return an engine for Alembic, which alters the tables of one group."""
     return _postgres(location, read_only=False) if location.url else _sqlite(location, group, "rwc", attached=False)
 
 
@@ -129,7 +129,7 @@ _PLANS = {
 
 
 def _snapshots(engine: Engine) -> Engine:
-    """Read-only transactions that each see one moment, over a connection that is kept."""
+    """Return read-only transactions that each see one moment, over a connection that is kept."""
     weakref.finalize(engine, engine.pool.dispose)
 
     @event.listens_for(engine, "begin")
@@ -164,7 +164,7 @@ def explained(location: StoreLocation) -> Iterator[None]:
 
 
 def _unopened(location: StoreLocation, error: BaseException | None) -> str:
-    """Why a file cannot be opened or written, to be added to SQLite's message that it cannot.
+    """Return why a file cannot be opened or written, to be added to SQLite's message that it cannot.
 
     Raises LimitReached where this process may open no more files.
     """
@@ -202,7 +202,7 @@ _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VA
 
 
 def _kind_of(error: BaseException | None) -> type[StoreError]:
-    """What SQLite's result code means for who stores."""
+    """Return what SQLite's result code means for who stores."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptStore
@@ -214,7 +214,7 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
 
 
 def revision(engine: Engine, group: str) -> str | None:
-    """The schema revision a group is at; None if it was never set up."""
+    """Return the schema revision a group is at; None if it was never set up."""
     with engine.connect() as connection:
         # Not by an Inspector: it is freed by the garbage collector alone, and keeps a server's connection until then.
         if not connection.dialect.has_table(connection, "alembic_version", schema=group):
@@ -291,7 +291,8 @@ def open_store(location: StoreLocation, *, keep: bool = False) -> Store:
 
 
 def open_advice(location: StoreLocation, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:
-    """An engine (that one, where it reads a server) reading the advice of a place; None where none was ever written."""
+    """Return an engine (that one, where it reads a server) reading the advice of a place; None where none was ever
+    written."""
     if not location.exists("advice"):
         return None
     engine = reading(location, "advice", keep=keep) if engine is None else engine
@@ -337,7 +338,7 @@ def savepoint(connection: Connection) -> Iterator[None]:
 
 
 def upsert(dialect: str, table: Any) -> Any:
-    """An INSERT of the dialect of that name, which has `on_conflict_do_update`."""
+    """Return an INSERT of the dialect of that name, which has `on_conflict_do_update`."""
     if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 

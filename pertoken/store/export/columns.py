@@ -35,7 +35,7 @@ class Column:
 
 
 def columns(table: str) -> tuple[Column, ...]:
-    """Columns of a table in their order. Raises BadInput for a name that is none."""
+    """Return columns of a table in their order. Raises BadInput for a name that is none."""
     if table not in TABLES:
         raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
     result = []
@@ -46,14 +46,14 @@ def columns(table: str) -> tuple[Column, ...]:
 
 
 def count(store: Store, table: str, window: Window) -> int:
-    """How many rows a window holds."""
+    """Return how many rows a window holds."""
     with store.read() as connection:
         query = select(func.count()).select_from(CHECKSUMMED[table].table).where(*_inside(table, window))
         return int(connection.execute(query).scalar_one())
 
 
 def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows of a window in the order of the key, each slice a short read of its own.
+    """Yield rows of a window in the order of the key, each slice a short read of its own.
 
     Raises StoreError if it cannot be read, BadInput for a window over a table without time.
     """

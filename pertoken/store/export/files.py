@@ -34,7 +34,7 @@ def csv_out(file: TextIO, table: str) -> Iterator[Put]:
 
 
 def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
-    """What writes slices of a table to a Parquet file. Raises StoreError where pyarrow is missing."""
+    """Return what writes slices of a table to a Parquet file. Raises StoreError where pyarrow is missing."""
     pyarrow, parquet = _pyarrow()
     types = {"int": pyarrow.int64(), "text": pyarrow.string(), "bool": pyarrow.bool_()}
     table_columns = columns(table)
@@ -60,14 +60,14 @@ def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
 
 
 def csv_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
-    """(table, rows if known, slices) of a CSV file. Raises BadInput for one that cannot hold that table."""
+    """Return (table, rows if known, slices) of a CSV file. Raises BadInput for one that cannot hold that table."""
     if table is None:
         raise BadInput(f"{file}: a CSV file does not say which table it holds: name it with --table")
     return table, None, _csv_slices(file, table)
 
 
 def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
-    """(table, rows if known, slices) of a Parquet file; `table` wins over the one it names. Raises BadInput."""
+    """Return (table, rows if known, slices) of a Parquet file; `table` wins over the one it names. Raises BadInput."""
     pyarrow, parquet = _pyarrow()
     try:
         source = parquet.ParquetFile(file)
@@ -128,7 +128,7 @@ def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
 
 
 def _order(file: Path, names: Sequence[str], table_columns: Sequence[Column]) -> list[str | None]:
-    """Name of each column in the file; None for one the file is too old to have."""
+    """Return name of each column in the file; None for one the file is too old to have."""
     unknown = [name for name in names if name not in {column.name for column in table_columns}]
     if unknown:
         raise BadInput(f"{file}: {unknown[0]!r} is not a column of that table")

@@ -84,7 +84,7 @@ class ChecksummedTable:
         return select(*columns).where(and_(*(columns[key] == bindparam(key) for key in self.keys)))
 
     def within(self, start: Any, until: Any) -> ColumnElement[bool]:
-        """Rows with start <= ts < until, found by the key."""
+        """Return rows with start <= ts < until, found by the key."""
         ts = self.table.c.ts
         return and_(self.table.c[str(self.owner)].in_(self.owners), ts >= start, ts < until)
 
@@ -158,7 +158,7 @@ CHECKSUMMED = {
 
 
 def row_crc(row: tuple[Any, ...]) -> int:
-    """CRC32 of a row's values: int, str or None, in the order of its columns.
+    """Return CRC32 of a row's values: int, str or None, in the order of its columns.
 
     They are encoded by `marshal` in its version 2, which never changed and holds no references; NULLs at the end do
     not count, so that a column added later leaves the sums of older rows as they are.
@@ -167,7 +167,7 @@ def row_crc(row: tuple[Any, ...]) -> int:
 
 
 def chained(before: int, seq: int, ts: int, row_count: int, crc_sum: int) -> int:
-    """CRC32 of a batch and, through `before`, of every batch before it."""
+    """Return CRC32 of a batch and, through `before`, of every batch before it."""
     return crc32(marshal.dumps((seq, ts, row_count, crc_sum), 2), before)
 
 

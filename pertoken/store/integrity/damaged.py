@@ -33,7 +33,7 @@ def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
 
 
 def quarantined_databases(location: StoreLocation) -> list[Path]:
-    """Damaged databases of a folder, oldest first; none of a folder this user may not enter."""
+    """Return damaged databases of a folder, oldest first; none of a folder this user may not enter."""
     database = location.file("telemetry")
     try:
         return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))

@@ -64,7 +64,7 @@ def check_schema(location: StoreLocation, connection: Connection) -> None:
 
 
 def has_schema(location: StoreLocation, connection: Connection) -> bool:
-    """Whether every table of this version is there, whatever revision the database names."""
+    """Return whether every table of this version is there, whatever revision the database names."""
     try:
         check_schema(location, connection)
     except CorruptStore:

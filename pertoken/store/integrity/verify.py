@@ -63,7 +63,7 @@ def verify(location: StoreLocation) -> Iterator[Fault | None]:
 
 
 def steps(location: StoreLocation) -> int:
-    """About how many steps a pass takes. 1 where that cannot be told."""
+    """Return about how many steps a pass takes. 1 where that cannot be told."""
     try:
         with reading(location, "telemetry").connect() as connection:
             rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
@@ -134,7 +134,7 @@ class _Pass:
             yield Fault(name, missing, None, last.ts or high_water_mark.ts, high_water_mark.ts)
 
     def _checksums(self) -> Iterator[Fault | None]:
-        """Checksums are of tables and stretches that there are, in order."""
+        """Yield checksums are of tables and stretches that there are, in order."""
         before = ("", 0)
         for name, ts in self._ask(_SEALS):
             checksummed = CHECKSUMMED.get(name)
@@ -190,7 +190,7 @@ class _Pass:
         return Fault(name, text, owner_id, start if end else None, end)
 
     def _owner(self, checksummed: ChecksummedTable, crc_sum: int, by_owner: int) -> int | None:
-        """Whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
+        """Return whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
         if crc_sum % PRIME == 0:
             return None
         weight = by_owner * pow(crc_sum, -1, PRIME) % PRIME
@@ -266,7 +266,7 @@ _OLDEST_OF_EACH_TICK = (
 
 @cache
 def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
-    """The first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
+    """Return the first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
     keys = [checksummed.table.c[key] for key in checksummed.keys]
     first = checksummed.rows.order_by(*keys).limit(STEP_ROWS)
     return first, first.where(tuple_(*keys) > tuple_(*(bindparam(key.name, type_=key.type) for key in keys)))
@@ -274,7 +274,7 @@ def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
 
 @cache
 def _rows_of(checksummed: ChecksummedTable) -> Select[Any]:
-    """The rows of one stretch; all of them in a table without time."""
+    """Return the rows of one stretch; all of them in a table without time."""
     return (
         checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))
         if checksummed.span_s

@@ -137,7 +137,8 @@ def _buckets_of_one(dialect: str, seconds: int, names: tuple[str, ...]) -> Any:
 
 @cache
 def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
-    """Ticks added up as roll-ups do. A tick is named by its end: a bucket holds those of (start, start + length]."""
+    """Return ticks added up as roll-ups do. A tick is named by its end: a bucket holds those of (start, start +
+    length]."""
     of, length = t.deployment_sample.c, bindparam("length", type_=BigInteger)
     start, end = (bindparam(name, type_=BigInteger) for name in ("start0", "end0"))
     bucket: Any = (of.ts - _ONE) // length * length

@@ -12,7 +12,7 @@ from pertoken.units import SHARE
 
 
 def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
-    """(device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
+    """Return (device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
 
     `rows` and `whole` are what is asked of the roll-up of shares and of that of deployments (with `epoch_device`). A
     device may come twice for one epoch and bucket, if it was held whole for a part of it: its times add up.
@@ -38,7 +38,7 @@ def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
 def allocated_ns(
     shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]
 ) -> dict[int, dict[int, tuple[int, int]]]:
-    """device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
+    """Return device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
     `sums.deployment_totals` what each epoch held whole of its devices."""
     by_device: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in totals:

@@ -14,7 +14,7 @@ MONDAY_S = 4 * 86_400
 
 
 def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
-    """(device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
+    """Return (device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
     samples in milliwatts), oldest first.
 
     Energy is that of the device's counter, else of its power over time. Weeks begin on Monday 00:00 UTC.

@@ -16,7 +16,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def named_tuples(connection: Connection, query: Executable, values: Mapping[str, Any] = _NOTHING) -> list[Any]:
-    """All rows by the names of their columns, with values as the driver has them."""
+    """Return all rows by the names of their columns, with values as the driver has them."""
     result = connection.execute(query, values)
     kind = _kind(tuple(result.keys()))
     assert result.cursor is not None
@@ -45,8 +45,8 @@ def pipelined(connection: Connection) -> Iterator[None]:
 
 
 def fetch(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False) -> Rows:
-    """Rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes longer
-    than an answer of a host. They are plain tuples, or `named` by their columns."""
+    """Return rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes
+    longer than an answer of a host. They are plain tuples, or `named` by their columns."""
     text, names, constants, columns = _text(connection.dialect, query)
     kind = _kind(columns) if named else None
     if connection.dialect.name == "sqlite":

@@ -35,7 +35,7 @@ minute of a window begins before the window."""
 
 
 def _by_notes(dialect: str) -> bool:
-    """Whether ticks are elsewhere: a fleet's server is told once a minute that something is still there."""
+    """Return whether ticks are elsewhere: a fleet's server is told once a minute that something is still there."""
     return dialect == "postgresql"
 
 
@@ -91,7 +91,7 @@ def _all(table: Table) -> list[Any]:
 
 
 def hosts(connection: Connection, as_of: int | None = None) -> Rows:
-    """Every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
+    """Return every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
     return fetch(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
 
 
@@ -102,7 +102,7 @@ def _hosts(dialect: str, dated: bool) -> Select[Any]:
 
 
 def devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
-    """Devices seen since `start` with their host's name, in no order. With `as_of` of the time before."""
+    """Return devices seen since `start` with their host's name, in no order. With `as_of` of the time before."""
     return fetch(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
 
 
@@ -123,7 +123,8 @@ def _devices(dated: bool) -> Select[Any]:
 
 
 def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
-    """(device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before it."""
+    """Return (device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before
+    it."""
     values = {"start": start - LAG_S, "as_of": as_of}
     return fetch(connection, _newest_of_devices(connection.dialect.name, as_of is not None), values)
 
@@ -136,7 +137,8 @@ def _newest_of_devices(dialect: str, dated: bool) -> Select[Any]:
 
 
 def epochs(connection: Connection, start: int, as_of: int | None = None) -> Rows:
-    """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last.
+    """Return epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest
+    last.
 
     With `as_of` those that began before it; one that ended later is still open. Gateways serve no model: without them.
     """
@@ -173,7 +175,7 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
 
 
 def epoch_devices(connection: Connection, start: int) -> Rows:
-    """(epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
+    """Return (epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
     return fetch(connection, _EPOCH_DEVICES, {"start": start})
 
 
@@ -187,7 +189,7 @@ _EPOCH_DEVICES = (
 
 
 def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
-    """Devices of each epoch, of rows of `epoch_devices`."""
+    """Return devices of each epoch, of rows of `epoch_devices`."""
     by_key: defaultdict[int, list[int]] = defaultdict(list)
     for epoch_id, device_id in rows:
         by_key[epoch_id].append(device_id)
@@ -195,7 +197,7 @@ def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
 
 
 def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
-    """Roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
+    """Return roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
     rows: list[Any] = []
     for segment in segments(start, end):
         table = t.device_rollup[segment.seconds]
@@ -205,19 +207,19 @@ def device_history(connection: Connection, device_ids: Collection[int], start: i
 
 
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Device roll-ups of a segment."""
+    """Return device roll-ups of a segment."""
     table = t.device_rollup[segment.seconds]
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def host_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Host roll-ups of a segment."""
+    """Return host roll-ups of a segment."""
     table = t.host_rollup[segment.seconds]
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
-    """Who held which device in the buckets of a segment: all epochs, or some."""
+    """Return who held which device in the buckets of a segment: all epochs, or some."""
     parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
     rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
     if epoch_ids is not None:
@@ -242,8 +244,8 @@ def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[i
 
 
 def _any_bucket(seconds: int) -> Select[Any]:
-    """A device with a bucket in [start, end). Device by device, so that both databases look at one row of the first
-    device that has one."""
+    """Return a device with a bucket in [start, end). Device by device, so that both databases look at one row of the
+    first device that has one."""
     of = t.device_rollup[seconds].c
     newest = select(func.max(of.ts)).where(
         of.device_id == t.device.c.device_id,
@@ -276,20 +278,20 @@ _OLDEST_MINUTE = select(
 
 
 def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
-    """Deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
+    """Return deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
     query = select(*_all(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
     return named_tuples(connection, query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids)))
 
 
 def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Roll-ups of further counters of a segment."""
+    """Return roll-ups of further counters of a segment."""
     table = t.engine_counter_rollup[segment.seconds]
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Rows:
-    """What the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
+    """Return what the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
     return fetch(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
 
 
@@ -325,22 +327,22 @@ _NEWEST_EPOCH = select(func.max(t.epoch.c.start_ts), func.count())
 
 
 def recent_s(connection: Connection) -> int:
-    """Length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
+    """Return length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
     return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
 
 
 def settled_s(connection: Connection) -> int:
-    """Multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
+    """Return multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
     return MINUTE if _by_notes(connection.dialect.name) else ROLL_UP_S
 
 
 def noted_every_s(connection: Connection, interval_s: int) -> int:
-    """How often something is heard of a host that ticks every `interval_s`."""
+    """Return how often something is heard of a host that ticks every `interval_s`."""
     return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
 def missing(connection: Connection, as_of: int | None = None) -> Rows:
-    """Metrics that cannot be read, with owner, reason and remedy.
+    """Return metrics that cannot be read, with owner, reason and remedy.
 
     With `as_of` those that could not be read since before it: what was so of the others then is not kept.
     """
@@ -364,7 +366,7 @@ def holders_known_since(connection: Connection) -> dict[int, int]:
 
 
 def events(connection: Connection, since: int, as_of: int | None = None) -> Rows:
-    """Newest events first, fifty at the most.
+    """Return newest events first, fifty at the most.
 
     With `as_of` of the time before it: one that happened again later counts once, at the time of its first occurrence.
     """
@@ -411,7 +413,7 @@ def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
 
 
 def whole_hour(connection: Connection, end: int) -> bool:
-    """Whether the hour that `end` lies in is as new as its minutes, and holds none after `end`.
+    """Return whether the hour that `end` lies in is as new as its minutes, and holds none after `end`.
 
     Hosts ship the hour under way with its minutes, and it lacks at most the minute under way; a host itself adds it up
     later.

@@ -55,7 +55,7 @@ def shape_of(segments: Segments) -> Shape:
 
 
 def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Any:
-    """Columns of the buckets of segments of this shape, which are bound by `bounds`."""
+    """Return columns of the buckets of segments of this shape, which are bound by `bounds`."""
     return union_all(*parts(dialect, rollup, shape, names)).subquery()
 
 
@@ -115,7 +115,7 @@ def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
 
 @cache
 def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
-    """Sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
+    """Return sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = ROLLUPS[rollup][MINUTE]
     keys = [column.name for column in table.primary_key if column.name != "ts"]
     values = [column.name for column in table.columns if column.name not in (*keys, "ts", *_NEVER_SHOWN)]
@@ -126,7 +126,7 @@ def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
 
 
 def _total(rows: Any, name: str) -> Any:
-    """The sum of a column; of a provenance the worst."""
+    """Return the sum of a column; of a provenance the worst."""
     if name == "busy_ms":
         return cast(busy_sum(rows), BigInteger)
     return func.max(rows[name]) if name.endswith("provenance") else _sum(rows[name])
@@ -138,27 +138,27 @@ def _sum(column: Any) -> Any:
 
 
 def device_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each device."""
+    """Return sums over segments for each device."""
     return _summed(connection, "device", segments)
 
 
 def host_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each host."""
+    """Return sums over segments for each host."""
     return _summed(connection, "host", segments)
 
 
 def deployment_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`held.held`)."""
+    """Return sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`held.held`)."""
     return _summed(connection, "deployment", segments)
 
 
 def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
-    """What each further counter of an engine grew by over segments: (epoch_id, metric, delta)."""
+    """Return what each further counter of an engine grew by over segments: (epoch_id, metric, delta)."""
     return _summed(connection, "engine_counter", segments)
 
 
 def shared_time(connection: Connection, segments: Segments) -> Rows:
-    """(device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
+    """Return (device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
     return fetch(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
@@ -170,7 +170,7 @@ def _shared(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def device_time(connection: Connection, segments: Segments) -> Rows:
-    """(device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
+    """Return (device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
     return fetch(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
@@ -181,7 +181,7 @@ def _durations(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def tokens(connection: Connection, segments: Segments) -> Rows:
-    """(epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
+    """Return (epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
     return fetch(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
@@ -193,7 +193,8 @@ def _tokens(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
-    """(epoch_id, packed start, generated tokens and observed ms of each slice of `slice_s` in which they are known).
+    """Return (epoch_id, packed start, generated tokens and observed ms of each slice of `slice_s` in which they are
+    known).
 
     Slices are counted from the epoch of time.
     """
@@ -214,7 +215,7 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
 
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
-    """(epoch_id, metric, upper_bounds, packed count of each bucket) over segments, of all metrics or some."""
+    """Return (epoch_id, metric, upper_bounds, packed count of each bucket) over segments, of all metrics or some."""
     query = _histograms(connection.dialect.name, shape_of(segments), None if metrics is None else tuple(metrics))
     return fetch(connection, query, bounds(segments))
 
@@ -237,7 +238,7 @@ def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> 
 
 
 def _packed(dialect: str, *columns: Any) -> Any:
-    """Numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `unpacked`."""
+    """Return numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `unpacked`."""
     row: Any = cast(columns[0], Text)
     for number in columns[1:]:
         row += literal_column("' '", Text) + cast(number, Text)
@@ -245,5 +246,5 @@ def _packed(dialect: str, *columns: Any) -> Any:
 
 
 def unpacked(text: str) -> Iterator[tuple[int, ...]]:
-    """The numbers of each row of a group, in any order."""
+    """Yield the numbers of each row of a group, in any order."""
     return (tuple(map(int, row.split(" "))) for row in text.split(",") if row)

@@ -19,7 +19,7 @@ def _rollup(
     *,
     gauges: tuple[str, ...] = (),
 ) -> dict[int, Table]:
-    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds.
+    """Return the 1-min and 1-h tables of one roll-up, by bucket length in seconds.
 
     Of a gauge there is the sum and how many samples had it: NULL is as many as `samples`, which is nearly always so.
     """

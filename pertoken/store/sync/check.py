@@ -36,7 +36,7 @@ class Stretch:
 
 
 def differing(local: Local, session: Session, state: LocalState, ages: dict[str, int], day: int) -> Iterator[Stretch]:
-    """Stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
+    """Yield stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
 
     Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
     hour here may be half deleted: then the server holds more of it, which is no loss.
@@ -71,7 +71,7 @@ def closed_until(state: LocalState) -> int:
 
 
 def checksum(rows: Sequence[Row]) -> Sum:
-    """Count and checksum of rows as SQLite gives them."""
+    """Return count and checksum of rows as SQLite gives them."""
     total = 0
     for row in rows:
         text = ",".join(["~" if value is None else str(value) for value in row])

@@ -68,7 +68,7 @@ class Local:
             yield connection
 
     def state(self) -> LocalState | None:
-        """Whose database this is; None while nothing is to be shipped or nothing was recorded."""
+        """Return whose database this is; None while nothing is to be shipped or nothing was recorded."""
         with self._reading() as connection:
             spool = fetch(connection, _SPOOL)
             hosts = fetch(connection, _HOSTS)
@@ -91,14 +91,15 @@ class Local:
             )
 
     def knows(self, chain: tuple[int, int]) -> bool:
-        """Whether a batch was stored here with this sequence and checksum; also if batches of that time are deleted."""
+        """Return whether a batch was stored here with this sequence and checksum; also if batches of that time are
+        deleted."""
         with self._reading() as connection:
             ((oldest,),) = fetch(connection, _OLDEST_BATCH)
             stored = fetch(connection, _BATCH, {"seq": chain[0]})
         return stored == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
 
     def after(self, seq: int, at_most: int) -> Batch | None:
-        """Rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
+        """Return rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
         with self._reading() as connection:
             marks = fetch(connection, _MARKS, {"seq": seq, "at_most": at_most})
             if not marks:
@@ -113,14 +114,14 @@ class Local:
         return Batch(rows, marks[-1][3])
 
     def identities(self, seq: int) -> Batch:
-        """Every row without time: hosts, devices, epochs, events and what cannot be read."""
+        """Return every row without time: hosts, devices, epochs, events and what cannot be read."""
         tables = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set)
         with self._reading() as connection:
             rows = {table: list(fetch(connection, _all(table))) for table in (*tables, t.capability, t.event)}
         return Batch(rows, seq, again=True)
 
     def between(self, table: Table, owner: str, owners: Sequence[int], start: int, end: int) -> list[Row]:
-        """A table's rows of some owners with start <= ts < end."""
+        """Return a table's rows of some owners with start <= ts < end."""
         query, rows = _between(table, owner), list[Row]()
         with self._reading() as connection:
             for key in _keys(connection, table, owner, owners):
@@ -170,7 +171,7 @@ def _runs(starts: Iterable[int], bucket_s: int) -> list[tuple[int, int]]:
 
 
 def _middle(table: Table) -> str | None:
-    """The key column that stands between the owner and the time, if one does."""
+    """Return the key column that stands between the owner and the time, if one does."""
     second = list(table.primary_key)[1].name if len(table.primary_key) > 1 else None
     return second if second != "ts" and "ts" in table.c else None
 
@@ -208,7 +209,7 @@ def _all(table: Table) -> Select[Any]:
 
 @cache
 def _first(table: Table, owner: str) -> Select[Any]:
-    """The oldest row of a beginning of the key."""
+    """Return the oldest row of a beginning of the key."""
     return _of_key(select(func.min(table.c.ts)), table, owner)
 
 
@@ -227,7 +228,7 @@ def _of_owner(table: Table, owner: str) -> Select[Any]:
 
 @cache
 def _seeks(table: Table, owner: str) -> tuple[Select[Any], Select[Any]]:
-    """The first value between an owner and the time, and the one after another."""
+    """Return the first value between an owner and the time, and the one after another."""
     middle = table.c[_middle(table) or ""]
     first = select(func.min(middle)).where(table.c[owner] == bindparam("owner"))
     return first, first.where(middle > bindparam("after"))

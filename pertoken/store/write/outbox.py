@@ -71,7 +71,7 @@ def switch(connection: Connection, on: bool, raw: bool = False) -> None:
 
 
 def marking(connection: Connection) -> bool:
-    """Whether this database is shipped from."""
+    """Return whether this database is shipped from."""
     return connection.execute(select(t.spool.c.spool_id)).first() is not None
 
 

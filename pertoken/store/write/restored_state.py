@@ -18,13 +18,13 @@ class RestoredState:
         self.location, self._connection = location, connection
 
     def counters(self) -> tuple[rows.CounterState, ...]:
-        """The last state of every counter."""
+        """Return the last state of every counter."""
         with explained(self.location), self._connection.begin():
             stored = self._connection.execute(select(t.counter_state)).mappings()
             return tuple(rows.CounterState(**row) for row in stored)
 
     def boot(self, host_id: int) -> tuple[str | None, int | None]:
-        """(boot id, boot time in Unix ms) under which this host's rows were last written."""
+        """Return (boot id, boot time in Unix ms) under which this host's rows were last written."""
         with explained(self.location), self._connection.begin():
             query = select(t.host.c.boot_id, t.host.c.boot_ms).where(t.host.c.host_id == host_id)
             row = self._connection.execute(query).first()
@@ -49,7 +49,7 @@ class RestoredState:
             return {row.engine_id: row.base_url for row in self._connection.execute(query)}
 
     def open_epochs(self, host_id: int) -> tuple[rows.EpochRow, ...]:
-        """Epochs of this host that have not ended, newest last."""
+        """Return epochs of this host that have not ended, newest last."""
         with explained(self.location), self._connection.begin():
             connection = self._connection
             stored = connection.execute(
@@ -92,7 +92,7 @@ class RestoredState:
             )
 
     def capabilities(self) -> tuple[rows.Capability, ...]:
-        """What could and could not be read when that was last noted."""
+        """Return what could and could not be read when that was last noted."""
         names = [field.name for field in fields(rows.Capability)]
         with explained(self.location), self._connection.begin():
             stored = self._connection.execute(select(*(t.capability.c[name] for name in names))).mappings()

@@ -90,12 +90,12 @@ def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before: int) -
 
 
 def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
-    """Start of the oldest stretch of which any of these tables holds rows."""
+    """Return start of the oldest stretch of which any of these tables holds rows."""
     return min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
 
 
 def _after(writer: Writer, tables: Sequence[ChecksummedTable], steps: int) -> int:
-    """The end of that many steps from the oldest row of any of these tables."""
+    """Return the end of that many steps from the oldest row of any of these tables."""
     return (_oldest(writer, tables) or 0) + steps * tables[0].span_s
 
 

@@ -177,7 +177,7 @@ def _attempt(connection: Connection, seconds: int, due: Sequence[Mark]) -> dict[
 
 
 def _about_values(error: Exception) -> str | None:
-    """What is wrong with the rows of a bucket; None if the error is about something else."""
+    """Return what is wrong with the rows of a bucket; None if the error is about something else."""
     text = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
     constraint = isinstance(error, sqlite3.IntegrityError | IntegrityError)
     if constraint:
@@ -197,7 +197,7 @@ def _recompute(connection: Connection, rollup: _Rollup, seconds: int, due: Seque
 
 @cache
 def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
-    """INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
+    """Return INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
     target = rollup.tables[seconds]
     source = rollup.samples if seconds == MINUTE else rollup.tables[MINUTE]
     keys = [column.name for column in target.primary_key]
@@ -238,7 +238,7 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
 
 
 def _usable(dialect: str, aggregate: Any) -> Any:
-    """Whether an aggregate is a whole number that others can be added to, or NULL."""
+    """Return whether an aggregate is a whole number that others can be added to, or NULL."""
     usable = aggregate.between(literal_column(str(-MAX_SUM)), literal_column(str(MAX_SUM)))
     if dialect == "sqlite":  # a column of integers may hold a fraction or text there
         usable = and_(func.typeof(aggregate) == literal_column("'integer'"), usable)

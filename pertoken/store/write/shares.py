@@ -18,7 +18,7 @@ from pertoken.units import SHARE
 
 
 def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
-    """Devices of every epoch."""
+    """Return devices of every epoch."""
     by_epoch: defaultdict[int, list[int]] = defaultdict(list)
     for epoch_id, device_id in connection.execute(select(t.epoch_device)):
         by_epoch[epoch_id].append(device_id)
@@ -26,7 +26,8 @@ def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
 
 
 def folded(samples: Sequence[Any], devices: Mapping[int, tuple[int, ...]]) -> list[Any]:
-    """Samples of a tick, where shares that a deployment's row can tell are told by it; by the devices of each epoch."""
+    """Return samples of a tick, where shares that a deployment's row can tell are told by it; by the devices of each
+    epoch."""
     shares: defaultdict[int, list[DeviceShare]] = defaultdict(list)
     for item in samples:
         if type(item) is DeviceShare and item.share_1e6 == SHARE:

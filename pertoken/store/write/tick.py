@@ -30,7 +30,7 @@ SEEN_S = 60
 
 
 def bucket(ts: int, seconds: int) -> int:
-    """Start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
+    """Return start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
     return (ts - 1) // seconds * seconds
 
 
@@ -40,7 +40,8 @@ _FIGURES = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def _event_id(tick: rows.Tick, event: rows.Event) -> int:
-    """The same for repeats within an hour, whatever figures their messages hold: a changing one makes no new row."""
+    """Return the same for repeats within an hour, whatever figures their messages hold: a changing one makes no new
+    row."""
     state = _FIGURES.sub("#", event.message) if event.state is None else event.state
     subject = event.subject_id or tick.host.host_id
     return stable_id("event", tick.host.host_id, event.kind, subject, state, tick.ts // 3600)
@@ -176,7 +177,7 @@ class TickWriter:
         ]
 
     def _memory(self, tick: rows.Tick, more: list[rows.Event]) -> list[int]:
-        """Counters, capabilities and events, `more` events too; returns the ids of the events."""
+        """Return counters, capabilities and events, `more` events too; returns the ids of the events."""
         events = []
         for owner_id, series in tick.forgotten:
             self._connection.execute(

@@ -164,7 +164,7 @@ class Writer:
         return done
 
     def quarantined(self) -> list[Bucket]:
-        """Buckets that went into quarantine since this was last asked."""
+        """Return buckets that went into quarantine since this was last asked."""
         quarantined, self._quarantined = self._quarantined, []
         return quarantined
 
@@ -189,7 +189,8 @@ class Writer:
             return outbox.bound(self._folders_own(), most)
 
     def unshipped(self) -> int:
-        """Minutes of ticks, each of one owner, that were deleted before they were shipped since this was last asked."""
+        """Return minutes of ticks, each of one owner, that were deleted before they were shipped since this was last
+        asked."""
         unshipped, self._unshipped = self._unshipped, 0
         return unshipped
 
@@ -239,7 +240,7 @@ class Writer:
         return len(new)
 
     def oldest(self, checksummed: ChecksummedTable) -> int | None:
-        """Start of the oldest stretch of which a table holds rows."""
+        """Return start of the oldest stretch of which a table holds rows."""
         return self._start(checksummed, func.min(t.seal.c.ts))
 
     def _start(self, checksummed: ChecksummedTable, which: Any) -> int | None:
@@ -250,7 +251,7 @@ class Writer:
             return start_ts
 
     def oldest_mark(self) -> int | None:
-        """Start of the oldest bucket that is to be computed anew."""
+        """Return start of the oldest bucket that is to be computed anew."""
         with explained(self.location), self._connection.begin():
             oldest_ts: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
             return oldest_ts

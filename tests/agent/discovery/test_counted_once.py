@@ -101,7 +101,7 @@ def test_what_a_fleet_did_counts_once_however_many_places_show_it(
 
 
 def recorded(*pages: Page) -> list[DeploymentSample]:
-    """Rows of all servers, between pages that a reader takes one after the other."""
+    """Return rows of all servers, between pages that a reader takes one after the other."""
     kept: TickState = tick_state()
     rows: list[DeploymentSample] = []
     body = {"": ""}

@@ -35,7 +35,7 @@ FAULTS: dict[str, Answer] = {
 
 
 def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineReading:
-    """One reading, always under the same address."""
+    """Return one reading, always under the same address."""
     with answering(answer) as url:  # type: ignore[arg-type]
         endpoint = Endpoint("vllm", url, "setting")
         limits = Limits(timeout_s=0.5, page_bytes=1_000_000)

@@ -110,7 +110,7 @@ def test_a_real_server_that_swaps_its_model_in_a_living_process_has_two_deployme
 
 
 def models(folder: Path, server: LlamaServer) -> set[str]:
-    """Models of this server's port that have rows."""
+    """Return models of this server's port that have rows."""
     query = (
         select(t.deployment.c.served_model)
         .join(t.epoch, t.epoch.c.deployment_id == t.deployment.c.deployment_id)
@@ -123,7 +123,7 @@ def models(folder: Path, server: LlamaServer) -> set[str]:
 
 
 def generated(folder: Path, server: LlamaServer) -> dict[str, int]:
-    """Generated tokens of this server's port by model, of those that generated any."""
+    """Return generated tokens of this server's port by model, of those that generated any."""
     query = (
         select(t.deployment.c.served_model, func.sum(t.deployment_sample.c.generated_tokens))
         .join(t.epoch, t.epoch.c.deployment_id == t.deployment.c.deployment_id)

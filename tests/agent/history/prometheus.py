@@ -24,7 +24,7 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def open_metrics(scrapes: Iterable[Scrape]) -> str:
-    """All samples of these pages with their times, as promtool backfills them."""
+    """Return all samples of these pages with their times, as promtool backfills them."""
     series: dict[str, list[str]] = {}
     for ts, page, target in scrapes:
         more = ",".join(f'{name}="{value}"' for name, value in target.items())

@@ -109,7 +109,7 @@ def _rows(store: Store, table: Any) -> list[Any]:
 
 
 def _agents_own_sums() -> dict[str, int]:
-    """What the agent counts of the same pages, read over HTTP once a minute."""
+    """Return what the agent counts of the same pages, read over HTTP once a minute."""
     current: list[bytes] = [b""]
 
     def answer(connection: Any, path: str) -> None:

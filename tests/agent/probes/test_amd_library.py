@@ -32,7 +32,7 @@ WORDS = {2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
 def defines(wrapper: Any) -> dict[str, object]:
-    """Where the package expects each field."""
+    """Return where the package expects each field."""
     vram, process = wrapper.amdsmi_vram_usage_t, wrapper.amdsmi_proc_info_t
     usage = process.memory_usage
     nested = dict(process._fields_)["memory_usage"]

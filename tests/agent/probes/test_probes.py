@@ -73,12 +73,12 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def busy(uuid: str = "GPU-1", **more: Any) -> Gpu:
-    """A GPU on which two processes compute."""
+    """Return a GPU on which two processes compute."""
     return Gpu(uuid, processes=((ME, 2**30), (PARENT, 2**30)), process_sm=((ME, 50), (PARENT, 10)), **more)
 
 
 def impossible(row: Any) -> dict[str, int]:
-    """Values of a row that cannot be true."""
+    """Return values of a row that cannot be true."""
     return {
         name: value
         for name, most in MOST.items()

@@ -9,7 +9,7 @@ PARENT = gpu(0)
 
 
 def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
-    """A MIG device of the first GPU on which these processes run."""
+    """Return a MIG device of the first GPU on which these processes run."""
     held = tuple(DeviceProcess(pid, 10**9) for pid in pids)
     name = f"{PARENT.name} MIG ({n})"
     return DeviceReading(
@@ -18,7 +18,7 @@ def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
 
 
 def ticks(n: int) -> list[Tick]:
-    """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
+    """Return a GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
     kept, rows = tick_state(), []
     for i in range(n):
         devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))

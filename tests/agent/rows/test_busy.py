@@ -81,7 +81,7 @@ class Request:
 
 
 def apart(pauses_and_lengths: Sequence[tuple[int, int]]) -> list[Request]:
-    """Requests one after the other."""
+    """Return requests one after the other."""
     requests, now = [], 0
     for pause, length in pauses_and_lengths:
         requests.append(Request(now + pause, now + pause + length))
@@ -90,7 +90,7 @@ def apart(pauses_and_lengths: Sequence[tuple[int, int]]) -> list[Request]:
 
 
 def readings(requests: Sequence[Request], ticks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(length of the tick, work counted in it, requests running at its end)."""
+    """Yield (length of the tick, work counted in it, requests running at its end)."""
     start = 0
     for ms in ticks:
         end = start + ms
@@ -100,7 +100,7 @@ def readings(requests: Sequence[Request], ticks: Sequence[int]) -> Iterator[tupl
 
 
 def reported(requests: Sequence[Request], ticks: Sequence[int], *, exact: bool) -> list[int]:
-    """Busy time of each tick, and of as many idle ones as it takes to report all that is owed."""
+    """Return busy time of each tick, and of as many idle ones as it takes to report all that is owed."""
     stretch, reports = Stretch(), []
     last = max((request.end_ms for request in requests), default=0)
     rest = [1_000] * (2 + 2 * max(0, last - sum(ticks)) // 1_000 + sum(ticks) // 1_000 + 1)

@@ -35,7 +35,7 @@ def servers(model: Path) -> Iterator[tuple[LlamaServer, LlamaServer]]:
 
 
 def generated(folder: Path, url: str) -> int:
-    """Generated tokens in the rows of the engine at this address."""
+    """Return generated tokens in the rows of the engine at this address."""
     query = (
         select(func.sum(t.deployment_sample.c.generated_tokens))
         .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)

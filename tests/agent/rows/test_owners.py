@@ -47,12 +47,12 @@ def serving(n: int) -> tuple[EngineReading, ...]:
 
 
 def holders(recorded: Recording, uuid: str) -> dict[bool, int]:
-    """Share of a device in the newest tick, by whether an engine holds it."""
+    """Return share of a device in the newest tick, by whether an engine holds it."""
     return {share.epoch_id != 0: share.share_1e6 for share in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
 
 
 def shown(recorded: Recording) -> tuple[Any, Any]:
-    """The whole GPU as the screens show it, and as rules see it."""
+    """Return the whole GPU as the screens show it, and as rules see it."""
     recorded.writer.roll_up()
     store, now = open_store(recorded.where), START_MS // 1000 + 120
     line = next(device for device in fleet_report(store, 3600, now).devices if device.kind == "gpu")

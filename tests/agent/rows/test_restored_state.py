@@ -89,7 +89,7 @@ class Engine:
 
 
 def damaged(page: bytes, how: str) -> bytes:
-    """The page as it must not be believed."""
+    """Return the page as it must not be believed."""
     head, _, number = page.rstrip(b"\n").rpartition(b" ")
     match how:
         case "cut":
@@ -222,7 +222,7 @@ def nobody() -> HostProcesses:
 
 
 def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """(sums, least values) of the words of a table."""
+    """Return (sums, least values) of the words of a table."""
     words = [table.c[word] for word in NAMES]
     with open_store(where).read() as connection:
         sums = connection.execute(select(*(func.coalesce(func.sum(word), 0) for word in words))).one()

@@ -51,7 +51,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]
 
 
 def paid(world: World, window_s: int) -> int:
-    """What the GPU cost in the window that ends now."""
+    """Return what the GPU cost in the window that ends now."""
     assert world.agent is not None
     world.agent._upkeep.roll_up(hours=True)
     report = fleet_report(open_store(locate(str(world.folder))), window_s, world.true_ms // 1000)

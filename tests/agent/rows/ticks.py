@@ -16,7 +16,7 @@ COST = Cost(10, 50_000_000, 20, 0)
 
 
 def run(*steps: Readings, start: TickState | None = None) -> list[Tick]:
-    """Ticks of these readings 10 s apart; the first lays the baseline."""
+    """Return ticks of these readings 10 s apart; the first lays the baseline."""
     kept, ticks = start or tick_state(), []
     for n, readings in enumerate(steps):
         tick, kept = assemble(kept, readings, moment(n), COST if n else None)

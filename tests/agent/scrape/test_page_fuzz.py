@@ -32,7 +32,7 @@ def adapter_of(name: str) -> Adapter:
 
 
 def counts_of(counted: page.Page) -> dict[str, dict[page.Labels, float]]:
-    """Its series that are no buckets; NaN, which equals nothing, as -1."""
+    """Return its series that are no buckets; NaN, which equals nothing, as -1."""
     return {
         name: {labels: -1.0 if value != value else value for labels, value in series.items()}
         for name, series in counted.samples.items()
@@ -41,7 +41,7 @@ def counts_of(counted: page.Page) -> dict[str, dict[page.Labels, float]]:
 
 
 def read(body: bytes, adapter: Adapter, eof_required: bool = False) -> Values | None:
-    """What is taken of a page; None if it is refused. Whatever is taken can be stored."""
+    """Return what is taken of a page; None if it is refused. Whatever is taken can be stored."""
     try:
         page = parse(body, adapter.wanted, eof_required=eof_required)
         values, histograms = adapter.read(page), adapter.histograms_of(page)

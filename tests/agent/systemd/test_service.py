@@ -96,7 +96,7 @@ def test_a_plan_is_shown_as_it_would_be_done() -> None:
 
 
 def section(name: str) -> dict[str, list[str]]:
-    """The settings of one section of the unit."""
+    """Return the settings of one section of the unit."""
     sections: dict[str, list[str]] = {}
     heading = ""
     for line in unit().splitlines():

@@ -88,7 +88,7 @@ def of(where: StoreLocation) -> LocalState:
 
 
 def of_host(server: StoreLocation, ids: list[int]) -> dict[str, list[Any]]:
-    """Every row of a server in which one of the ids stands."""
+    """Return every row of a server in which one of the ids stands."""
     by_table = {}
     with reading(server, "telemetry").connect() as connection, connection.begin():
         for table in t.metadata.sorted_tables:
@@ -99,7 +99,7 @@ def of_host(server: StoreLocation, ids: list[int]) -> dict[str, list[Any]]:
 
 
 def everything(where: StoreLocation) -> dict[Table, list[Row]]:
-    """All that a host has ever shipped, and a row of what it has none of."""
+    """Return all that a host has ever shipped, and a row of what it has none of."""
     local, state = Local(where), of(where)
     rows = dict(local.identities(0).rows)
     marked = local.after(0, 100_000)

@@ -14,7 +14,7 @@ from tests.values import new_store
 
 
 def opened(store: Store) -> list[object]:
-    """Connections that are made from now on."""
+    """Return connections that are made from now on."""
     made: list[object] = []
     event.listen(store.telemetry, "connect", lambda connection, _: made.append(connection))
     return made

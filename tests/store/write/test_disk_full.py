@@ -64,7 +64,7 @@ def messages(where: StoreLocation) -> set[str]:
 
 
 def fill_up(folder: Path) -> Path:
-    """What another program does: write until nothing more fits."""
+    """Return what another program does: write until nothing more fits."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         block = bytes(2**16)

@@ -39,14 +39,14 @@ def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int
 
 
 def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tuple[int, int]]:
-    """(device_id, epoch_id) -> (held_ns, busy_ns)."""
+    """Return (device_id, epoch_id) -> (held_ns, busy_ns)."""
     shared, totals = sums.shared_time(connection, (segment,)), sums.deployment_totals(connection, (segment,))
     allocated = allocated_ns(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
     return {(device_id, epoch_id): ns for device_id, by in allocated.items() for epoch_id, ns in by.items()}
 
 
 def stored(where: StoreLocation, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
-    """(rows in `device_share`, who held what as it is read) after one tick."""
+    """Return (rows in `device_share`, who held what as it is read) after one tick."""
     with Writer(where) as writer:
         writer.commit(tick(10, *samples, devices=DEVICES, epochs=(EPOCH,)))
         writer.roll_up()

@@ -44,7 +44,7 @@ UNKNOWN = st.none()
 
 @st.composite
 def ticks(draw: st.DrawFn) -> Tick:
-    """A tick with some of everything; its time is set by the history."""
+    """Return a tick with some of everything; its time is set by the history."""
     busy_ms = draw(UNKNOWN | st.integers(0, 12_000))
     share = draw(st.sampled_from([SHARE, SHARE, 0, 333_333]))
     samples: list[Any] = [
@@ -89,7 +89,7 @@ def at(ts: int, ticked: Tick) -> Tick:
 
 
 def rolled_up(writer: Writer) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows of every roll-up without their revision, which counts how often they changed."""
+    """Return rows of every roll-up without their revision, which counts how often they changed."""
     rolled = {}
     with writer._connection.begin():
         for rollup in ROLLUPS:

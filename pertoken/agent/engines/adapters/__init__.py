@@ -25,7 +25,8 @@ ADAPTERS: Mapping[str, Adapter] = {
 
 
 def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Growth by word with `prompt_tokens = cached_tokens + computed_tokens` filled in where two of them are known.
+    """Return growth by word with `prompt_tokens = cached_tokens + computed_tokens` filled in where two of them are
+    known.
 
     Computed tokens below 0 (an engine that counts the cached part of a prompt before the prompt) are unknown.
     """

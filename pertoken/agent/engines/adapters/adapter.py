@@ -157,7 +157,7 @@ class Adapter:
         return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
 
     def read(self, page: Page) -> Values:
-        """Counters and gauges of the page in our words; nothing at all where none of its series is there.
+        """Return counters and gauges of the page in our words; nothing at all where none of its series is there.
 
         Raises PageError for values a counter cannot have.
         """
@@ -187,7 +187,7 @@ class Adapter:
         return Values(counters, gauges)
 
     def histograms_of(self, page: Page) -> dict[str, HistogramReading]:
-        """Histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
+        """Return histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
         histograms: dict[str, HistogramReading] = {}
         for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
             buckets = page.histogram(name)
@@ -196,7 +196,7 @@ class Adapter:
         return histograms
 
     def models(self, page: Page) -> tuple[str, ...]:
-        """Names of the models that the page's series are of."""
+        """Return names of the models that the page's series are of."""
         return page.layout.once((self, "models"), lambda: self._models(page))
 
     def _models(self, page: Page) -> tuple[str, ...]:
@@ -209,14 +209,15 @@ class Adapter:
         return tuple(sorted(name for name in labels_seen if name is not None))
 
     def _named(self) -> Iterator[tuple[Metric, str]]:
-        """Every metric with each of the samples it may be read from."""
+        """Yield every metric with each of the samples it may be read from."""
         for metric in (*self.counters, *self.gauges):
             yield from ((metric, name) for name in metric.engine_names)
         for metric in self.histograms:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
     def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
-        """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""
+        """Yield words of tokens that are not on the page because nothing was counted yet, not because nothing counts
+        them."""
         on_page = {metric.name for metric, _ in _present(page, self.counters)}
         finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
         for name in {counter.name for counter in self.counters}.intersection(TOKENS) - on_page:
@@ -247,7 +248,8 @@ class Adapter:
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
     ) -> dict[str, list[Labels]]:
-        """The series of a metric by ours, which nothing tells apart but `copies`; none where another counts it."""
+        """Return the series of a metric by ours, which nothing tells apart but `copies`; none where another counts
+        it."""
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
@@ -271,7 +273,7 @@ def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapt
 
 
 def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The program a command line runs, and its arguments; a Python script or module counts as the program.
+    """Return the program a command line runs, and its arguments; a Python script or module counts as the program.
 
     `python -u -m a.b x` is (`a.b`, (`x`,)); `/bin/python /bin/vllm serve` is (`vllm`, (`serve`,)).
     """
@@ -294,7 +296,7 @@ def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def pick(document: object, *path: str | int) -> object:
-    """What lies at `path` in parsed JSON: None where the document has another shape."""
+    """Return what lies at `path` in parsed JSON: None where the document has another shape."""
     for step in path:
         if isinstance(step, str) and isinstance(document, dict):
             document = document.get(step)
@@ -317,12 +319,12 @@ def adapters_of(models: object) -> list[str] | None:
 
 
 def text(value: object) -> str | None:
-    """The value if it is text that says something."""
+    """Return the value if it is text that says something."""
     return value if isinstance(value, str) and value not in ("", "None", "undefined") else None
 
 
 def positive(value: object) -> int | None:
-    """The value if it is a whole number above 0."""
+    """Return the value if it is a whole number above 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 

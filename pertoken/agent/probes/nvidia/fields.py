@@ -90,7 +90,7 @@ Requests = dict[tuple[Field, ...], FieldRequest]
 def read_fields(
     nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
 ) -> tuple[dict[str, Any], dict[str, Unavailable]]:
-    """Values by metric with their `power_source` and `energy_source`, and the gaps in them.
+    """Return values by metric with their `power_source` and `energy_source`, and the gaps in them.
 
     `power_mw` is the GPU's 1 s average where it tells one (its mean over a second is what an integral needs), else
     what it draws at the instant, else the plain reading. Drivers without field values, and GPUs without these, are

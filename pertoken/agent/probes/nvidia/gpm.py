@@ -50,7 +50,7 @@ class GpmRequest:
             self._struct.metrics[at].metricId = metric_id
 
     def ask(self, nvml: Nvml, owner: str, before: Any, now: Any) -> list[tuple[int, float]]:
-        """(error code, value) of each metric between two samples. Raises NvmlFault."""
+        """Return (error code, value) of each metric between two samples. Raises NvmlFault."""
         self._struct.sample1, self._struct.sample2 = before, now
         nvml.ask(owner, _METRICS, self._struct)
         answer = _ANSWER.unpack_from(self._struct, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset)
@@ -68,7 +68,7 @@ class Gpm:
         self._proven = False
 
     def read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
-        """Means since the reading before, and gaps. `handle` is of the GPU, `now_s` monotonic.
+        """Return means since the reading before, and gaps. `handle` is of the GPU, `now_s` monotonic.
 
         Raises NvmlFault if the device or the library fails.
         """

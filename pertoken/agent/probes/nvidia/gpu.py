@@ -91,7 +91,8 @@ class Gpu:
         return self.known.pci_bus_id or f"slot {self.known.slot}"
 
     def is_beside(self, other: "Gpu", in_another_slot: bool) -> bool:
-        """Whether another GPU of the same UUID is another card: by their bus ids, or by their slots without these."""
+        """Return whether another GPU of the same UUID is another card: by their bus ids, or by their slots without
+        these."""
         if self.known.pci_bus_id and other.known.pci_bus_id:
             return self.known.pci_bus_id != other.known.pci_bus_id
         return in_another_slot
@@ -108,7 +109,7 @@ class Gpu:
         self._mig.restart()
 
     def struck(self, xid: Xid) -> DriverEvent:
-        """An Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
+        """Return an Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
         text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list says what it means"
         uuid = self._mig.struck(xid.gpu_instance, xid.compute_instance)
         if uuid is not None:

@@ -38,7 +38,7 @@ class GpuProcesses:
 
 
 def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int) -> GpuProcesses:
-    """The processes on a GPU (or MIG device); SM time only where several must be told apart.
+    """Return the processes on a GPU (or MIG device); SM time only where several must be told apart.
 
     `seen_us` is the newest sample of SM time already counted, driver's microseconds. Raises NvmlFault if the device
     or the library fails.

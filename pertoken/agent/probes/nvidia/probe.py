@@ -87,7 +87,7 @@ class NvidiaProbe:
         return self.nvml.calls + (self._watch.calls if self._watch else 0)
 
     def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
-        """Every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
+        """Return every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
         once_more = self._up
         while self._up or self._backoff.due:
             if not self._ready and self._patience.hung:
@@ -109,7 +109,7 @@ class NvidiaProbe:
         return _by_slot([reading for gpu in self._gpus.values() for reading in gpu.unread(gpu.lost or HANGS)]), down
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """What the driver told by itself since this was last asked."""
+        """Return what the driver told by itself since this was last asked."""
         events, self._events = self._events, []
         xids = self._watch.pending() if self._watch else ()
         # The same error may strike a thousand times between two readings.

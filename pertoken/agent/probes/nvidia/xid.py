@@ -83,7 +83,7 @@ class XidWatch:
         return unavailable
 
     def pending(self) -> tuple[Xid, ...]:
-        """What was told since this was last asked."""
+        """Return what was told since this was last asked."""
         xids = []
         with suppress(Empty):
             while True:

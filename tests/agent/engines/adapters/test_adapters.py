@@ -19,7 +19,7 @@ CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished":
 
 
 def counted(kind: str, name: str) -> dict[str, int | None]:
-    """Growth by word from an engine's start to a page."""
+    """Return growth by word from an engine's start to a page."""
     return counted_of(values(kind, name).counters)
 
 

@@ -63,7 +63,7 @@ class Meter:
 
 
 def discovered(server: LlamaServer) -> Endpoint:
-    """The one endpoint of the server among all that this host runs."""
+    """Return the one endpoint of the server among all that this host runs."""
     host = host_processes()
     mine = type(host)(
         {pid: process for pid, process in host.processes.items() if pid == server.pid},

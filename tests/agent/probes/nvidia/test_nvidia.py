@@ -28,7 +28,7 @@ def by_metric(reading: DeviceReading) -> dict[str, Unavailable]:
 
 
 def with_one(**fields: object) -> tuple[Gpu, ...]:
-    """Eight GPUs, the fourth of them differing by these fields."""
+    """Return eight GPUs, the fourth of them differing by these fields."""
     gpus = list(eight())
     gpus[3] = Gpu(**vars(gpus[3]) | fields)
     return tuple(gpus)

@@ -10,7 +10,7 @@ ALPHA, BETA = 'tenant_prompt_tokens{key="alpha"}', 'tenant_prompt_tokens{key="be
 
 
 def page(started_ms: int | None = 1, **counts: int) -> GatewayReading:
-    """Counts by series; those of one letter are of alpha, of two of beta."""
+    """Return counts by series; those of one letter are of alpha, of two of beta."""
     metric_of = {series: ALPHA if len(series) == 1 else BETA for series in counts}
     return GatewayReading("litellm", "http://gateway:4000", dict(counts), metric_of, started_ms)
 

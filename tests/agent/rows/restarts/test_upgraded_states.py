@@ -47,7 +47,7 @@ def as_stored_before(world: World, off_ms: int = 0) -> None:
 
 
 def upgraded(world: World) -> tuple[int, int]:
-    """(generated tokens stored, incomplete rows) once a new agent has read the engine."""
+    """Return (generated tokens stored, incomplete rows) once a new agent has read the engine."""
     world.begin()
     world.run(5, work=10)
     sample = t.deployment_sample.c
