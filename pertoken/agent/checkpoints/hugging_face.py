@@ -66,7 +66,7 @@ def _shape(text: Mapping[str, object]) -> dict[str, object]:
 def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
     """(KV heads, head size); unknown where only some layers keep keys and values of every token."""
     kinds = text.get("layer_types")
-    hybrid = isinstance(kinds, list) and not all(kind in _CACHES_EVERY_TOKEN for kind in kinds)
+    hybrid = isinstance(kinds, list) and not all(str(kind) in _CACHES_EVERY_TOKEN for kind in kinds)
     if hybrid or "full_attention_interval" in text or "attn_layer_period" in text or "hybrid_override_pattern" in text:
         return None, None
     rank, rope = whole(text.get("kv_lora_rank")), whole(text.get("qk_rope_head_dim"))
@@ -136,11 +136,16 @@ def _quantized_dtype(told: Mapping[str, object]) -> str | None:
         groups = told.get("config_groups")
         named = groups.values() if isinstance(groups, dict) else ()
         weights = [each.get("weights") for each in named if isinstance(each, dict)]
-        sizes = {(each.get("num_bits"), str(each.get("type"))) if isinstance(each, dict) else None for each in weights}
+        sizes = {(_bits(each), str(each.get("type"))) if isinstance(each, dict) else None for each in weights}
         return _sized(*(sizes.pop() or (None, ""))) if len(sizes) == 1 else None
     if method in ("awq", "gptq", "auto_awq", "auto_gptq", "auto-round"):
         return _sized(told.get("bits"), "int")
     return None
+
+
+def _bits(weights: Mapping[str, object]) -> int | None:
+    bits = weights.get("num_bits")
+    return bits if isinstance(bits, int) else None
 
 
 def _sized(bits: object, kind: str) -> str | None:
