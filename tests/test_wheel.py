@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from pertoken import __version__
 from pertoken.store.connect.open import REVISIONS
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -61,7 +62,7 @@ def with_example(python: Path, wheel: Path, tmp_path_factory: pytest.TempPathFac
 
 def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"pertoken", "pertoken-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"pertoken", f"pertoken-{__version__}.dist-info"}
     facts = ("catalog/prices.csv", "catalog/token_prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
     unit = "agent/systemd/pertoken-agent.service"
     templates = [f"advisor/rules/templates/{name}.txt" for name in ("rule.py", "test.py", "pyproject.toml")]

@@ -15,6 +15,7 @@ from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, plain
 from pertoken.costs.csv_rows import csv_rows
 from pertoken.costs.invoice.parquet import MAGIC, parquet_rows
 from pertoken.errors import BadInput
+from pertoken.printable import short
 from pertoken.units import NANO_USD
 
 MAX_BYTES = 512 * 2**20
@@ -83,7 +84,10 @@ def read_invoice(path: Path) -> Invoice:
         rows = parquet_rows(path) if start == MAGIC else _text_rows(path, _decoded(path, start))
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
-    flat = [_flat(row) for row in rows]
+    try:
+        flat = [_flat(row) for row in rows]
+    except RecursionError:
+        raise BadInput(f"{path}: its rows are nested too deeply") from None
     if not flat:
         raise BadInput(f"{path}: holds no line")
     found = format_of({name for row in flat[:100] for name in row})
@@ -164,7 +168,7 @@ def _rate(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal:
         return Decimal(1)
     rate = _number(where, row, form.per_usd) if form.per_usd else None
     if not rate or rate <= 0:
-        raise BadInput(f"{where}: is in {currency}, and no rate to dollars stands beside it: export it in USD")
+        raise BadInput(f"{where}: is in {short(currency)}, and no rate to dollars stands beside it: export it in USD")
     return rate
 
 
@@ -174,7 +178,7 @@ def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal
     if isinstance(given, str) and given.strip():
         try:
             given = json.loads(given, parse_float=Decimal)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadInput(f"{where}: {form.credits} is not JSON") from None
     if not isinstance(given, list):
         return Decimal(0)
@@ -207,7 +211,7 @@ def _time(where: str, row: Mapping[str, Any], column: str) -> int:
         except ValueError:
             continue
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-    raise BadInput(f"{where}: {column} {text!r} is not a time")
+    raise BadInput(f"{where}: {column} {short(repr(text))} is not a time")
 
 
 def _text(row: Mapping[str, Any], column: str) -> str:
@@ -232,7 +236,7 @@ def _decimal(where: str, column: str, value: object) -> Decimal:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or abs(number) > MAX_AMOUNT:
-        raise BadInput(f"{where}: {column} {str(value)!r} is not a number")
+        raise BadInput(f"{where}: {column} {short(repr(str(value)))} is not a number")
     return number
 
 
