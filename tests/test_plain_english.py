@@ -75,15 +75,15 @@ def _words(path: str, source: str) -> Iterator[str]:
                     yield _finding(path, line, match, rule)
         elif token.type == tokenize.NAME:
             for rule in _of_path("name", path):
-                if match := _in_name(token.string, rule):
-                    yield _finding(path, token.start[0], match, rule)
+                if in_name := _in_name(token.string, rule):
+                    yield _finding(path, token.start[0], in_name, rule)
 
 
 def _in_name(name: str, rule: Rule) -> re.Match[str] | None:
-    if rule.whole:
-        return rule.pattern.fullmatch(name.strip("_"))
     if name.startswith("test_"):
         return None  # a sentence
+    if rule.whole:
+        return rule.pattern.fullmatch(name.strip("_"))
     parts = re.split(r"_|(?<=[a-z])(?=[A-Z])", name)
     return next((match for part in parts if (match := rule.pattern.fullmatch(part))), None)
 
@@ -174,8 +174,8 @@ def test_every_cleaned_folder_and_every_exception_exists_and_has_a_reason() -> N
     ],
 )
 def test_each_kind_of_word_is_noticed_where_it_stands(source: str, word: str) -> None:
-    (found,) = {line.split("'")[1] for line in findings("pertoken/window/page.py", source)}
-    assert found == word
+    (word_found,) = {line.split("'")[1] for line in findings("pertoken/window/page.py", source)}
+    assert word_found == word
 
 
 def test_a_sentence_as_a_name_and_a_legitimate_use_are_left_alone() -> None:

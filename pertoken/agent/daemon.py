@@ -139,7 +139,7 @@ class _Daemon:
         damaged = False
         try:
             self._recorder.begin()
-            _tell("READY=1", f"STATUS=recording in {self._where}")
+            _notify_systemd("READY=1", f"STATUS=recording in {self._where}")
             self._scheduler.set(self._recorder.jobs(self._ending))
             self._scheduler.start()
             settle()
@@ -150,7 +150,7 @@ class _Daemon:
             if not self._asked_to_end:  # else it is found by whoever records next
                 raise
         finally:
-            _tell("STOPPING=1")
+            _notify_systemd("STOPPING=1")
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
@@ -167,7 +167,7 @@ class _Daemon:
                 continue
             if left_s <= 0:
                 recorder.tick()
-                _tell("WATCHDOG=1")
+                _notify_systemd("WATCHDOG=1")
             # Else recorded time was set back, or the interval was shortened.
             due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
 
@@ -198,7 +198,7 @@ class _Daemon:
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
 
-def _tell(*states: str) -> None:
+def _notify_systemd(*states: str) -> None:
     try:
         notify(*states)
     except OSError as error:

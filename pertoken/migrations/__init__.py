@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Alembic takes a third of the start of a command, and a database is seldom at an older revision: it is imported where
 # one is.
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _CHECKSUMS_SINCE = "0002"
 """Revision of telemetry from which on rows have checksums."""
 
@@ -98,8 +98,8 @@ def _configured(connection: Connection, group: str) -> "Config":
     from alembic.config import Config
 
     config = Config(stdout=StringIO())  # callers say what happened
-    config.set_main_option("script_location", str(_HERE))
+    config.set_main_option("script_location", str(_FOLDER))
     config.set_main_option("path_separator", "newline")
-    config.set_main_option("version_locations", str(_HERE / "versions" / group))
+    config.set_main_option("version_locations", str(_FOLDER / "versions" / group))
     config.attributes.update(connection=connection, group=group)
     return config

@@ -110,15 +110,15 @@ def _of_group(
     listening = [address for pid in group for address in host.processes[pid].listening]
     environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
     variable = variable_argument(kind, "port", environment) or ""
-    says = names_port(kind, root.argv)
-    named = int(variable) if variable.isdecimal() and not says else port_argument(kind, root.argv)
+    names = names_port(kind, root.argv)
+    named = int(variable) if variable.isdecimal() and not names else port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
         address = _asked([address] if address else [], kind, root, before, identify_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
         # The others are its ranks' own: one that says its port answers there, or not yet.
-        others = [] if says or variable else listening
+        others = [] if names or variable else listening
         address = _asked(others or hidden, kind, root, before, identify_kind)
     if address is not None:
         empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))

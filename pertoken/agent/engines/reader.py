@@ -105,7 +105,7 @@ class EngineReader:
         parts = self._parts(page)
         identities = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
         readings = tuple(self._reading(model, part, identities[model][0], latencies) for model, part in parts.items())
-        if self._counted and not (begun_again or unsure) and any(self._anew(reading) for reading in readings):
+        if self._counted and not (begun_again or unsure) and any(self._from_start(reading) for reading in readings):
             return self._read(latencies=True, begun_again=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
@@ -165,7 +165,7 @@ class EngineReader:
             unavailable=self._unavailable(files),
         )
 
-    def _anew(self, reading: EngineReading) -> bool:
+    def _from_start(self, reading: EngineReading) -> bool:
         """Return whether its counters do not go on from those of the page before."""
         life_ms, counted = self._counted.get(reading.endpoint.model, (None, None))
         if counted is None or life_ms != reading.life_ms:

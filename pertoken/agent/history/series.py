@@ -96,7 +96,7 @@ class DeviceSeries:
     values: Mapping[str, Sequence[int | None]]
     """By the name of the value in a reading."""
 
-    def there(self, at: int) -> bool:
+    def present(self, at: int) -> bool:
         """Return whether anything was read of it at a step."""
         return any(values[at] is not None for values in self.values.values())
 

@@ -66,7 +66,7 @@ class CardProbe:
         self._patience = Patience(library.vendor, patience_s)
         self._backoff = Backoff(clock)
         self._up = False
-        self._found: dict[int, Any] = {}
+        self._opened: dict[int, Any] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
         """Slots whose card would not even tell what it is."""
         self._cards: Sequence[Card] = ()
@@ -96,7 +96,7 @@ class CardProbe:
             due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
             if due:
                 self._find(due)
-            answers = self._patience.each(lambda card: card.read(processes), self._cards)
+            answers = self._patience.map(lambda card: card.read(processes), self._cards)
         read = [
             card.unread(HANGS) if answer is None else answer for card, answer in zip(self._cards, answers, strict=True)
         ]
@@ -122,11 +122,11 @@ class CardProbe:
         if missing is None:
             try:
                 with self._library.quiet():
-                    (listed,) = self._patience.each(lambda _: self._library.start(), [_START])
+                    (listed,) = self._patience.map(lambda _: self._library.start(), [_START])
                     if listed is None:
                         return
                     self._up, self._down, self._lost = True, (), None
-                    self._found, self._unseen = {}, {}
+                    self._opened, self._unseen = {}, {}
                     self._find(range(listed))
             except self._library.failure as error:
                 missing = Unavailable(
@@ -137,7 +137,7 @@ class CardProbe:
             self._backoff.failed()
 
     def _find(self, slots: Sequence[int]) -> None:
-        for slot, result in zip(slots, self._patience.each(self._found_in, slots), strict=True):
+        for slot, result in zip(slots, self._patience.map(self._open_slot, slots), strict=True):
             result = self._hangs(f"gpu {slot}") if result is None else result
             if isinstance(result, Unavailable):
                 _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
@@ -147,10 +147,10 @@ class CardProbe:
                 self._unseen[slot] = result, backoff
             else:
                 self._unseen.pop(slot, None)
-                self._found[slot] = result
-        self._cards = self._library.cards([self._found[slot] for slot in sorted(self._found)])
+                self._opened[slot] = result
+        self._cards = self._library.cards([self._opened[slot] for slot in sorted(self._opened)])
 
-    def _found_in(self, slot: int) -> Any:
+    def _open_slot(self, slot: int) -> Any:
         try:
             return self._library.find(slot)
         except self._library.failure as error:
@@ -170,7 +170,7 @@ class CardProbe:
     def _stop(self) -> None:
         if self._up and not self._patience.hung:
             with self._library.quiet():
-                self._patience.each(self._stopped, [_STOP])
+                self._patience.map(self._stopped, [_STOP])
         self._up = False
 
     def _stopped(self, _: str) -> bool:

@@ -54,7 +54,7 @@ class Patience:
         with self._moved:
             return frozenset(self._hung)
 
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
         """`function` of each item, in their order; None for one that hangs, now or still.
 
         An item is what hangs, so it must be hashable. Raises what `function` raises; nothing is asked after that.

@@ -76,9 +76,9 @@ def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> H
         before = None
     span = tick_state.span(host_id_of(probe), moment)
 
-    def moved(counter: str, most_per_s: int) -> int | None:
+    def moved(counter: str, max_per_s: int) -> int | None:
         bytes_before = getattr(before, counter) if before is not None else None
-        return _grown(bytes_before, getattr(now, counter), most_per_s * max(span.duration_ms, 1000) // 1000)
+        return _increase(bytes_before, getattr(now, counter), max_per_s * max(span.duration_ms, 1000) // 1000)
 
     return HostSample(
         host_id=host_id_of(probe),
@@ -230,8 +230,8 @@ def _more(before: int | None, now: int | None) -> int | None:
     return now - before if now >= before else now
 
 
-def _grown(before: int | None, now: int | None, most: int) -> int | None:
+def _increase(before: int | None, now: int | None, limit: int) -> int | None:
     """Return the increase of a counter; None where it fell, or rose by more than can be."""
-    if before is None or now is None or not 0 <= now - before <= most:
+    if before is None or now is None or not 0 <= now - before <= limit:
         return None
     return now - before

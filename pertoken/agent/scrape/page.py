@@ -133,7 +133,7 @@ class Parser:
         except UnicodeDecodeError as error:
             raise PageError(f"byte {error.start} is not UTF-8") from None
         page = self._again(lines) if self._ended or not eof_required else None
-        page = page or self._anew(lines, eof_required)
+        page = page or self._from_start(lines, eof_required)
         return page if buckets else Page({n: s for n, s in page.samples.items() if not _of_buckets(n)}, page.layout)
 
     def _counts_again(self, body: bytes, eof_required: bool) -> Page | None:
@@ -180,7 +180,7 @@ class Parser:
         self._lines, self._page = lines, Page(samples, self._page.layout)
         return self._page
 
-    def _anew(self, lines: list[str], eof_required: bool) -> Page:
+    def _from_start(self, lines: list[str], eof_required: bool) -> Page:
         """Return the page, whatever was before it. Raises PageError."""
         self._lines, self._heads = [], None
         *whole, rest = lines

@@ -209,8 +209,8 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
     if any(text in str(error) for text in _DAMAGE):
         return CorruptStore
     # An I/O error by its own code is a file that cannot grow, or be written to its end: the disk is full.
-    grown = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
-    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grown else StoreError
+    grows_file = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
+    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grows_file else StoreError
 
 
 def revision(engine: Engine, group: str) -> str | None:

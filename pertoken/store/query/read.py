@@ -356,7 +356,7 @@ def _missing(dated: bool) -> Select[Any]:
     return query.where(of.since_ts <= _AS_OF) if dated else query
 
 
-def holders_known_since(connection: Connection) -> dict[int, int]:
+def owners_known_since(connection: Connection) -> dict[int, int]:
     """Return since when the holders of a device are known again, by device id, where they once were unknown."""
     capability = t.capability.c
     known = select(capability.owner_id, capability.since_ts).where(

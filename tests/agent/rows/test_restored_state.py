@@ -135,7 +135,7 @@ class History:
         self._tick(None, baseline=True)
 
     def _new_reader(self) -> EngineReader:
-        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=nobody)
+        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=no_processes)
 
     def read(self, body: bytes, seen: dict[tuple[str, str], int] | None) -> None:
         self.body = body
@@ -217,7 +217,7 @@ class History:
                     self.read(self._page(how[0]), counts)
 
 
-def nobody() -> HostProcesses:
+def no_processes() -> HostProcesses:
     return HostProcesses({})
 
 

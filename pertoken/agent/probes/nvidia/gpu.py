@@ -208,8 +208,8 @@ class Gpu:
 
     def _know_more(self) -> None:
         """Read again what may change of its identity (its power cap), and what was not told at first."""
-        untold = {missing.metric for missing in self.known.unavailable} | {"power_limit_mw"}
-        table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
+        unread_metrics = {missing.metric for missing in self.known.unavailable} | {"power_limit_mw"}
+        table = {metric: calls for metric, calls in IDENTITY.items() if metric in unread_metrics}
         values, unavailable = self._source.values(self.known.uuid, self.handle, table)
         self.known = self.known._replace(**values, unavailable=tuple(unavailable.values()))
 
