@@ -66,9 +66,9 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
                 if events and time.monotonic() - started < NEW_S:
                     raise  # a disk on which a new one is damaged at once is not made better by more of them
                 quarantined = quarantine_database(where, int(time.time()))
-                text = f"damaged and set aside as {quarantined.name}: {error}"
+                text = f"damaged and quarantined as {quarantined.name}: {error}"
                 events = (Event("store_damaged", text, state=quarantined.name),)
-                log.error("%s; set aside as %s, recording goes on in a new one", error, quarantined)
+                log.error("%s; quarantined as %s, recording goes on in a new database", error, quarantined)
     finally:
         lock.release()
 
@@ -125,7 +125,7 @@ class _Daemon:
         return Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
 
     def run(self, with_parent: bool) -> None:
-        """Tick until told to stop. Raises CorruptStore if the database is damaged before."""
+        """Tick until asked to stop. Raises CorruptStore if the database is damaged before."""
         asked_by: dict[int, Callable[[], None]] = {
             signal.SIGTERM: self._end,
             signal.SIGINT: self._end,
@@ -186,7 +186,7 @@ class _Daemon:
         self._asked.put(lambda: None)  # so that it is seen now
 
     def _apply(self) -> None:
-        """Take new settings; wrong ones are told and the old ones stay."""
+        """Take new settings; wrong ones are logged and the old ones stay."""
         try:
             settings = self._reread()
             shipping_server(settings)

@@ -12,7 +12,7 @@ from pertoken.metrics import MAX_POWER_MW, POWER_LIMITS
 
 
 class Meter(Protocol):
-    """What a device told before; a `DeviceReading` is one."""
+    """Energy values of a device's earlier reading; a `DeviceReading` is one."""
 
     @property
     def energy_mj(self) -> int | None:

@@ -165,9 +165,9 @@ class Upkeep:
             self._events.append(Event(kind, text))
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
-        """Return one pass over everything stored, or until `stop`; faults become events, once each.
+        """Check everything stored in one pass, or until `stop`; faults become events, once each.
 
-        Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
+        Returns the reason to stop writing to the file where its pages are damaged, else None.
         """
         faults = 0
         step_s, began_s = PASS_S / steps(self._where), self._clock()

@@ -1,4 +1,4 @@
-"""What an agent records of a stand-in driver, in this process: real probes, real rows, a real database."""
+"""Recording of a stand-in driver by an agent in this process: real probes, real rows, a real database."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""When the agent ticks, by a clock that is set as it likes."""
+"""Times at which the agent ticks, by a clock that is set as it likes."""
 
 from collections.abc import Callable
 from queue import Empty

@@ -1,4 +1,4 @@
-"""The agent's upkeep as a whole: a damaged database is set aside, a fault is told, old rows go by their age."""
+"""The agent's upkeep as a whole: a damaged database is quarantined, a fault is reported, old rows go by their age."""
 
 import sqlite3
 import threading
@@ -33,7 +33,7 @@ def events(where: StoreLocation) -> dict[str, str]:
 
 
 def overwrite(file: Path, page: int) -> None:
-    """A page of a data file, of which nothing is left."""
+    """Overwrite a page of a data file with zeros."""
     with file.open("r+b") as opened:
         opened.seek(4096 * page)
         opened.write(b"\xa5" * 4096)

@@ -44,7 +44,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an agent recorded in `folder`, whose machine is told by a file there."""
+    """Records of an agent in `folder`; a file there describes its machine."""
 
     folder: Path
     process: "subprocess.Popen[bytes]"

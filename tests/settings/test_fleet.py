@@ -83,7 +83,7 @@ def test_tables_are_set_by_the_environment_as_inline_toml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("services = 3", r'services: must be tables by name, each written \[services\."NAME"\]'),
         ("[services.chat]\nmin_replicas = 0", r'"chat"\.min_replicas: must be a whole number of at least 1'),

@@ -132,7 +132,7 @@ def _owners(
 
 
 def _engine(host: ImportedHost, engine: EngineSeries, pid: int, at: int) -> Iterator[EngineReading]:
-    """Yield its readings of a step, one of each model; those of before with a fault while it is not scraped."""
+    """Yield its readings of a step, one of each model; earlier ones with a fault while it is not scraped."""
     page = engine.page(at)
     base_url = f"http://{engine.address}"
     own = {key: last for key, last in host.last.items() if last.endpoint.base_url == base_url}

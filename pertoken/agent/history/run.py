@@ -28,7 +28,7 @@ CHUNK_S = 6 * HOUR
 
 @dataclass(slots=True)
 class Imported:
-    """What was imported of one host."""
+    """Totals of the import of one host."""
 
     name: str
     first_ts: int | None = None
@@ -55,7 +55,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did."""
+    """Summary of an import."""
 
     hosts: Sequence[Imported]
     blocked: Sequence[Blocked]

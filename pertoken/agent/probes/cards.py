@@ -1,6 +1,6 @@
 """The devices of one vendor's library, each asked with patience: one that fails or hangs costs only itself.
 
-A vendor says how its library is loaded, started, asked and stopped (`Library`); what goes wrong is the same for all.
+A vendor implements how its library is loaded, started, called and stopped (`Library`); faults are handled alike.
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ class Library(Protocol):
     calls: int
 
     def absent(self) -> bool:
-        """Return whether this host has nothing of the vendor, so that there is nothing to say."""
+        """Return whether this host has nothing of the vendor, so that there is nothing to report."""
 
     def load(self) -> Unavailable | None:
-        """Make it ready to start without asking the driver, or say why not."""
+        """Make it ready to start without calling the driver, or return the reason why not."""
 
     def start(self) -> int:
         """Start it; how many slots it lists. Raises `failure`."""
@@ -50,7 +50,7 @@ class Library(Protocol):
         """Return the cards that were found, by slot."""
 
     def stop(self) -> None:
-        """Let go of the driver. Raises `failure`."""
+        """Release the driver. Raises `failure`."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Within it what the library prints is discarded."""
@@ -68,7 +68,7 @@ class CardProbe:
         self._up = False
         self._opened: dict[int, Any] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose card would not even tell what it is."""
+        """Slots whose card does not report its identity."""
         self._cards: Sequence[Card] = ()
         self._lost: str | None = None
         """Why no card is read, where there were some."""
@@ -113,7 +113,7 @@ class CardProbe:
         return tuple(events)
 
     def close(self) -> None:
-        """Let go of the driver. A call that hangs is left to return."""
+        """Release the driver. A call that hangs is left to return."""
         self._stop()
         self._patience.close()
 
@@ -157,13 +157,13 @@ class CardProbe:
             return Unavailable(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
 
     def _give_up(self, why: str) -> None:
-        """No card answers: the driver may have been loaded anew, which only a new start can tell."""
+        """Start again where no card answers: the driver may have been reloaded, which only a new start can show."""
         self._stop()
         self._lost = why
         self._backoff = Backoff(self._clock)
         self._backoff.failed()
         if not self._gave_up:
-            text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
+            text = f"no {self._library.vendor} device answers ({why}): the driver is started again"
             self._events.append(DriverEvent(None, "driver", text))
         self._gave_up = True
 

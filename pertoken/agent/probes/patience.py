@@ -18,7 +18,7 @@ PATIENCE_S = 1.5
 HANGS = "a driver call on it hangs: nothing is read of it until that returns"
 """Why a device is lost then."""
 MAX_HUNG = 2
-"""So many things hanging at once are one driver that hangs: nothing more is asked of it."""
+"""Hanging items from which on the whole driver counts as hung: no further call is made."""
 
 
 @dataclass(slots=True)

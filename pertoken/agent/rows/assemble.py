@@ -47,7 +47,7 @@ from pertoken.store.schema.telemetry import OTHER
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the agent itself used since the tick before, its sampler included."""
+    """Resources that the agent used since the previous tick, its sampler included."""
 
     cpu_ms: int
     rss_bytes: int

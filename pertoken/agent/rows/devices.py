@@ -24,7 +24,7 @@ _IDENTITY = tuple(field.name for field in fields(HostIdentity))
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """What one tick knows of one device."""
+    """Rows, events and conditions of one device in one tick."""
 
     row: DeviceRow
     reading: DeviceReading
@@ -182,7 +182,7 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
 
 @lru_cache(512)
 def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
-    """Return identity of a device: the same value as long as nothing of it changes, so that it is told apart at
+    """Return the identity of a device: the same object as long as nothing of it changes, so that changes show at
     once."""
     known = dict(zip(IDENTITY[1:], identity, strict=True))
     parent_uuid = known.pop("parent_uuid")

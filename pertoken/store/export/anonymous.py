@@ -85,7 +85,7 @@ class Pseudonyms:
         return text
 
     def _pseudonym_for(self, kind: str) -> Callable[[re.Match[str]], str]:
-        # A name found by its form is not added to the patterns: they would be compiled anew for each.
+        # A name found by its form is not added to the patterns: they would be compiled again for each.
         def replaced(match: re.Match[str]) -> str:
             if match[0] not in self._names:
                 self._counts[kind] += 1

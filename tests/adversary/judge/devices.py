@@ -67,7 +67,7 @@ def _energy(
 def _held(
     played: Played, connection: sqlite3.Connection, device_id: int, gpu: Gpu, duration_s: float
 ) -> Iterator[Finding]:
-    """Yield a GPU that an engine holds all the time is not free, or it is said that nobody knows."""
+    """Yield GPUs that an engine uses all the time and that are stored as free, without a reason why it is unknown."""
     owner = next((engine for engine in played.world.engines if engine.gpu == gpu.uuid), None)
     moved = any(type(act.what).__name__ in _OTHERS for act in played.world.acts)
     if owner is None or owner.key in played.world.touched or moved or played.world.discover:

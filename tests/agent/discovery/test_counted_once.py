@@ -40,7 +40,7 @@ def sglang(work: Work, engine_type: str = "unified") -> str:
     names = ("prompt_tokens_total", "cached_tokens_total", "generation_tokens_total")
     for (model, rank), counts in work.items():
         for name, count in zip(names, counts, strict=True):
-            for tp_rank in (0, 1):  # both tensor-parallel ranks tell the same
+            for tp_rank in (0, 1):  # both tensor-parallel ranks expose the same
                 labels = f'model_name="{model}",dp_rank="{rank}",tp_rank="{tp_rank}",engine_type="{engine_type}"'
                 lines.append(f"sglang:{name}{{{labels}}} {count}")
     return "\n".join(lines) + "\n"

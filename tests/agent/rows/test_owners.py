@@ -1,4 +1,4 @@
-"""What a driver refuses to say of who holds a GPU is unknown with its reason: never nobody."""
+"""Owners of a GPU that a driver refuses to report are unknown with the reason: never nobody."""
 
 import os
 from dataclasses import replace

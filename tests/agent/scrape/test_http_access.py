@@ -1,4 +1,4 @@
-"""HTTPS, bearer tokens and client certificates: what is shown to whom, and that no secret is told to anybody else."""
+"""HTTPS, bearer tokens and client certificates: each secret goes to its own server and to nobody else."""
 
 import ssl
 import traceback

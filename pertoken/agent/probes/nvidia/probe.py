@@ -64,9 +64,9 @@ class NvidiaProbe:
         self._patience = Patience("nvidia", patience_s)
         self._gpus: dict[str, Gpu] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose GPU would not even tell its UUID."""
+        """Slots whose GPU does not report its UUID."""
         self._listed = 0
-        """How many GPUs the driver said there are."""
+        """Number of GPUs by the driver's count."""
         self._linked: frozenset[str] | None = None
         """GPUs whose links to each other were read; None before the second look."""
         self._uncounted: Unavailable | None = None
@@ -109,14 +109,14 @@ class NvidiaProbe:
         return _by_slot([reading for gpu in self._gpus.values() for reading in gpu.unread(gpu.lost or HANGS)]), down
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """Return what the driver told by itself since this was last asked."""
+        """Return the driver's events since the last call."""
         events, self._events = self._events, []
         xids = self._watch.pending() if self._watch else ()
         # The same error may strike a thousand times between two readings.
         return tuple(dict.fromkeys((*events, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
 
     def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
+        """Release the driver, so that it can be unloaded. A call that hangs is left to return."""
         self._let_go()
         self._patience.close()
 
@@ -156,7 +156,7 @@ class NvidiaProbe:
 
     def _stop(self, fault: Fault) -> None:
         if self._up and fault != self._reported:
-            self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were let go of"))
+            self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were released"))
             self._reported = fault
         self._let_go()
         self.nvml.forget()

@@ -41,7 +41,7 @@ _MARGIN_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What one reading of one owner adds."""
+    """Increments of one reading of one owner."""
 
     deltas: dict[str, int | None]
     """Delta by series of this reading; None where it is not known, or not ours to count."""
@@ -64,7 +64,7 @@ class Advance:
 
 
 class Peak(NamedTuple):
-    """Where a counter of a living process stood before it fell, or jumped beyond what can be counted.
+    """Value of a living process's counter before it fell, or jumped beyond what can be counted.
 
     Neither number changes while the counter counts on, so that storing them costs nothing then.
     """
@@ -138,7 +138,7 @@ def advance(
             delta = None if lives else value
             fell.append(name)
             peak = kept_peaks.pop(name, Peak(state.value, 0))
-            # Else it begins anew, or is back from a jump to where it may well have come meanwhile.
+            # Else it starts again, or is back from a jump to where it may well have come meanwhile.
             if lives and not 0 <= value - peak.value <= _most(name, elapsed_s):
                 kept_peaks[name] = peak.after(value - state.value)
         else:

@@ -46,7 +46,7 @@ def gateway_rows(
     """Return the rows of these pages. With `baseline`, counters are left for the first real tick to take.
 
     Counters of the first page are only remembered; a series that appears on a later one counts from 0. What a page
-    cannot tell for certain is not counted: it stays unattributed.
+    cannot count for certain is not counted: it stays unattributed.
     """
     rows = GatewayRows()
     for reading in () if baseline else readings:

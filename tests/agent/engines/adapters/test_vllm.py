@@ -1,4 +1,4 @@
-"""What vLLM's pages, start page and command line are in our words."""
+"""Pages, API and command line of vLLM, read into our metrics."""
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
