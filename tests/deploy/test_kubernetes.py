@@ -25,7 +25,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of the manifests, with the file that a person writes."""
     shutil.copytree(KUBERNETES, tmp_path / "kubernetes")
     (tmp_path / "kubernetes/fleet/database-url").write_text(URL)
-    return tmp_path / "kubernetes" / request.param
+    return tmp_path / "kubernetes" / str(request.param)
 
 
 def named(manifests: list[Manifest], kind: str) -> Manifest:
