@@ -40,7 +40,7 @@ def secret_text(value: object) -> str:
 
 
 def without_password(url: str) -> str:
-    """A database's folder or URL as it may be shown, however it is written."""
+    """Return a database's folder or URL as it may be shown, however it is written."""
     shown = re.sub(r"^([A-Za-z0-9+.]+:/*[^:/@?]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&]*", r"\1***", shown)
 
@@ -145,7 +145,7 @@ def access(value: object) -> tuple[Access, ...]:
     """Return what opens servers that want a token or a certificate."""
     try:
         rows = toml(f"rows = {value}")["rows"] if isinstance(value, str) else value
-        return tuple(replace(each, url=base_url(each.url)) for each in read_access(rows))
+        return tuple(replace(access, url=base_url(access.url)) for access in read_access(rows))
     except tomllib.TOMLDecodeError:
         raise Unrepeated("must be a list of tables as in TOML: [{url = ..., token_file = ...}]") from None
     except ValueError as error:
@@ -193,7 +193,7 @@ def marks(value: object) -> int:
 
 
 def base_url(value: str) -> str:
-    """A base URL without its trailing slash, checked.
+    """Return a base URL without its trailing slash, checked.
 
     Raises ValueError if it is not http(s)://host[:port][/path], without repeating one that holds a password.
     """
@@ -229,7 +229,7 @@ def thresholds(value: object) -> tuple[float, ...]:
     items = items_of(value)
     if not isinstance(items, list | tuple) or not items:
         raise ValueError("must be a list of shares of the budget, like [0.8, 1.0]")
-    shares = tuple(sorted({positive(each) for each in items}))
+    shares = tuple(sorted({positive(item) for item in items}))
     if shares[-1] > 10:
         raise ValueError("must be shares of the budget, of which 1.0 is all of it")
     return shares

@@ -84,7 +84,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         rows = _lines(path, text)
     if isinstance(rows, dict):
         rows = rows["data"] if isinstance(rows.get("data"), list) else [rows]
-    if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInput(f"{path}: must be a list of objects, or one object on each line")
     return rows
 

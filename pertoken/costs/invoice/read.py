@@ -1,7 +1,9 @@
 """Lines of a bill, from the file that a cloud exports."""
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +19,7 @@ from pertoken.printable import short
 from pertoken.units import NANO_USD
 
 MAX_BYTES = 512 * 2**20
+GZIP_MAGIC = b"\x1f\x8b"
 MAX_AMOUNT = 10**12
 DAY = 86_400
 USAGE, COVERED = "usage", "covered"
@@ -69,7 +72,7 @@ class Invoice:
 
 
 def read_invoice(path: Path) -> Invoice:
-    """Return the lines of a CSV, JSON (a list, or an object on each line) or Parquet export.
+    """Return the lines of a CSV, JSON (a list, or an object on each line) or Parquet export; text may be gzipped.
 
     Raises BadInput naming the file, the row and the column that is wrong.
     """
@@ -77,9 +80,9 @@ def read_invoice(path: Path) -> Invoice:
         if path.stat().st_size > MAX_BYTES:
             raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
         with path.open("rb") as file:
-            is_parquet = file.read(len(MAGIC)) == MAGIC
-        rows = parquet_rows(path) if is_parquet else _text_rows(path, path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
+            start = file.read(len(MAGIC))
+        rows = parquet_rows(path) if start == MAGIC else _text_rows(path, _decoded(path, start))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
     try:
         flat = [_flat(row) for row in rows]
@@ -92,6 +95,17 @@ def read_invoice(path: Path) -> Invoice:
         known = "; ".join(f"{each.title}: {', '.join(each.needs)}" for each in formats())
         raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
     return Invoice(found, tuple(_line(f"{path}: row {n}", row, found) for n, row in enumerate(flat, 1)))
+
+
+def _decoded(path: Path, start: bytes) -> str:
+    """Return the text of a file, which may be compressed by gzip."""
+    if not start.startswith(GZIP_MAGIC):
+        return path.read_text(encoding="utf-8-sig")
+    with gzip.open(path) as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise BadInput(f"{path}: unpacks to more than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
+    return content.decode("utf-8-sig")
 
 
 def _text_rows(path: Path, text: str) -> list[Mapping[str, Any]]:

@@ -50,17 +50,17 @@ class Recording:
 def tables(group: str) -> list[Table]:
     """Return the tables of a group whose rows are recorded."""
     metadata = t.metadata if group == "telemetry" else a.metadata
-    return [each for each in metadata.sorted_tables if each.name not in _LEFT_OUT]
+    return [table for table in metadata.sorted_tables if table.name not in _LEFT_OUT]
 
 
 def copy(
     store: Store,
-    place: StoreLocation,
+    location: StoreLocation,
     recording: Recording,
     is_public: Callable[[str], bool],
     progress: Progress = lambda _: None,
 ) -> None:
-    """Copy the rows of a window into the empty database at `place`, without names where that is asked for.
+    """Copy the rows of a window into the empty database at `location`, without names where that is asked for.
 
     `is_public`: whether a name of a model is published, so that it identifies nobody. Raises StoreError.
     """
@@ -70,7 +70,7 @@ def copy(
     for group in GROUPS:
         if group == "advice" and store.advice is None:
             continue
-        with store.read(group) as connection, closing(sqlite3.connect(place.file(group))) as file:
+        with store.read(group) as connection, closing(sqlite3.connect(location.file(group))) as file:
             file.executescript("PRAGMA journal_mode=DELETE; PRAGMA synchronous=OFF;")
             for table in tables(group):
                 progress(table.name)
@@ -82,11 +82,11 @@ def copy(
                 file.commit()
 
 
-def pack(place: StoreLocation, recording: Recording, file: Path) -> None:
-    """Write the database at `place` into one archive. Raises BadInput if the file exists or cannot be written."""
+def pack(location: StoreLocation, recording: Recording, file: Path) -> None:
+    """Write the database at `location` into one archive. Raises BadInput if the file exists or cannot be written."""
     if file.exists():
         raise BadInput(f"{file}: exists already; name another file")
-    contents = {each.name: each.read_bytes() for each in (place.file(group) for group in GROUPS) if each.exists()}
+    contents = {file.name: file.read_bytes() for file in (location.file(group) for group in GROUPS) if file.exists()}
     contents[HEADER] = json.dumps(asdict(recording)).encode()
     try:
         with closing(sqlite3.connect(file)) as archive:
@@ -160,7 +160,7 @@ def _learn(store: Store, names: Pseudonyms, is_public: Callable[[str], bool]) ->
     """Collect what identifies the site, so that it is replaced in every text, whatever stands around it."""
     with store.read() as connection:
 
-        def each(column: Any) -> list[str]:
+        def distinct(column: Any) -> list[str]:
             return [value for (value,) in connection.execute(select(column).distinct()) if value]
 
         for kind, column in (
@@ -170,19 +170,19 @@ def _learn(store: Store, names: Pseudonyms, is_public: Callable[[str], bool]) ->
             ("device", t.device.c.uuid),
             ("bus", t.device.c.pci_bus_id),
         ):
-            for value in each(column):
+            for value in distinct(column):
                 names.add(kind, value)
-        for url in each(t.engine.c.base_url):
+        for url in distinct(t.engine.c.base_url):
             names.add("engine", url)
             address = url.partition("://")[2].partition("/")[0]
             names.add("address", address)
             host = address.rpartition(":")[0]
             if host not in _LOCAL:
                 names.add("address", host)
-        for path in each(t.deployment.c.model_path):
+        for path in distinct(t.deployment.c.model_path):
             if not is_public(path):
                 names.add("model", path)
-        for model in each(t.deployment.c.served_model):
+        for model in distinct(t.deployment.c.served_model):
             if not is_public(model):
                 names.add("model", model)
     if store.advice is None:

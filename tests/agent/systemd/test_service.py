@@ -97,16 +97,16 @@ def test_a_plan_is_shown_as_it_would_be_done() -> None:
 
 
 def section(name: str) -> dict[str, list[str]]:
-    """The settings of one section of the unit."""
-    found: dict[str, list[str]] = {}
-    here = ""
+    """Return the settings of one section of the unit."""
+    sections: dict[str, list[str]] = {}
+    heading = ""
     for line in unit().splitlines():
         if line.startswith("["):
-            here = line.strip("[]")
-        elif here == name and "=" in line and not line.startswith("#"):
+            heading = line.strip("[]")
+        elif heading == name and "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found.setdefault(key, []).append(value)
-    return found
+            sections.setdefault(key, []).append(value)
+    return sections
 
 
 class Manager:
