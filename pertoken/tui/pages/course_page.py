@@ -6,13 +6,13 @@ from typing import Any
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.message import Message
-from textual.widgets import Static
 
-from pertoken.tui.pages.sheet_page import SheetPage, drawn_sheet
+from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.course.notes import dollar_lines, marks_title, title_line
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.window.course.course import Course, Subject
 
 PANELS = 7
@@ -43,12 +43,12 @@ class CoursePage(SheetPage):
         from pertoken.tui.widgets.course_plot import CoursePlot  # plotext is loaded by the page that plots
 
         with VerticalScroll():
-            yield Static(id="subject", markup=False)
-            yield Static(id="dollars", markup=False)
+            yield PlainText(id="subject")
+            yield PlainText(id="dollars")
             with Grid(id="plots"):
                 for n in range(PANELS):
                     yield CoursePlot(id=f"plot{n}")
-            yield Static(id="marks", markup=False)
+            yield PlainText(id="marks")
             yield self._text
 
     def on_mount(self) -> None:
@@ -66,7 +66,7 @@ class CoursePage(SheetPage):
         from pertoken.tui.widgets.course_plot import CoursePlot
 
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
-        title = self.query_one("#subject", Static)
+        title = self.query_one("#subject", PlainText)
         title.update(_GONE if line is None else title_line(line))
         notes = [] if line is None else list(dollar_lines(line, view.reading.fleet.value))
         found: tuple[Panel, ...] = ()
@@ -77,18 +77,18 @@ class CoursePage(SheetPage):
             notes += filter(None, [token_sentence(course)])
             if missing:
                 notes.append(f"Not measured in this window: {', '.join(missing)}.")
-        self.query_one("#dollars", Static).update("\n".join(notes))
+        self.query_one("#dollars", PlainText).update("\n".join(notes))
         plots = list(self.query(CoursePlot))
         for n, plot in enumerate(plots):
             if course is None:
                 plot.display = False
             else:
                 plot.show(found[n] if n < len(found) else None, course)
-        marks = self.query_one("#marks", Static)
+        marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
         marks.update("\n".join((marks_title(), *lines)))
-        self._text.update("" if sheet is None else drawn_sheet(sheet))
+        self.draw(sheet or ())
 
     def _course(self, view: View) -> Course | None:
         """Return its history, not that of the page that was open before."""

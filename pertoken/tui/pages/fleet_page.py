@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from pertoken.costs.hours.spend import SpendLine
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, HostUse
@@ -26,6 +25,7 @@ from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.bill_bar import BillBar
 from pertoken.tui.widgets.headline import Headline
 from pertoken.tui.widgets.notices import Notices
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 from pertoken.window.course.course import Subject
@@ -67,15 +67,15 @@ class FleetPage(ListPage):
         yield Headline()
         yield BillBar()
         yield Notices("hints")
-        yield Static(id="group-note", markup=False)
+        yield PlainText(id="group-note")
         with Stack():
             yield Rows[DeploymentLine](lambda line: line.deployment_id, "deployments")
             yield Rows[DeviceLine](lambda line: line.device_id, "devices")
             yield Rows[HostUse](lambda use: use.host.host_id, "hosts", spare=True)
             yield Rows[SpendLine](lambda line: line.name, "tenants")
-        yield Static(id="chart", markup=False)
+        yield PlainText(id="chart")
         yield Notices("ended")
-        yield Static(id="notes", markup=False)
+        yield PlainText(id="notes")
         yield Notices("events")
 
     def fill(self, view: View) -> None:
@@ -101,12 +101,12 @@ class FleetPage(ListPage):
         tenants = () if bill is None else spend_columns(bill)
         self._table("tenants").show(self.lines_of("tenants", view), tenants, lambda _: False)
         self._table("hosts").spare = self.group == "service"
-        note = self.query_one("#group-note", Static)
+        note = self.query_one("#group-note", PlainText)
         note.update(group_note(self.group, reading.tenants))
         note.display = self.group != "service"
         ended = ended_line(report) if self.group == "service" else None
         self.query_one("#ended", Notices).show([] if ended is None else [ended])
-        notes = self.query_one("#notes", Static)
+        notes = self.query_one("#notes", PlainText)
         notes.update("\n".join(fleet_notes(report)))
         notes.set_class(not fleet_notes(report), "-empty")
         self.call_after_refresh(self._fill_height)
@@ -119,7 +119,7 @@ class FleetPage(ListPage):
         report = self.view().reading.fleet.value
         if report is None or not self.is_attached or not self.query("#chart"):
             return
-        drawing = self.query_one("#chart", Static)
+        drawing = self.query_one("#chart", PlainText)
         stack = self.query_one(Stack)
         free = stack.size.height + (drawing.size.height if drawing.display else 0)
         free -= sum(table.wanted_height for table in self.query(Rows))

@@ -5,7 +5,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Input
 
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
@@ -13,6 +13,7 @@ from pertoken.tui.source import View
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.words import literal, literal_lines
 from pertoken.tui.widgets.filter_box import FilterBox
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
@@ -22,10 +23,10 @@ class ListPage(Page):
 
     def body(self) -> ComposeResult:
         """What the page is before its first reading, its lists, and the filter."""
-        yield Static(id="waiting", markup=False)
+        yield PlainText(id="waiting")
         with Vertical(id="lists"):
             yield from self.lists()
-        yield Static(id="no-match", markup=False)
+        yield PlainText(id="no-match")
         yield FilterBox()
 
     def lists(self) -> ComposeResult:
@@ -36,7 +37,7 @@ class ListPage(Page):
         """Show the lists once there is anything to show."""
         part = self.part(view)
         there = part.value is not None
-        waiting = self.query_one("#waiting", Static)
+        waiting = self.query_one("#waiting", PlainText)
         waiting.display = not there
         waiting.update(self.waiting(view))
         self.query_one("#lists", Vertical).display = there
@@ -149,7 +150,7 @@ class ListPage(Page):
             stack.settle()
         tables = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
         words = self.query_one(FilterBox).value.strip()
-        note = self.query_one("#no-match", Static)
+        note = self.query_one("#no-match", PlainText)
         note.display = bool(words and tables and not any(table.matched for table in tables))
         note.update(f"No row here holds every word of “{literal(words)}”: esc drops the filter.")
 

@@ -6,13 +6,14 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer
 
 from pertoken.tui.keys import KEY_OF, KEYS
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.words import ago, literal
 from pertoken.tui.widgets.event_lane import EventLane
 from pertoken.tui.widgets.moment_box import MomentBox
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.units import format_duration, format_utc
 from pertoken.window.inventory import STALE_TICKS
 
@@ -74,8 +75,8 @@ class Page(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Title, banner, body, footer."""
-        yield Static(id="title", markup=False)
-        yield Static(id="banner", markup=False)
+        yield PlainText(id="title")
+        yield PlainText(id="banner")
         yield EventLane()
         yield from self.body()
         yield MomentBox()
@@ -129,8 +130,8 @@ class Page(Screen[None]):
         view = self.view()
         part = self.part(view)
         with self.app.batch_update():
-            self.query_one("#title", Static).update(self._title(view, part))
-            banner = self.query_one("#banner", Static)
+            self.query_one("#title", PlainText).update(self._title(view, part))
+            banner = self.query_one("#banner", PlainText)
             banner.display = part.error is not None or view.notice is not None
             banner.set_class(part.error is None, "-notice")
             banner.update(literal(view.notice or "") if part.error is None else _failure(part, view.now_ts))

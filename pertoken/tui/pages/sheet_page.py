@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from pertoken.tui.pages.page import LATE_S, Page
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.sheet import Section, Sheet
+from pertoken.tui.widgets.plain_text import PlainText
 
 _ALONE = "This page shows one thing: esc goes back to the list."
 
@@ -35,7 +35,8 @@ class SheetPage(Page):
         super().__init__(view, heading, windowed)
         self.late_s = late_s
         self._sheet, self._part = sheet, part
-        self._text = Static(markup=False)
+        self._text = PlainText()
+        self._shown: Sheet | None = None
 
     def body(self) -> ComposeResult:
         """One text that scrolls."""
@@ -56,8 +57,15 @@ class SheetPage(Page):
         """Show what is now known of it."""
         sheet = self._sheet(view)
         if sheet is None:
+            self._shown = None
             self._text.update("It is no longer there: esc goes back.")
         else:
+            self.draw(sheet)
+
+    def draw(self, sheet: Sheet) -> None:
+        """Draw facts, where they are others than those that are shown."""
+        if sheet != self._shown:
+            self._shown = sheet
             self._text.update(drawn_sheet(sheet))
 
 
