@@ -1,15 +1,16 @@
 """One host or service: where a dollar goes, plots that share one window, what changed, and all facts."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.message import Message
 
+from pertoken.tui.options import Options
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import dollar_lines, marks_title, title_line
+from pertoken.tui.text.course.notes import busy_line, dollar_lines, marks_title, title_line
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
@@ -22,6 +23,10 @@ _GONE = "It is no longer there: esc goes back."
 
 class CoursePage(SheetPage):
     """`sheet` makes the facts of a view; `dollars` its share of the bill as sentences."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = (
+        *("fleet", "savings", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
+    )
 
     class Opened(Message):
         """The page is there: its history is to be read."""
@@ -56,6 +61,11 @@ class CoursePage(SheetPage):
         super().on_mount()
         self.post_message(self.Opened())
 
+    @property
+    def _usd_per_kwh(self) -> float | None:
+        options = getattr(self.app, "options", Options())
+        return options.usd_per_kwh
+
     def part(self, view: View) -> Read[Any]:
         """Return its history; until it is read, the fleet that its facts are of."""
         course = view.reading.course
@@ -68,13 +78,16 @@ class CoursePage(SheetPage):
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
         title = self.query_one("#subject", PlainText)
         title.update(_GONE if line is None else title_line(line))
-        notes = [] if line is None else list(dollar_lines(line, view.reading.fleet.value))
+        report, notes, busy = view.reading.fleet.value, list[str](), None
+        if line is not None:
+            busy = busy_line(line, report)
+            notes = [*dollar_lines(line, report), *([] if busy is None else [busy])]
         found: tuple[Panel, ...] = ()
         if course is None:
             notes.append(_READING)
         else:
             found, missing = panels(course, course.slo)
-            notes += filter(None, [token_sentence(course)])
+            notes += filter(None, [token_sentence(course, self._usd_per_kwh, split=busy is None)])
             if missing:
                 notes.append(f"Not measured in this window: {', '.join(missing)}.")
         self.query_one("#dollars", PlainText).update("\n".join(notes))
@@ -89,6 +102,11 @@ class CoursePage(SheetPage):
         marks.display = bool(lines)
         marks.update("\n".join((marks_title(), *lines)))
         self.draw(sheet or ())
+
+    def as_text(self) -> str:
+        """Return its dollars, what changed, and all its facts."""
+        shown = (self.query_one(f"#{name}", PlainText) for name in ("subject", "dollars", "marks"))
+        return "\n".join((*(str(each.content) for each in shown if each.display), "", super().as_text()))
 
     def _course(self, view: View) -> Course | None:
         """Return its history, not that of the page that was open before."""

@@ -94,6 +94,17 @@ class RulesPage(ListPage):
         assert rows is not None and rows.selected is not None
         self.app.push_screen(SwitchPage(self.view, rows.selected.rule_id, on=rows.selected.is_off))
 
+    def page_about(self, rule_id: str) -> SheetPage:
+        """Return the page of a rule, also while the rules are being loaded."""
+
+        def facts(view: View) -> Sheet | None:
+            if view.study.rules.value is None:
+                return (Section(literal(rule_id), (self.waiting(view),)),)
+            line = next((each for each in self.lines_of("rules", view) if each.rule_id == rule_id), None)
+            return None if line is None else self.details(line, view)
+
+        return SheetPage(self.view, self.heading, facts, self.part, late_s=None)
+
     def reload(self) -> None:
         """Load files of the drop-in folder again."""
         self.post_message(self.Reload())
