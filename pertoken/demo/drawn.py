@@ -18,7 +18,7 @@ from pertoken.state.placement import Placement
 
 HEALTHY_SHARE = 0.25
 """Part of the hosts that are healthy, at least."""
-MAX_LOAD = 0.7
+MAX_LOAD = 0.5
 """Of a full batch in the mean hour, where a scene does not ask for more."""
 MIN_SHARE = 0.08
 """Of the spend on its target that a problem is worth at least; others are drawn again."""
@@ -39,8 +39,9 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
         name = _service_name(rng, scene, used) if scene.model is not None else None
         for _ in range(DRAWS):
             place = places()[str(rng.choice(list(scene.places)))]
-            first = numbers.get(place.name, 0) + 1
-            standing = [DrawnHost(_host_name(place, first + at), place) for at in range(scene.hosts)]
+            kind = _kind(place)
+            first = numbers.get(kind, 0) + 1
+            standing = [DrawnHost(f"{kind}-{first + at:02}", place) for at in range(scene.hosts)]
             found: list[DrawnEngine] = []
             severity: float | None = None
             if name is not None:
@@ -50,7 +51,7 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
                 break
         else:
             raise ValueError(f"fleet.toml: {scene.kind} is never worth {MIN_SHARE:.0%} of what is spent on it")
-        numbers[place.name] = first + scene.hosts - 1
+        numbers[kind] = first + scene.hosts - 1
         drawn_hosts += standing
         engines += found
         if scene.kind == HEALTHY:
@@ -76,10 +77,11 @@ def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene
                 left -= scene.hosts
 
 
-def _host_name(place: Place, number: int) -> str:
+def _kind(place: Place) -> str:
+    """Return what names of hosts in a place begin with."""
     if place.owned:
-        return f"dc1-{place.accelerator.split()[0].lower()}-{place.devices}x-{number:02}"
-    return f"{str(place.instance_type).split('.')[0]}-{number:02}"
+        return f"dc1-{place.accelerator.split()[0].lower()}-{place.devices}x"
+    return str(place.instance_type).split(".")[0]
 
 
 def _service_name(rng: np.random.Generator, scene: Scene, used: set[str]) -> str:
