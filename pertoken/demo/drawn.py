@@ -62,19 +62,24 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
 
 
 def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene]:
-    """Yield scenes for all hosts: healthy ones for their share, then each kind of problem once before any again."""
+    """Yield scenes for all hosts: healthy ones for their share, then each kind of problem once before any again.
+
+    Those that take several hosts come once: they are most of the bill.
+    """
     bad = [each for each in scenes() if each.kind != HEALTHY and each.days <= days]
     good = [each for each in scenes() if each.kind == HEALTHY]
     left, first = hosts, int(rng.integers(len(good)))
     for at in rng.permutation(max(1, round(HEALTHY_SHARE * hosts))):
         yield good[(int(at) + first) % len(good)]
         left -= 1
+    again = False
     while left > 0:
         round_of = [bad[int(at)] for at in rng.permutation(len(bad))]
         for scene in round_of:
-            if scene.hosts <= left:
+            if scene.hosts <= (min(left, 1) if again else left):
                 yield scene
                 left -= scene.hosts
+        again = True
 
 
 def _kind(place: Place) -> str:

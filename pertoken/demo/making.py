@@ -272,7 +272,8 @@ def _stuck_ts(of: EngineRows, made: Made) -> int | None:
 def _priced(place: StoreLocation, made: Made) -> None:
     """Store what hosts cost: of owned ones as `pertoken prices own` does, of all as `pertoken prices set` does.
 
-    A price is set by the name of the device where all of that name cost the same, else device by device.
+    A price is set by the name of the device where all of that name cost the same and no other name holds it, else
+    device by device.
     """
     ts, rates = made.span.start_ts, defaultdict[str, dict[str, int]](dict)
     for host in made.hosts.values():
@@ -285,7 +286,7 @@ def _priced(place: StoreLocation, made: Made) -> None:
                 terms = Ownership(capex_usd=each.place.capex_usd, nameplate_kw=each.place.nameplate_kw).text
                 repository.add_owned(connection, host=each.name, terms=terms, from_ts=0, set_ts=ts, set_by=SET_BY)
         for name, by_uuid in rates.items():
-            alike = len(set(by_uuid.values())) == 1
+            alike = len(set(by_uuid.values())) == 1 and not any(name in other for other in rates if other != name)
             for selector, nano in [(name, next(iter(by_uuid.values())))] if alike else by_uuid.items():
                 price: dict[str, Any] = {
                     "selector": selector,
