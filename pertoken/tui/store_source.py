@@ -35,6 +35,7 @@ from pertoken.tui.text.lifecycle import acted, verdict_line
 from pertoken.tui.text.proof.events import with_verdicts
 from pertoken.window.course.course import Course, Mark, Subject, read_course
 from pertoken.window.course.timeline import Timeline, read_timeline
+from pertoken.window.inventory import read_inventory, shown_place
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import Planner, PlanRequest
@@ -85,6 +86,7 @@ class StoreSource:
         self._recorded_from = recorded_from
         self._store: Store | None = None
         self._banked: tuple[float, Banked] | None = None
+        self._described: str | None = None
         self._planner: Planner | None = None
         self._planning = Lock()
 
@@ -94,8 +96,14 @@ class StoreSource:
         return self._as_of
 
     def describe(self) -> str:
-        """Return how people call the database, without a password."""
-        return self._shown_as or str(self._place)
+        """Return how people call the database, without a password, and whether it is a demo. Raises StoreError."""
+        if self._shown_as is not None:
+            return self._shown_as
+        if self._described is None:
+            store, now_ts = self._opened(), self._now_ts()
+            with store.read() as connection:
+                self._described = shown_place(self._place, read_inventory(connection, now_ts, now_ts))
+        return self._described
 
     def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
         """Return the fleet over the last `window_s` seconds, with the verdicts on its changes as events.
