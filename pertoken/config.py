@@ -12,11 +12,14 @@ from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
+from pertoken.printable import short
 from pertoken.settings import fleet, values
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.rules import RuleSettings, read_rules
+from pertoken.settings.values import toml
 
 APP = "pertoken"
+MAX_FILE_BYTES = 4 * 2**20
 GATEWAYS = ("litellm", "sgl-router", "llm-d")
 """Gateways that the agent can read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
@@ -279,7 +282,9 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     exists = file.is_file()
     if exists:
         try:
-            table = tomllib.loads(file.read_text())
+            if file.stat().st_size > MAX_FILE_BYTES:
+                raise BadInput(f"{file}: larger than {MAX_FILE_BYTES // 2**20} MiB: no settings are")
+            table = toml(file.read_text())
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{file}: not valid TOML: {error}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -313,7 +318,7 @@ def _parsed(key: Setting, value: Any, where: str) -> Any:
     except values.Unrepeated as error:
         raise BadInput(f"{where}: {error}") from None
     except ValueError as error:
-        raise BadInput(f"{where}: {error} (got {value!r})") from None
+        raise BadInput(f"{where}: {short(str(error))} (got {short(repr(value))})") from None
 
 
 def _refuse_unknown(table: Mapping[str, Any], keys: "list[Setting]", file: Path) -> None:

@@ -18,6 +18,9 @@ class NotMeasured(Exception):
         self.series = series
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type["NotMeasured"], tuple[str, str]]:
+        return NotMeasured, (self.series, self.remedy)
+
 
 HoursOfWeek = tuple[float | None, ...]
 """168 means, Monday 00:00 UTC first; None where nothing was observed."""
@@ -269,6 +272,18 @@ class Evidence:
         if (lazy := self._lazy.pop(name, None)) is not None and (made := lazy.series()) is not None:
             self._series[name] = made
         return self._series.get(name)
+
+    @property
+    def unmade(self) -> frozenset[str]:
+        """Names of the series that nobody looked at so far."""
+        return frozenset(self._lazy)
+
+    def adopt(self, made: Mapping[str, Series | None]) -> None:
+        """Take over series that a fork of this process made of the same measurements."""
+        for name, each in made.items():
+            self._lazy.pop(name, None)
+            if each is not None:
+                self._series[name] = each
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *SERIES]

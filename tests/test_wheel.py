@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 from pathlib import Path
@@ -13,6 +14,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from pertoken import __version__
 from pertoken.store.connect.open import REVISIONS
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -59,9 +61,26 @@ def with_example(python: Path, wheel: Path, tmp_path_factory: pytest.TempPathFac
     return home / "bin/python"
 
 
+def test_wheel_and_sdist_are_what_an_index_takes_and_the_sdist_builds_the_same_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    check = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    again = built(unpacked, tmp_path / "again")
+    assert sorted(ZipFile(again).namelist()) == sorted(ZipFile(wheel).namelist())
+    assert (unpacked / "SECURITY.md").exists() and (unpacked / "deploy/kubernetes/base/rbac.yaml").exists()
+
+
 def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"pertoken", "pertoken-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"pertoken", f"pertoken-{__version__}.dist-info"}
     facts = ("catalog/prices.csv", "catalog/token_prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
     unit = "agent/systemd/pertoken-agent.service"
     templates = [f"advisor/rules/templates/{name}.txt" for name in ("rule.py", "test.py", "pyproject.toml")]

@@ -66,7 +66,7 @@ def _shape(text: Mapping[str, object]) -> dict[str, object]:
 def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
     """Return (KV heads, head size); unknown where only some layers keep keys and values of every token."""
     kinds = text.get("layer_types")
-    hybrid = isinstance(kinds, list) and not all(kind in _CACHES_EVERY_TOKEN for kind in kinds)
+    hybrid = isinstance(kinds, list) and not all(str(kind) in _CACHES_EVERY_TOKEN for kind in kinds)
     if hybrid or "full_attention_interval" in text or "attn_layer_period" in text or "hybrid_override_pattern" in text:
         return None, None
     rank, rope = whole(text.get("kv_lora_rank")), whole(text.get("qk_rope_head_dim"))
@@ -139,14 +139,16 @@ def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
         groups = settings.get("config_groups")
         named = groups.values() if isinstance(groups, dict) else ()
         weights = [name.get("weights") for name in named if isinstance(name, dict)]
-        sizes = {
-            (weight.get("num_bits"), str(weight.get("type"))) if isinstance(weight, dict) else None
-            for weight in weights
-        }
+        sizes = {(_bits(weight), str(weight.get("type"))) if isinstance(weight, dict) else None for weight in weights}
         return _sized(*(sizes.pop() or (None, ""))) if len(sizes) == 1 else None
     if method in ("awq", "gptq", "auto_awq", "auto_gptq", "auto-round"):
         return _sized(settings.get("bits"), "int")
     return None
+
+
+def _bits(weights: Mapping[str, object]) -> int | None:
+    bits = weights.get("num_bits")
+    return bits if isinstance(bits, int) else None
 
 
 def _sized(bits: object, kind: str) -> str | None:

@@ -388,5 +388,5 @@ def _json(url: str, limits: Limits) -> object:
         raise
     try:
         return json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ScrapeError("malformed", f"{url}: not JSON") from None

@@ -88,7 +88,7 @@ class PrometheusApi:
                     if not rest and 0 <= at < steps.count:
                         values[at] = float(value)
                 yield Series(dict(result["metric"]), values)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ScrapeError("malformed", f"{self.url}: does not answer as the query API of Prometheus does") from None
 
 

@@ -52,4 +52,4 @@ def _inner_pid(pid: int, proc: Path) -> int | None:
         pids = next(line.split()[1:] for line in lines if line.startswith("NSpid:"))
     except (OSError, StopIteration):
         return None
-    return int(pids[-1]) if len(pids) > 1 else None
+    return int(pids[-1]) if len(pids) > 1 and pids[-1].isdecimal() else None

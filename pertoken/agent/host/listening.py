@@ -80,14 +80,21 @@ def listening_of(process: str) -> dict[bytes, Address]:
     addresses = {}
     for name, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         with suppress(OSError), (Path("/proc") / process / "net" / name).open("rb", buffering=512) as lines:
-            next(lines)
+            next(lines, None)
             for line in lines:
                 words = line.split(maxsplit=10)
-                if words[3] != b"0A":
+                if len(words) < 10 or words[3] != b"0A":
                     break
-                ip, _, port = words[1].partition(b":")
-                # Each 32-bit word of the address is in the host's byte order.
-                raw = bytes.fromhex(ip.decode())
-                packed = struct.pack(f"={len(raw) // 4}I", *struct.unpack(f">{len(raw) // 4}I", raw))
-                addresses[words[9]] = Address(socket.inet_ntop(family, packed), int(port, 16))
+                # A sandbox's kernel may write lines of its own.
+                with suppress(ValueError, struct.error):
+                    addresses[words[9]] = _listed(words[1], family)
     return addresses
+
+
+def _listed(text: bytes, family: socket.AddressFamily) -> Address:
+    """Return `0100007F:1F40` as an address. Raises ValueError or struct.error where it is none."""
+    ip, _, port = text.decode("ascii").partition(":")
+    # Each 32-bit word of the address is in the host's byte order.
+    raw = bytes.fromhex(ip)
+    packed = struct.pack(f"={len(raw) // 4}I", *struct.unpack(f">{len(raw) // 4}I", raw))
+    return Address(socket.inet_ntop(family, packed), int(port, 16))

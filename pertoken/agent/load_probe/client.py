@@ -181,14 +181,18 @@ def _read(reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: f
         now = clock()
         try:
             part = json.loads(line[5:])
-        except ValueError:
+            if not isinstance(part, dict):
+                raise ValueError("no object")
+        except (ValueError, RecursionError):
             raise ProbeError(f"{at}: streams something else than JSON events") from None
         if isinstance(part.get("error"), Mapping):
             raise ProbeError(f"{at}: {str(part['error'].get('message'))[:MAX_MESSAGE]}")
-        usage = part.get("usage") or usage
-        if any(_has_output(choice) for choice in part.get("choices") or ()):
+        usage = part["usage"] if isinstance(part.get("usage"), dict) else usage
+        listed = part.get("choices")
+        choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
+        if any(_has_output(choice) for choice in choices):
             part_s.append(now)
-        elif part.get("choices"):
+        elif choices:
             ended_s = now
     tokens = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
     if not all(isinstance(token, int) for token in tokens):
@@ -212,7 +216,7 @@ def _has_output(choice: Mapping[str, object]) -> bool:
 
 def _message(body: bytes) -> str:
     text = body.decode(errors="replace")
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         reply = json.loads(text)
         error = reply.get("error", reply) if isinstance(reply, dict) else reply
         text = str(error.get("message", error)) if isinstance(error, dict) else str(error)

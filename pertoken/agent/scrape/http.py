@@ -73,7 +73,10 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     `access` (401, 403, or a certificate that is not believed), `http` (any other status but 200), `malformed`,
     `too_large` or `timeout`.
     """
-    target = _target(url)
+    try:
+        target = _target(url)
+    except ValueError:  # its message may hold a part of a password
+        raise ScrapeError("malformed", "an engine's URL holds no address that can be read") from None
     access = next((access for access in limits.access if access.covers(url)), Access(url))
     try:
         token, context = access.token(), _context(access) if target.secure else None

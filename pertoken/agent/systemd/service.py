@@ -69,8 +69,9 @@ def installation(python: str = sys.executable, groups: Iterable[str] | None = No
         commands=(
             ("systemd-sysusers", str(_USER_FILE)),
             ("systemctl", "daemon-reload"),
-            ("systemctl", "enable", "--now", UNIT),
-            ("systemctl", "try-reload-or-restart", UNIT),
+            ("systemctl", "enable", UNIT),
+            # A reload would leave the previous version running where another one was installed.
+            ("systemctl", "restart", UNIT),
         ),
     )
 

@@ -4,12 +4,12 @@ import logging
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -33,6 +33,7 @@ from pertoken.store.connect.postgres import set_local
 from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, without_secret
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.connect.trouble import trouble
+from pertoken.store.connect.unchanged import Unchanged
 
 # A connection that fails as it is given back follows the error that is reported: its traceback would hide that line.
 logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
@@ -43,6 +44,7 @@ REVISIONS = {
 }
 """Schema revisions this pertoken knows, oldest first, by their files; the last is the one it reads and writes."""
 
+T = TypeVar("T")
 _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
 
@@ -267,6 +269,20 @@ class Store:
     location: StoreLocation
     telemetry: Engine
     advice: Engine | None
+    advice_file: Unchanged | None = None
+    """What was read of a file of advice that is opened to stay open."""
+
+    def read_advice(self, read: Callable[[Connection], T]) -> T:
+        """Return what `read` makes of the advice; of a file kept open, again only after the file changed.
+
+        `read` returns a value that nobody alters. Raises StoreError if the advice cannot be read, or there is none.
+        """
+
+        def read_now() -> T:
+            with self.read("advice") as connection:
+                return read(connection)
+
+        return read_now() if self.advice_file is None else self.advice_file.get(read, read_now)
 
     @contextmanager
     def read(self, group: str = "telemetry") -> Iterator[Connection]:
@@ -288,7 +304,9 @@ def open_store(location: StoreLocation, *, keep: bool = False) -> Store:
     telemetry = reading(location, "telemetry", keep=keep)
     with explained(location):
         check_revision(revision(telemetry, "telemetry"), "telemetry", location)
-    return Store(location, telemetry, open_advice(location, telemetry if location.url else None, keep=keep))
+    advice = open_advice(location, telemetry if location.url else None, keep=keep)
+    kept = keep and advice is not None and not location.url
+    return Store(location, telemetry, advice, Unchanged(Path(location.file("advice"))) if kept else None)
 
 
 def open_advice(location: StoreLocation, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:

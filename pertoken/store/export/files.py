@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.printable import acts
+from pertoken.printable import acts, short
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.export.columns import SLICE_ROWS, Column, columns
 
@@ -71,9 +71,9 @@ def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator
     pyarrow, parquet = _pyarrow()
     try:
         source = parquet.ParquetFile(file)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{file}: not a Parquet file: {str(error).splitlines()[0]}") from None
-    named = (source.schema_arrow.metadata or {}).get(b"pertoken.table", b"").decode()
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
+        raise BadInput(f"{file}: not a Parquet file: {short(str(error).partition(chr(10))[0])}") from None
+    named = (source.schema_arrow.metadata or {}).get(b"pertoken.table", b"").decode(errors="replace")
     table = table or named
     if not table:
         raise BadInput(f"{file}: does not name its table: name it with --table")
@@ -92,15 +92,24 @@ def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator
     }
 
     def batches() -> Iterator[Rows]:
-        for batch in source.iter_batches(batch_size=SLICE_ROWS):
-            lists = batch.to_pydict()
+        for lists in _batches(file, source):
             for column in found_columns:
                 if column.name in doubted:
                     lists[column.name] = [_typed(file, value, column) for value in lists[column.name]]
-            n = batch.num_rows
+            n = len(next(iter(lists.values()), []))
             yield list(zip(*(lists[name] if name else [None] * n for name in order), strict=True))
 
     return table, source.metadata.num_rows, batches()
+
+
+def _batches(file: Path, source: Any) -> Iterator[dict[str, list[Any]]]:
+    """Yield slices of a Parquet file as lists by column. Raises BadInput where a part of it is broken."""
+    pyarrow, _ = _pyarrow()
+    try:
+        for batch in source.iter_batches(batch_size=SLICE_ROWS):
+            yield batch.to_pydict()
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
+        raise BadInput(f"{file}: a part of it is broken: {short(str(error).partition(chr(10))[0])}") from None
 
 
 def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
@@ -131,7 +140,7 @@ def _order(file: Path, names: Sequence[str], table_columns: Sequence[Column]) ->
     """Return name of each column in the file; None for one the file is too old to have."""
     unknown = [name for name in names if name not in {column.name for column in table_columns}]
     if unknown:
-        raise BadInput(f"{file}: {unknown[0]!r} is not a column of that table")
+        raise BadInput(f"{file}: {short(repr(unknown[0]))} is not a column of that table")
     missing = [column.name for column in table_columns if column.required and column.name not in names]
     if missing:
         raise BadInput(f"{file}: has no column {missing[0]!r}")
@@ -158,7 +167,7 @@ def _value(file: Path, text: str, column: Column) -> Any:
     try:
         return _integer(text)
     except ValueError:
-        raise BadInput(f"{file}: {text!r} is not a value of {column.name}") from None
+        raise BadInput(f"{file}: {short(repr(text))} is not a value of {column.name}") from None
 
 
 def _integer(value: Any) -> int:

@@ -25,6 +25,8 @@ from pertoken.store.schema.rollup_tables import HOUR
 
 FORMAT = 1
 HEADER = "recording.json"
+MAX_UNPACKED_BYTES = 16 * 2**30
+"""Largest database that is unpacked: the last hours of a large fleet have some hundred megabytes."""
 CHUNK_ROWS = 5000
 _LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
 """Tables about the file and the agent itself."""
@@ -102,20 +104,36 @@ def unpack(file: Path, folder: Path) -> Recording:
     """Unpack an archive into a folder, which is then a database. Raises BadInput if it is no recording."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as archive:
-            contents = {
-                name: data if len(data) == size else zlib.decompress(data)
-                for name, size, data in archive.execute("SELECT name, sz, data FROM sqlar")
-            }
-        values = json.loads(contents[HEADER])
-        if values["format"] != FORMAT:
-            raise BadInput(f"{file}: was recorded by a newer pertoken (format {values['format']})")
-        recording = Recording(**values)
-    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError) as error:
+            values = json.loads(_content(archive, HEADER) or b"")
+            if values["format"] != FORMAT:
+                raise BadInput(f"{file}: was recorded by a newer pertoken (format {values['format']})")
+            recording = Recording(**values)
+            for group in GROUPS:
+                if (content := _content(archive, f"{group}.db")) is not None:
+                    (folder / f"{group}.db").write_bytes(content)
+    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput(f"{file}: is no recording of `pertoken record` ({error})") from None
-    for group in GROUPS:
-        if (name := f"{group}.db") in contents:
-            (folder / name).write_bytes(contents[name])
     return recording
+
+
+def _content(archive: sqlite3.Connection, name: str) -> bytes | None:
+    """Return a file of an archive; None if it holds none of that name.
+
+    Raises ValueError where it does not unpack to the size it states, zlib.error where it is broken.
+    """
+    row = archive.execute("SELECT sz, data FROM sqlar WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    size, packed = row
+    if type(size) is not int or type(packed) is not bytes or not 0 <= size <= MAX_UNPACKED_BYTES:
+        raise ValueError(f"{name} has no size or contents that a recording has")
+    if len(packed) == size:
+        return packed
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(packed, size + 1)
+    if len(content) != size or not unpacking.eof:
+        raise ValueError(f"{name} is not of the size it states")
+    return content
 
 
 def _rows(connection: Connection, table: Table, recording: Recording) -> Select[Any]:

@@ -65,10 +65,11 @@ def test_installing_writes_the_files_and_starts_the_service_and_keeps_settings_t
     settings.write_text("# mine\n")
     install(PLAN, commands, tmp_path)
     assert settings.read_text() == "# mine\n"
-    assert commands.run[:3] == [
+    assert commands.run[:4] == [
         "systemd-sysusers /etc/sysusers.d/pertoken.conf",
         "systemctl daemon-reload",
-        "systemctl enable --now pertoken-agent.service",
+        "systemctl enable pertoken-agent.service",
+        "systemctl restart pertoken-agent.service",
     ]
 
 
