@@ -1,4 +1,4 @@
-"""What a tick writes, and how seldom it repeats itself."""
+"""Rows that a tick writes, and the repeats that it leaves out."""
 
 from dataclasses import replace
 from pathlib import Path
