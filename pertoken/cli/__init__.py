@@ -124,6 +124,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "budget": "money.budget",
         "reconcile": "money.reconcile",
         "prices": "prices.commands",
+        "report": "reporting.report",
     },
     "Keep": {
         "db": "db",

@@ -1,0 +1,94 @@
+"""`pertoken report`: a period as HTML, Markdown, CSV or FOCUS rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, settings_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pertoken.config import Settings
+    from pertoken.reports.figures import ReportFigures
+    from pertoken.store.connect.open import Store
+
+
+@click.command(short_help="Write a report as HTML, Markdown, CSV or FOCUS rows.")
+@click.option("--html", "form", flag_value="html", help="One HTML file with plots; nothing in it loads anything.")
+@click.option("--md", "form", flag_value="md", help="Markdown.")
+@click.option("--csv", "form", flag_value="csv", help="Chargeback by model, team and tenant as CSV.")
+@click.option("--focus", "form", flag_value="focus", help="FOCUS 1.3 rows as CSV.")
+@click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h for ago [default: 30d].")
+@click.option("--to", "end", metavar="TIME", help="End [default: now, or --at].")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: stdout].")
+@at_option
+@db_option
+def report(
+    config_file: str | None,
+    db: str | None,
+    form: str | None,
+    start: str | None,
+    end: str | None,
+    out: Path | None,
+    at: str | None,
+) -> None:
+    """Write what a period cost: spend, $/Mtok by model and tenant, where a dollar goes, savings and regressions.
+
+    The period starts with an hour of the clock. With --to or --at everything is as of its end, and the same database
+    gives the same bytes at any time. Amounts are US dollars; the lines of each table sum to the bill.
+    """
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput, StoreError
+    from pertoken.reports.figures import read_figures
+    from pertoken.reports.period import period_of
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    if form is None:
+        raise BadInput("name a form: --html, --md, --csv or --focus")
+    settings = settings_of(config_file, db=db)
+    moment = as_of(at)
+    store = open_store(locate(settings.db, settings.advice))
+    check_recorded(moment, store)
+    period = period_of(start, end, moment.ts, dated=moment.dated)
+    with Progress("Reading the period"):
+        figures = read_figures(store, settings, period)
+        text = _focus(figures, settings, store) if form == "focus" else _writer(form)(figures)
+    if out is None:
+        if form == "md":
+            echo(text, nl=False)
+        else:
+            sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+    echo(f"{out}: {period.text}.", err=True)
+
+
+def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
+    from pertoken.reports.focus.energy import energy_by_day
+    from pertoken.reports.focus.rows import focus_csv
+
+    return focus_csv(figures, settings, energy_by_day(store, figures.period))
+
+
+def _writer(form: str) -> Callable[[ReportFigures], str]:
+    """Return what writes a form."""
+    if form == "html":
+        from pertoken.reports.page.html import page
+
+        return page
+    if form == "md":
+        from pertoken.reports.text.markdown import markdown
+
+        return markdown
+    from pertoken.reports.text.chargeback import chargeback_csv
+
+    return chargeback_csv
