@@ -13,6 +13,7 @@ from typing import Any
 from pertoken.access import Access
 from pertoken.errors import BadInput
 from pertoken.settings import fleet, values
+from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.rules import RuleSettings, read_rules
 
@@ -200,6 +201,35 @@ class Settings:
     )
     """What a US dollar was worth in it, as tables [[currency.rates]]: `date`, `per_usd`, `source`. Amounts are
     converted by the newest rate not later than the day they are of (today, or --at); without one none is shown."""
+    alerts: tuple[AlertSettings, ...] = _setting(
+        "",
+        values.tables(read_alerts),
+        (),
+        '{dear = {when = "usd_per_mtok > 2.5", for = "15m", scope = "service=*", to = ["log"]}}',
+    )
+    """What the advisor service watches each minute, as tables [alerts.NAME]: `when` (a figure and a limit,
+    docs/alerts.md), `for` (how long it must hold), `scope` (fleet, service=NAME, model=NAME or host=NAME, * for each),
+    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks)."""
+    delivery_secret_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/webhook-secret"')
+    """File whose first line signs what is posted to webhooks (HMAC-SHA256 over time and body)."""
+    delivery_secret_env: str | None = _setting("delivery", values.text, None, '"PERTOKEN_WEBHOOK_SECRET"')
+    """Environment variable that holds this secret, where there is no file."""
+    delivery_own_hosts: tuple[str, ...] = _setting("delivery", values.texts("host names"), (), '["hooks.internal"]')
+    """Names of webhooks that may resolve to a private address. An address written in the URL needs no entry."""
+    delivery_webhook: str | None = _setting("delivery", values.secret_webhook, None, '"https://example.com/hook"')
+    """URL that `pertoken report --weekly --to webhook` posts to."""
+    delivery_smtp: str | None = _setting("delivery", values.text, None, '"mail.example.com:587"')
+    """Mail server, host and port."""
+    delivery_smtp_tls: bool = _setting("delivery", values.flag, True, "true")
+    """Whether mail is sent over TLS (STARTTLS)."""
+    delivery_smtp_user: str | None = _setting("delivery", values.text, None, '"pertoken"')
+    """User at the mail server; without it `delivery.mail_from`."""
+    delivery_smtp_password_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/mail-password"')
+    """File whose first line is the password of that user."""
+    delivery_mail_from: str | None = _setting("delivery", values.text, None, '"pertoken@example.com"')
+    """Sender of mail."""
+    delivery_mail_to: tuple[str, ...] = _setting("delivery", values.texts("mail addresses"), (), '["ops@example.com"]')
+    """Recipients of mail."""
     energy_usd_per_kwh: float | None = _setting("energy", values.positive, None, "0.12")
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")

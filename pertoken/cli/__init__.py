@@ -125,6 +125,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "reconcile": "money.reconcile",
         "prices": "prices.commands",
         "report": "reporting.report",
+        "alerts": "reporting.alerts",
     },
     "Keep": {
         "db": "db",

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.options import AsOf, as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pertoken.config import Settings
     from pertoken.reports.figures import ReportFigures
+    from pertoken.settings.expression import Comparison
     from pertoken.store.connect.open import Store
 
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h for ago [default: 30d].")
 @click.option("--to", "end", metavar="TIME", help="End [default: now, or --at].")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: stdout].")
+@fail_on_option
 @at_option
 @db_option
 def report(
@@ -35,12 +38,15 @@ def report(
     start: str | None,
     end: str | None,
     out: Path | None,
+    fail_on: tuple[Comparison, ...],
     at: str | None,
 ) -> None:
     """Write what a period cost: spend, $/Mtok by model and tenant, where a dollar goes, savings and regressions.
 
     The period starts with an hour of the clock. With --to or --at everything is as of its end, and the same database
     gives the same bytes at any time. Amounts are US dollars; the lines of each table sum to the bill.
+
+    Each --fail-on is a gate over the period: exit 1 if one is true, 3 if one cannot be measured.
     """
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput, StoreError
@@ -59,17 +65,19 @@ def report(
     with Progress("Reading the period"):
         figures = read_figures(store, settings, period)
         text = _focus(figures, settings, store) if form == "focus" else _writer(form)(figures)
+    gates = judged(fail_on, store, settings, period.seconds, AsOf(period.end, period.dated))
     if out is None:
         if form == "md":
             echo(text, nl=False)
         else:
             sys.stdout.write(text)
-        return
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
-    echo(f"{out}: {period.text}.", err=True)
+    else:
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+        echo(f"{out}: {period.text}.", err=True)
+    leave(gates)
 
 
 def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
