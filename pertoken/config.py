@@ -15,6 +15,7 @@ from pertoken.errors import BadInput
 from pertoken.settings import fleet, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
+from pertoken.settings.listen import is_loopback, read_listen
 from pertoken.settings.rules import RuleSettings, read_rules
 
 APP = "pertoken"
@@ -99,6 +100,15 @@ class Settings:
     agent_cloud_metadata: bool = _setting("agent", values.flag, True, "true")
     """Whether to ask the cloud's metadata service (only of the cloud this host's firmware names, link-local) for
     instance type, region and spot or on-demand, which give a list price where you set none."""
+    agent_metrics_listen: tuple[str, int] | None = _setting("agent", read_listen, None, '"127.0.0.1:9877"')
+    """Address at which the agent serves Prometheus metrics (tokens, energy, devices, engines) at /metrics; a port alone
+    is of 127.0.0.1. Without it there is no endpoint. Any address but a loopback one needs `metrics_token_file`."""
+    agent_metrics_token_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics-token"')
+    """File whose first line a scraper must send as bearer token."""
+    agent_metrics_cert_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics.pem"')
+    """Certificate of the endpoint, PEM: it then speaks TLS."""
+    agent_metrics_key_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics.key"')
+    """Key of that certificate, PEM, where the certificate's file does not hold it."""
     agent_scrape_timeout: float = _setting("agent", lambda v: values.seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", values.positive, 8.0, "8")
@@ -142,6 +152,14 @@ class Settings:
     advisor_every: float = _setting("advisor", values.window, 3600.0, '"1h"')
     """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`, which runs first once
     5 minutes are recorded."""
+    advisor_metrics_listen: tuple[str, int] | None = _setting("advisor", read_listen, None, '"127.0.0.1:9878"')
+    """Address at which the advisor service serves Prometheus metrics (dollars) at /metrics; as agent.metrics_listen."""
+    advisor_metrics_token_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics-token"')
+    """File whose first line a scraper must send as bearer token."""
+    advisor_metrics_cert_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.pem"')
+    """Certificate of the endpoint, PEM: it then speaks TLS."""
+    advisor_metrics_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.key"')
+    """Key of that certificate, PEM, where the certificate's file does not hold it."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: values.seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
     a rule may take six times as long."""
@@ -332,6 +350,11 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
             given.append((key.option, options[key.attribute]))
         for where, value in given:
             values[key.attribute], set_by[key.attribute] = _parsed(key, value, where), where
+    for section in ("agent", "advisor"):
+        listen = values.get(f"{section}_metrics_listen")
+        if listen is not None and not is_loopback(listen[0]) and not values.get(f"{section}_metrics_token_file"):
+            where = set_by[f"{section}_metrics_listen"]
+            raise BadInput(f"{where}: {listen[0]} is no loopback address: set {section}.metrics_token_file, too")
     return Settings(**values, set_by=set_by)
 
 

@@ -30,6 +30,7 @@ from pertoken.store.integrity.set_aside import set_aside
 from pertoken.store.schema.rows import Event
 
 if TYPE_CHECKING:
+    from pertoken.exposition.server import MetricsServer
     from pertoken.schedule.scheduler import Scheduler
 
 log = logging.getLogger("pertoken.agent")
@@ -137,6 +138,7 @@ class _Daemon:
         if with_parent:
             when_parent_ends(self._end)
         damaged = False
+        endpoint = self._endpoint()
         try:
             self._recorder.begin()
             _tell("READY=1", f"STATUS=recording in {self._where}")
@@ -151,9 +153,22 @@ class _Daemon:
                 raise
         finally:
             _tell("STOPPING=1")
+            if endpoint is not None:
+                endpoint.stop()
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
+
+    def _endpoint(self) -> "MetricsServer | None":
+        """Return the metrics endpoint where one is set; only then is its code loaded."""
+        if self._recorder.settings.agent_metrics_listen is None:
+            return None
+        from pertoken.agent.exporter.endpoint import endpoint_of
+        from pertoken.agent.exporter.totals import Totals
+
+        totals = Totals()
+        self._recorder.stored = totals.add
+        return endpoint_of(self._recorder.settings, totals)
 
     def _tick_on(self) -> None:
         """Tick at each multiple of the interval by recorded time; one that is late at once, missed ones never."""

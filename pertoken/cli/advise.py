@@ -123,7 +123,8 @@ def advise(
 
     run = partial(_run_and_report, where, settings, rule_files)
     ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
-    serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=_jobs(where, settings))
+    with _endpoint(where, settings):
+        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=_jobs(where, settings))
 
 
 @advise.command(short_help="Show all of one piece of advice.")
@@ -289,6 +290,29 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(each.state.label for each in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
+
+
+@contextlib.contextmanager
+def _endpoint(where: StoreLocation, settings: Settings) -> Iterator[None]:
+    """Serve dollars as Prometheus metrics, where an address is set. Raises BadInput, OSError."""
+    if settings.advisor_metrics_listen is None:
+        yield
+        return
+    from pertoken.exposition.server import MetricsServer
+    from pertoken.reports.exporters.dollars import Dollars
+
+    server = MetricsServer(
+        settings.advisor_metrics_listen,
+        Dollars(where, settings).page,
+        token_file=settings.advisor_metrics_token_file,
+        cert_file=settings.advisor_metrics_cert_file,
+        key_file=settings.advisor_metrics_key_file,
+    )
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
 
 
 def _jobs(where: StoreLocation, settings: Settings) -> list[Job]:

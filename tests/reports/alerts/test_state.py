@@ -1,10 +1,12 @@
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.reports.alerts.state import AlertState, Event, Phase, advance
 
 
-def run(steps: list[bool | None], for_s: float = 120) -> list[Event]:
+def run(steps: Sequence[bool | None], for_s: float = 120) -> list[Event]:
     state: AlertState | None = None
     events = []
     for n, holds in enumerate(steps):
