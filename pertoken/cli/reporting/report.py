@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 @click.option("--md", "form", flag_value="md", help="Markdown.")
 @click.option("--csv", "form", flag_value="csv", help="Chargeback by model, team and tenant as CSV.")
 @click.option("--focus", "form", flag_value="focus", help="FOCUS 1.3 rows as CSV.")
+@click.option("--weekly", is_flag=True, help="The last seven days in at most 25 lines of text.")
 @click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h for ago [default: 30d].")
-@click.option("--to", "end", metavar="TIME", help="End [default: now, or --at].")
+@click.option("--to", "end", metavar="TIME", help="End [default: now, or --at]; with --weekly file, webhook or mail.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: stdout].")
 @fail_on_option
 @at_option
@@ -35,6 +36,7 @@ def report(
     config_file: str | None,
     db: str | None,
     form: str | None,
+    weekly: bool,
     start: str | None,
     end: str | None,
     out: Path | None,
@@ -46,6 +48,10 @@ def report(
     The period starts with an hour of the clock. With --to or --at everything is as of its end, and the same database
     gives the same bytes at any time. Amounts are US dollars; the lines of each table sum to the bill.
 
+    --weekly writes seven days against the seven before, each line with the command that shows its evidence: --to file
+    (the default, to --out or standard output), webhook (delivery.webhook) or mail (delivery.mail_to). Nothing sends it
+    by itself: call it from a timer.
+
     Each --fail-on is a gate over the period: exit 1 if one is true, 3 if one cannot be measured.
     """
     from pertoken.cli.progress import Progress
@@ -55,6 +61,12 @@ def report(
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
+    if weekly:
+        if form is not None or start is not None or fail_on:
+            raise BadInput("--weekly is a text of seven days: give it alone, with --to, --out or --at")
+        from pertoken.cli.reporting.week import send_week
+
+        return send_week(settings_of(config_file, db=db), end or "file", out, as_of(at))
     if form is None:
         raise BadInput("name a form: --html, --md, --csv or --focus")
     settings = settings_of(config_file, db=db)
