@@ -126,6 +126,7 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "prices": "prices.commands",
         "report": "reporting.report",
         "alerts": "reporting.alerts",
+        "mcp": "reporting.mcp",
     },
     "Keep": {
         "db": "db",

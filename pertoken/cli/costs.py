@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pertoken.config import Settings
     from pertoken.costs.hosts import HostCost
     from pertoken.costs.hours.hour import ModelHours
-    from pertoken.costs.hours.spend import Spend
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.open import Store
 
@@ -133,11 +132,12 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     """Read costs by hour, by host, or as one bill."""
     if by is not None and by in BILL_BY:
         from pertoken.costs.hours.spend import spend
+        from pertoken.reports.values import bill_values
         from pertoken.tui.text.spend import spend_summary
 
         teams = {each.name: each.team for each in settings.tenants}
         bill = spend(store, by, hours, moment.ts, teams, dated=moment.dated)
-        return list(_bill_lines(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
+        return list(bill_values(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
     from pertoken.tui.text.summary import hosts_summary, hours_summary
 
     if by == "host":
@@ -157,22 +157,6 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
 _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")
 _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_per_mtok")
 _BILL_COLUMNS = ("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok")
-
-
-def _bill_lines(bill: Spend) -> Iterator[dict[str, Any]]:
-    """Yield one for each line of a bill; what is not known, or does not apply, is None."""
-    for each in bill.lines:
-        price = each.nano_usd_per_mtok
-        yield {
-            "by": bill.by,
-            "name": each.name,
-            "team": each.team,
-            "key": each.key,
-            "user": each.user,
-            "usd": None if bill.nano_usd is None else each.nano_usd / NANO_USD,
-            "tokens": each.tokens,
-            "usd_per_mtok": None if price is None or bill.nano_usd is None else price / NANO_USD,
-        }
 
 
 def _host_lines(found: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
