@@ -109,6 +109,8 @@ class Settings:
     """Certificate of the endpoint, PEM: it then speaks TLS."""
     agent_metrics_key_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics.key"')
     """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    agent_otlp_endpoint: str | None = _setting("agent", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
+    """OTLP/HTTP collector that the agent pushes the same metrics to each minute (needs pertoken[otlp])."""
     agent_scrape_timeout: float = _setting("agent", lambda v: values.seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", values.positive, 8.0, "8")
@@ -160,6 +162,8 @@ class Settings:
     """Certificate of the endpoint, PEM: it then speaks TLS."""
     advisor_metrics_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.key"')
     """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    advisor_otlp_endpoint: str | None = _setting("advisor", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
+    """OTLP/HTTP collector that the advisor service pushes dollars to each minute (needs pertoken[otlp])."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: values.seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
     a rule may take six times as long."""

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -30,7 +30,6 @@ from pertoken.store.integrity.set_aside import set_aside
 from pertoken.store.schema.rows import Event
 
 if TYPE_CHECKING:
-    from pertoken.exposition.server import MetricsServer
     from pertoken.schedule.scheduler import Scheduler
 
 log = logging.getLogger("pertoken.agent")
@@ -138,7 +137,8 @@ class _Daemon:
         if with_parent:
             when_parent_ends(self._end)
         damaged = False
-        endpoint = self._endpoint()
+        exports = ExitStack()
+        self._export(exports)
         try:
             self._recorder.begin()
             _tell("READY=1", f"STATUS=recording in {self._where}")
@@ -153,22 +153,26 @@ class _Daemon:
                 raise
         finally:
             _tell("STOPPING=1")
-            if endpoint is not None:
-                endpoint.stop()
+            exports.close()
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
 
-    def _endpoint(self) -> "MetricsServer | None":
-        """Return the metrics endpoint where one is set; only then is its code loaded."""
-        if self._recorder.settings.agent_metrics_listen is None:
-            return None
-        from pertoken.agent.exporter.endpoint import endpoint_of
+    def _export(self, held: ExitStack) -> None:
+        """Expose metrics where an address is set; only then is the code for it loaded."""
+        settings = self._recorder.settings
+        if settings.agent_metrics_listen is None and settings.agent_otlp_endpoint is None:
+            return
+        from pertoken.agent.exporter.endpoint import endpoint_of, otlp_of
         from pertoken.agent.exporter.totals import Totals
 
         totals = Totals()
         self._recorder.stored = totals.add
-        return endpoint_of(self._recorder.settings, totals)
+        endpoint, end = endpoint_of(settings, totals), otlp_of(settings, totals)
+        if endpoint is not None:
+            held.callback(endpoint.stop)
+        if end is not None:
+            held.callback(end)
 
     def _tick_on(self) -> None:
         """Tick at each multiple of the interval by recorded time; one that is late at once, missed ones never."""

@@ -294,25 +294,33 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
 
 @contextlib.contextmanager
 def _endpoint(where: StoreLocation, settings: Settings) -> Iterator[None]:
-    """Serve dollars as Prometheus metrics, where an address is set. Raises BadInput, OSError."""
-    if settings.advisor_metrics_listen is None:
+    """Export dollars as Prometheus metrics and by OTLP, where addresses are set. Raises BadInput, OSError."""
+    if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
         yield
         return
-    from pertoken.exposition.server import MetricsServer
     from pertoken.reports.exporters.dollars import Dollars
 
-    server = MetricsServer(
-        settings.advisor_metrics_listen,
-        Dollars(where, settings).page,
-        token_file=settings.advisor_metrics_token_file,
-        cert_file=settings.advisor_metrics_cert_file,
-        key_file=settings.advisor_metrics_key_file,
-    )
-    server.start()
-    try:
+    dollars = Dollars(where, settings)
+    with contextlib.ExitStack() as held:
+        if settings.advisor_metrics_listen is not None:
+            from pertoken.exposition.server import MetricsServer
+
+            server = MetricsServer(
+                settings.advisor_metrics_listen,
+                dollars.page,
+                token_file=settings.advisor_metrics_token_file,
+                cert_file=settings.advisor_metrics_cert_file,
+                key_file=settings.advisor_metrics_key_file,
+            )
+            server.start()
+            held.callback(server.stop)
+        if settings.advisor_otlp_endpoint is not None:
+            from pertoken.exposition.otlp import start_otlp
+            from pertoken.reports.exporters.dollars import known_dollars
+
+            provider = start_otlp(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
+            held.callback(provider.shutdown)
         yield
-    finally:
-        server.stop()
 
 
 def _jobs(where: StoreLocation, settings: Settings) -> list[Job]:

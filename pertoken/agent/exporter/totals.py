@@ -100,6 +100,12 @@ class Totals:
             if (values := known.get(name)) is not None
         ]
 
+    @staticmethod
+    def known() -> list[Family]:
+        """Return every metric that there may be, without samples."""
+        counted = {name for name, _, _ in COUNTERS.values()} | {ENERGY}
+        return [Family(name, "counter" if name in counted else "gauge", text, []) for name, text in _HELP.items()]
+
     def page(self) -> str:
         """Return the metrics page."""
         return text_of(self.families())

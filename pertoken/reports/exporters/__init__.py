@@ -1,4 +1,4 @@
-"""Dollars for other tools: a metrics page, OTLP, and the price maps of gateways.
+"""Dollars for other tools: a metrics page, and the price maps of gateways.
 
-Front door: `dollars` (`Dollars`), `otlp` (`start_otlp`) and `price_maps`.
+Front door: `dollars` (`Dollars`) and `price_maps`.
 """

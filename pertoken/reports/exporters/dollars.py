@@ -85,6 +85,17 @@ def _families(figures: Figures) -> list[Family]:
     return found
 
 
+def known_dollars() -> list[Family]:
+    """Return every metric that the page may have, without samples."""
+    fleet = [name.replace("pertoken_", "pertoken_fleet_", 1) for each, name in NAMES.items() if _is_of(each, "fleet")]
+    named = [name for each, name in NAMES.items() if _is_of(each, "service") or _is_of(each, "host")]
+    return [Family(name, "gauge", name.replace("_", " "), []) for name in (*fleet, *named, "pertoken_store_readable")]
+
+
+def _is_of(figure: str, kind: str) -> bool:
+    return kind in FIGURES[figure].kinds
+
+
 def _help(meaning: str) -> str:
     return f"{meaning[0].upper()}{meaning[1:]}; windows are of {WINDOW_S // 60} minutes."
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pertoken.config import Settings
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.exposition.server import MetricsServer
-from pertoken.reports.exporters.dollars import WINDOW_S, Dollars
+from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.browser import wait_for
@@ -35,6 +35,7 @@ def test_dollars_are_those_of_the_screens(tmp_path: Path) -> None:
     assert found["pertoken_fleet_window_usd"] == report.bill.paid / 1e9 and found["pertoken_store_readable"] == 1
     assert "pertoken_fleet_budget_spent_ratio" not in found, "what is not known has no sample"
     assert page.families() is page.families(), "one reading a minute"
+    assert {each.name for each in page.families()} == {each.name for each in known_dollars()}
 
 
 def test_without_a_database_only_that_is_said(tmp_path: Path) -> None:
