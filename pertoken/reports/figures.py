@@ -107,7 +107,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     nano = sum((each.nano_usd or 0) - each.uncounted_nano_usd for each in known)
     return ReportFigures(
         period=period,
-        source=str(store.place),
+        source=str(store.location),
         bill=daily.money.bill(),
         charges=daily,
         there=window.inventory,
