@@ -14,7 +14,9 @@ from pertoken.access import Access
 from pertoken.errors import BadInput
 from pertoken.printable import short
 from pertoken.settings import fleet, screens, values
+from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
+from pertoken.settings.listen import is_loopback, read_listen
 from pertoken.settings.rules import RuleSettings, read_rules
 from pertoken.settings.values import toml
 
@@ -101,6 +103,17 @@ class Settings:
     agent_cloud_metadata: bool = _setting("agent", values.flag, True, "true")
     """Whether to ask the cloud's metadata service (only of the cloud this host's firmware names, link-local) for
     instance type, region and spot or on-demand, which give a list price where you set none."""
+    agent_metrics_listen: tuple[str, int] | None = _setting("agent", read_listen, None, '"127.0.0.1:9877"')
+    """Address at which the agent serves Prometheus metrics (tokens, energy, devices, engines) at /metrics; a port alone
+    is of 127.0.0.1. Without it there is no endpoint. Any address but a loopback one needs `metrics_token_file`."""
+    agent_metrics_token_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics-token"')
+    """File whose first line a scraper must send as bearer token."""
+    agent_metrics_cert_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics.pem"')
+    """Certificate of the endpoint, PEM: it then speaks TLS."""
+    agent_metrics_key_file: str | None = _setting("agent", values.text, None, '"/etc/pertoken/metrics.key"')
+    """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    agent_otlp_endpoint: str | None = _setting("agent", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
+    """OTLP/HTTP collector that the agent pushes the same metrics to each minute (needs pertoken[otlp])."""
     agent_scrape_timeout: float = _setting("agent", lambda v: values.seconds(v, 0.1), 3.0, '"3s"')
     """Longest one scrape of an engine may take, connection and page together."""
     agent_page_limit_mb: float = _setting("agent", values.positive, 8.0, "8")
@@ -144,6 +157,16 @@ class Settings:
     advisor_every: float = _setting("advisor", values.window, 3600.0, '"1h"')
     """Time between the starts of two advice runs of `pertoken advise --every` and `pertoken up`, which runs first once
     5 minutes are recorded."""
+    advisor_metrics_listen: tuple[str, int] | None = _setting("advisor", read_listen, None, '"127.0.0.1:9878"')
+    """Address at which the advisor service serves Prometheus metrics (dollars) at /metrics; as agent.metrics_listen."""
+    advisor_metrics_token_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics-token"')
+    """File whose first line a scraper must send as bearer token."""
+    advisor_metrics_cert_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.pem"')
+    """Certificate of the endpoint, PEM: it then speaks TLS."""
+    advisor_metrics_key_file: str | None = _setting("advisor", values.text, None, '"/etc/pertoken/metrics.key"')
+    """Key of that certificate, PEM, where the certificate's file does not hold it."""
+    advisor_otlp_endpoint: str | None = _setting("advisor", values.text, None, '"http://127.0.0.1:4318/v1/metrics"')
+    """OTLP/HTTP collector that the advisor service pushes dollars to each minute (needs pertoken[otlp])."""
     advisor_rule_timeout: float = _setting("advisor", lambda v: values.seconds(v, 0.1), 10.0, '"10s"')
     """Longest one rule may take for one deployment or service, or for the fleet, and a plugin to load. For all of them
     a rule may take six times as long."""
@@ -217,6 +240,35 @@ class Settings:
         "screens", values.tables(screens.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
     )
     """Keys of your own, by the action they stand for (docs/keys.md lists the actions)."""
+    alerts: tuple[AlertSettings, ...] = _setting(
+        "",
+        values.tables(read_alerts),
+        (),
+        '{dear = {when = "usd_per_mtok > 2.5", for = "15m", scope = "service=*", to = ["log"]}}',
+    )
+    """What the advisor service watches each minute, as tables [alerts.NAME]: `when` (a figure and a limit,
+    docs/alerts.md), `for` (how long it must hold), `scope` (fleet, service=NAME, model=NAME or host=NAME, * for each),
+    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks)."""
+    delivery_secret_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/webhook-secret"')
+    """File whose first line signs what is posted to webhooks (HMAC-SHA256 over time and body)."""
+    delivery_secret_env: str | None = _setting("delivery", values.text, None, '"PERTOKEN_WEBHOOK_SECRET"')
+    """Environment variable that holds this secret, where there is no file."""
+    delivery_own_hosts: tuple[str, ...] = _setting("delivery", values.texts("host names"), (), '["hooks.internal"]')
+    """Names of webhooks that may resolve to a private address. An address written in the URL needs no entry."""
+    delivery_webhook: str | None = _setting("delivery", values.secret_webhook, None, '"https://example.com/hook"')
+    """URL that `pertoken report --weekly --to webhook` posts to."""
+    delivery_smtp: str | None = _setting("delivery", values.text, None, '"mail.example.com:587"')
+    """Mail server, host and port."""
+    delivery_smtp_tls: bool = _setting("delivery", values.flag, True, "true")
+    """Whether mail is sent over TLS (STARTTLS)."""
+    delivery_smtp_user: str | None = _setting("delivery", values.text, None, '"pertoken"')
+    """User at the mail server; without it `delivery.mail_from`."""
+    delivery_smtp_password_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/mail-password"')
+    """File whose first line is the password of that user."""
+    delivery_mail_from: str | None = _setting("delivery", values.text, None, '"pertoken@example.com"')
+    """Sender of mail."""
+    delivery_mail_to: tuple[str, ...] = _setting("delivery", values.texts("mail addresses"), (), '["ops@example.com"]')
+    """Recipients of mail."""
     energy_usd_per_kwh: float | None = _setting("energy", values.positive, None, "0.12")
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")
@@ -321,6 +373,11 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
             given.append((key.option, options[key.attribute]))
         for where, value in given:
             values[key.attribute], set_by[key.attribute] = _parsed(key, value, where), where
+    for section in ("agent", "advisor"):
+        listen = values.get(f"{section}_metrics_listen")
+        if listen is not None and not is_loopback(listen[0]) and not values.get(f"{section}_metrics_token_file"):
+            where = set_by[f"{section}_metrics_listen"]
+            raise BadInput(f"{where}: {listen[0]} is no loopback address: set {section}.metrics_token_file, too")
     return Settings(**values, set_by=set_by)
 
 

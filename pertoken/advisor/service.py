@@ -3,7 +3,7 @@
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -27,11 +27,13 @@ def serve(
     *,
     ready: Callable[[], bool] = lambda: True,
     with_parent: bool = False,
+    beside: Sequence[Job] = (),
 ) -> None:
     """Call `advise` once `ready`, then every `every_s` until SIGTERM, SIGINT or (`with_parent`) the end of stdin.
 
     A failed run is logged, once for each reason, and followed by the next at its time. How runs went is noted beside
-    the advice for `doctor`, by the first of several advisors of one folder.
+    the advice for `doctor`, by the first of several advisors of one folder. `beside`: further jobs, which run in
+    threads of their own.
     """
     logging.basicConfig(level=logging.WARNING, format="pertoken advise: %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
@@ -47,7 +49,7 @@ def serve(
                 return
     with ExitStack() as held:
         scheduler = Scheduler(asked.put, _notes(where, held))
-        scheduler.set([Job(JOB, advise, every_s)])
+        scheduler.set([Job(JOB, advise, every_s), *beside])
         scheduler.start()
         held.callback(scheduler.stop)
         while (call := asked.get()) is not None:

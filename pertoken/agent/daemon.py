@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -137,6 +137,8 @@ class _Daemon:
         if with_parent:
             when_parent_ends(self._end)
         damaged = False
+        exports = ExitStack()
+        self._export(exports)
         try:
             self._recorder.begin()
             _notify_systemd("READY=1", f"STATUS=recording in {self._where}")
@@ -151,9 +153,26 @@ class _Daemon:
                 raise
         finally:
             _notify_systemd("STOPPING=1")
+            exports.close()
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
+
+    def _export(self, held: ExitStack) -> None:
+        """Expose metrics where an address is set; only then is the code for it loaded."""
+        settings = self._recorder.settings
+        if settings.agent_metrics_listen is None and settings.agent_otlp_endpoint is None:
+            return
+        from pertoken.agent.exporter.endpoint import endpoint_of, otlp_of
+        from pertoken.agent.exporter.totals import Totals
+
+        totals = Totals()
+        self._recorder.stored = totals.add
+        endpoint, end = endpoint_of(settings, totals), otlp_of(settings, totals)
+        if endpoint is not None:
+            held.callback(endpoint.stop)
+        if end is not None:
+            held.callback(end)
 
     def _tick_on(self) -> None:
         """Tick at each multiple of the interval by recorded time; one that is late at once, missed ones never."""

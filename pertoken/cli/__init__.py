@@ -125,6 +125,9 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "budget": "money.budget",
         "reconcile": "money.reconcile",
         "prices": "prices.commands",
+        "report": "reporting.report",
+        "alerts": "reporting.alerts",
+        "mcp": "reporting.mcp",
     },
     "Keep": {
         "db": "db",

@@ -21,6 +21,7 @@ from pertoken.cli.options import (
     settings_of,
     text_width,
 )
+from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.verdicts import Verdict
+    from pertoken.reports.gates.gate import Gate
+    from pertoken.schedule.jobs import Job
+    from pertoken.settings.expression import Comparison
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.connect.open import Store
 
@@ -56,6 +60,7 @@ WINDOWS = 2
     type=click.Path(path_type=Path),
     help="A file with a rule of your own, run besides the installed ones (repeatable).",
 )
+@fail_on_option
 @at_option
 @json_option
 @parent_option
@@ -67,6 +72,7 @@ def advise(
     advisor_since: str | None,
     advisor_every: str | None,
     rule_files: tuple[Path, ...],
+    fail_on: tuple[Comparison, ...],
     at: str | None,
     as_json: bool,
     with_parent: bool,
@@ -80,7 +86,8 @@ def advise(
     is neither read nor changed. The same database gives the same output at any time; its JSON is without `run`, which
     holds how long the run took.
 
-    Exit 2 if a rule file given by --rule is broken; the other rules run all the same.
+    Exit 2 if a rule file given by --rule is broken; the other rules run all the same. Each --fail-on is a gate over the
+    same telemetry: exit 1 if one is true, 3 if one cannot be measured. JSON then has `gates`.
     """
     if context.invoked_subcommand:
         return
@@ -94,14 +101,21 @@ def advise(
     where = locate(settings.db, settings.advice)
     if at is not None and advisor_every is not None:
         raise BadInput("--at is one instant, and --every runs again and again: give one of them")
+    if fail_on and advisor_every is not None:
+        raise BadInput("--fail-on judges one run, and --every runs again and again: give one of them")
     if advisor_every is None:
         moment = as_of(at)
         with paused():
             report, advice, broken = _run(where, settings, rule_files, moment)
             verdicts = () if moment.dated else standing_verdicts(open_store(where))
-            echo(_json(report, advice, verdicts, dated=moment.dated) if as_json else _text(report, advice, verdicts))
+            gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
+            if as_json:
+                echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
+            else:
+                echo(_text(report, advice, verdicts))
         if broken:
             raise BadInput("; ".join(broken))
+        leave(gates)
         return
     from functools import partial
 
@@ -109,7 +123,8 @@ def advise(
 
     run = partial(_run_and_report, where, settings, rule_files)
     ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
-    serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent)
+    with _endpoint(where, settings):
+        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=_jobs(where, settings))
 
 
 @advise.command(short_help="Show all of one piece of advice.")
@@ -282,6 +297,52 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
+@contextlib.contextmanager
+def _endpoint(where: StoreLocation, settings: Settings) -> Iterator[None]:
+    """Export dollars as Prometheus metrics and by OTLP, where addresses are set. Raises BadInput, OSError."""
+    if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
+        yield
+        return
+    from pertoken.reports.exporters.dollars import Dollars
+
+    dollars = Dollars(where, settings)
+    with contextlib.ExitStack() as held:
+        if settings.advisor_metrics_listen is not None:
+            from pertoken.exposition.server import MetricsServer
+
+            server = MetricsServer(
+                settings.advisor_metrics_listen,
+                dollars.page,
+                token_file=settings.advisor_metrics_token_file,
+                cert_file=settings.advisor_metrics_cert_file,
+                key_file=settings.advisor_metrics_key_file,
+            )
+            server.start()
+            held.callback(server.stop)
+        if settings.advisor_otlp_endpoint is not None:
+            from pertoken.exposition.otlp import start_otlp
+            from pertoken.reports.exporters.dollars import known_dollars
+
+            provider = start_otlp(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
+            held.callback(provider.shutdown)
+        yield
+
+
+def _jobs(where: StoreLocation, settings: Settings) -> list[Job]:
+    """Return what the service does beside advice: alerts, where some are set. Raises BadInput for a wrong one."""
+    if not settings.alerts:
+        return []
+    import time
+
+    from pertoken.migrations import upgrade
+    from pertoken.reports.alerts.watch import EVERY_S, AlertWatch
+    from pertoken.schedule.jobs import Job
+
+    watch = AlertWatch(where, settings)
+    upgrade(where, "advice")
+    return [Job("alerts", lambda: watch.round(int(time.time())), EVERY_S, beside=True)]
+
+
 def _recorded(where: StoreLocation, enough_s: float) -> bool:
     """Return whether this much time is recorded: rules run on less find nothing, and would not run again for long."""
     from pertoken.errors import StoreError
@@ -309,7 +370,9 @@ def values_of(each: Recommendation) -> dict[str, Any]:
     return {"id": full_id(each), **asdict(each)}
 
 
-def _json(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, dated: bool) -> str:
+def _json(
+    report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], gates: Sequence[Gate] | None, *, dated: bool
+) -> str:
     import json
     from dataclasses import asdict
 
@@ -320,6 +383,8 @@ def _json(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict], *, d
         "since_s": advice.window_s,
         "recommendations": [values_of(each) for each in advice.recommendations],
     }
+    if gates is not None:
+        values["gates"] = [each.values() for each in gates]
     if not dated:  # of a past moment nothing stands, and how long a run took is not the same twice
         values["verdicts"] = [asdict(each) for each in verdicts]
         values["run"] = asdict(advice.run)

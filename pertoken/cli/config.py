@@ -66,6 +66,7 @@ def show(config_file: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from pertoken.config import Settings
+    from pertoken.settings.alerts import masked
     from pertoken.settings.values import without_password
 
     settings = settings_of(config_file)
@@ -74,6 +75,11 @@ def show(config_file: str | None, as_json: bool) -> None:
         values[name] = [{k: v for k, v in asdict(each).items() if v not in (None, "")} for each in values[name]]
     for name in ("db", "ship.url"):
         values[name] = without_password(values[name]) if values[name] else None
+    if settings.delivery_webhook:
+        values["delivery.webhook"] = masked(settings.delivery_webhook)
+    values["alerts"] = [
+        {"name": each.name, "when": str(each.when), "to": list(map(masked, each.to))} for each in settings.alerts
+    ]
     if as_json:
         echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
         return

@@ -22,6 +22,7 @@ from pertoken.cli.options import (
     settings_of,
     text_width,
 )
+from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 from pertoken.printable import csv_cell
 from pertoken.units import NANO_USD
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pertoken.config import Settings
     from pertoken.costs.hosts import HostCost
     from pertoken.costs.hours.hour import ModelHours
-    from pertoken.costs.hours.spend import Spend
+    from pertoken.settings.expression import Comparison
     from pertoken.store.connect.open import Store
 
 BILL_BY = ("tenant", "team", "model", "gpu")
@@ -52,6 +53,7 @@ BILL_BY = ("tenant", "team", "model", "gpu")
     help="Print, of all these hours, goodput, tokens per dollar, requests, energy and idle dollars by model.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of text.")
+@fail_on_option
 @at_option
 @json_option
 @db_option
@@ -62,6 +64,7 @@ def costs(
     by: str | None,
     figures: bool,
     as_csv: bool,
+    fail_on: tuple[Comparison, ...],
     as_json: bool,
     at: str | None,
 ) -> None:
@@ -84,6 +87,9 @@ def costs(
 
     With --at the hours end there, at the prices in force in them, and nothing recorded later counts: the same database
     gives the same output at any time.
+
+    Each --fail-on is a gate over these hours: exit 0 if none is true, 1 if one is, 3 if one cannot be measured. JSON
+    then is an object with `lines` and `gates`.
     """
     from pertoken.cli.progress import Progress
     from pertoken.store.connect.location import locate
@@ -100,17 +106,22 @@ def costs(
     if figures:
         from pertoken.cli.money.figures import print_figures
 
+        if fail_on:
+            raise click.UsageError("--figures takes no gates: leave it out with --fail-on")
         return print_figures(store, settings, n, moment, as_json)
     with Progress(f"Reading {n} hours"):
         lines, columns, text = _read(store, settings, by, n, moment)
+    start = moment.ts // 3600 * 3600 - (n - 1) * 3600
+    gates = judged(fail_on, store, settings, moment.ts - start, moment)
     if as_json:
-        echo_json(lines)
+        echo_json({"lines": lines, "gates": [each.values() for each in gates]} if fail_on else lines)
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows({k: csv_cell(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines)
     else:
         echo(text(text_width()), nl=False)
+    leave(gates)
 
 
 _Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
@@ -121,11 +132,12 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     """Read costs by hour, by host, or as one bill."""
     if by is not None and by in BILL_BY:
         from pertoken.costs.hours.spend import spend
+        from pertoken.reports.values import bill_values
         from pertoken.tui.text.spend import spend_summary
 
         teams = {each.name: each.team for each in settings.tenants}
         bill = spend(store, by, hours, moment.ts, teams, dated=moment.dated)
-        return list(_bill_lines(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
+        return list(bill_values(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
     from pertoken.tui.text.summary import hosts_summary, hours_summary
 
     if by == "host":
@@ -145,22 +157,6 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
 _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")
 _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_per_mtok")
 _BILL_COLUMNS = ("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok")
-
-
-def _bill_lines(bill: Spend) -> Iterator[dict[str, Any]]:
-    """Yield one for each line of a bill; what is not known, or does not apply, is None."""
-    for each in bill.lines:
-        price = each.nano_usd_per_mtok
-        yield {
-            "by": bill.by,
-            "name": each.name,
-            "team": each.team,
-            "key": each.key,
-            "user": each.user,
-            "usd": None if bill.nano_usd is None else each.nano_usd / NANO_USD,
-            "tokens": each.tokens,
-            "usd_per_mtok": None if price is None or bill.nano_usd is None else price / NANO_USD,
-        }
 
 
 def _host_lines(found: Sequence[HostCost]) -> Iterator[dict[str, Any]]:

@@ -10,20 +10,29 @@ import click
 from pertoken.cli.options import db_option, echo, settings_of
 
 
-@click.command(short_help="Write rows of a table to a Parquet or CSV file.")
-@click.argument("form", metavar="parquet|csv")
-@click.option("--table", required=True, metavar="TABLE", help="Which table; `pertoken db info` lists them.")
+@click.command(short_help="Write rows to a Parquet or CSV file, or measured prices for LiteLLM or Langfuse.")
+@click.argument("form", metavar="parquet|csv|litellm|langfuse")
+@click.option("--table", metavar="TABLE", help="Which table; `pertoken db info` lists them.")
 @click.option("--from", "start", metavar="TIME", help="Only rows from this time on: 2026-11-21T10:00Z, or 24h for ago.")
 @click.option("--to", "end", metavar="TIME", help="Only rows before this time.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: csv to stdout].")
 @db_option
 def export(
-    config_file: str | None, db: str | None, form: str, table: str, start: str | None, end: str | None, out: Path | None
+    config_file: str | None,
+    db: str | None,
+    form: str,
+    table: str | None,
+    start: str | None,
+    end: str | None,
+    out: Path | None,
 ) -> None:
     """Write rows of one table to a Parquet or CSV file, as they are stored.
 
     Rows are read and written in slices, so that memory stays the same however many there are. Parquet needs pyarrow
     (`pip install 'pertoken[parquet]'`). `pertoken import` reads both back.
+
+    With litellm or langfuse: write what a token of each model really cost over the last seven days, as the price map
+    that tool reads (docs/exporters.md). Models without a known price are left out, and named.
     """
     import sys
 
@@ -34,8 +43,16 @@ def export(
     from pertoken.store.export import columns as c
     from pertoken.store.export.files import FORMATS, csv_out, parquet_out
 
+    if form in ("litellm", "langfuse"):
+        if table is not None or start is not None or end is not None:
+            raise BadInput(f"{form} is of models over the last seven days: leave --table, --from and --to out")
+        from pertoken.cli.reporting.price_maps import export_prices
+
+        return export_prices(settings_of(config_file, db=db), form, out)
     if form not in FORMATS:
-        raise BadInput(f"{form!r} is no format: write parquet or csv")
+        raise BadInput(f"{form!r} is no format: write parquet, csv, litellm or langfuse")
+    if table is None:
+        raise BadInput("name a table: --table TABLE; `pertoken db info` lists them")
     c.columns(table)
     window = c.Window(_time(start), _time(end))
     if form == "parquet" and out is None:

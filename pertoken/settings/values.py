@@ -10,6 +10,7 @@ from typing import Any
 
 from pertoken.access import Access, read_access
 from pertoken.settings import fleet
+from pertoken.settings.alerts import webhook_url
 from pertoken.units import format_duration, parse_duration_s
 
 PROBES = ("nvidia", "amd", "gaudi")
@@ -35,6 +36,14 @@ def secret_text(value: object) -> str:
     """Return text; a message about it does not show it."""
     try:
         return text(value)
+    except ValueError as error:
+        raise Unrepeated(str(error)) from None
+
+
+def secret_webhook(value: object) -> str:
+    """Return the URL of a webhook; a message about it does not show it."""
+    try:
+        return webhook_url(text(value))
     except ValueError as error:
         raise Unrepeated(str(error)) from None
 

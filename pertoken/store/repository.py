@@ -329,3 +329,47 @@ def put_trial(connection: Connection, values: Mapping[str, Any], *, read_version
     same = (of.trial_id == values["trial_id"], of.version == read_version)
     if connection.execute(update(a.trial).where(*same).values(**row)).rowcount != 1:
         raise changed
+
+
+def alerts(connection: Connection) -> Rows:
+    """Return every alert that holds or held a moment ago, by name and target."""
+    return connection.execute(select(a.alert).order_by(a.alert.c.name, a.alert.c.target)).all()
+
+
+def put_alert(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Insert an alert of a target, or replace it."""
+    drop_alert(connection, values["name"], values["target"])
+    connection.execute(insert(a.alert).values(**values))
+
+
+def drop_alert(connection: Connection, name: str, target: str) -> None:
+    """Delete an alert of a target: it does not hold."""
+    connection.execute(delete(a.alert).where(a.alert.c.name == name, a.alert.c.target == target))
+
+
+def add_alert_delivery(connection: Connection, values: Mapping[str, Any]) -> None:
+    """Add what is to be sent, unless it is there."""
+    statement = upsert(connection.dialect.name, a.alert_delivery).on_conflict_do_nothing()
+    connection.execute(statement.values(**values))
+
+
+def due_alert_deliveries(connection: Connection, now_ts: int) -> Rows:
+    """Return what is to be sent by now, oldest first."""
+    of = a.alert_delivery.c
+    return connection.execute(select(a.alert_delivery).where(of.next_ts <= now_ts).order_by(of.created_ts)).all()
+
+
+def put_alert_delivery(
+    connection: Connection, delivery_id: int, *, read_tries: int, tries: int, next_ts: int | None, error: str | None
+) -> bool:
+    """Note a try. Return False, without a change, if somebody else tried since it was read."""
+    of = a.alert_delivery.c
+    same = of.delivery_id == delivery_id, of.tries == read_tries
+    changed = update(a.alert_delivery).where(*same).values(tries=tries, next_ts=next_ts, error=error)
+    return connection.execute(changed).rowcount == 1
+
+
+def forget_alert_deliveries(connection: Connection, before_ts: int) -> None:
+    """Delete what was delivered or given up and is older."""
+    of = a.alert_delivery.c
+    connection.execute(delete(a.alert_delivery).where(of.created_ts < before_ts, of.next_ts.is_(None)))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pertoken.costs.hours.attribution import Attribution, attribute, by_model
-from pertoken.costs.hours.hour import ModelHours
+from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.money import Money, allocations
 from pertoken.costs.prices.stored import price_book
@@ -68,26 +68,38 @@ def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, st
         prices = price_book(store, connection, there)
         stretches = window.totals(window.pieces(prices.changes())).stretches
         money = allocations(stretches, there.devices, there.own_devices, prices)
-        lines: list[SpendLine] = []
-        notes = _unpriced(money, there)
-        if by == "gpu":
-            lines = _by_device(money, there)
+        served = {} if by == "gpu" else model_hours(window, prices)
+        return spend_of(window, money, served, by, teams)
+
+
+def spend_of(
+    window: Window,
+    money: Money,
+    served: Mapping[str, Sequence[ModelHour | None]],
+    by: str,
+    teams: Mapping[str, str],
+) -> Spend:
+    """Return the bill of a window that starts with an hour, by one of `BY`. `served`: `model_hours` of the window."""
+    there, start = window.inventory, window.start
+    lines: list[SpendLine] = []
+    notes = _unpriced(money, there)
+    if by == "gpu":
+        lines = _by_device(money, there)
+    else:
+        dollars = _by_model(money, there)
+        models = [ModelHours(each, start, tuple(served.get(each, ()))) for each in sorted({*served, *dollars})]
+        if by == "model":
+            lines = [SpendLine(each.model, dollars.get(each.model, 0), each.tokens) for each in models]
         else:
-            found = model_hours(window, prices)
-            dollars = _by_model(money, there)
-            models = [ModelHours(each, start, tuple(found.get(each, ()))) for each in sorted({*found, *dollars})]
-            if by == "model":
-                lines = [SpendLine(each.model, dollars.get(each.model, 0), each.tokens) for each in models]
-            else:
-                counted, elsewhere = by_model([each.model for each in models], window.tenant_tokens())
-                parts = [attribute(each, counted.get(each.model, ()), dollars.get(each.model, 0)) for each in models]
-                lines = _by_tenant(parts, by, teams)
-                notes += _contradictions(parts, elsewhere, gateways=bool(counted or elsewhere))
+            counted, elsewhere = by_model([each.model for each in models], window.tenant_tokens())
+            parts = [attribute(each, counted.get(each.model, ()), dollars.get(each.model, 0)) for each in models]
+            lines = _by_tenant(parts, by, teams)
+            notes += _contradictions(parts, elsewhere, gateways=bool(counted or elsewhere))
     lines.sort(key=lambda each: (each.name == UNATTRIBUTED, -each.nano_usd, natural_key(each.name)))
     if by != "gpu":
         rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))
         lines += [each for each in rest if each.nano_usd]
-    return Spend(by, start, now_ts, money.paid if money.priced_devices else None, lines, notes)
+    return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes)
 
 
 def _by_model(money: Money, there: Inventory) -> dict[str, int]:

@@ -168,3 +168,27 @@ trial = Table(
     integer("version", required=True),  # optimistic: an update names the version it read
 )
 """Trials of recommendations before they are applied everywhere."""
+alert = Table(
+    "alert",
+    metadata,
+    text("name", required=True, key=True),
+    text("target", required=True, key=True),  # fleet, or kind=name
+    text("state", required=True),  # PENDING | FIRING | CLEARING
+    integer("since_ts", required=True),  # when the state began
+    integer("seen_ts", required=True),  # when its figure was last known
+    text("body", required=True),  # JSON: the figure, its value and limit, when it fired
+)
+"""Alerts that hold, or held a moment ago; one that does not hold has no row."""
+alert_delivery = Table(
+    "alert_delivery",
+    metadata,
+    integer("delivery_id", key=True),  # of alert, target, event and time, so that one event is delivered once
+    text("name", required=True),
+    text("destination", required=True),  # log, mail, or a hash of the URL, which may be secret
+    text("body", required=True),  # JSON that is sent
+    integer("created_ts", required=True),
+    integer("next_ts"),  # of the next try; NULL: it was delivered, or given up
+    integer("tries", required=True),
+    text("error"),  # of the last try; NULL: it was delivered, or not tried
+)
+"""What is sent of alerts, and how often it was tried."""

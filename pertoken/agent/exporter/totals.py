@@ -1,0 +1,119 @@
+"""What ticks counted since the agent started, and how devices and engines were in the newest one."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+
+from pertoken.exposition.page import Family, text_of
+from pertoken.store.schema.rows import GATEWAY, DeploymentSample, DeviceSample, HostSample, Tick
+
+Labels = tuple[tuple[str, str], ...]
+
+COUNTERS: Mapping[str, tuple[str, float, str]] = {
+    "prompt_tokens": ("pertoken_prompt_tokens_total", 1, "Prompt tokens, cached ones included."),
+    "cached_tokens": ("pertoken_cached_tokens_total", 1, "Prompt tokens taken from the prefix cache."),
+    "generated_tokens": ("pertoken_generated_tokens_total", 1, "Tokens generated."),
+    "requests_finished": ("pertoken_requests_finished_total", 1, "Requests that ended."),
+    "preemptions": ("pertoken_preemptions_total", 1, "Requests put back to the queue because the KV cache was full."),
+    "busy_ms": ("pertoken_engine_busy_seconds_total", 1000, "Time in which the engine worked."),
+    "observed_ms": ("pertoken_engine_observed_seconds_total", 1000, "Time in which the engine was observed."),
+}
+"""Columns of `deployment_sample` -> (metric, stored value of one unit, help)."""
+GAUGES: Mapping[str, tuple[str, float, str]] = {
+    "running_1e2": ("pertoken_requests_running", 100, "Requests in the running batch."),
+    "waiting_1e2": ("pertoken_requests_waiting", 100, "Requests in the queue."),
+    "kv_use_1e4": ("pertoken_kv_cache_use_ratio", 10_000, "Share of the KV cache in use."),
+}
+DEVICE_GAUGES: Mapping[str, tuple[str, float, str]] = {
+    "util_1e4": ("pertoken_device_utilization_ratio", 10_000, "Time the driver saw a kernel running."),
+    "memory_used_bytes": ("pertoken_device_memory_used_bytes", 1, "Device memory in use."),
+    "power_mw": ("pertoken_device_power_watts", 1000, "Power drawn."),
+    "temperature_c": ("pertoken_device_temperature_celsius", 1, "Temperature."),
+    "sm_active_1e4": ("pertoken_device_sm_active_ratio", 10_000, "SMs that were busy."),
+    "dram_active_1e4": ("pertoken_device_memory_bandwidth_ratio", 10_000, "Memory bandwidth used, of what there is."),
+}
+ENERGY = "pertoken_device_energy_joules_total"
+
+
+class Totals:
+    """Sums of ticks. The thread that ticks adds, another reads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
+        self._gauges: dict[str, dict[Labels, float]] = {}
+
+    def add(self, tick: Tick) -> None:
+        """Add a tick that was stored."""
+        host = ("host", tick.host.name)
+        devices: dict[int, Labels] = {
+            row.device_id: (host, ("device", row.name), ("uuid", row.uuid), ("kind", row.kind)) for row in tick.devices
+        }
+        gateways = {row.engine_id for row in tick.engines if row.found_by == GATEWAY}
+        kinds = {row.engine_id: row.kind for row in tick.engines}
+        models: dict[int, Labels] = {
+            row.deployment_id: (host, ("model", row.served_model), ("engine", kinds.get(row.engine_id, "")))
+            for row in tick.deployments
+            if row.engine_id not in gateways
+        }
+        epochs = {row.epoch_id: models[row.deployment_id] for row in tick.epochs if row.deployment_id in models}
+        gauges: dict[str, dict[Labels, float]] = defaultdict(dict)
+        with self._lock:
+            for sample in tick.samples:
+                if isinstance(sample, DeploymentSample) and sample.epoch_id in epochs:
+                    self._serve(sample, epochs[sample.epoch_id], gauges)
+                elif isinstance(sample, DeviceSample) and sample.device_id in devices:
+                    self._draw(sample, devices[sample.device_id], gauges)
+                elif isinstance(sample, HostSample) and sample.memory_used_bytes is not None:
+                    gauges["pertoken_host_memory_used_bytes"][(host,)] = sample.memory_used_bytes
+            gauges["pertoken_tick_timestamp_seconds"][(host,)] = tick.ts
+            self._gauges = dict(gauges)
+
+    def _serve(self, sample: DeploymentSample, labels: Labels, gauges: dict[str, dict[Labels, float]]) -> None:
+        for column, (name, scale, _) in COUNTERS.items():
+            value = getattr(sample, column)
+            if value is not None:
+                self._counts[name][labels] += value / scale
+        for column, (name, scale, _) in GAUGES.items():
+            value = getattr(sample, column)
+            if value is not None:
+                gauges[name][labels] = gauges[name].get(labels, 0.0) + value / scale
+
+    def _draw(self, sample: DeviceSample, labels: Labels, gauges: dict[str, dict[Labels, float]]) -> None:
+        energy_mj = sample.energy_counter_mj if sample.energy_counter_mj is not None else sample.energy_integral_mj
+        if energy_mj is not None:
+            self._counts[ENERGY][labels] += energy_mj / 1000
+        for column, (name, scale, _) in DEVICE_GAUGES.items():
+            value = getattr(sample, column)
+            if value is not None:
+                gauges[name][labels] = value / scale
+
+    def families(self) -> list[Family]:
+        """Return all that is known."""
+        with self._lock:
+            counts = {name: dict(values) for name, values in self._counts.items()}
+            gauges = {name: dict(values) for name, values in self._gauges.items()}
+        return [
+            Family(name, kind, help_of, [(dict(labels), value) for labels, value in sorted(values.items())])
+            for kind, known in (("counter", counts), ("gauge", gauges))
+            for name, help_of in _HELP.items()
+            if (values := known.get(name)) is not None
+        ]
+
+    @staticmethod
+    def known() -> list[Family]:
+        """Return every metric that there may be, without samples."""
+        counted = {name for name, _, _ in COUNTERS.values()} | {ENERGY}
+        return [Family(name, "counter" if name in counted else "gauge", text, []) for name, text in _HELP.items()]
+
+    def page(self) -> str:
+        """Return the metrics page."""
+        return text_of(self.families())
+
+
+_HELP = {
+    **{name: text for name, _, text in (*COUNTERS.values(), *GAUGES.values(), *DEVICE_GAUGES.values())},
+    ENERGY: "Energy drawn since the agent started, by its counter, else by power over time.",
+    "pertoken_host_memory_used_bytes": "Memory of the host in use.",
+    "pertoken_tick_timestamp_seconds": "When the newest tick was stored.",
+}

@@ -1,0 +1,31 @@
+"""`pertoken mcp`: costs, savings, verdicts and refusals for models."""
+
+from __future__ import annotations
+
+import click
+
+from pertoken.cli.options import db_option, settings_of
+
+
+@click.command(short_help="Answer a model's questions over stdio (MCP), read-only.")
+@db_option
+def mcp(config_file: str | None, db: str | None) -> None:
+    """Serve the tools costs, savings, verdicts and refusals by the Model Context Protocol over stdin and stdout.
+
+    Nothing is written, and no network is used. Needs the extra: pip install 'pertoken[mcp]'.
+    """
+    from pertoken.errors import BadInput
+    from pertoken.reports.mcp.answers import Answers
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    try:
+        from pertoken.reports.mcp.server import server_of
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "mcp":
+            raise
+        raise BadInput("the MCP server needs the official SDK: pip install 'pertoken[mcp]'") from None
+    settings = settings_of(config_file, db=db)
+    where = locate(settings.db, settings.advice)
+    open_store(where)  # a wrong --db is reported here, not with the first question
+    server_of(Answers(where, settings)).run("stdio")

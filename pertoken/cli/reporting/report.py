@@ -1,0 +1,114 @@
+"""`pertoken report`: a period as HTML, Markdown, CSV or FOCUS rows."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pertoken.cli.options import AsOf, as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.reporting.gates import fail_on_option, judged, leave
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pertoken.config import Settings
+    from pertoken.reports.figures import ReportFigures
+    from pertoken.settings.expression import Comparison
+    from pertoken.store.connect.open import Store
+
+
+@click.command(short_help="Write a report as HTML, Markdown, CSV or FOCUS rows.")
+@click.option("--html", "form", flag_value="html", help="One HTML file with plots; nothing in it loads anything.")
+@click.option("--md", "form", flag_value="md", help="Markdown.")
+@click.option("--csv", "form", flag_value="csv", help="Chargeback by model, team and tenant as CSV.")
+@click.option("--focus", "form", flag_value="focus", help="FOCUS 1.3 rows as CSV.")
+@click.option("--weekly", is_flag=True, help="The last seven days in at most 25 lines of text.")
+@click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h for ago [default: 30d].")
+@click.option("--to", "end", metavar="TIME", help="End [default: now, or --at]; with --weekly file, webhook or mail.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: stdout].")
+@fail_on_option
+@at_option
+@db_option
+def report(
+    config_file: str | None,
+    db: str | None,
+    form: str | None,
+    weekly: bool,
+    start: str | None,
+    end: str | None,
+    out: Path | None,
+    fail_on: tuple[Comparison, ...],
+    at: str | None,
+) -> None:
+    """Write what a period cost: spend, $/Mtok by model and tenant, where a dollar goes, savings and regressions.
+
+    The period starts with an hour of the clock. With --to or --at everything is as of its end, and the same database
+    gives the same bytes at any time. Amounts are US dollars; the lines of each table sum to the bill.
+
+    --weekly writes seven days against the seven before, each line with the command that shows its evidence: --to file
+    (the default, to --out or standard output), webhook (delivery.webhook) or mail (delivery.mail_to). Nothing sends it
+    by itself: call it from a timer.
+
+    Each --fail-on is a gate over the period: exit 1 if one is true, 3 if one cannot be measured.
+    """
+    from pertoken.cli.progress import Progress
+    from pertoken.errors import BadInput, StoreError
+    from pertoken.reports.figures import read_figures
+    from pertoken.reports.period import period_of
+    from pertoken.store.connect.location import locate
+    from pertoken.store.connect.open import open_store
+
+    if weekly:
+        if form is not None or start is not None or fail_on:
+            raise BadInput("--weekly is a text of seven days: give it alone, with --to, --out or --at")
+        from pertoken.cli.reporting.week import send_week
+
+        return send_week(settings_of(config_file, db=db), end or "file", out, as_of(at))
+    if form is None:
+        raise BadInput("name a form: --html, --md, --csv or --focus")
+    settings = settings_of(config_file, db=db)
+    moment = as_of(at)
+    store = open_store(locate(settings.db, settings.advice))
+    check_recorded(moment, store)
+    period = period_of(start, end, moment.ts, dated=moment.dated)
+    with Progress("Reading the period"):
+        figures = read_figures(store, settings, period)
+        text = _focus(figures, settings, store) if form == "focus" else _writer(form)(figures)
+    gates = judged(fail_on, store, settings, period.seconds, AsOf(period.end, period.dated))
+    if out is None:
+        if form == "md":
+            echo(text, nl=False)
+        else:
+            sys.stdout.write(text)
+    else:
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"{out}: cannot be written: {error.strerror}") from None
+        echo(f"{out}: {period.text}.", err=True)
+    leave(gates)
+
+
+def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
+    from pertoken.reports.focus.energy import energy_by_day
+    from pertoken.reports.focus.rows import focus_csv
+
+    return focus_csv(figures, settings, energy_by_day(store, figures.period))
+
+
+def _writer(form: str) -> Callable[[ReportFigures], str]:
+    """Return what writes a form."""
+    if form == "html":
+        from pertoken.reports.page.html import page
+
+        return page
+    if form == "md":
+        from pertoken.reports.text.markdown import markdown
+
+        return markdown
+    from pertoken.reports.text.chargeback import chargeback_csv
+
+    return chargeback_csv

@@ -1,0 +1,10 @@
+"""What leaves the screens: reports, FOCUS rows, gates, alerts, exporters and the MCP server.
+
+Front door:
+
+- `reports.period`: `Period`, the stretch of time that a report is of.
+- `reports.figures`: `read_figures`, everything a report shows of a period.
+- `reports.page`: `html.page`, a self-contained HTML page.
+- `reports.text`: Markdown and CSV of the same figures.
+- `reports.focus`: FOCUS 1.3 rows.
+"""

@@ -1,0 +1,179 @@
+"""One round of all alerts: measure, move their states, and send what is due."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pertoken.config import Settings
+from pertoken.errors import PertokenError
+from pertoken.reports.alerts.message import body_of, destination_key
+from pertoken.reports.alerts.send import Send, log, sender
+from pertoken.reports.alerts.state import AlertState, Phase, advance
+from pertoken.reports.gates.measure import Figures
+from pertoken.reports.gates.written import check_figure
+from pertoken.settings.alerts import AlertSettings
+from pertoken.store import repository
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import Store, open_store
+from pertoken.store.repository import AdviceRepository
+from pertoken.store.schema.ids import stable_id
+
+EVERY_S = 60.0
+TRIES = 5
+BACKOFF_S = 60
+"""Wait after the first failed try; it doubles with each."""
+KEPT_S = 30 * 86_400
+"""How long deliveries are kept."""
+Key = tuple[str, str]
+"""Name of an alert, and a target."""
+
+
+def check_alerts(settings: Settings) -> None:
+    """Raise BadInput for an alert on a figure that is not known."""
+    for alert in settings.alerts:
+        check_figure(alert.when, f"alerts.{alert.name}.when")
+
+
+class AlertWatch:
+    """Watches the alerts of some settings over one database."""
+
+    def __init__(
+        self,
+        where: StoreLocation,
+        settings: Settings,
+        send: Send | None = None,
+        open_: Callable[[StoreLocation], Store] = open_store,
+    ) -> None:
+        """Raise BadInput for an alert on a figure that is not known."""
+        check_alerts(settings)
+        self._where, self._settings, self._open = where, settings, open_
+        self._send = send or sender(settings)
+
+    def round(self, now_ts: int) -> None:
+        """Evaluate every alert and send what is due. Raises StoreError."""
+        measured = self._measured(now_ts)
+        repository_of = AdviceRepository(self._where)
+        with repository_of.writing() as connection:
+            stored = {(row.name, row.target): row for row in repository.alerts(connection)}
+            for alert in self._settings.alerts:
+                self._move(connection, alert, measured[alert.name], stored, now_ts)
+            known = {alert.name for alert in self._settings.alerts}
+            for name, target in stored:
+                if name not in known:  # its settings went
+                    repository.drop_alert(connection, name, target)
+            repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
+        self._deliver(repository_of, now_ts)
+
+    def _measured(self, now_ts: int) -> Mapping[str, Mapping[str, float | None]]:
+        """Return the value of each alert's figure by target; alerts of one window share one reading."""
+        store = self._open(self._where)
+        windows = {
+            each: Figures(store, self._settings, int(each), now_ts)
+            for each in {alert.window_s for alert in self._settings.alerts}
+        }
+        found = {}
+        for alert in self._settings.alerts:
+            values = windows[alert.window_s].of(alert.when.figure, alert.scope.kind)
+            found[alert.name] = {
+                _target(alert, name): figure.value
+                for name, figure in values.items()
+                if alert.scope.kind == "fleet" or alert.scope.covers(name)
+            }
+        return found
+
+    def _move(
+        self,
+        connection: Any,
+        alert: AlertSettings,
+        values: Mapping[str, float | None],
+        stored: Mapping[Key, Any],
+        now_ts: int,
+    ) -> None:
+        for target, value in values.items():
+            row = stored.get((alert.name, target))
+            holds = None if value is None else alert.when.holds(value)
+            state, event = advance(None if row is None else _state(row), holds, now_ts, alert.for_s)
+            if state is None:
+                if row is not None:
+                    repository.drop_alert(connection, alert.name, target)
+            elif holds is not None:
+                repository.put_alert(connection, _row(alert, target, state, value, now_ts))
+            if event is not None:
+                body = body_of(alert, target, event, value, now_ts)
+                for destination in alert.to:
+                    key = destination_key(destination)
+                    of = (alert.name, target, event.value, key, now_ts)
+                    repository.add_alert_delivery(
+                        connection,
+                        {
+                            "delivery_id": stable_id("alert", *of),
+                            "name": alert.name,
+                            "destination": key,
+                            "body": body,
+                            "created_ts": now_ts,
+                            "next_ts": now_ts,
+                            "tries": 0,
+                            "error": None,
+                        },
+                    )
+
+    def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
+        places = {destination_key(each): each for alert in self._settings.alerts for each in alert.to}
+        with target.writing() as connection:
+            due = repository.due_alert_deliveries(connection, now_ts)
+            # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
+            claimed = [row for row in due if _note(connection, row, now_ts, "not answered")]
+        for row in claimed:
+            error = self._try(row, places.get(row.destination), now_ts)
+            with target.writing() as connection:
+                tries = row.tries + 1
+                over = error is None or tries >= TRIES
+                next_ts = None if over else now_ts + BACKOFF_S * 2 ** (tries - 1)
+                repository.put_alert_delivery(
+                    connection, row.delivery_id, read_tries=tries, tries=tries, next_ts=next_ts, error=error
+                )
+
+    def _try(self, row: Any, destination: str | None, now_ts: int) -> str | None:
+        if destination is None:
+            return "its destination is not in the settings any more"
+        try:
+            self._send(destination, row.body, now_ts, f"{row.delivery_id % 2**64:016x}")
+        except PertokenError as error:
+            log.error("alert %s: try %d of %d: %s", row.name, row.tries + 1, TRIES, error)
+            return str(error)
+        return None
+
+
+def _note(connection: Any, row: Any, now_ts: int, error: str) -> bool:
+    tries = row.tries + 1
+    next_ts = None if tries >= TRIES else now_ts + BACKOFF_S * 2 ** (tries - 1)
+    return repository.put_alert_delivery(
+        connection, row.delivery_id, read_tries=row.tries, tries=tries, next_ts=next_ts, error=error
+    )
+
+
+def _target(alert: AlertSettings, name: str) -> str:
+    return "fleet" if alert.scope.kind == "fleet" else f"{alert.scope.kind}={name}"
+
+
+def _state(row: Any) -> AlertState:
+    return AlertState(Phase(row.state), row.since_ts, json.loads(row.body)["fired_ts"])
+
+
+def _row(alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int) -> dict[str, Any]:
+    return {
+        "name": alert.name,
+        "target": target,
+        "state": state.phase.value,
+        "since_ts": state.since_ts,
+        "seen_ts": now_ts,
+        "body": json.dumps({"when": str(alert.when), "value": value, "fired_ts": state.fired_ts}, sort_keys=True),
+    }
+
+
+def standing_alerts(store: Store) -> Sequence[Any]:
+    """Return the rows of alerts that hold; none where no advice is stored. Raises StoreError."""
+    if store.advice is None:
+        return ()
+    with store.read("advice") as connection:
+        return repository.alerts(connection)

@@ -1,0 +1,104 @@
+"""Dollars as Prometheus metrics: the figures of the screens, at most a minute old."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from pertoken.config import Settings
+from pertoken.errors import StoreError
+from pertoken.exposition.page import Family, text_of
+from pertoken.metrics import FIGURES
+from pertoken.reports.gates.measure import Figures
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
+
+Samples = Sequence[tuple[Mapping[str, str], float]]
+WINDOW_S = 3600
+"""That of the fleet screen, so that both show the same."""
+KEPT_S = 55.0
+NAMES: Mapping[str, str] = {
+    "usd_per_mtok": "pertoken_usd_per_mtok",
+    "usd_per_generated_mtok": "pertoken_usd_per_generated_mtok",
+    "usd": "pertoken_window_usd",
+    "usd_per_hour": "pertoken_usd_per_hour",
+    "idle_usd": "pertoken_window_idle_usd",
+    "idle_share": "pertoken_idle_usd_ratio",
+    "slo_ratio": "pertoken_slo_ratio",
+    "stuck": "pertoken_stuck_engines",
+    "stale_s": "pertoken_host_age_seconds",
+    "budget_share": "pertoken_budget_spent_ratio",
+    "budget_expected_share": "pertoken_budget_expected_ratio",
+    "bankable_usd_per_month": "pertoken_bankable_usd_per_month",
+    "regressions": "pertoken_window_regressions",
+}
+"""Figures of `metrics.FIGURES` -> metrics. A figure that is not known has no sample, never 0."""
+
+
+class Dollars:
+    """The metrics page of the advisor service."""
+
+    def __init__(
+        self,
+        where: StoreLocation,
+        settings: Settings,
+        now: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
+        self._lock = threading.Lock()
+        self._made: tuple[float, list[Family]] | None = None
+
+    def families(self) -> list[Family]:
+        """Return the metrics; without a database that can be read only that there is none."""
+        with self._lock:
+            if self._made is None or self._monotonic() - self._made[0] > KEPT_S:
+                self._made = self._monotonic(), self._read()
+            return self._made[1]
+
+    def page(self) -> str:
+        """Return the metrics page."""
+        return text_of(self.families())
+
+    def _read(self) -> list[Family]:
+        try:
+            figures = Figures(open_store(self._where), self._settings, WINDOW_S, int(self._now()))
+            return [*_families(figures), _up(True)]
+        except StoreError:
+            return [_up(False)]
+
+
+def _families(figures: Figures) -> list[Family]:
+    found = []
+    for figure, name in NAMES.items():
+        spec = FIGURES[figure]
+        if "fleet" in spec.kinds:
+            known = figures.of(figure, "fleet")[""].value
+            # The fleet's name differs, so that a sum over services never counts it twice.
+            own = name.replace("pertoken_", "pertoken_fleet_", 1)
+            samples: Samples = [] if known is None else [({}, known)]
+            found.append(Family(own, "gauge", _help(spec.meaning), samples))
+        for kind in ("service", "host"):
+            if kind in spec.kinds:
+                values = sorted(figures.of(figure, kind).items())
+                some: Samples = [({kind: target}, each.value) for target, each in values if each.value is not None]
+                found.append(Family(name, "gauge", _help(spec.meaning), some))
+    return found
+
+
+def known_dollars() -> list[Family]:
+    """Return every metric that the page may have, without samples."""
+    fleet = [name.replace("pertoken_", "pertoken_fleet_", 1) for each, name in NAMES.items() if _is_of(each, "fleet")]
+    named = [name for each, name in NAMES.items() if _is_of(each, "service") or _is_of(each, "host")]
+    return [Family(name, "gauge", name.replace("_", " "), []) for name in (*fleet, *named, "pertoken_store_readable")]
+
+
+def _is_of(figure: str, kind: str) -> bool:
+    return kind in FIGURES[figure].kinds
+
+
+def _help(meaning: str) -> str:
+    return f"{meaning[0].upper()}{meaning[1:]}; windows are of {WINDOW_S // 60} minutes."
+
+
+def _up(readable: bool) -> Family:
+    return Family("pertoken_store_readable", "gauge", "Whether the database can be read.", [({}, float(readable))])

@@ -1,0 +1,6 @@
+"""FOCUS 1.3 rows: each device-day split among who held it, by data-generator-calculated split cost allocation.
+
+https://focus.finops.org/focus-specification/
+
+Front door: `rows` (`focus_rows`), `columns` (`COLUMNS`) and `energy` (`energy_by_day`).
+"""

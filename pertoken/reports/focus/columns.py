@@ -1,0 +1,34 @@
+"""Columns of our FOCUS rows: names, level, whether they may be null, and type, as data.
+
+Source: FOCUS 1.3, dataset Cost and Usage, column list of the specification's repository
+(github.com/FinOps-Open-Cost-and-Usage-Spec/FOCUS_Spec, specification/datasets/cost_and_usage), as of 2026-11. Of its
+columns those are left out that do not apply: commitment discounts, capacity reservations, contracts, sub-accounts,
+SKUs and unit prices (no price list is published), other currencies and availability zones.
+"""
+
+import csv
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+VERSION = "1.3"
+MANDATORY = "mandatory"
+
+
+@dataclass(frozen=True, slots=True)
+class FocusColumn:
+    """One column."""
+
+    name: str
+    level: str
+    """`mandatory`, `conditional` or `recommended` by FOCUS; `own` with the prefix `x_`."""
+    nullable: bool
+    type: str
+
+
+@cache
+def columns() -> tuple[FocusColumn, ...]:
+    """Return the columns in their order."""
+    text = (files("pertoken.reports.focus") / "columns.csv").read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    return tuple(FocusColumn(row["column"], row["level"], row["nulls"] == "yes", row["type"]) for row in rows)

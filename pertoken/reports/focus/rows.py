@@ -1,0 +1,185 @@
+"""FOCUS rows of a report. The rows of one device on one day sum to its origin charge, and all rows to the ledger."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from pertoken.apportion import apportion
+from pertoken.config import Settings
+from pertoken.costs.fleet import service_name
+from pertoken.costs.spend.month import month_of
+from pertoken.printable import csv_cell
+from pertoken.reports.charges import BUSY, IDLE, OTHER, UNALLOCATED, Charge
+from pertoken.reports.figures import ReportFigures
+from pertoken.reports.focus.columns import columns
+from pertoken.reports.focus.energy import DailyEnergy
+from pertoken.reports.text.chargeback import dollars, utc
+from pertoken.units import HOUR_MS, NANO_USD
+
+METHOD = "pertoken-device-time-1"
+"""Allocation by the time in which each deployment held the device, and of that the time in which it was busy."""
+PROVIDERS = {"aws": "AWS", "gcp": "Google Cloud", "azure": "Microsoft"}
+SELF_HOSTED = "Self-hosted"
+RATIO = 10**12
+JOULES_PER_KWH = 3_600_000
+PURCHASES = {"on_demand": "Standard", "spot": "Dynamic", "reserved": "Standard", "owned": "Other"}
+"""Pricing category of each purchase; a reservation's discount is in its price here, and no row of its own."""
+_DESCRIPTIONS = {
+    BUSY: "worked for",
+    IDLE: "reserved by and idle for",
+    OTHER: "held by work that is no inference server",
+    UNALLOCATED: "held by nobody",
+}
+
+Row = Mapping[str, str]
+"""Text by column; empty is null."""
+
+
+def focus_csv(report: ReportFigures, settings: Settings, energy: DailyEnergy) -> str:
+    """Return the rows as CSV."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [each.name for each in columns()], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(focus_rows(report, settings, energy))
+    return out.getvalue()
+
+
+def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -> Iterator[Row]:
+    """Yield the rows by day and device."""
+    counts = _Counts(report, energy)
+    for (start, device_id), group in groupby(report.charges.lines, key=lambda line: (line.start, line.device_id)):
+        lines = list(group)
+        origin = _origin(report, settings, start, device_id, lines)
+        nano = [line.nano_usd for line in lines]
+        whole = -(-report.charges.time_ms[start, device_id] * NANO_USD // HOUR_MS)
+        hours, ratios = apportion(whole, nano), apportion(RATIO, nano)
+        for line, part, ratio in zip(lines, hours, ratios, strict=True):
+            cost, quantity = dollars(line.nano_usd), dollars(part)
+            details = {"AllocatedRatio": ratio / RATIO, "UsageUnit": "Hours", "UsageQuantity": part / NANO_USD}
+            yield {
+                **origin,
+                **_allocated(report, settings, line),
+                **counts.of(line),
+                "AllocatedMethodId": METHOD,
+                "AllocatedMethodDetails": json.dumps({"Elements": [details]}),
+                **dict.fromkeys(("BilledCost", "EffectiveCost", "ListCost", "ContractedCost"), cost),
+                "PricingQuantity": quantity,
+                "ConsumedQuantity": quantity,
+                "x_OriginCost": dollars(sum(nano)),
+            }
+
+
+def _origin(
+    report: ReportFigures, settings: Settings, start: int, device_id: int, lines: Sequence[Charge]
+) -> dict[str, str]:
+    """Return the columns of the origin charge, which all of its parts share."""
+    device = report.there.devices[device_id]
+    host = report.there.host.get(device.host_id)
+    own = next((each for each in settings.hosts if each.name == device.host_name), None)
+    provider = (own and own.provider) or (host.cloud if host is not None else None)
+    region = (own and own.region) or (host.region if host is not None else None) or ""
+    purchase = (own and own.purchase) or (host.purchase if host is not None else None)
+    name = PROVIDERS.get(provider or "", provider or SELF_HOSTED)
+    month_start, month_end = month_of(start)
+    resource = f"{own.resource_id if own and own.resource_id else device.host_name}/{device.uuid}"
+    return {
+        "BillingAccountId": "self-hosted-inference",
+        "BillingAccountName": "Self-hosted inference",
+        "BillingCurrency": "USD",
+        "BillingPeriodStart": utc(month_start),
+        "BillingPeriodEnd": utc(month_end),
+        "ChargePeriodStart": utc(start),
+        "ChargePeriodEnd": utc(lines[0].end),
+        "ChargeCategory": "Usage",
+        "ChargeClass": "",
+        "CommitmentDiscountStatus": "",
+        "InvoiceId": "",
+        "ChargeFrequency": "Usage-Based",
+        **dict.fromkeys(("HostProviderName", "InvoiceIssuerName", "ProviderName"), csv_cell(name)),
+        **dict.fromkeys(("PublisherName", "ServiceProviderName"), csv_cell(name)),
+        "PricingCategory": PURCHASES.get(purchase or "", "Other"),
+        "PricingUnit": "Hours",
+        "ConsumedUnit": "Hours",
+        "RegionId": csv_cell(region),
+        "RegionName": csv_cell(region),
+        "ResourceId": csv_cell(resource),
+        "ResourceName": csv_cell(report.there.device_names[device_id]),
+        "ResourceType": "CPU" if device.kind == "cpu" else "GPU",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceSubcategory": "Generative AI",
+        "ServiceName": "LLM inference",
+        "Tags": json.dumps({"host": device.host_name}),
+        "x_HostName": csv_cell(device.host_name),
+        "x_OriginChargeId": csv_cell(f"{device.uuid}/{datetime.fromtimestamp(start, UTC):%Y-%m-%dT%H}"),
+    }
+
+
+def _allocated(report: ReportFigures, settings: Settings, line: Charge) -> dict[str, str]:
+    """Return whom a part of a charge is allocated to."""
+    use, epoch_id = line.holder
+    device = report.there.device_names[line.device_id]
+    what = f"{device} {_DESCRIPTIONS[use]}"
+    if epoch_id is None:
+        return {
+            "AllocatedResourceId": use,
+            "AllocatedResourceName": use,
+            "AllocatedTags": json.dumps({"use": use}),
+            "ChargeDescription": csv_cell(what),
+            "x_Use": use,
+            **dict.fromkeys(("x_Model", "x_Service", "x_Engine"), ""),
+        }
+    row = _deployment(report, epoch_id)
+    service = service_name(row.served_model, settings)
+    return {
+        "AllocatedResourceId": f"{row.deployment_id % 2**64:016x}",
+        "AllocatedResourceName": csv_cell(f"{row.served_model} on {row.host_name}"),
+        "AllocatedTags": json.dumps({"model": row.served_model, "service": service, "use": use}),
+        "ChargeDescription": csv_cell(f"{what} {row.served_model}"),
+        "x_Use": use,
+        "x_Model": csv_cell(row.served_model),
+        "x_Service": csv_cell(service),
+        "x_Engine": csv_cell(row.engine_kind),
+    }
+
+
+def _deployment(report: ReportFigures, epoch_id: int) -> Any:
+    """Return the epoch of a deployment; of a worker rank that of its head rank."""
+    head = report.there.heads.get(epoch_id)
+    if head is not None and head in report.there.newest:
+        return report.there.newest[head]
+    return next(row for row in report.there.epochs if row.epoch_id == epoch_id)
+
+
+class _Counts:
+    """Tokens and energy of lines. Those of an epoch on a day are split among its devices, in proportion to dollars."""
+
+    def __init__(self, report: ReportFigures, energy: DailyEnergy) -> None:
+        self._of: dict[Charge, dict[str, str]] = {}
+        by_epoch: dict[tuple[int, int], list[Charge]] = {}
+        for line in report.charges.lines:
+            if line.holder.epoch_id is not None:
+                by_epoch.setdefault((line.start, line.holder.epoch_id), []).append(line)
+        for key, lines in by_epoch.items():
+            tokens = None if key[1] in report.there.heads else report.charges.tokens.get(key)
+            joules = energy.get(key)
+            worked = [line for line in lines if line.holder.use == BUSY] or lines
+            columns = (("x_PromptTokens", "prompt"), ("x_CachedTokens", "cached"), ("x_GeneratedTokens", "generated"))
+            for column, name in columns:
+                count = None if tokens is None else getattr(tokens, name)
+                if count is not None:
+                    self._split(column, count, worked, str)
+            if joules is not None and joules.measured_ms:
+                nano_kwh = round(joules.joules / JOULES_PER_KWH * NANO_USD)
+                self._split("x_MeasuredEnergyKwh", nano_kwh, lines, dollars)
+
+    def _split(self, column: str, count: int, lines: Sequence[Charge], text: Any) -> None:
+        for line, part in zip(lines, apportion(count, [each.nano_usd for each in lines]), strict=True):
+            self._of.setdefault(line, {})[column] = text(part)
+
+    def of(self, line: Charge) -> Mapping[str, str]:
+        """Return the counts of a line; those that are not known are not in it."""
+        return self._of.get(line, {})

@@ -1,0 +1,194 @@
+"""Values of `metrics.FIGURES` over a window, each a number or the reason why there is none."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from pertoken.config import Settings
+from pertoken.costs.fleet import objectives, service_name
+from pertoken.costs.report.figures import Figure
+from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
+from pertoken.costs.report.lines import DeploymentLine, FleetReport
+from pertoken.costs.spend.month import MonthSpend, month_spend
+from pertoken.metrics import FIGURES
+from pertoken.proof.stored import standing
+from pertoken.proof.verdicts import Result, standing_verdicts
+from pertoken.reports.figures import best_of_each_target, total
+from pertoken.store.connect.open import Store
+from pertoken.units import NANO_USD
+from pertoken.window.figures import per_mtok
+
+NO_PRICE = Figure(None, "no device has a price: `pertoken prices set`")
+NO_TOKENS = Figure(None, "no engine counted tokens")
+NOT_MEASURED = Figure(None, "it was not measured")
+NO_SLO = Figure(None, "no objective is set: [slo] or [services.NAME]")
+NO_BUDGET = Figure(None, "no budget is set: budget.usd_per_month")
+NOTHING_SERVED = Figure(None, "nothing of that name was recorded")
+
+Values = Mapping[str, Figure]
+"""Figures by name of the target; of the fleet the name is empty."""
+
+
+class Figures:
+    """Figures of one window. Each source is read once, when a figure first needs it."""
+
+    def __init__(self, store: Store, settings: Settings, window_s: int, now_ts: int, *, dated: bool = False) -> None:
+        self._store, self._settings = store, settings
+        self._window_s, self._now_ts, self._dated = window_s, now_ts, dated
+
+    def of(self, figure: str, kind: str) -> Values:
+        """Return a figure of each target of a kind. Raises StoreError, KeyError for a name that is not known."""
+        if kind not in FIGURES[figure].kinds:
+            reason = f"{figure} is known of {', '.join(FIGURES[figure].kinds)}, not of a {kind}"
+            return {"": Figure(None, reason)}
+        if kind == "host":
+            return {
+                host.name: NOT_MEASURED if host.age_s is None else Figure(float(host.age_s))
+                for host in self.report.hosts
+            }
+        if kind == "fleet":
+            return {"": self._of_fleet(figure)}
+        return {name: _of_lines(figure, lines, self._settings) for name, lines in self._by(kind).items()}
+
+    @cached_property
+    def report(self) -> FleetReport:
+        """The fleet over the window, as the screens show it."""
+        return fleet_report(self._store, self._window_s, self._now_ts, dated=self._dated)
+
+    def _by(self, kind: str) -> Mapping[str, Sequence[DeploymentLine]]:
+        found: dict[str, list[DeploymentLine]] = defaultdict(list)
+        for line in self.report.deployments:
+            found[service_name(line.model, self._settings) if kind == "service" else line.model].append(line)
+        return found
+
+    @cached_property
+    def _month(self) -> MonthSpend:
+        return month_spend(self._store, self._now_ts, dated=self._dated)
+
+    def _of_fleet(self, figure: str) -> Figure:
+        own: Mapping[str, Callable[[], Figure]] = {
+            "usd": lambda: _usd(None if self.report.bill is None else self.report.bill.paid, NO_PRICE),
+            "usd_per_mtok": lambda: _usd(self.report.nano_usd_per_mtok, self._no_mtok()),
+            "usd_per_hour": lambda: _usd(self.report.nano_usd_per_hour, NO_PRICE),
+            "idle_usd": self._idle_usd,
+            "idle_share": self._idle_share,
+            "power_w": lambda: _known(self.report.power_w),
+            "generated_tok_s": lambda: _known(self.report.generated_tok_s_now),
+            "stale_s": self._stale_s,
+            "budget_share": lambda: self._of_budget(self._month.nano_usd),
+            "budget_expected_share": lambda: self._of_budget(self._month.total and self._month.total[1]),
+            "bankable_usd_per_month": self._bankable,
+            "regressions": self._regressions,
+        }
+        return own[figure]() if figure in own else _of_lines(figure, tuple(self.report.deployments), self._settings)
+
+    def _no_mtok(self) -> Figure:
+        return NO_PRICE if self.report.bill is None else NO_TOKENS
+
+    def _idle_usd(self) -> Figure:
+        bill = self.report.bill
+        return NO_PRICE if bill is None else Figure((bill.idle + bill.unallocated) / NANO_USD)
+
+    def _idle_share(self) -> Figure:
+        bill = self.report.bill
+        return NO_PRICE if bill is None or not bill.paid else Figure((bill.idle + bill.unallocated) / bill.paid)
+
+    def _stale_s(self) -> Figure:
+        ages = [host.age_s for host in self.report.hosts]
+        known = [age for age in ages if age is not None]
+        return Figure(float(max(known))) if known and len(known) == len(ages) else NOT_MEASURED
+
+    def _of_budget(self, nano_usd: int | None) -> Figure:
+        budget = self._settings.budget_usd_per_month
+        if budget is None:
+            return NO_BUDGET
+        if nano_usd is None:
+            return Figure(None, self._month.reason or "the spend of the month is not known")
+        return Figure(nano_usd / NANO_USD / budget)
+
+    def _bankable(self) -> Figure:
+        rows = standing(self._store, self._now_ts if self._dated else None)
+        money = total(each.best.bankable for each in best_of_each_target(rows) if each.best)
+        if not rows:
+            return Figure(None, "no rule has run: `pertoken advise`")
+        return Figure((money[1] if money else 0) / NANO_USD)
+
+    def _regressions(self) -> Figure:
+        start = self._now_ts - self._window_s
+        verdicts = (each for each in standing_verdicts(self._store) if start <= each.changed_ts < self._now_ts)
+        return Figure(float(sum(each.judgement.result is Result.DEARER for each in verdicts)))
+
+
+def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings) -> Figure:
+    """Return a figure of some deployments together."""
+    if not lines:
+        return NOTHING_SERVED
+    if figure == "usd_per_mtok":
+        return _usd(per_mtok_together(lines), NO_PRICE if _any(lines, "nano_usd") is None else NO_TOKENS)
+    if figure == "usd_per_generated_mtok":
+        nano, generated = _sum(lines, "nano_usd"), _sum(lines, "generated_tokens")
+        missing = NO_PRICE if nano is None else NO_TOKENS
+        return _usd(per_mtok(_whole(nano), _whole(generated)), missing)
+    if figure in ("usd", "idle_usd", "usd_per_hour"):
+        stored = {"usd": "nano_usd", "idle_usd": "idle_nano_usd", "usd_per_hour": "nano_usd_per_hour"}[figure]
+        return _usd(_whole(_sum(lines, stored)), NO_PRICE)
+    if figure == "idle_share":
+        nano, idle = _sum(lines, "nano_usd"), _sum(lines, "idle_nano_usd")
+        return NO_PRICE if not nano or idle is None else Figure(idle / nano)
+    if figure == "tokens":
+        prompt, generated = _sum(lines, "prompt_tokens"), _sum(lines, "generated_tokens")
+        return NO_TOKENS if prompt is None or generated is None else Figure(prompt + generated)
+    if figure == "stuck":
+        return Figure(float(sum(map(_stuck, lines))))
+    if figure == "slo_ratio":
+        ratios = [ratio for line in lines for ratio in _slo_ratios(line, settings)]
+        return Figure(max(ratios)) if ratios else _no_slo(lines, settings)
+    stored, scale = _WORST.get(figure, (_NOW.get(figure, ""), 1.0))
+    known = [value for line in lines if not line.ended and (value := getattr(line, stored)) is not None]
+    if not known:
+        return NOT_MEASURED
+    return Figure(scale * (max(known) if figure in _WORST else sum(known)))
+
+
+_WORST = {"ttft_p95_ms": ("ttft_p95_s", 1000.0), "tpot_p50_ms": ("tpot_p50_s", 1000.0)}
+_NOW = {"waiting": "waiting_now", "generated_tok_s": "generated_tok_s_now", "power_w": "power_w"}
+
+
+def _stuck(line: DeploymentLine) -> bool:
+    """Whether an engine has requests and generates nothing, or runs and cannot be read."""
+    if line.ended:
+        return False
+    has_work = bool(line.running_now or line.waiting_now)
+    return line.fault is not None or (has_work and line.generated_tok_s_now == 0 and line.prompt_tok_s_now == 0)
+
+
+def _slo_ratios(line: DeploymentLine, settings: Settings) -> list[float]:
+    slo = objectives(line.model, settings)
+    pairs = ((line.ttft_p95_s, slo.ttft_p95_ms), (line.tpot_p50_s, slo.tpot_p50_ms))
+    return [value * 1000 / limit for value, limit in pairs if value is not None and limit is not None]
+
+
+def _no_slo(lines: Sequence[DeploymentLine], settings: Settings) -> Figure:
+    found = [objectives(line.model, settings) for line in lines]
+    return NOT_MEASURED if any(slo.ttft_p95_ms or slo.tpot_p50_ms for slo in found) else NO_SLO
+
+
+def _sum(lines: Sequence[DeploymentLine], name: str) -> float | None:
+    values = [getattr(line, name) for line in lines]
+    return None if None in values else sum(values)
+
+
+def _any(lines: Sequence[DeploymentLine], name: str) -> float | None:
+    return next((value for line in lines if (value := getattr(line, name)) is not None), None)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)
+
+
+def _usd(nano_usd: int | None, missing: Figure) -> Figure:
+    return missing if nano_usd is None else Figure(nano_usd / NANO_USD)
+
+
+def _known(value: float | None) -> Figure:
+    return NOT_MEASURED if value is None else Figure(float(value))

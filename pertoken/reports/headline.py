@@ -1,0 +1,38 @@
+"""The figures at the head of a report."""
+
+from typing import NamedTuple
+
+from pertoken.costs.ledger import Bill
+from pertoken.reports.figures import ReportFigures
+from pertoken.reports.tables import UNKNOWN, money_text
+from pertoken.units import format_count, format_usd
+
+
+class Headline(NamedTuple):
+    """One figure with its name."""
+
+    value: str
+    name: str
+
+
+def headlines(report: ReportFigures) -> tuple[Headline, ...]:
+    """Return the figures that a reader looks for first."""
+    bill, savings = report.bill, report.savings
+    proven = savings.proven.nano_usd
+    return (
+        Headline(UNKNOWN if bill is None else format_usd(bill.paid), "paid" if bill else "paid: no device has a price"),
+        Headline(format_usd(report.nano_usd_per_mtok), "per Mtok"),
+        Headline(format_count(report.tokens), "tokens"),
+        Headline(idle_text(bill), "of dollars idle"),
+        Headline(money_text(savings.bankable), "bankable a month, found"),
+        Headline(money_text(savings.taken_bankable), "bankable a month, taken"),
+        Headline(UNKNOWN if proven is None else money_text(proven), f"proven by {savings.proven.changes} receipts"),
+        Headline(str(len(report.regressions)), "regressions"),
+    )
+
+
+def idle_text(bill: Bill | None) -> str:
+    """Return the share of the bill for which nothing ran: idle while reserved, and unallocated."""
+    if bill is None or not bill.paid:
+        return UNKNOWN
+    return f"{'≥ ' if bill.busy_is_bound else ''}{(bill.idle + bill.unallocated) / bill.paid:.0%}"

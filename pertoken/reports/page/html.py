@@ -1,0 +1,140 @@
+"""A report as one HTML file."""
+
+from collections.abc import Sequence
+from importlib.resources import files
+
+from pertoken import __version__
+from pertoken.reports.charges import USES
+from pertoken.reports.figures import ReportFigures
+from pertoken.reports.headline import headlines
+from pertoken.reports.page.markup import Markup, tag
+from pertoken.reports.page.plots import bars, divided, lines, ranked, usd
+from pertoken.reports.tables import Table, tables
+from pertoken.units import NANO_USD
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""Nothing is loaded from anywhere, and no script runs."""
+CHANGES = 6
+"""Recommendations in the plot of savings, of each kind."""
+MODELS = 6
+"""Models in the plot of $/Mtok, the dearest."""
+USE_NAMES = {
+    "busy": "busy",
+    "idle": "idle while reserved",
+    "other": "other work",
+    "unallocated": "unallocated",
+}
+
+
+def page(report: ReportFigures) -> str:
+    """Return the report as a whole HTML document."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("title", f"pertoken, {report.period.text}"),
+        tag("style", Markup(_style())),
+    )
+    body = tag(
+        "body",
+        tag("header", tag("h1", "What our tokens cost"), tag("p", f"{report.period.text} · {report.source}")),
+        tag("main", _headlines(report), *_plots(report), *(_table(each) for each in tables(report))),
+        tag("footer", tag("p", f"pertoken {__version__}. Amounts are US dollars; – is not known.")),
+    )
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _style() -> str:
+    return (files("pertoken.reports.page") / "report.css").read_text(encoding="utf-8")
+
+
+def _headlines(report: ReportFigures) -> Markup:
+    figures = (tag("li", tag("b", each.value), tag("span", each.name)) for each in headlines(report))
+    return tag("ul", *figures, class_="figures")
+
+
+def _plots(report: ReportFigures) -> list[Markup]:
+    parts = [(name, f"use-{name}") for name in USES]
+    if report.bill is None:
+        return [tag("section", tag("h2", "Spend"), tag("p", "No device has a price: `pertoken prices set` gives one."))]
+    bill = report.bill
+    shares = [(USE_NAMES[name], f"use-{name}", getattr(bill, name) / NANO_USD) for name in USES]
+    by_day = report.charges.by_day()
+    spend = [
+        (day, {name: nano / NANO_USD for name, nano in by_day.get(day, {}).items()}) for day in report.period.days()
+    ]
+    per_mtok = {
+        name: [(day, None if nano is None else nano / NANO_USD) for day, nano in days]
+        for name, days in report.daily_per_mtok(MODELS).items()
+    }
+    series = [(name, f"s{n}") for n, name in enumerate(per_mtok)]
+    tenants = [
+        (line.name, f"s{n % 8}", line.nano_usd / NANO_USD)
+        for n, line in enumerate(sorted(report.tenants.lines, key=lambda line: -line.nano_usd)[:8])
+    ]
+    bound = " Busy is an upper bound here, and idle a lower one." if bill.busy_is_bound else ""
+    return [
+        _plot("Where a dollar goes", divided(shares, "Where a dollar goes"), shares, f"Shares of the bill.{bound}"),
+        _plot(
+            "Spend",
+            bars(spend, parts, "Dollars by day"),
+            [(USE_NAMES[name], style, None) for name, style in parts],
+            "Dollars by day (UTC).",
+        ),
+        _plot(
+            "$ per Mtok by model",
+            lines(per_mtok, "Dollars per Mtok by day"),
+            [(name, style, None) for name, style in series],
+            "All dollars a model held devices for, by its prompt and generated tokens.",
+        ),
+        _plot("Dollars by tenant", divided(tenants, "Dollars by tenant"), tenants, "The eight largest lines."),
+        *_savings(report),
+    ]
+
+
+def _savings(report: ReportFigures) -> list[Markup]:
+    """Return the plot of bankable dollars that were found and taken; none where there are none."""
+    known = [("found", "s0", each, each.best) for each in report.savings.found[:CHANGES]]
+    known += [("taken", "s2", each, each.chosen) for each in report.savings.taken[:CHANGES]]
+    rows = [
+        (f"{what}: {each.title}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
+        for what, style, each, variant in known
+        if variant is not None and variant.bankable is not None
+        for low, likely, high in (variant.bankable,)
+    ]
+    if not rows:
+        return []
+    note = "Bankable dollars a month with their interval; what is taken by the estimate it was accepted with."
+    return [_plot("Savings", ranked(rows, "Bankable dollars a month"), (), note)]
+
+
+Legend = Sequence[tuple[str, str, float | None]]
+"""(name, CSS class, dollars)."""
+
+
+def _plot(title: str, svg: Markup, legend: Legend, note: str) -> Markup:
+    keys = [
+        tag("li", tag("i", class_=style), name if value is None else f"{name} {usd(value)}")
+        for name, style, value in legend
+    ]
+    return tag("section", tag("h2", title), tag("p", note, class_="note"), svg, tag("ul", *keys, class_="legend"))
+
+
+def _table(table: Table) -> Markup:
+    if not table.rows:
+        body = tag("p", table.empty)
+    else:
+        styles = ["number" if name.startswith(">") else None for name in table.columns]
+        head = tag(
+            "tr",
+            *(tag("th", name.lstrip(">"), class_=style) for name, style in zip(table.columns, styles, strict=True)),
+        )
+        rows = (
+            tag("tr", *(tag("td", cell, class_=style) for cell, style in zip(row, styles, strict=True)))
+            for row in table.rows
+        )
+        body = tag("div", tag("table", tag("thead", head), tag("tbody", *rows)), class_="wide")
+    notes = (tag("p", note, class_="note") for note in table.notes)
+    shown_by = tag("p", "The same in a terminal: ", tag("code", table.command), class_="note")
+    return tag("section", tag("h2", table.title), body, *notes, shown_by)

@@ -1,0 +1,169 @@
+"""The tables of a report as text, which HTML and Markdown lay out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pertoken.costs.hours.spend import Spend
+from pertoken.costs.report.figures import Figure
+from pertoken.proof.recommendation import Edit, Money, Recommendation, short_id
+from pertoken.proof.verdicts import Verdict
+from pertoken.reports.figures import ReportFigures
+from pertoken.units import format_count, format_usd, format_utc
+
+UNKNOWN = "–"
+MAX_ROWS = 200
+"""Rows of a table; CSV and FOCUS have all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table with the command that shows the same."""
+
+    title: str
+    columns: tuple[str, ...]
+    """A column whose name starts with `>` is of numbers."""
+    rows: tuple[tuple[str, ...], ...]
+    empty: str
+    """Said in place of rows."""
+    command: str
+    notes: tuple[str, ...] = ()
+
+
+def tables(report: ReportFigures) -> tuple[Table, ...]:
+    """Return the tables of a report, in their order."""
+    hours = f"--hours {report.period.hours}" + (f" --at {report.period.at}" if report.period.dated else "")
+    return (
+        models_table(report, f"pertoken costs --by model {hours}"),
+        figures_table(report, f"pertoken costs --figures {hours}"),
+        spend_table("Chargeback by team", report.teams, f"pertoken costs --by team {hours}"),
+        spend_table("Chargeback by tenant", report.tenants, f"pertoken costs --by tenant {hours}"),
+        found_table(report),
+        taken_table(report),
+        verdicts_table("Regressions", report.regressions, "No change in this period made tokens dearer."),
+        verdicts_table("Changes of configuration", report.verdicts, "No change was seen in this period."),
+    )
+
+
+def models_table(report: ReportFigures, command: str) -> Table:
+    """Return dollars, tokens and $/Mtok by model, and what no model carries."""
+    return spend_table("Models", report.models, command)
+
+
+def spend_table(title: str, spend: Spend, command: str) -> Table:
+    """Return the lines of a bill with their share of it."""
+    whole = spend.nano_usd
+    rows = [
+        (
+            line.name,
+            UNKNOWN if whole is None else format_usd(line.nano_usd),
+            f"{line.nano_usd / whole:.1%}" if whole else UNKNOWN,
+            format_count(line.tokens),
+            UNKNOWN if whole is None else format_usd(line.nano_usd_per_mtok),
+        )
+        for line in spend.lines
+    ]
+    if whole is not None:
+        rows = [*rows[:MAX_ROWS], ("together", format_usd(whole), "100.0%", "", "")]
+    columns = (title.split()[-1].removesuffix("s").lower(), ">dollars", ">share", ">tokens", ">$/Mtok")
+    return Table(title, columns, tuple(rows), "Nothing was recorded in this period.", command, tuple(spend.notes))
+
+
+def figures_table(report: ReportFigures, command: str) -> Table:
+    """Return what else is per token, by model."""
+    rows = [
+        (
+            each.model,
+            _usd(each.usd_per_generated_mtok),
+            _usd(each.usd_per_goodput_mtok),
+            _usd(each.usd_per_1000_requests),
+            _number(each.j_per_token),
+            _number(each.kwh),
+            _usd(each.idle_usd),
+        )
+        for each in report.figures
+    ]
+    columns = (
+        "model",
+        ">$/generated Mtok",
+        ">$/goodput Mtok",
+        ">$/1,000 requests",
+        ">J/token",
+        ">kWh",
+        ">idle dollars",
+    )
+    empty = "No model was served in this period."
+    return Table("Figures by model", columns, tuple(rows), empty, command)
+
+
+def found_table(report: ReportFigures) -> Table:
+    """Return the open recommendations that count in the total."""
+    rows = [
+        (short_id(each), each.title, each.target, *_worth(each), each.rule_id)
+        for each in report.savings.found[:MAX_ROWS]
+    ]
+    columns = ("id", "change", "target", ">bankable/month", ">capacity/month", "rule")
+    refused = len(report.savings.refused)
+    notes = (f"{refused} rules looked and refused, or were not able to look: `pertoken advise` has their reasons.",)
+    empty = "Nothing is proposed."
+    return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes if refused else ())
+
+
+def taken_table(report: ReportFigures) -> Table:
+    """Return what was accepted or applied and stands."""
+    rows = [
+        (short_id(each), each.title, each.target, each.state.label, *_worth(each))
+        for each in report.savings.taken[:MAX_ROWS]
+    ]
+    columns = ("id", "change", "target", "state", ">bankable/month", ">capacity/month")
+    empty = "Nothing was accepted or applied."
+    return Table("Savings taken", columns, tuple(rows), empty, "pertoken advise show ID")
+
+
+def verdicts_table(title: str, verdicts: Sequence[Verdict], empty: str) -> Table:
+    """Return what changes of configuration did to the cost of a token."""
+    rows = [
+        (format_utc(each.changed_ts), each.name, edits_text(each.edits), *judgement_text(each))
+        for each in verdicts[:MAX_ROWS]
+    ]
+    columns = ("when", "deployment", "change", "verdict", ">cost per token")
+    return Table(title, columns, tuple(rows), empty, "pertoken advise")
+
+
+def edits_text(edits: Sequence[Edit]) -> str:
+    """Return what changed: `tp 1 → 2`."""
+    return ", ".join(f"{each.field} {_value(each.before)} → {_value(each.after)}" for each in edits) or "configuration"
+
+
+def judgement_text(verdict: Verdict) -> tuple[str, str]:
+    """Return the verdict and its effect with the interval."""
+    judgement = verdict.judgement
+    result = judgement.result.value.replace("_", " ").lower()
+    if judgement.effect is None:
+        return result, UNKNOWN
+    low, likely, high = judgement.effect
+    return result, f"{likely:+.1%} ({low:+.1%} to {high:+.1%})"
+
+
+def money_text(money: Money | None) -> str:
+    """Return dollars with their interval: `$1,200 ($900–$1,500)`."""
+    if money is None:
+        return UNKNOWN
+    low, likely, high = map(format_usd, money)
+    return likely if low == high else f"{likely} ({low}–{high})"
+
+
+def _worth(each: Recommendation) -> tuple[str, str]:
+    chosen = each.chosen
+    return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.bankable), money_text(chosen.capacity))
+
+
+def _usd(figure: Figure) -> str:
+    return UNKNOWN if figure.value is None else format_usd(figure.value * 1e9)
+
+
+def _number(figure: Figure) -> str:
+    return UNKNOWN if figure.value is None else f"{figure.value:,.3g}" if figure.value < 100 else f"{figure.value:,.0f}"
+
+
+def _value(value: object) -> str:
+    return "not known" if value is None else str(value)

@@ -1,0 +1,52 @@
+"""Chargeback as CSV: what each team, tenant and model pays, each to sum to the bill."""
+
+import csv
+import io
+from collections.abc import Iterable
+
+from pertoken.costs.hours.spend import Spend
+from pertoken.printable import csv_cell
+from pertoken.reports.figures import ReportFigures
+from pertoken.units import NANO_USD
+
+COLUMNS = ("period_start", "period_end", "by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok")
+
+
+def chargeback_csv(report: ReportFigures) -> str:
+    """Return lines by model, team and tenant. The lines of each sum to the bill; what is not known is empty."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for spend in (report.models, report.teams, report.tenants):
+        writer.writerows(_rows(report, spend))
+    return out.getvalue()
+
+
+def _rows(report: ReportFigures, spend: Spend) -> Iterable[list[str]]:
+    start, end = utc(report.period.start), utc(report.period.end)
+    for line in spend.lines:
+        price = line.nano_usd_per_mtok
+        known = spend.nano_usd is not None
+        yield [
+            start,
+            end,
+            spend.by,
+            *(csv_cell(each or "") for each in (line.name, line.team, line.key, line.user)),
+            dollars(line.nano_usd) if known else "",
+            "" if line.tokens is None else str(line.tokens),
+            dollars(price) if known and price is not None else "",
+        ]
+
+
+def utc(ts: int) -> str:
+    """Return an instant as ISO 8601: `2026-11-21T10:00:00Z`."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(ts, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def dollars(nano_usd: int) -> str:
+    """Return dollars with all nine decimals that are stored, so that sums are exact: `12.5`."""
+    sign, nano_usd = ("-" if nano_usd < 0 else ""), abs(nano_usd)
+    whole, rest = divmod(nano_usd, NANO_USD)
+    return f"{sign}{whole}.{rest:09d}".rstrip("0").rstrip(".")

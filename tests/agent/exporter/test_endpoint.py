@@ -1,0 +1,46 @@
+import logging
+import urllib.request
+
+import pytest
+
+from pertoken.agent.exporter.endpoint import endpoint_of, otlp_of
+from pertoken.agent.exporter.totals import Totals
+from pertoken.config import Settings
+from tests.agent.exporter.test_totals import tick
+from tests.reports.receivers import receiver
+
+
+def test_the_endpoint_shows_what_ticks_counted() -> None:
+    totals = Totals()
+    totals.add(tick(60))
+    server = endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", 0)), totals)
+    assert server is not None
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=30) as reply:
+            assert b"pertoken_generated_tokens_total" in reply.read()
+    finally:
+        server.stop()
+
+
+def test_without_an_address_there_is_none_and_a_taken_port_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert endpoint_of(Settings(), Totals()) is None
+    first = endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", 0)), Totals())
+    assert first is not None
+    try:
+        with caplog.at_level(logging.ERROR):
+            assert endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", first.port)), Totals()) is None
+        assert "no metrics endpoint" in caplog.text
+    finally:
+        first.stop()
+
+
+def test_metrics_are_pushed_to_a_collector_before_the_agent_ends() -> None:
+    totals = Totals()
+    with receiver() as collector:
+        collector.statuses += [200] * 4
+        end = otlp_of(Settings(agent_otlp_endpoint=f"{collector.url}/v1/metrics"), totals)
+        totals.add(tick(60))
+        assert end is not None
+        end()
+    assert any(b"hw.energy" in body and b"pertoken.generated_tokens" in body for _, _, body in collector.posts)
+    assert otlp_of(Settings(), totals) is None

@@ -1,0 +1,79 @@
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from pertoken.errors import BadInput
+from pertoken.exposition.server import MetricsServer
+
+
+def get(url: str, token: str | None = None, context: ssl.SSLContext | None = None) -> tuple[int, str]:
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=30, context=context) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_page_is_served_at_its_path_alone_also_after_a_client_that_broke_off() -> None:
+    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n")
+    server.start()
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(b"GET /met")
+        assert get(f"http://127.0.0.1:{server.port}/metrics") == (200, "up 1\n")
+        assert get(f"http://127.0.0.1:{server.port}/")[0] == 404
+    finally:
+        server.stop()
+
+
+def test_a_token_is_asked_for_where_one_is_set(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("s3cret\n")
+    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n", token_file=str(file))
+    server.start()
+    url = f"http://127.0.0.1:{server.port}/metrics"
+    try:
+        assert get(url)[0] == 401 and get(url, "wrong")[0] == 401 and get(url, "s3cret") == (200, "up 1\n")
+    finally:
+        server.stop()
+
+
+def test_a_certificate_makes_it_tls(tmp_path: Path) -> None:
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    made += [
+        "-keyout",
+        str(key),
+        "-out",
+        str(cert),
+        "-days",
+        "2",
+        "-subj",
+        "/CN=x",
+        "-addext",
+        "subjectAltName=IP:127.0.0.1",
+    ]
+    subprocess.run(made, check=True, capture_output=True)
+    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n", cert_file=str(cert), key_file=str(key))
+    server.start()
+    try:
+        context = ssl.create_default_context(cafile=str(cert))
+        assert get(f"https://127.0.0.1:{server.port}/metrics", context=context) == (200, "up 1\n")
+        with pytest.raises((urllib.error.URLError, ConnectionError)):
+            get(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.stop()
+
+
+def test_a_token_or_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"metrics_token_file: .*none: cannot be read"):
+        MetricsServer(("127.0.0.1", 0), str, token_file=str(tmp_path / "none"))
+    with pytest.raises(BadInput, match=r"metrics_cert_file: .*none: cannot be used"):
+        MetricsServer(("127.0.0.1", 0), str, cert_file=str(tmp_path / "none"))

@@ -1,0 +1,18 @@
+from pertoken.reports.alerts.message import body_of, destination_key, sentence
+from pertoken.reports.alerts.state import Event
+from pertoken.settings.alerts import read_alerts
+
+(ALERT,) = read_alerts({"dear": {"when": "usd_per_mtok > 2.5"}})
+
+
+def test_an_event_is_json_and_a_sentence() -> None:
+    body = body_of(ALERT, "service=ch\x1bat", Event.FIRED, 3.25, 1_795_392_000)
+    assert sentence(body) == (
+        "alert dear fired: usd_per_mtok of service=ch\\x1bat is 3.25 USD/Mtok (limit > 2.5), 2026-11-23 00:00Z"
+    )
+    assert "not known" in sentence(body_of(ALERT, "fleet", Event.TEST, None, 0))
+
+
+def test_what_is_stored_of_a_url_does_not_hold_it() -> None:
+    key = destination_key("https://example.com/hook/s3cret")
+    assert key.startswith("webhook:") and "s3cret" not in key and destination_key("log") == "log"

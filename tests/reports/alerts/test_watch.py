@@ -1,0 +1,104 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pertoken.config import Settings
+from pertoken.errors import BadInput
+from pertoken.migrations import upgrade
+from pertoken.reports.alerts.watch import TRIES, AlertWatch, standing_alerts
+from pertoken.reports.delivery.webhook import NotDelivered
+from pertoken.settings.alerts import read_alerts
+from pertoken.store.connect.location import StoreLocation
+from pertoken.store.connect.open import open_store
+from tests.reports.builders import END, recorded
+from tests.reports.receivers import receiver
+
+DEAR = {"when": "usd_per_mtok > 2.5", "for": "2m", "scope": "model=*", "window": "3h"}
+
+
+class Sent:
+    """What was sent; fails as often as told."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.events: list[str] = []
+        self.tries = 0
+        self._failures = failures
+
+    def __call__(self, destination: str, body: str, now_ts: int, delivery_id: str) -> None:
+        self.tries += 1
+        if self._failures:
+            self._failures -= 1
+            raise NotDelivered(f"{destination}: status 500")
+        self.events.append(json.loads(body)["event"])
+
+
+def database(tmp_path: Path) -> StoreLocation:
+    where = recorded(tmp_path / "db")
+    upgrade(where, "advice")
+    return where
+
+
+def watch(where: StoreLocation, sent: Sent, **alerts: object) -> AlertWatch:
+    return AlertWatch(where, Settings(alerts=read_alerts(alerts or {"dear": DEAR})), sent)
+
+
+def test_an_alert_fires_once_across_restarts_and_resolves_once(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    for minute in range(5):
+        watch(where, sent).round(END + 60 * minute)  # each round in a new process, as it were
+    assert sent.events == ["fired"]
+    (row,) = standing_alerts(open_store(where))
+    assert (row.state, row.since_ts) == ("FIRING", END + 120) and row.target.startswith("model=meta-llama/")
+    cheap = {"dear": {**DEAR, "when": "usd_per_mtok > 99"}}
+    for minute in range(5, 10):
+        watch(where, sent, **cheap).round(END + 60 * minute)
+    assert sent.events == ["fired", "resolved"] and standing_alerts(open_store(where)) == []
+
+
+def test_a_failed_delivery_is_tried_five_times_with_growing_waits(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent(failures=99)
+    quick = {"dear": {**DEAR, "for": "0s"}}
+    tried = []
+    for minute in range(40):
+        before = sent.tries
+        watch(where, sent, **quick).round(END + 60 * minute)
+        tried += [minute] * (sent.tries - before)
+    assert tried == [0, 1, 3, 7, 15] and len(tried) == TRIES
+
+
+def test_a_delivery_that_failed_once_arrives_once(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent(failures=1)
+    for minute in range(5):
+        watch(where, sent, dear={**DEAR, "for": "0s"}).round(END + 60 * minute)
+    assert sent.events == ["fired"] and sent.tries == 2
+
+
+def test_the_same_event_is_sent_by_one_of_two_advisors(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    first, second = (watch(where, sent, dear={**DEAR, "for": "0s"}) for _ in range(2))
+    first.round(END)
+    second.round(END)
+    assert sent.events == ["fired"]
+
+
+def test_no_secret_of_a_url_is_stored(tmp_path: Path) -> None:
+    where = database(tmp_path)
+    with receiver() as hook:
+        hook.statuses.append(500)
+        alerts = read_alerts({"dear": {**DEAR, "for": "0s", "to": [f"{hook.url}/s3cret-path"]}})
+        AlertWatch(where, Settings(alerts=alerts)).round(END)
+        assert len(hook.posts) == 1
+    folder = where.file("advice").parent
+    assert not any(b"s3cret-path" in file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+def test_what_is_not_measured_neither_fires_nor_resolves(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    watch(where, sent, budget={"when": "budget_share > 0", "for": "0s"}).round(END)
+    assert sent.events == [] and standing_alerts(open_store(where)) == []
+
+
+def test_an_alert_on_an_unknown_figure_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"alerts.dear.when: no figure is named usd_mtok"):
+        watch(StoreLocation(folder=tmp_path), Sent(), dear={"when": "usd_mtok > 1"})

@@ -1,0 +1,15 @@
+from pertoken.reports.focus.columns import columns
+
+MANDATORY_IN_1_3 = {
+    *("BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd"),
+    *("BillingPeriodStart", "ChargeCategory", "ChargeClass", "ChargeDescription", "ChargePeriodEnd"),
+    *("ChargePeriodStart", "ContractedCost", "EffectiveCost", "HostProviderName", "InvoiceIssuerName", "ListCost"),
+    *("PricingQuantity", "PricingUnit", "ProviderName", "PublisherName", "ServiceCategory", "ServiceName"),
+    "ServiceProviderName",
+}
+
+
+def test_every_mandatory_column_of_focus_1_3_is_there_and_our_own_have_the_prefix() -> None:
+    assert {each.name for each in columns() if each.level == "mandatory"} == MANDATORY_IN_1_3
+    assert all(each.name.startswith("x_") == (each.level == "own") for each in columns())
+    assert len({each.name for each in columns()}) == len(columns())

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+from pertoken.costs.ledger import Bill
+from pertoken.reports.headline import headlines, idle_text
+from tests.reports.builders import figures
+
+
+def test_the_head_of_a_report_has_its_bill_and_its_tokens(tmp_path: Path) -> None:
+    known = {each.name: each.value for each in headlines(figures(tmp_path / "db"))}
+    assert known["paid"] == "$82.56" and known["per Mtok"] == "$19.11" and known["tokens"] == "2.16M"
+    unpriced = {each.name: each.value for each in headlines(figures(tmp_path / "other", None))}
+    assert unpriced["paid: no device has a price"] == "–"
+
+
+def test_idle_dollars_are_a_bound_where_busy_time_is_one() -> None:
+    assert idle_text(Bill(10, 5, 2, 0, 3)) == "50%"
+    assert idle_text(Bill(10, 5, 2, 0, 3, busy_is_bound=True)) == "≥ 50%"
+    assert idle_text(None) == "–"

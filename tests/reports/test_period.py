@@ -1,0 +1,27 @@
+import pytest
+
+from pertoken.errors import BadInput
+from pertoken.reports.period import Period, period_of
+
+NOW = 1_795_392_000 + 1830
+
+
+def test_a_period_starts_with_an_hour_and_ends_now_or_as_named() -> None:
+    assert period_of(None, None, NOW, dated=False) == Period((NOW - 30 * 86_400) // 3600 * 3600, NOW, dated=False)
+    named = period_of("2026-11-21T10:20Z", "2026-11-22T00:00Z", NOW, dated=False)
+    assert named.text == "2026-11-21 10:00Z to 2026-11-22 00:00Z"
+    assert named.dated and named.hours == 15 and len(named.days()) == 1
+
+
+def test_a_period_that_is_empty_or_lies_ahead_is_refused() -> None:
+    with pytest.raises(BadInput, match="--to"):
+        period_of(None, "2027-01-01", NOW, dated=False)
+    with pytest.raises(BadInput, match="not before the end"):
+        period_of("1h", "2h", NOW, dated=False)
+    with pytest.raises(BadInput, match="--from: 'soon' is not a time"):
+        period_of("soon", None, NOW, dated=False)
+
+
+def test_the_period_before_is_as_long() -> None:
+    week = period_of("7d", None, NOW, dated=True)
+    assert week.preceding().seconds == week.seconds and week.preceding().end == week.start

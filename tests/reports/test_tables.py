@@ -1,0 +1,24 @@
+from pathlib import Path
+
+from pertoken.proof.recommendation import Edit
+from pertoken.proof.verdicts import Judgement, Result, Verdict
+from pertoken.reports.tables import edits_text, judgement_text, money_text, tables
+from tests.reports.builders import figures
+
+
+def test_each_table_has_rows_of_its_columns_and_the_command_that_shows_it(tmp_path: Path) -> None:
+    found = tables(figures(tmp_path / "db"))
+    assert [each.title for each in found][:2] == ["Models", "Figures by model"]
+    for each in found:
+        assert all(len(row) == len(each.columns) for row in each.rows)
+        assert each.command.startswith("pertoken ") and (each.rows or each.empty)
+    assert found[0].rows[-1] == ("together", "$82.56", "100.0%", "", "")
+
+
+def test_a_verdict_and_money_are_written_with_their_intervals() -> None:
+    verdict = Verdict(1, 2, 1, 0, "chat", judgement=Judgement(Result.DEARER, (0.05, 0.12, 0.2)))
+    assert judgement_text(verdict) == ("dearer", "+12.0% (+5.0% to +20.0%)")
+    assert judgement_text(Verdict(1, 2, 1, 0, "chat")) == ("pending", "–")
+    assert edits_text((Edit("deployment", 1, "tp", 1, None),)) == "tp 1 → not known"
+    assert money_text(None) == "–"
+    assert money_text((10**9, 2 * 10**9, 3 * 10**9)) == "$2.00 ($1.00–$3.00)"
