@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
+from pertoken.proof.judging.go_back import PAGE, RULE
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.keys import DECISIONS
 from pertoken.tui.pages.command_page import CommandPage
@@ -89,7 +90,8 @@ class AdvicePage(CommandPage):
         if each is None:
             return None
         rules = view.study.rules.value.rules if view.study.rules.value is not None else ()
-        page = next((rule.page for rule in rules if rule.entry.id == each.rule_id), None)
+        own = PAGE if each.rule_id == RULE else None
+        page = next((rule.page for rule in rules if rule.entry.id == each.rule_id), own)
         detail = self._detail(view)
         computed = detail_sections(detail, view.working.get("detail")) if each.chosen is not None else ()
         tried = trial_section(each, detail, view.now_ts)
