@@ -22,7 +22,6 @@ from pertoken.proof.recommendation import (
     Variant,
     full_id,
 )
-from pertoken.proof.trials import stored as trials
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
@@ -72,7 +71,7 @@ def store_acts(
         write(connection, acts, {read.recommendation_id: read}, who)
         for each in acts:
             if each.recommendation.state is not State.ACCEPTED:
-                trials.end(connection, each.recommendation.recommendation_id, each.recommendation.updated_ts)
+                repository.end_trials(connection, each.recommendation.recommendation_id, each.recommendation.updated_ts)
         rows = {each.recommendation_id: each for each in stored(connection)}
         return tuple(rows[each.recommendation.recommendation_id] for each in acts)
 

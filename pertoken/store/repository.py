@@ -328,3 +328,10 @@ def put_trial(connection: Connection, values: Mapping[str, Any], *, read_version
     same = (of.trial_id == values["trial_id"], of.version == read_version)
     if connection.execute(update(a.trial).where(*same).values(**row)).rowcount != 1:
         raise changed
+
+
+def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> None:
+    """End the trial of a recommendation that runs, where one does, without a result."""
+    of = a.trial.c
+    runs = (of.recommendation_id == recommendation_id, of.status == "RUNNING")
+    connection.execute(update(a.trial).where(*runs).values(status="STOPPED", ended_ts=now_ts, version=of.version + 1))

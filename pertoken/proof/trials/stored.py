@@ -40,12 +40,6 @@ def put(connection: Connection, trial: Trial) -> Trial:
     return replace(trial, version=trial.version + 1)
 
 
-def end(connection: Connection, recommendation_id: int, now_ts: int) -> None:
-    """End the trial of a recommendation that runs, where one does, without a result."""
-    for trial in running(read_trials(connection, recommendation_id)):
-        put(connection, replace(trial, status=Status.STOPPED, ended_ts=now_ts))
-
-
 def _to_row(trial: Trial) -> dict[str, Any]:
     values = asdict(trial)
     row = {name: values.pop(name) for name in _COLUMNS}
