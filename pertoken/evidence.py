@@ -198,7 +198,7 @@ class OperatingPoint:
     """Time to first token of requests that ran alone; never of requests that may have waited."""
     memory_active: float | None = None
     """Share of the listed memory bandwidth used while it worked."""
-    products_active: float | None = None
+    gemm_active: float | None = None
     """Share of the listed rate of matrix products used while it worked."""
     probed: bool = False
     """Whether `pertoken probe` made it, with a load of its own."""
@@ -247,8 +247,8 @@ class Evidence:
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
-        self._series = {name: each for name, each in series.items() if isinstance(each, Series)}
-        self._lazy = {name: each for name, each in series.items() if not isinstance(each, Series)}
+        self._series = {name: one for name, one in series.items() if isinstance(one, Series)}
+        self._lazy = {name: one for name, one in series.items() if not isinstance(one, Series)}
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
         self._epochs = epochs
@@ -273,7 +273,7 @@ class Evidence:
         return [*super().__dir__(), *SERIES]
 
     def has(self, name: str) -> bool:
-        """Whether a series was measured; asking counts as reading it."""
+        """Return whether a series was measured; asking counts as reading it."""
         try:
             getattr(self, name)
         except NotMeasured:
@@ -319,11 +319,11 @@ class Evidence:
         return tuple(self._read)
 
     def fresh(self) -> "Evidence":
-        """The same measurements with nothing read yet: one for each rule."""
+        """Return the same measurements with nothing read yet: one for each rule."""
         return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs, self._points)
 
     def items(self) -> Iterable[tuple[str, Series]]:
-        """All measured series by name, without counting as reading."""
+        """Return all measured series by name, without counting as reading."""
         for name in tuple(self._lazy):
             self.peek(name)
         return self._series.items()

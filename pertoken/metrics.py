@@ -303,15 +303,15 @@ DEVICE = (
 
 DEVICE_COLUMNS = tuple(
     name
-    for each in DEVICE
-    for name in (each.stored, *(("energy_integral_mj",) if each.stored == "energy_counter_mj" else ()))
+    for metric in DEVICE
+    for name in (metric.stored, *(("energy_integral_mj",) if metric.stored == "energy_counter_mj" else ()))
 )
 """Columns of `device_sample` that hold what was read of a device."""
 
 
 def rolled(roll_up: RollUp) -> tuple[DeviceMetric, ...]:
     """Return the device metrics of which roll-ups keep this."""
-    return tuple(each for each in DEVICE if each.roll_up is roll_up)
+    return tuple(metric for metric in DEVICE if metric.roll_up is roll_up)
 
 
 def label_of(name: str) -> str:
@@ -319,8 +319,8 @@ def label_of(name: str) -> str:
     return _LABELS.get(name) or name.replace("_", " ")
 
 
-_LABELS = {each.reading: each.label for each in DEVICE} | {
-    name: each.label for table in ENGINE for name, each in table.items()
+_LABELS = {metric.reading: metric.label for metric in DEVICE} | {
+    name: metric.label for table in ENGINE for name, metric in table.items()
 }
 
 
@@ -343,7 +343,7 @@ GFLOP_PER_BUSY_S = Quotient(("gflop_per_gpu",))
 MB_PER_BUSY_S = Quotient(("read_mb_per_gpu", "write_mb_per_gpu"))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 """How a request ends, in the words of vLLM and of those that follow it."""
-ENDED = tuple(f'requests_finished{{reason="{each}"}}' for each in FINISH_REASONS)
+ENDED = tuple(f'requests_finished{{reason="{reason}"}}' for reason in FINISH_REASONS)
 """Counters of requests by how they ended."""
 QUOTIENTS: Mapping[str, Quotient] = {
     **{f"ended_by_{reason}": Quotient((ENDED[n],), ENDED) for n, reason in enumerate(FINISH_REASONS)},
@@ -410,7 +410,7 @@ SERIES: Mapping[str, SeriesSpec] = {
             ("kv_reuse_gap_s", "vLLM with --kv-cache-metrics"),
         )
     },
-    **{each.series: SeriesSpec(each.unit, each.meaning, each.remedy) for each in DEVICE if each.series},
+    **{metric.series: SeriesSpec(metric.unit, metric.meaning, metric.remedy) for metric in DEVICE if metric.series},
     "nvlink_bytes_s": SeriesSpec("bytes/s", "received and sent over NVLink, mean of the devices", _ACTIVITY),
     "memory_traffic_bytes_s": SeriesSpec(
         "bytes/s",

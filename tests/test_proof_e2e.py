@@ -168,7 +168,7 @@ def judged(folder: Path) -> int:
     """Judge what is due in compressed time, and return how many verdicts are decided."""
     where = locate(str(folder))
     judge_changes(open_store(where), AdviceRepository(where), Settings(), int(time.time()), WEEK)
-    return sum(each.judged_ts is not None for each in verdicts(folder))
+    return sum(verdict.judged_ts is not None for verdict in verdicts(folder))
 
 
 def verdicts(folder: Path) -> tuple[Verdict, ...]:

@@ -57,7 +57,7 @@ def tick_time(
 
 
 def next_tick(now: float, interval_s: int) -> int:
-    """When the next tick after `now` is due: the next multiple of the interval by recorded time."""
+    """Return when the next tick after `now` is due: the next multiple of the interval by recorded time."""
     return (int(now) // interval_s + 1) * interval_s
 
 
@@ -67,7 +67,7 @@ while nobody reads them, so a minute has them all; only those of the last second
 
 
 def reads_latencies(ts: int, last_ts: int | None) -> bool:
-    """Whether the tick `ts` reads the latencies of engines; `last_ts` is the tick before."""
+    """Return whether the tick `ts` reads the latencies of engines; `last_ts` is the tick before."""
     return last_ts is None or ts // LATENCY_S != last_ts // LATENCY_S
 
 

@@ -331,6 +331,6 @@ def _measured(now: Deployment, load: MeasuredLoad) -> Measured:
         load.ttft_ms,
         load.kv_use,
         load.memory_active,
-        load.products_active,
+        load.gemm_active,
         load.points,
     )

@@ -15,7 +15,7 @@ from pertoken.metrics import (
     SPEC_ACCEPTANCE_RATE,
     Quotient,
 )
-from pertoken.store.query.answers import Rows
+from pertoken.store.query.fast_rows import Rows
 
 Counts = Mapping[str, int]
 """Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`; what did not increase is absent."""

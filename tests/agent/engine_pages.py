@@ -42,6 +42,6 @@ def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
 
 
 def read_one(reader: EngineReader, *, latencies: bool = True) -> EngineReading:
-    """The reading of an engine of one model."""
+    """Return the reading of an engine of one model."""
     (reading,) = reader.read(latencies=latencies)
     return reading

@@ -54,7 +54,7 @@ def ticks(
     most: int = 6,
     interval_s: int = 2,
 ) -> tuple[list[float], Clock]:
-    """Wall-clock times of the first ticks, of which each does `tick(clock, n)`."""
+    """Return wall-clock times of the first ticks, of which each does `tick(clock, n)`."""
     clock, seen = Clock(1000.3), list[float]()
 
     def ticked() -> None:

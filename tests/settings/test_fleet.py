@@ -142,10 +142,10 @@ def test_ways_to_pay_for_a_host_are_those_of_a_placement() -> None:
 def test_what_can_be_forbidden_or_evaluated_are_the_fields_that_proposals_change() -> None:
     quality = {name for name, knob in knobs().items() if knob.risk == "quality"}
     assert set(KNOBS) == set(knobs())
-    assert {*PLACEMENTS} - {"placement"} == {each.name for each in fields(Placement)} - {
+    assert {*PLACEMENTS} - {"placement"} == {field.name for field in fields(Placement)} - {
         "devices_per_instance",
         "offer",
     }
     assert {*DEMANDS} - {"demand"} == set(EDITABLE)
     assert {*QUALITY_FIELDS} & set(KNOBS) == quality
-    assert {each for each in QUALITY_FIELDS if each not in KNOBS} <= set(EDITABLE)
+    assert {field for field in QUALITY_FIELDS if field not in KNOBS} <= set(EDITABLE)

@@ -134,14 +134,14 @@ class Machine:
 
     @classmethod
     def from_text(cls, text: str) -> "Machine":
-        names: dict[str, Any] = {each.__name__: each for each in (Machine, Gpu, Slice, Wave)}
+        names: dict[str, Any] = {kind.__name__: kind for kind in (Machine, Gpu, Slice, Wave)}
         machine = eval(text, names | {"nan": math.nan, "inf": math.inf})
         assert isinstance(machine, cls)
         return machine
 
 
 def eight(**fields: Any) -> tuple[Gpu, ...]:
-    """Eight healthy GPUs, each under its own load."""
+    """Return eight healthy GPUs, each under its own load."""
     return tuple(
         Gpu(
             uuid=f"GPU-00000000-0000-4000-8000-00000000000{slot}",

@@ -32,7 +32,7 @@ class Driver:
         raise NotImplementedError
 
     def energy_mj(self, gpu: Gpu, t: float) -> float:
-        """What the energy counter of `gpu` truly stands at, `t` seconds on the clock."""
+        """Return what the energy counter of `gpu` truly stands at, `t` seconds on the clock."""
         power = gpu.module_power_mw or gpu.power_mw
         if gpu.energy_reset_at_s is not None and t >= gpu.energy_reset_at_s:
             return power.integral(t) - power.integral(gpu.energy_reset_at_s)
@@ -40,7 +40,7 @@ class Driver:
 
 
 def symbol(*arguments: Any) -> Callable[[Body], Body]:
-    """Exported under the method's own name with these C arguments."""
+    """Return exported under the method's own name with these C arguments."""
 
     def mark(body: Body) -> Body:
         body.c_arguments = arguments  # type: ignore[attr-defined]

@@ -33,10 +33,10 @@ class Flip:
     faults: tuple[Fault, ...]
 
     @property
-    def told(self) -> bool:
+    def detected(self) -> bool:
         """Whether each change was told: by its table, by the file, or as the stretch of time that a cut log lost."""
         named = {fault.table for fault in self.faults}
-        cut = self.file.endswith("-wal") and any("acknowledged and are missing" in each.text for each in self.faults)
+        cut = self.file.endswith("-wal") and any("acknowledged and are missing" in fault.text for fault in self.faults)
         return cut or self.changed <= named or "telemetry.db" in named
 
 
@@ -53,8 +53,8 @@ def flips(folder: Path, n: int, seed: int) -> Iterator[Flip]:
         shutil.copytree(running, folder / "log", ignore=shutil.ignore_patterns("*-shm"))
     assert closed.file("telemetry").stat().st_size > 100_000
     pristine = {name: everything(source / "telemetry.db") for name, source in copies.items()}
-    for each in range(n):
-        name = "telemetry.db" if each % 2 else "telemetry.db-wal"
+    for attempt in range(n):
+        name = "telemetry.db" if attempt % 2 else "telemetry.db-wal"
         yield _flip(chance, folder, copies[name], name, pristine[name])
 
 
@@ -69,10 +69,10 @@ def _flip(chance: random.Random, folder: Path, source: Path, name: str, pristine
     file.write_bytes(content)
     faults = tuple(fault for fault in verify(locate(str(copy))) if fault is not None)
     try:
-        found = everything(copy / "telemetry.db")
+        stored = everything(copy / "telemetry.db")
     except Exception as error:
-        found = {"telemetry.db": str(error)}
-    changed = frozenset(key for key in pristine if found.get(key) != pristine[key])
+        stored = {"telemetry.db": str(error)}
+    changed = frozenset(key for key in pristine if stored.get(key) != pristine[key])
     return Flip(name, byte, bit, changed, faults)
 
 
@@ -88,7 +88,7 @@ def main() -> None:
         for flip in flips(Path(folder), options.flips, options.seed):
             what = "changes what is read" if flip.changed else "changes nothing read"
             counts[f"{flip.file}: {what}, {'told' if flip.faults else 'not told'}"] += 1
-            if flip.changed and not flip.told:
+            if flip.changed and not flip.detected:
                 missed.append(f"{flip}")
     print(json.dumps({"seed": options.seed, "counts": counts, "missed": missed}, indent=2))
 

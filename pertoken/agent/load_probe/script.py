@@ -59,14 +59,14 @@ def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
 
 def _within(lengths: Sequence[int], limit: int) -> tuple[int, ...]:
     """Return the lengths up to a limit, with the limit in the place of the first longer one."""
-    fitting = [each for each in lengths if each <= limit]
+    fitting = [length for length in lengths if length <= limit]
     longer = len(fitting) < len(lengths) and limit > 1.5 * (fitting[-1] if fitting else 0)
     return (*fitting, max(1, limit)) if longer else tuple(fitting)
 
 
 def _batches(largest: int) -> tuple[int, ...]:
     """Return 1, 2 and powers of 4 up to the largest, and the largest itself."""
-    return tuple(sorted({each for each in (1, 2, 4, 16, 64) if each <= largest} | {largest}))
+    return tuple(sorted({clients for clients in (1, 2, 4, 16, 64) if clients <= largest} | {largest}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Cost:
 def cost(steps: Sequence[Step]) -> Cost:
     """Return what the steps cost at most; time may end them earlier."""
     return Cost(
-        sum(each.prompt_tokens * each.batch * each.waves for each in steps),
-        sum(each.generated_tokens * each.batch * each.waves for each in steps),
-        sum(each.batch * each.waves for each in steps),
+        sum(step.prompt_tokens * step.batch * step.waves for step in steps),
+        sum(step.generated_tokens * step.batch * step.waves for step in steps),
+        sum(step.batch * step.waves for step in steps),
     )

@@ -56,9 +56,9 @@ class Plan:
 
 
 def installation(python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
-    """The plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
-    there = {each.gr_name for each in grp.getgrall()} if groups is None else set(groups)
-    device_groups = [each for each in _DEVICE_GROUPS if each in there]
+    """Return the plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
+    existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
+    device_groups = [name for name in _DEVICE_GROUPS if name in existing]
     unit = files("pertoken.agent.systemd").joinpath(UNIT).read_text(encoding="utf-8")
     return Plan(
         files=(
@@ -69,14 +69,15 @@ def installation(python: str = sys.executable, groups: Iterable[str] | None = No
         commands=(
             ("systemd-sysusers", str(_USER_FILE)),
             ("systemctl", "daemon-reload"),
-            ("systemctl", "enable", "--now", UNIT),
-            ("systemctl", "try-reload-or-restart", UNIT),
+            ("systemctl", "enable", UNIT),
+            # A reload would leave the previous version running where another one was installed.
+            ("systemctl", "restart", UNIT),
         ),
     )
 
 
 def hidden_from_service(python: str = sys.executable) -> str | None:
-    """Why the service could not start this Python, with what to do; None if it can."""
+    """Return why the service could not start this Python, with what to do; None if it can."""
     for path in (python, os.path.realpath(python), sys.prefix, sys.base_prefix):
         if any(Path(path).is_relative_to(folder) for folder in _HIDDEN):
             return (
@@ -120,25 +121,25 @@ def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
 
 
 def manager_state() -> str:
-    """What systemd says of the service: `active (running)`, `not installed`, ..."""
+    """Return what systemd says of the service: `active (running)`, `not installed`, ..."""
     if shutil.which("systemctl") is None:
         return "this host has no systemd"
     show = ["systemctl", "show", UNIT, "--property=LoadState,ActiveState,SubState,StatusText"]
     done = subprocess.run(show, capture_output=True, text=True, check=False)
     if done.returncode:
         return f"systemd does not answer: {done.stderr.strip()}"
-    told = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    if told.get("LoadState") == "not-found":
+    properties = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    if properties.get("LoadState") == "not-found":
         return "not installed"
-    text = f": {told['StatusText']}" if told.get("StatusText") else ""
-    return f"{told.get('ActiveState')} ({told.get('SubState')}){text}"
+    text = f": {properties['StatusText']}" if properties.get("StatusText") else ""
+    return f"{properties.get('ActiveState')} ({properties.get('SubState')}){text}"
 
 
 def samplers(pid: int) -> list[int]:
-    """Children of an agent that hold drivers now."""
+    """Return children of an agent that hold drivers now."""
     try:
         children = psutil.Process(pid).children()
-        return [each.pid for each in children if "pertoken.agent.sampler" in each.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.sampler" in child.cmdline()]
     except psutil.Error:
         return []
 

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, text
 
 def commands(connection: Connection, *statements: str) -> None:
     """Run statements as they are written, in the caller's transaction."""
-    for each in statements:
-        connection.exec_driver_sql(each.replace("%", "%%"))  # which stands for a value otherwise
+    for statement in statements:
+        connection.exec_driver_sql(statement.replace("%", "%%"))  # which stands for a value otherwise
 
 
 def set_local(connection: Connection, **settings: str) -> None:

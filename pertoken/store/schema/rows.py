@@ -122,7 +122,7 @@ if TYPE_CHECKING:
         def __new__(
             cls, device_id: int, ts: int, duration_ms: int, observed_ms: int, *values: int | None, **named: int | None
         ) -> Self:
-            """Values by position or name; those left out are None."""
+            """Return values by position or name; those left out are None."""
 
         def __getattr__(self, name: str) -> int | None: ...
         def _replace(self, **named: int | None) -> Self: ...

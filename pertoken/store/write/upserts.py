@@ -13,7 +13,7 @@ _LEARNED = {"instance_type", "region", "purchase"}
 
 
 def columns_of(sample: Any) -> dict[str, Any]:
-    """Columns of a flat value by name; `asdict()` copies deeply and costs more than the rest of a write."""
+    """Return columns of a flat value by name; `asdict()` copies deeply and costs more than the rest of a write."""
     return {
         name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
         for name in sample.__slots__
@@ -22,7 +22,7 @@ def columns_of(sample: Any) -> dict[str, Any]:
 
 @cache
 def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
-    """Every column is replaced but the key and those `kept`."""
+    """Return every column is replaced but the key and those `kept`."""
     keys = [column.name for column in table.primary_key]
     statement = upsert(dialect, table)
     changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}
@@ -33,5 +33,5 @@ def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
 
 @cache
 def adding(dialect: str, table: Table) -> Any:
-    """A row whose key is there stays as it is."""
+    """Return a row whose key is there stays as it is."""
     return upsert(dialect, table).on_conflict_do_nothing()

@@ -16,7 +16,7 @@ UNHELD_S = 2.0
 
 
 def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """All that is wrong with the rows of devices."""
+    """Yield all that is wrong with the rows of devices."""
     touched = played.world.touched
     real_s = played.ended_s - played.starts_s[0]
     seen_s = real_s - sum(until_s - max(from_s, played.starts_s[0]) for from_s, until_s in played.down[:1])
@@ -42,14 +42,14 @@ def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding
 def _energy(
     played: Played, connection: sqlite3.Connection, device_id: int, gpu: Gpu, real_s: float, seen_s: float
 ) -> Iterator[Finding]:
-    """A GPU draws constant power: energy is power times time."""
+    """Yield a GPU draws constant power: energy is power times time."""
     # Two cards that show one UUID are one device to anybody: it may have the energy of both.
     kinds = {type(act.what).__name__ for act in played.world.acts_on(gpu.uuid)}
     doubled = "SameUuid" in kinds
     # While another GPU is in its place this one is not there, and nobody stores a row of it.
     replaced = "OtherUuid" in kinds
     power_w = gpu.power_mw.mean / 1000
-    most_w = power_w + (max(each.power_mw.mean for each in played.world.gpus) / 1000 if doubled else 0.0)
+    most_w = power_w + (max(gpu.power_mw.mean for gpu in played.world.gpus) / 1000 if doubled else 0.0)
     for column in ("energy_counter_mj", "energy_integral_mj"):
         ((stored_mj, unknown, least_mj),) = connection.execute(
             f"SELECT COALESCE(SUM({column}), 0), SUM({column} IS NULL), MIN({column}) FROM device_sample "
@@ -67,8 +67,8 @@ def _energy(
 def _held(
     played: Played, connection: sqlite3.Connection, device_id: int, gpu: Gpu, duration_s: float
 ) -> Iterator[Finding]:
-    """A GPU that an engine holds all the time is not free, or it is said that nobody knows."""
-    holder = next((each for each in played.world.engines if each.gpu == gpu.uuid), None)
+    """Yield a GPU that an engine holds all the time is not free, or it is said that nobody knows."""
+    holder = next((engine for engine in played.world.engines if engine.gpu == gpu.uuid), None)
     moved = any(type(act.what).__name__ in _OTHERS for act in played.world.acts)
     if holder is None or holder.key in played.world.touched or moved or played.world.discover:
         return

@@ -256,17 +256,17 @@ ray_vllm_prompt_tokens_total{model_name="b"} 2
         faults = reader.read()
         replies["/metrics"] = b'ray_vllm_prompt_tokens_total{model_name="b"} 5\n'
         (left,) = reader.read()
-    assert [(each.served_model, each.endpoint.model) for each in (a, b)] == [("a", "a"), ("b", "b")]
-    assert [sum(each.counters.values()) for each in (a, b, left)] == [11, 2, 5]
+    assert [(reading.served_model, reading.endpoint.model) for reading in (a, b)] == [("a", "a"), ("b", "b")]
+    assert [sum(reading.counters.values()) for reading in (a, b, left)] == [11, 2, 5]
     assert (a.gauges, b.gauges) == ({"running": 3}, {})
-    assert [(each.endpoint.model, each.fault_kind) for each in faults] == [("a", "http"), ("b", "http")]
+    assert [(fault.endpoint.model, fault.fault_kind) for fault in faults] == [("a", "http"), ("b", "http")]
 
 
 def test_tokens_counted_when_a_request_ends_say_so() -> None:
     replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
     with answering(pages(replies)) as url:
         reading = read_one(EngineReader(remote(url, "tgi"), QUICK, processes=nobody))
-    late = {gap.metric for gap in reading.gaps if gap.status == "late"}
+    late = {missing.metric for missing in reading.unavailable if missing.status == "late"}
     assert late == {"prompt_tokens", "generated_tokens"}
 
 
@@ -289,7 +289,10 @@ def test_ollama_is_asked_each_time_what_it_has_loaded_and_has_no_tokens() -> Non
         third = read_one(reader)
     assert (first.served_model, second.served_model) == ("a", "b")
     assert (first.fault, first.counters) == (None, {})
-    assert [(gap.metric, gap.status) for gap in first.gaps] == [("tokens", "missing"), ("busy", "missing")]
+    assert [(missing.metric, missing.status) for missing in first.unavailable] == [
+        ("tokens", "missing"),
+        ("busy", "missing"),
+    ]
     assert (third.fault_kind, third.counters) == ("no_model", {})
 
 
@@ -310,9 +313,9 @@ def test_an_engine_that_shows_only_its_page_is_known_by_its_labels(kind: str, pa
     with answering(pages({ADAPTERS[kind].metrics_path or "": body})) as url:
         reading = read_one(EngineReader(remote(url, kind), QUICK, processes=nobody))
     assert (reading.fault, reading.served_model) == (None, model)
-    gaps = tuple(gap for gap in reading.gaps if gap.status != "late")
+    unavailable = tuple(missing for missing in reading.unavailable if missing.status != "late")
     never = ADAPTERS[kind].no_tokens, ADAPTERS[kind].no_time
-    assert gaps == tuple(gap for gap in never if gap)
+    assert unavailable == tuple(missing for missing in never if missing)
 
 
 def test_tgi_is_known_by_what_it_says_of_itself() -> None:

@@ -66,7 +66,7 @@ class _Function:
         body: Callable[..., None] | None = globals().get(f"_{self.name}")
         if body is None:
             return NOT_SUPPORTED
-        body(self.library, *(getattr(each, "_obj", each) for each in given))
+        body(self.library, *(getattr(value, "_obj", value) for value in given))
         return 0
 
 

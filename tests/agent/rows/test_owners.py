@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from pertoken.advisor.present import present
 from pertoken.agent.bounds import bounded
-from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market
@@ -23,9 +23,9 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording
 from tests.agent.rows.mig import mig
-from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
+from tests.agent.values import ENDPOINT, START_MS, engine, gpu, moment, probe, tick_state
 from tests.standin_nvml import Gpu, Machine, Slice
-from tests.values import laid
+from tests.values import new_store
 
 ME = os.getpid()
 HERE = replace(ENDPOINT, pid=ME, pids=(ME,))
@@ -38,7 +38,7 @@ IDENTITY = ("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvm
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
@@ -47,17 +47,17 @@ def serving(n: int) -> tuple[EngineReading, ...]:
 
 
 def holders(recorded: Recording, uuid: str) -> dict[bool, int]:
-    """Share of a device in the newest tick, by whether an engine holds it."""
-    return {each.epoch_id != 0: each.share_1e6 for each in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
+    """Return share of a device in the newest tick, by whether an engine holds it."""
+    return {share.epoch_id != 0: share.share_1e6 for share in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
 
 
 def shown(recorded: Recording) -> tuple[Any, Any]:
-    """The whole GPU as the screens show it, and as rules see it."""
+    """Return the whole GPU as the screens show it, and as rules see it."""
     recorded.writer.roll_up()
     store, now = open_store(recorded.where), START_MS // 1000 + 120
-    line = next(each for each in fleet_report(store, 3600, now).devices if each.kind == "gpu")
-    found = present(store, load_market(), 3600, now)
-    return line, found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
+    line = next(device for device in fleet_report(store, 3600, now).devices if device.kind == "gpu")
+    window = present(store, load_market(), 3600, now)
+    return line, window.context.devices[next(device.device_id for device in window.fleet.devices if device.accelerator)]
 
 
 def assert_not_called_free(recorded: Recording) -> None:
@@ -152,15 +152,15 @@ def test_two_mig_devices_of_one_uuid_are_told_and_neither_makes_the_gpu_free(
 
 
 def shares(tick: Tick) -> dict[int, list[DeviceShare]]:
-    found: dict[int, list[DeviceShare]] = {}
+    by_device: dict[int, list[DeviceShare]] = {}
     for sample in tick.samples:
         if isinstance(sample, DeviceShare):
-            found.setdefault(sample.device_id, []).append(sample)
-    return found
+            by_device.setdefault(sample.device_id, []).append(sample)
+    return by_device
 
 
 def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
-    kept, ticks = memory(), []
+    kept, ticks = tick_state(), []
     for n, devices in enumerate(steps):
         readings = Readings(probe(*devices), (engine(100 * n),))
         tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)
@@ -168,17 +168,17 @@ def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
     return ticks
 
 
-HIDDEN = Gap("processes", "failing", "the driver answered error 999")
+HIDDEN = Unavailable("processes", "failing", "the driver answered error 999")
 
 
 def refusing(device: DeviceReading) -> DeviceReading:
-    return device._replace(processes=None, gaps=(HIDDEN,))
+    return device._replace(processes=None, unavailable=(HIDDEN,))
 
 
 def test_who_held_a_gpu_before_its_list_was_refused_holds_it_as_an_assumption() -> None:
     ticks = run((gpu(0, 101),), (gpu(0, 101),), (refusing(gpu(0)),), (refusing(gpu(0)),), (gpu(0, 101),))
     held = [shares(tick)[device_id_of("GPU-0")] for tick in ticks[1:]]
-    assert [[each.provenance for each in one] for one in held] == [
+    assert [[allocation.provenance for allocation in one] for one in held] == [
         [Provenance.REPORTED],
         [Provenance.ASSUMED],
         [Provenance.ASSUMED],
@@ -196,16 +196,18 @@ def test_a_gpu_that_was_free_before_its_list_was_refused_is_unknown_and_leaves_n
 def test_a_gpu_of_which_one_partition_hides_its_processes_is_held_in_part_and_not_free_besides() -> None:
     whole, first, second = gpu(0), mig(1, 428_571, 101), mig(2, 142_857)
     tick = run((whole, first, refusing(second)), (whole, first, refusing(second)))[1]
-    assert [each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]] == [428_571]
+    assert [share.share_1e6 for share in shares(tick)[device_id_of("GPU-0")]] == [428_571]
     first_tick = run((whole, first, refusing(second)))[0]
-    gaps = {(each.owner_id, each.metric) for each in first_tick.capabilities if each.status != "ok"}
-    assert gaps == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
+    unavailable = {
+        (capability.owner_id, capability.metric) for capability in first_tick.capabilities if capability.status != "ok"
+    }
+    assert unavailable == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
 
 
 def test_two_partitions_of_one_engine_add_up_on_their_gpu() -> None:
     devices = (gpu(0), mig(1, 428_571, 101), mig(2, 142_857, 101), mig(3, 142_857, 999))
     tick = run(devices, devices)[1]
-    held = {each.epoch_id != 0: each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]}
+    held = {share.epoch_id != 0: share.share_1e6 for share in shares(tick)[device_id_of("GPU-0")]}
     assert held == {True: 571_428, False: 142_857}
 
 
@@ -220,7 +222,9 @@ def test_a_process_without_sm_time_makes_the_split_an_assumption_by_memory() -> 
         (both, {True: (750_000, Provenance.INTEGRAL), False: (250_000, Provenance.INTEGRAL)}),
     ):
         tick = run((device,), (device,))[1]
-        held = {each.epoch_id != 0: (each.share_1e6, each.provenance) for each in shares(tick)[device_id_of("GPU-0")]}
+        held = {
+            share.epoch_id != 0: (share.share_1e6, share.provenance) for share in shares(tick)[device_id_of("GPU-0")]
+        }
         assert held == expected
 
 
@@ -230,7 +234,7 @@ def test_a_split_of_one_partition_that_is_assumed_is_assumed_of_the_gpu(assumed:
     alone = mig(3 - assumed, 428_571, 101)
     devices = (gpu(0), *sorted((shared, alone)))
     tick = run(devices, devices)[1]
-    held = {each.epoch_id != 0: each.provenance for each in shares(tick)[device_id_of("GPU-0")]}
+    held = {share.epoch_id != 0: share.provenance for share in shares(tick)[device_id_of("GPU-0")]}
     assert held == {True: Provenance.ASSUMED, False: Provenance.ASSUMED}
 
 
@@ -240,4 +244,4 @@ def test_partitions_that_add_up_to_more_than_their_gpu_are_parts_of_unknown_size
     assert [device.part_1e6 for device in reading.devices] == [None] * 4
     tick = run(reading.devices[:-1], reading.devices[:-1])[1]
     assert device_id_of("GPU-0") not in shares(tick)
-    assert [each.share_1e6 for each in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]
+    assert [share.share_1e6 for share in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]

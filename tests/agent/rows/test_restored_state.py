@@ -28,8 +28,8 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import read_one
-from tests.agent.values import START_MS, memory, moment, probe
-from tests.values import laid
+from tests.agent.values import START_MS, moment, probe, tick_state
+from tests.values import new_store
 
 NAMES = {
     "prompt_tokens": ("vllm:prompt_tokens_total",),
@@ -84,12 +84,12 @@ class Engine:
                 lines.append(f'{name}{{engine="{rank}",model_name="tiny"}} {count!r}')
         return ("\n".join(lines) + "\n").encode()
 
-    def told(self) -> dict[tuple[str, str], int]:
+    def exposed(self) -> dict[tuple[str, str], int]:
         return {series: round(count) for series, count in self.counts.items()}
 
 
 def damaged(page: bytes, how: str) -> bytes:
-    """The page as it must not be believed."""
+    """Return the page as it must not be believed."""
     head, _, number = page.rstrip(b"\n").rpartition(b" ")
     match how:
         case "cut":
@@ -106,7 +106,7 @@ def damaged(page: bytes, how: str) -> bytes:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A laid database that is copied for every history."""
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
@@ -114,10 +114,10 @@ class History:
     """One engine, one agent and its store; `expected` is counted beside them from the pages that were good."""
 
     def __init__(self, folder: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place, self.start = locate(str(folder)), start
-        self.writer = Writer(self.place)
+        self.location, self.start = locate(str(folder)), start
+        self.writer = Writer(self.location)
         self.n = 0
-        self.memory: TickState = memory()
+        self.tick_state: TickState = tick_state()
         self.engine = Engine(START_MS + 10_001)  # just after the baseline
         self.all: dict[str, int] = defaultdict(int)
         self.seen: dict[str, int] = defaultdict(int)
@@ -163,11 +163,11 @@ class History:
         self.n += 1
         readings = Readings(probe(), (reading,) if reading else ())
         cost = None if baseline else Cost(1, 1, 1, 0)
-        tick, self.memory = assemble(self.memory, readings, moment(self.n), cost)
+        tick, self.tick_state = assemble(self.tick_state, readings, moment(self.n), cost)
         self.writer.commit(tick)
 
     def end_life(self) -> None:
-        for (word, _), count in self.engine.told().items() if self.known else ():
+        for (word, _), count in self.engine.exposed().items() if self.known else ():
             self.all[word] += count
         for (word, _), count in self._good.items():
             self.seen[word] += count
@@ -175,9 +175,9 @@ class History:
 
     def kill_agent(self) -> None:
         self.writer.close()
-        self.writer = Writer(self.place)
+        self.writer = Writer(self.location)
         now_ms = moment(self.n).monotonic_ms
-        self.memory = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).memory
+        self.tick_state = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).tick_state
         self.reader = self._new_reader()
         self._tick(None, baseline=True)
 
@@ -206,15 +206,15 @@ class History:
             case _ if not self.engine.counts:
                 pass  # its page has no counters yet
             case "read":
-                self.read(self._page(), self.engine.told())
+                self.read(self._page(), self.engine.exposed())
             case "read in two copies":
-                self.read(self._page() * 2, self.engine.told())
+                self.read(self._page() * 2, self.engine.exposed())
             case "read broken":
                 self.read(damaged(self._page(), how[0]), None)
             case "read without":
-                told = {series: count for series, count in self.engine.told().items() if series != how[0]}
-                if told:
-                    self.read(self._page(how[0]), told)
+                counts = {series: count for series, count in self.engine.exposed().items() if series != how[0]}
+                if counts:
+                    self.read(self._page(how[0]), counts)
 
 
 def nobody() -> HostProcesses:
@@ -222,7 +222,7 @@ def nobody() -> HostProcesses:
 
 
 def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """(sums, least values) of the words of a table."""
+    """Return (sums, least values) of the words of a table."""
     words = [table.c[word] for word in NAMES]
     with open_store(where).read() as connection:
         sums = connection.execute(select(*(func.coalesce(func.sum(word), 0) for word in words))).one()
@@ -250,8 +250,8 @@ def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_dou
                 history.move(*move)
             history.end_life()
             history.writer.roll_up()
-            stored, least = totals(history.place, t.deployment_sample)
-            with open_store(history.place).read() as connection:
+            stored, least = totals(history.location, t.deployment_sample)
+            with open_store(history.location).read() as connection:
                 rows = t.deployment_sample
                 marked = connection.execute(select(func.count()).where(rows.c.complete.is_(False))).scalar_one()
             assert all(count >= 0 for count in least.values())
@@ -264,8 +264,8 @@ def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_dou
             if start == "unknown" and not marked and not history.lost and not history.unnoticed:
                 assert stored == ours
             for table in t.deployment_rollup.values():
-                assert totals(history.place, table)[0] == stored
-                with open_store(history.place).read() as connection:
+                assert totals(history.location, table)[0] == stored
+                with open_store(history.location).read() as connection:
                     assert (connection.execute(select(func.sum(table.c.incomplete_n))).scalar() or 0) == marked
         finally:
             history.writer.close()

@@ -217,12 +217,13 @@ def rebase(
 
 @lru_cache(_REMEMBERED)
 def word(series: str) -> str:
-    """The word a series counts: `prompt_tokens` of `prompt_tokens{engine="0"}`."""
+    """Return the word a series counts: `prompt_tokens` of `prompt_tokens{engine="0"}`."""
     return series.partition("{")[0].partition(" ")[0]
 
 
 def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Growth by word over all its series, buckets left out; None where no series of the word could be counted."""
+    """Return growth by word over all its series, buckets left out; None where no series of the word could be
+    counted."""
     totals: dict[str, int | None] = {}
     for series, delta in deltas.items():
         if not is_bucket(series):
@@ -232,7 +233,7 @@ def word_totals(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
 
 
 def reason_totals(deltas: Mapping[str, int | None]) -> dict[str, int]:
-    """Growth of series with a label `reason` by word and reason, as `word{reason="stop"}`."""
+    """Return growth of series with a label `reason` by word and reason, as `word{reason="stop"}`."""
     totals: dict[str, int] = {}
     for series, delta in deltas.items():
         metric = _by_reason(series)
@@ -242,7 +243,7 @@ def reason_totals(deltas: Mapping[str, int | None]) -> dict[str, int]:
 
 
 def bucket_values(histograms: Mapping[str, HistogramReading]) -> dict[str, int]:
-    """Every bucket of every histogram as a counter of its own."""
+    """Return every bucket of every histogram as a counter of its own."""
     return {
         name: count
         for series, histogram in histograms.items()
@@ -253,7 +254,7 @@ def bucket_values(histograms: Mapping[str, HistogramReading]) -> dict[str, int]:
 def bucket_totals(
     histograms: Mapping[str, HistogramReading], deltas: Mapping[str, int | None]
 ) -> dict[tuple[str, tuple[float, ...]], tuple[int, ...]]:
-    """Observations by (word, upper bounds), one count per bucket, summed over the series of the word.
+    """Return observations by (word, upper bounds), one count per bucket, summed over the series of the word.
 
     Series that could not be counted (delta None) add nothing; a word without any other is left out.
     """
@@ -291,7 +292,7 @@ def _bucket_names(series: str, upper_bounds: tuple[float, ...]) -> tuple[str, ..
 
 @lru_cache(_REMEMBERED)
 def is_bucket(series: str) -> bool:
-    """Whether a series is one bucket of a histogram."""
+    """Return whether a series is one bucket of a histogram."""
     return not series.endswith("}") and " le=" in series
 
 

@@ -65,8 +65,8 @@ def test_vllm_gaps_between_uses_of_kv_blocks_are_read_where_it_samples_them() ->
             ("sum", "", 9.0),
         )
     )
-    found = ADAPTERS["vllm"].histograms_of(parse(text.encode(), ADAPTERS["vllm"].wanted))
-    assert found['kv_reuse_gap_s{engine="0",model_name="tiny-llama"}'].counts == (3, 1)
+    read = ADAPTERS["vllm"].histograms_of(parse(text.encode(), ADAPTERS["vllm"].wanted))
+    assert read['kv_reuse_gap_s{engine="0",model_name="tiny-llama"}'].counts == (3, 1)
     assert not any(key.startswith("kv_reuse_gap_s") for key in histograms("vllm", "vllm-0.32.0-metrics-after"))
 
 
@@ -90,12 +90,12 @@ def test_older_names_of_vllm_mean_the_same() -> None:
 
 
 def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it() -> None:
-    told = identity(
+    reported = identity(
         "vllm",
         "vllm-0.32.0-metrics-after",
         {"/v1/models": "vllm-0.32.0-v1-models.json", "/version": "vllm-0.32.0-version.json"},
     )
-    assert told == Identity(
+    assert reported == Identity(
         served_model="tiny-llama",
         version="0.32.0",
         model_path="/models/tiny-llama",

@@ -19,18 +19,18 @@ def links(machine: Machine, looks: int = 2) -> list[dict[str, list[int]] | None]
         probe = NvidiaProbe(ManualClock())
         for _ in range(looks):
             devices, _ = probe.read(processes=True)
-    known = [None if each.links is None else json.loads(each.links) for each in devices]
-    return [each and {kind: [slots[uuid] for uuid in uuids] for kind, uuids in each.items()} for each in known]
+    known = [None if device.links is None else json.loads(device.links) for device in devices]
+    return [device and {kind: [slots[uuid] for uuid in uuids] for kind, uuids in device.items()} for device in known]
 
 
 def test_gpus_behind_nvlink_switches_reach_each_other_directly() -> None:
-    found = links(Machine(gpus=eight()))
-    assert found[3] == {"nvlink": [0, 1, 2, 4, 5, 6, 7]}
+    links_found = links(Machine(gpus=eight()))
+    assert links_found[3] == {"nvlink": [0, 1, 2, 4, 5, 6, 7]}
 
 
 def test_without_nvlink_the_way_through_the_host_counts() -> None:
-    found = links(Machine(gpus=eight(), nvlinks=False))
-    assert found[5] == {"pcie_switch": [4], "pcie_host": [6, 7], "cross_socket": [0, 1, 2, 3]}
+    links_found = links(Machine(gpus=eight(), nvlinks=False))
+    assert links_found[5] == {"pcie_switch": [4], "pcie_host": [6, 7], "cross_socket": [0, 1, 2, 3]}
 
 
 @pytest.mark.parametrize("missing", ["nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"])

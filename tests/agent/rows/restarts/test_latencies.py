@@ -18,7 +18,7 @@ from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies
 from pertoken.store.schema.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engine_pages import read_one
-from tests.agent.values import START_MS, memory, probe
+from tests.agent.values import START_MS, probe, tick_state
 
 BOUNDS = ("0.1", "1.0", "+Inf")
 STARTS = ("seen", "told", "unknown")
@@ -49,7 +49,7 @@ class Watched:
 
     def __init__(self, start: str, patch: pytest.MonkeyPatch) -> None:
         self.start, self.engine = start, Engine(START_MS + 1)
-        self.memory: TickState = memory()
+        self.tick_state: TickState = tick_state()
         self.reader = EngineReader(
             Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=lambda: HostProcesses({})
         )
@@ -57,7 +57,7 @@ class Watched:
         self.ticks: list[Tick] = []
         self.read_at: list[int] = []
         self.expected: Counter[int] = Counter()
-        self.told: Counter[int] = Counter()
+        self.exposed: Counter[int] = Counter()
         """By the last page of this life whose latencies were read."""
         patch.setattr(
             "pertoken.agent.engines.reader.get",
@@ -71,31 +71,31 @@ class Watched:
         ts = START_MS // 1000 + n
         reading = read_one(self.reader, latencies=n == 0 or reads_latencies(ts, self.last_ts))
         if reading.histograms is not None:
-            self.told = self.engine.observed.copy()
+            self.exposed = self.engine.observed.copy()
             self.read_at.append(ts)
         endpoint = Endpoint("vllm", "http://gpu-1:8000", "setting", 8000)
         if self.start == "seen":
             endpoint = replace(endpoint, pid=100, process_start_ms=self.engine.started_ms, pids=(100,))
         moment = Moment(ts, START_MS + 1000 * n, START_MS + 1000 * n, 1)
         readings = Readings(probe(), (replace(reading, endpoint=endpoint),) if n else ())
-        tick, self.memory = assemble(self.memory, readings, moment, Cost(1, 1, 1, 0) if n else None)
+        tick, self.tick_state = assemble(self.tick_state, readings, moment, Cost(1, 1, 1, 0) if n else None)
         self.last_ts = ts
         self.ticks.append(tick)
 
     def restart(self) -> None:
-        self.expected += self.told
-        self.told = Counter()
+        self.expected += self.exposed
+        self.exposed = Counter()
         self.engine = Engine(START_MS + 1000 * len(self.ticks) - 500)
 
     def stored(self) -> Counter[int]:
-        found: Counter[int] = Counter()
-        for each in self.samples(HistogramSample):
-            assert each.count > 0
-            found[each.bucket] += each.count
-        return found
+        totals: Counter[int] = Counter()
+        for sample in self.samples(HistogramSample):
+            assert sample.count > 0
+            totals[sample.bucket] += sample.count
+        return totals
 
     def samples(self, kind: type[Any]) -> list[Any]:
-        return [each for tick in self.ticks for each in tick.samples if isinstance(each, kind)]
+        return [sample for tick in self.ticks for sample in tick.samples if isinstance(sample, kind)]
 
 
 moves = st.lists(
@@ -134,10 +134,10 @@ def test_what_pages_told_is_stored_once_across_restarts(moves: list[tuple[Any, .
                     restarts += 1
         for _ in range(LATENCY_S):
             watched.tick()
-        assert watched.stored() == watched.expected + watched.told
+        assert watched.stored() == watched.expected + watched.exposed
         events = [event for tick in watched.ticks for event in tick.events if event.kind == "engine_restarted"]
         assert len(events) == restarts, "one restart is told once, not again when its latencies are read"
-        assert sum(not each.complete for each in watched.samples(DeploymentSample)) == restarts
+        assert sum(not sample.complete for sample in watched.samples(DeploymentSample)) == restarts
         assert all(after - before <= LATENCY_S for before, after in pairwise(watched.read_at))
 
 
