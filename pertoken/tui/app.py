@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from textual.app import App, SystemCommand
+from textual.driver import Driver
 from textual.message import Message
 from textual.screen import Screen
 from textual.timer import Timer
@@ -18,8 +19,8 @@ from textual.timer import Timer
 from pertoken.errors import PertokenError
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import caption, note
-from pertoken.tui.background import Background, Report
-from pertoken.tui.keys import DECISIONS, KEYS, STEPS_S, WINDOWS_S
+from pertoken.tui.background import Background, Report, collect_garbage
+from pertoken.tui.keys import DECISIONS, KEYS, STEPS_S, WINDOWS_S, WRITES
 from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
 from pertoken.tui.pages.fleet_page import FleetPage
@@ -32,6 +33,7 @@ from pertoken.tui.pages.savings_page import SavingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Asked, Read, Reading, Source, Study, View, attempt, read
 from pertoken.tui.study import RuleList
+from pertoken.tui.terminal import on_standard_output
 from pertoken.tui.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
 from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.tui.widgets.moment_box import MomentBox
@@ -41,6 +43,8 @@ from pertoken.window.course.timeline import Timeline
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
 
+FIRST_FRAME_S = 2.0
+"""Longest wait of the first reading for the first figures to be drawn."""
 _FROZEN_TIME = "The figures are frozen: press p to go on, then change the time."
 _FROZEN = "The figures are frozen: press p to go on, then change the window."
 
@@ -61,6 +65,14 @@ class PertokenApp(App[None]):
             super().__init__()
             self.reading = reading
             self.asked = asked
+
+    class Begun(Message):
+        """The first figures are read; `drawn` is set once they are on the screen."""
+
+        def __init__(self, reading: Reading, drawn: Event) -> None:
+            super().__init__()
+            self.reading = reading
+            self.drawn = drawn
 
     class Decided(Message):
         """A decision was stored, or could not be."""
@@ -101,6 +113,10 @@ class PertokenApp(App[None]):
         """The advice that the plan and the records are of."""
         self._stale_timer: Timer | None = None
 
+    def get_driver_class(self) -> type[Driver]:
+        """Draw on standard output."""
+        return on_standard_output(super().get_driver_class())
+
     def on_mount(self) -> None:
         """Open the fleet and start reading."""
         self.add_mode("fleet", lambda: FleetPage(self.view, "Fleet", windowed=True))
@@ -136,6 +152,7 @@ class PertokenApp(App[None]):
         return Asked(self._window_s, self._at, self.current_mode == "hours", tenants, subject)
 
     def _tick(self) -> None:
+        collect_garbage()
         if not self._paused and not self._is_settled():
             self._read()
         self._renew()
@@ -158,8 +175,20 @@ class PertokenApp(App[None]):
         ).start()
 
     def _ask(self, asked: Asked, last: Reading) -> None:
-        reading = read(self._source, asked, self._now, last)
+        reading = read(self._source, asked, self._now, last, self._begun)
         self._post(self.Answered(reading, asked))
+
+    def _begun(self, reading: Reading) -> None:
+        """Show the first figures, and wait until they are drawn before more is read."""
+        drawn = Event()
+        self._post(self.Begun(reading, drawn))
+        drawn.wait(FIRST_FRAME_S)
+
+    def on_pertoken_app_begun(self, event: Begun) -> None:
+        """Show the first figures."""
+        self._reading = event.reading
+        self._renew()
+        self.screen.call_after_refresh(event.drawn.set)
 
     def _post(self, message: Message) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody looks any more
@@ -168,6 +197,7 @@ class PertokenApp(App[None]):
     def on_pertoken_app_answered(self, event: Answered) -> None:
         """Show what was read; read again if something else was asked for meanwhile."""
         self._waiting = False
+        collect_garbage()
         if self._paused:
             return
         now_asked = self._asked()
@@ -295,6 +325,11 @@ class PertokenApp(App[None]):
         self._read()
 
     def _cannot(self, action: str) -> str | None:
+        writes = action in WRITES or (action == "toggle" and isinstance(self.screen, RulesPage))
+        if writes and self._source.read_only is not None:
+            return self._source.read_only
+        if action == "suspend" and not (self._driver is not None and self._driver.can_suspend):
+            return "There is no shell to go back to: these screens are in a browser, or in no terminal."
         if action in REPLAYS:
             return _FROZEN_TIME if self._paused else cannot_replay(action, self._moment())
         if action in DECISIONS and self.view().at is not None:
@@ -405,6 +440,9 @@ class PertokenApp(App[None]):
 
     async def _do_palette(self) -> None:
         self.action_command_palette()
+
+    async def _do_suspend(self) -> None:
+        self.action_suspend_process()
 
     async def _do_quit(self) -> None:
         self.exit()

@@ -28,6 +28,8 @@ STEPS_S = {900: 60, 3600: 300, 21_600: 1800, 86_400: 7200, 604_800: 43_200}
 """Step of a replay by window, seconds: about a twelfth of it."""
 DECISIONS = ("accept", "snooze", "dismiss", "reopen", "applied", "undo")
 """Actions on one recommendation: the commands of the same names."""
+WRITES = frozenset((*DECISIONS, "export", "dump"))
+"""Actions that store a decision or write a file on the host that pertoken runs on: none of them is for readers."""
 _ADVICE = "This key is for a recommendation: press 2 and choose one."
 _PLAN = "This key is for the plan: press 3."
 _COPY = "This key copies commands: open a recommendation (2) or a step of the plan (3)."
@@ -153,6 +155,7 @@ KEYS = (
     Key("n", "n", "now", "Go back to now", "End the replay and show the newest figures."),
     Key("question_mark", "?", "keys", "Show the keys", "This page.", "Keys"),
     Key("ctrl+p", "ctrl+p", "palette", "Search the commands", "Every command by its name."),
+    Key("ctrl+z", "ctrl+z", "suspend", "Suspend", "Go back to the shell; `fg` shows the screens again."),
     Key("q", "q", "quit", "Quit", "Leave; an agent that runs as a service goes on.", "Quit"),
 )
 """All keys, in the order they are shown."""

@@ -13,9 +13,8 @@ from pertoken.store.query import read
 from pertoken.store.query.answers import asking
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window import ranks
+from pertoken.window.staleness import STALE_TICKS
 
-STALE_TICKS = 2
-"""Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""
 STOPPED_S = 900
 """A deployment without a row for so long, while its host has newer ones, does not run any more."""
 

@@ -1,7 +1,9 @@
 """One host or service: where a dollar goes, plots that share one window, what changed, and all facts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
@@ -13,7 +15,9 @@ from pertoken.tui.source import Read, View
 from pertoken.tui.text.course.notes import dollar_lines, marks_title, title_line
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
-from pertoken.window.course.course import Course, Subject
+
+if TYPE_CHECKING:
+    from pertoken.window.course.course import Course, Subject
 
 PANELS = 7
 _READING = "Reading its history…"

@@ -9,11 +9,11 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Digits, Static
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.proof.judging.banked import Banked
 from pertoken.tui.text.headline import figures, savings_line
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Plan
+    from pertoken.proof.judging.banked import Banked
 
 _FIGURES = 4
 
