@@ -31,9 +31,9 @@ from pertoken.tui.pages.plan_page import PlanPage
 from pertoken.tui.pages.rules_page import RulesPage, SwitchPage
 from pertoken.tui.pages.savings_page import SavingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.process.terminal import on_standard_output
 from pertoken.tui.source import Asked, Read, Reading, Source, Study, View, attempt, read
 from pertoken.tui.study import RuleList
-from pertoken.tui.terminal import on_standard_output
 from pertoken.tui.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
 from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.tui.widgets.moment_box import MomentBox
@@ -125,6 +125,7 @@ class PertokenApp(App[None]):
         self.add_mode("rules", lambda: RulesPage(self.view, "Rules", windowed=False))
         self.add_mode("hours", lambda: HoursPage(self.view, "Hours", windowed=False))
         self.switch_mode("fleet")
+        self.app_resume_signal.subscribe(self, lambda _: self._redraw())
         self.set_interval(self._refresh_s, self._tick)
         self._read()
 
@@ -440,6 +441,11 @@ class PertokenApp(App[None]):
 
     async def _do_palette(self) -> None:
         self.action_command_palette()
+
+    def _redraw(self) -> None:
+        """Draw all of the screen after `fg`: the terminal has forgotten what Textual thinks is there."""
+        for widget in (self.screen, *self.screen.walk_children()):
+            widget.refresh()
 
     async def _do_suspend(self) -> None:
         self.action_suspend_process()

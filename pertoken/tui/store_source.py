@@ -13,7 +13,7 @@ from pertoken.config import Settings
 from pertoken.errors import BadInput, StoreError
 from pertoken.store.connect.changes import changes
 from pertoken.store.connect.open import Store, open_store
-from pertoken.tui.pace import Pace
+from pertoken.tui.process.pace import Pace
 from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
 
 if TYPE_CHECKING:  # the first frame waits for no module that only reads what is shown later
@@ -347,7 +347,7 @@ def _with_verdicts(report: FleetReport, store: Store) -> FleetReport:
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:
     """Return whether a host of a report has become stale since, so that its figures of now are no more."""
-    from pertoken.window.staleness import STALE_TICKS
+    from pertoken.window.observed import STALE_TICKS
 
     later_s = now_ts - report.now_ts
     return any(

@@ -4,7 +4,6 @@ Front door:
 
 - `window.reading`: `Window`, everything recorded of a stretch of time, read in one transaction.
 - `window.inventory`: `Inventory`, what there was: hosts, devices, deployments with their epochs and ranks.
-- `window.staleness`: how long a host may be silent.
 - `window.totals`: `Totals`, sums over the window; `window.recent`: `Recent`, how it is now.
 - `window.epochs.energy`: `EpochEnergy`, energy of the devices that an epoch held.
 - `window.columns`: `Columns`, in which a window hands out its buckets.

@@ -13,7 +13,7 @@ from pertoken.store.query import read
 from pertoken.store.query.answers import asking
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window import ranks
-from pertoken.window.staleness import STALE_TICKS
+from pertoken.window.observed import STALE_TICKS
 
 STOPPED_S = 900
 """A deployment without a row for so long, while its host has newer ones, does not run any more."""

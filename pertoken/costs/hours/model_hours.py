@@ -14,9 +14,9 @@ from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import NULL, Columns, Ints
 from pertoken.window.inventory import Inventory
+from pertoken.window.observed import STALE_TICKS
 from pertoken.window.ranks import follows
 from pertoken.window.reading import ServedBuckets, Window
-from pertoken.window.staleness import STALE_TICKS
 
 _NS = 1_000_000
 """Nanoseconds in a millisecond."""

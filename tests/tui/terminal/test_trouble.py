@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.standin_nvml import Machine, eight, environment
-from tests.tui.terminal.tmux import TMUX, pertoken, terminal
+from tests.tui.terminal.tmux import PROMPT, TMUX, pertoken, terminal
+from tests.values import laid
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="needs tmux")
 INTERVAL_S = 5
@@ -65,6 +66,7 @@ def test_a_database_deleted_locked_or_of_another_version_is_named_and_shown_agai
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "db" / "telemetry.db"
+    laid(tmp_path / "db")
     with agent(tmp_path), terminal(tmp_path, 120, 40) as window:
         window.type(f"until [ -e db/telemetry.db ]; do sleep 0.1; done; sleep 1; {pertoken('top', '--db', 'db')}")
         window.until("H100", "live")
@@ -86,12 +88,11 @@ def test_a_database_deleted_locked_or_of_another_version_is_named_and_shown_agai
             connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
         window.until_gone("not answering")
 
-        with closing(sqlite3.connect(file, isolation_level=None, timeout=30)) as connection:
-            connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        # Nobody can lock telemetry against readers while they have it open; advice has no write-ahead log.
+        with closing(sqlite3.connect(file.with_name("advice.db"), isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN EXCLUSIVE")
-            window.press("]")
-            window.press("[")
-            # Readers of a write-ahead log wait for nobody: the figures stay, with nothing to report.
-            window.until("live")
+            window.until("These figures are from", "database is locked", "another process writes it")
             connection.execute("ROLLBACK")
+        window.until_gone("not answering")
         window.press("q")
+        window.until(PROMPT)

@@ -1,7 +1,6 @@
 """A real terminal: a shell in tmux, on a server of the test's own."""
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -86,9 +85,3 @@ def terminal(folder: Path, columns: int = 80, lines: int = 24) -> Iterator[Termi
 def pertoken(*arguments: str) -> str:
     """Return a command line of this pertoken."""
     return shlex.join([sys.executable, "-P", "-m", "pertoken", *arguments])
-
-
-def ages_s(text: str) -> list[float]:
-    """Return the ages, in seconds, that stand behind the word *stale*."""
-    units = {"s": 1, "m": 60, "h": 3600}
-    return [int(number) * units[unit] for number, unit in re.findall(r"stale (?:, no data for )?(\d+)([smh])", text)]

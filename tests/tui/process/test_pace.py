@@ -1,6 +1,6 @@
 """Nothing is read again while nothing changed, and no reading takes more than its share of a core."""
 
-from pertoken.tui.pace import MAX_AGE_S, MAX_SHARE, Pace
+from pertoken.tui.process.pace import MAX_AGE_S, MAX_SHARE, Pace
 
 
 class Clocks:
