@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks.report import Row, Target, report
 from benchmarks.tui.fleet import Recorded
@@ -23,6 +24,7 @@ from benchmarks.tui.nvitop import first_frames
 from benchmarks.tui.terminal import Terminal
 
 US = "pertoken"
+T = TypeVar("T")
 _IMPORT = "import time, pertoken.tui.app; print(time.process_time())"
 SHOWN = ("gpu-1", "tok/s", "$")
 """A host's name, its tokens and dollars: figures, not a frame around none."""
@@ -88,10 +90,12 @@ def measure(runs: int, watch_s: float, peer: str | None) -> tuple[list[Row], lis
         wide = Recorded(Path(folder) / "wide", 1000, 1, days=2, minutes_s=7200)
         import_s()  # its bytecode is written
         first_paint(host)
-        imported = [import_s() for _ in range(runs)]
-        fleets, hosts = ([first_paint(each) for _ in range(runs)] for each in (fleet, host))
-        opened, keys = opened_ms(fleet, runs), keys_ms(fleet, 4)
-        share = cpu_share(wide, watch_s)
+        imported = _noted("import, CPU s", [import_s() for _ in range(runs)])
+        fleets = _noted("first paint of a fleet, wall and CPU s", [first_paint(fleet) for _ in range(runs)])
+        hosts = _noted("first paint of a host, wall and CPU s", [first_paint(host) for _ in range(runs)])
+        opened = _noted("open a host, ms", opened_ms(fleet, runs))
+        keys = _noted("keys, ms", keys_ms(fleet, 4))
+        share = _noted("CPU share", cpu_share(wide, watch_s))
     how = f"median of {runs} starts"
     peers = first_frames(peer, runs, f"{how}, interleaved, 8 GPUs of the same stand-in driver")
     figures = {
@@ -116,6 +120,11 @@ def measure(runs: int, watch_s: float, peer: str | None) -> tuple[list[Row], lis
         Row("machine", "load average before the last run", os.getloadavg()[0], "", "1 minute"),
     ]
     return rows, [Target(name, round(value, 4), limit, "<=") for name, (value, limit) in figures.items()]
+
+
+def _noted(what: str, found: T) -> T:
+    print(f"{what}: {found}", file=sys.stderr, flush=True)
+    return found
 
 
 def _median(values: Sequence[float]) -> float:

@@ -35,7 +35,7 @@ def first_frames(peer: str | None, runs: int, how: str) -> list[Row]:
             command = [sys.executable, "-P", "-m", "pertoken", "up", "--db", folder, "--interval", "1s"]
             took["pertoken up"].append(_first(command, ("H100", "GPUs"), env))
             if peer is not None:
-                took["nvitop"].append(_first([peer], ("H100", "MEM"), env))
+                took["nvitop"].append(_first([peer], ("700W", "GiB"), env))
     rows = [Row("pertoken up", what, statistics.median(took["pertoken up"]), "s", f"{how}; agent and advisor included")]
     if peer is None:
         return [*rows, Row("nvitop", what, None, "s", "absent: not on the PATH, and no --nvitop was given")]

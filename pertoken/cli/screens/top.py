@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    settings_of,
+    text_width,
+)
+from pertoken.cli.screens.facts import SCREENS
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -35,6 +46,12 @@ if TYPE_CHECKING:
 )
 @click.option("--read-only", is_flag=True, help="Refuse decisions, switches of rules, and files.")
 @click.option("--once", is_flag=True, help="Print the facts of the screens as text and end.")
+@click.option(
+    "--screen",
+    type=click.Choice(SCREENS),
+    help="Of --once and --json: print this screen alone. Else --once prints fleet and savings, and --json all.",
+)
+@json_option
 @at_option
 def top(
     config_file: str | None,
@@ -44,6 +61,8 @@ def top(
     web_writes: bool,
     read_only: bool,
     once: bool,
+    screen: str | None,
+    as_json: bool,
     at: str | None,
 ) -> None:
     """Show fleet and savings of a recorded database. Telemetry is only ever read.
@@ -66,6 +85,9 @@ def top(
     from pertoken.store.connect.open import open_store
     from pertoken.tui.store_source import StoreSource
 
+    if screen is not None and not (once or as_json):
+        raise BadInput("--screen needs --once or --json: the screens themselves are a key apart")
+    once = once or as_json
     if at is not None and not once:
         raise BadInput("--at needs --once: the screens show the present")
     if once and web_port is not None:
@@ -84,7 +106,17 @@ def top(
     if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
         from pertoken.cli.screens.up import plain
 
-        source = StoreSource(where, as_of=moment.ts if moment.dated else None)
+        source = StoreSource(where, as_of=moment.ts if moment.dated else None, settings=settings)
+        if as_json:
+            from pertoken.cli.screens.facts import values
+
+            echo_json(values(source, SCREENS if screen is None else (screen,)))
+            return
+        if screen is not None:
+            from pertoken.cli.screens.facts import text
+
+            echo(text(source, screen, text_width()), nl=False)
+            return
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."
         echo(plain(source, computed if moment.dated else None))
         return

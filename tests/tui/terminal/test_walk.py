@@ -48,9 +48,8 @@ def test_all_screens_at_several_sizes_a_suspension_and_a_terminal_as_it_was(tmp_
         window.type("fg")
         window.until("run/wait", "Quit")
         window.press("q")
-        window.until(PROMPT, "a line of before")
-        window.type('echo "exit status $?"; stty -a > after; cmp before after && echo as before')
-        assert "exit status 0" in window.until("as before")
-        assert (window.value("alternate_on"), window.value("cursor_flag"), window.value("mouse_any_flag")) == (
-            *("0", "1", "0"),
-        )
+        window.until_it(lambda shown: shown.rstrip().endswith(PROMPT), "the prompt at the end")
+        window.type('echo "exit status $?"; stty -a > after; cmp before after && echo "the same $((1 + 1)) times"')
+        assert "exit status 0" in window.until("the same 2 times", "a line of before")
+        modes = ("alternate_on", "cursor_flag", "mouse_any_flag")
+        assert [window.value(mode) for mode in modes] == ["0", "1", "0"]

@@ -76,6 +76,7 @@ def terminal(folder: Path, columns: int = 80, lines: int = 24) -> Iterator[Termi
     start = [TMUX, "-S", str(folder / "tmux"), "-f", "/dev/null", "new-session", "-d", "-s", "screens"]
     subprocess.run([*start, "-x", str(columns), "-y", str(lines), shell], check=True, cwd=folder, env=keep)
     try:
+        found.resize(columns, lines)
         found.until(PROMPT)
         yield found
     finally:
