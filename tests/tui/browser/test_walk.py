@@ -76,7 +76,7 @@ def served(folder: Path, *options: str) -> Iterator[str]:
     )
     keep(AdviceRepository(where), [row()], {"quantize"}, int(time.time()), "advisor")
     port = free_port()
-    command = [sys.executable, "-P", "-m", "pertoken", "top", "--db", str(folder / "db"), "--web", str(port), *options]
+    command = [sys.executable, "-P", "-m", "pertoken", "top", "--db", "db", "--web", str(port), *options]
     log = (folder / "db" / "web.log").open("wb")
     process = subprocess.Popen(command, cwd=folder, env=os.environ, stdout=log, stderr=log)
     try:

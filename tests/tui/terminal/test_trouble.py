@@ -83,7 +83,7 @@ def test_a_database_deleted_locked_or_of_another_version_is_named_and_shown_agai
             connection.execute("ALTER TABLE host ADD COLUMN of_tomorrow TEXT")
             connection.execute("UPDATE alembic_version SET version_num = '9999'")
             connection.execute("COMMIT")
-        window.until("was written by a newer pertoken", "upgrade pertoken here", "These figures are from")
+        window.until("was written by a newer", "upgrade pertoken here", "These figures are from")
         with closing(sqlite3.connect(file, isolation_level=None, timeout=30)) as connection:
             connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
         window.until_gone("not answering")

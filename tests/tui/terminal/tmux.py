@@ -70,7 +70,7 @@ class Terminal:
 def terminal(folder: Path, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
     """Open a window with an interactive shell in a folder."""
     found = Terminal(folder / "tmux")
-    keep = {name: value for name, value in os.environ.items() if not name.startswith("TMUX")}
+    keep = {name: value for name, value in os.environ.items() if not name.startswith(("TMUX", "COLUMNS", "LINES"))}
     shell = shlex.join(["env", f"PS1={PROMPT} ", "ENV=", "sh", "-i"])
     assert TMUX is not None
     start = [TMUX, "-S", str(folder / "tmux"), "-f", "/dev/null", "new-session", "-d", "-s", "screens"]

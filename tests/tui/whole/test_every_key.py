@@ -1,16 +1,18 @@
 """Every key of the table is pressed on a screen that has it, and shows what it does."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-from pertoken.tui.keys import KEYS
+from pertoken.proof.recommendation import State
+from pertoken.tui.keys import KEYS, Key
+from pertoken.tui.pages.decision_page import DecisionPage
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.moment_box import MomentBox
-from tests.tui.reports import FixedSource
+from tests.tui.reports import FP8, QUANTIZE, FixedSource
 from tests.tui.screens import running, text_of, until, until_shown
 
 Shows = str | Callable[[Pilot[None]], bool]
@@ -22,16 +24,25 @@ class Effect:
 
     shows: Shows
     before: tuple[tuple[str, str], ...] = ()
+    state: State = State.OPEN
+    """Of the one recommendation there is beside the usual ones, if it is not open."""
 
 
 def focused(name: str) -> Shows:
     return lambda pilot: pilot.app.focused is not None and pilot.app.focused.id == name
 
 
+def asked(pilot: Pilot[None]) -> bool:
+    """Whether a decision waits to be confirmed."""
+    return isinstance(pilot.app.screen, DecisionPage)
+
+
 SAVINGS = (("2", "Serve FP8"),)
 PLAN = (("3", "Least certain"),)
 RULES = (("4", "use-spot"),)
 OPENED = (*SAVINGS, ("enter", "Worth, per month"))
+WITH_COMMANDS = (*SAVINGS, ("down", "Serve FP8"), ("enter", "How to apply it"))
+DECIDED = (("2", "Decided (1)"), ("tab", "Serve FP8"))
 EFFECTS: dict[str, Effect] = {
     "fleet": Effect("run/wait", SAVINGS),
     "savings": Effect("bankable $/month"),
@@ -44,14 +55,14 @@ EFFECTS: dict[str, Effect] = {
     "filter": Effect(lambda pilot: pilot.app.screen.query_one(FilterBox).display),
     "sort": Effect("▲"),
     "reverse": Effect("▼", (("o", "▲"),)),
-    "accept": Effect("Accept", OPENED),
-    "snooze": Effect("Snooze", OPENED),
-    "dismiss": Effect("Dismiss", OPENED),
-    "reopen": Effect("bring", OPENED),
-    "applied": Effect("applied", OPENED),
-    "undo": Effect("undo", OPENED),
-    "copy": Effect("Copied", OPENED),
-    "copy_all": Effect("Copied", OPENED),
+    "accept": Effect(asked, OPENED),
+    "snooze": Effect(asked, OPENED),
+    "dismiss": Effect(asked, OPENED),
+    "reopen": Effect(asked, DECIDED, State.ACCEPTED),
+    "applied": Effect(asked, OPENED),
+    "undo": Effect(asked, DECIDED, State.APPLIED),
+    "copy": Effect("Copied 1 of 2", WITH_COMMANDS),
+    "copy_all": Effect("# undo", WITH_COMMANDS),
     "assume": Effect("An empty line", PLAN),
     "toggle": Effect("[ ]", (*PLAN, ("down", "Least certain"))),
     "move_up": Effect("[x]", (*PLAN, ("down", "Least certain"))),
@@ -80,12 +91,12 @@ def test_every_key_of_the_table_has_its_test() -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.action)
-async def test_a_key_does_what_the_table_says(key: object) -> None:
-    from pertoken.tui.keys import Key
-
-    assert isinstance(key, Key)
+async def test_a_key_does_what_the_table_says(key: Key) -> None:
     effect = EFFECTS[key.action]
-    async with running(FixedSource(), (110, 36)) as pilot:
+    source = FixedSource()
+    if effect.state is not State.OPEN:
+        source.recommendations = (replace(QUANTIZE, state=effect.state, estimate=FP8, variant=FP8.key),)
+    async with running(source, (110, 36)) as pilot:
         await until_shown(pilot, "run/wait")
         for before, text in effect.before:
             await pilot.press(before)
@@ -96,5 +107,5 @@ async def test_a_key_does_what_the_table_says(key: object) -> None:
 
 
 def said(pilot: Pilot[None]) -> str:
-    """What is on the screen, and what was notified."""
-    return "\n".join((text_of(pilot), *(each.message for each in pilot.app._notifications)))
+    """What is on the screen, in the clipboard, and what was notified."""
+    return "\n".join((text_of(pilot), pilot.app.clipboard, *(each.message for each in pilot.app._notifications)))
