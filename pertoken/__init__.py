@@ -3,4 +3,4 @@
 Rule authors import from `pertoken.rule`; nothing is loaded here, so that `import pertoken` stays light.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

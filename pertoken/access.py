@@ -1,4 +1,4 @@
-"""What an engine asks for before it shows its page: a bearer token, a client certificate, a private authority.
+"""Credentials that an engine asks for before it shows its page: bearer token, client certificate, authority.
 
 Only the names of files and environment variables are kept: a secret is read when it is sent, so that it can change
 under a running agent and appears in no setting, message, row or traceback.
@@ -14,7 +14,7 @@ TOKEN_LIMIT = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to enter at one base URL and below it."""
+    """Credentials for one base URL and everything below it."""
 
     url: str
     """As in `agent.engines`, or as discovery names the server."""
@@ -30,13 +30,13 @@ class Access:
     """Name its certificate is made out to, where that is not the URL's host."""
 
     def covers(self, url: str) -> bool:
-        """Whether `url` is this base URL or lies below it."""
+        """Return whether `url` is this base URL or lies below it."""
         return url == self.url or url.startswith(f"{self.url}/")
 
     def token(self, environment: Mapping[str, str] = os.environ) -> str | None:
-        """The bearer token as it is now; None if none is asked for.
+        """Return the bearer token as it is now; None if none is asked for.
 
-        Raises ValueError saying where it should be, never what was found there.
+        Raises ValueError that names the expected place, never the value.
         """
         if self.token_file is not None:
             try:
@@ -58,10 +58,10 @@ def read_access(rows: object) -> tuple[Access, ...]:
 
     Raises ValueError, in which no value is repeated.
     """
-    known = [each.name for each in fields(Access)]
+    known = [field.name for field in fields(Access)]
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"must be a list of tables with {', '.join(known)}")
-    found = []
+    accesses = []
     for row in rows:
         wrong = [name for name, value in row.items() if name not in known or not isinstance(value, str) or not value]
         if wrong:
@@ -72,5 +72,5 @@ def read_access(rows: object) -> tuple[Access, ...]:
             raise ValueError("a token comes from token_file or from token_env, not from both")
         if "key_file" in row and "cert_file" not in row:
             raise ValueError("key_file belongs to a cert_file")
-        found.append(Access(**row))
-    return tuple(found)
+        accesses.append(Access(**row))
+    return tuple(accesses)

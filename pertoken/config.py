@@ -12,11 +12,14 @@ from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
+from pertoken.printable import short
 from pertoken.settings import fleet, values
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
 from pertoken.settings.rules import RuleSettings, read_rules
+from pertoken.settings.values import toml
 
 APP = "pertoken"
+MAX_FILE_BYTES = 4 * 2**20
 GATEWAYS = ("litellm", "sgl-router", "llm-d")
 """Gateways that the agent can read."""
 SERVICE_FOLDER = Path("/var/lib/pertoken")
@@ -220,8 +223,8 @@ class Settings:
 
     @classmethod
     def table(cls) -> "list[Setting]":
-        """Every setting with its names, in the order of the file."""
-        return [Setting.of(each) for each in fields(cls) if each.metadata["section"] is not None]
+        """Return every setting with its names, in the order of the file."""
+        return [Setting.of(field) for field in fields(cls) if field.metadata["section"] is not None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,7 @@ class Setting:
 
     @classmethod
     def of(cls, spec: "Field[Any]") -> "Setting":
-        """The key a field of `Settings` stands for."""
+        """Return the key a field of `Settings` stands for."""
         section = spec.metadata["section"]
         key = spec.name.removeprefix(f"{section}_") if section else spec.name
         return cls(
@@ -261,14 +264,14 @@ class Setting:
 
 
 def default_file() -> Path:
-    """The settings file in the platform's folder for this person or service."""
+    """Return the settings file in the platform's folder for this person or service."""
     import platformdirs
 
     return Path(platformdirs.user_config_dir(APP)) / "pertoken.toml"
 
 
 def load(path: str | Path | None = None, environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
-    """Settings from, in rising precedence: defaults, the file, the environment, command-line options.
+    """Return settings from, in rising precedence: defaults, the file, the environment, command-line options.
 
     The file is `path`, else `PERTOKEN_CONFIG`, else the platform's; only a named one has to exist. Options that are
     None are taken as not given. Raises BadInput naming the key and where it was set.
@@ -276,10 +279,12 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
     named = path or environment.get("PERTOKEN_CONFIG")
     file = Path(named) if named else default_file()
     table: dict[str, Any] = {}
-    found = file.is_file()
-    if found:
+    exists = file.is_file()
+    if exists:
         try:
-            table = tomllib.loads(file.read_text())
+            if file.stat().st_size > MAX_FILE_BYTES:
+                raise BadInput(f"{file}: larger than {MAX_FILE_BYTES // 2**20} MiB: no settings are")
+            table = toml(file.read_text())
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{file}: not valid TOML: {error}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -289,7 +294,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
 
     keys = Settings.table()
     _refuse_unknown(table, keys, file)
-    values: dict[str, Any] = {"source": file if found else None}
+    values: dict[str, Any] = {"source": file if exists else None}
     set_by: dict[str, str] = {}
     for key in keys:
         place = table.get(key.section, {}) if key.section else table
@@ -313,7 +318,7 @@ def _parsed(key: Setting, value: Any, where: str) -> Any:
     except values.Unrepeated as error:
         raise BadInput(f"{where}: {error}") from None
     except ValueError as error:
-        raise BadInput(f"{where}: {error} (got {value!r})") from None
+        raise BadInput(f"{where}: {short(str(error))} (got {short(repr(value))})") from None
 
 
 def _refuse_unknown(table: Mapping[str, Any], keys: "list[Setting]", file: Path) -> None:

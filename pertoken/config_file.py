@@ -9,10 +9,10 @@ from pertoken.config import Settings
 
 
 def meanings() -> dict[str, str]:
-    """What each attribute of `Settings` means: the docstring under it, so that it is written once."""
+    """Return what each attribute of `Settings` means: the docstring under it, so that it is written once."""
     tree = ast.parse(inspect.getsource(config))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for node, after in itertools.pairwise(body):
         if (
             isinstance(node, ast.AnnAssign)
@@ -20,12 +20,12 @@ def meanings() -> dict[str, str]:
             and isinstance(after, ast.Expr)
             and isinstance(after.value, ast.Constant)
         ):
-            found[node.target.id] = " ".join(str(after.value.value).split())
-    return found
+            docstrings[node.target.id] = " ".join(str(after.value.value).split())
+    return docstrings
 
 
 def template() -> str:
-    """A complete settings file in which nothing is set."""
+    """Return a complete settings file in which nothing is set."""
     lines = ["# pertoken settings. Each key is also an environment variable, which wins over this file."]
     section = ""
     explained = meanings()

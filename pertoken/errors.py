@@ -1,4 +1,4 @@
-"""Errors meant for a person: each message says what happened, to what, and what to do next."""
+"""Errors meant for a person: each message states what happened, to what, and what to do next."""
 
 import errno
 import os
@@ -53,7 +53,8 @@ class FullStore(StoreError):
 
 
 def limit_reached(error: BaseException) -> LimitReached | None:
-    """The limit of this process that an error is about, with its value and what to do; None if it is about none."""
+    """Return the limit of this process that an error is about, with its value and what to do; None if it is about
+    none."""
     import resource
 
     def now(limit: int, unit: str) -> str:

@@ -18,6 +18,9 @@ class NotMeasured(Exception):
         self.series = series
         self.remedy = remedy
 
+    def __reduce__(self) -> tuple[type["NotMeasured"], tuple[str, str]]:
+        return NotMeasured, (self.series, self.remedy)
+
 
 HoursOfWeek = tuple[float | None, ...]
 """168 means, Monday 00:00 UTC first; None where nothing was observed."""
@@ -181,7 +184,8 @@ EPOCHS = "epochs"
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """How a deployment ran at one steady load: a minute of its own traffic, or a step of a probe. Unknown is None."""
+    """Operating point of a deployment at one steady load: a minute of its traffic or a probe's step. Unknown is
+    None."""
 
     ts: int
     """Epoch seconds, UTC: its start."""
@@ -198,7 +202,7 @@ class OperatingPoint:
     """Time to first token of requests that ran alone; never of requests that may have waited."""
     memory_active: float | None = None
     """Share of the listed memory bandwidth used while it worked."""
-    products_active: float | None = None
+    gemm_active: float | None = None
     """Share of the listed rate of matrix products used while it worked."""
     probed: bool = False
     """Whether `pertoken probe` made it, with a load of its own."""
@@ -229,7 +233,7 @@ class LazyEpochs(Protocol):
 
 
 class Evidence:
-    """What was measured, by attribute: `seen.running.p95`, and by hour of the week: `seen.hours.running[9]`.
+    """Measured series by attribute: `seen.running.p95`, and by hour of the week: `seen.hours.running[9]`.
 
     Remembers, in order, which series were read.
     """
@@ -247,8 +251,8 @@ class Evidence:
         unknown = sorted(set(series) - set(SERIES))
         if unknown:
             raise ValueError(f"not a series: {', '.join(unknown)}; known: {', '.join(SERIES)}")
-        self._series = {name: each for name, each in series.items() if isinstance(each, Series)}
-        self._lazy = {name: each for name, each in series.items() if not isinstance(each, Series)}
+        self._series = {name: one for name, one in series.items() if isinstance(one, Series)}
+        self._lazy = {name: one for name, one in series.items() if not isinstance(one, Series)}
         self._remedies = dict(remedies or {})
         self._hours = dict(hours or {})
         self._epochs = epochs
@@ -269,11 +273,23 @@ class Evidence:
             self._series[name] = made
         return self._series.get(name)
 
+    @property
+    def unmade(self) -> frozenset[str]:
+        """Names of the series that nobody looked at so far."""
+        return frozenset(self._lazy)
+
+    def adopt(self, made: Mapping[str, Series | None]) -> None:
+        """Take over series that a fork of this process made of the same measurements."""
+        for name, each in made.items():
+            self._lazy.pop(name, None)
+            if each is not None:
+                self._series[name] = each
+
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *SERIES]
 
     def has(self, name: str) -> bool:
-        """Whether a series was measured; asking counts as reading it."""
+        """Return whether a series was measured; asking counts as reading it."""
         try:
             getattr(self, name)
         except NotMeasured:
@@ -319,11 +335,11 @@ class Evidence:
         return tuple(self._read)
 
     def fresh(self) -> "Evidence":
-        """The same measurements with nothing read yet: one for each rule."""
+        """Return the same measurements with nothing read yet: one for each rule."""
         return Evidence({**self._lazy, **self._series}, self._remedies, self._hours, self._epochs, self._points)
 
     def items(self) -> Iterable[tuple[str, Series]]:
-        """All measured series by name, without counting as reading."""
+        """Return all measured series by name, without counting as reading."""
         for name in tuple(self._lazy):
             self.peek(name)
         return self._series.items()

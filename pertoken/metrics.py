@@ -82,7 +82,8 @@ TENANT_TOKENS = _table(
 """Counters of gateways, which know whom tokens are for. Rows of `engine_counter_sample` too, of the gateway's own
 epoch, as `NAME{key="...",model="...",namespace="...",team="...",user="..."}`."""
 TENANT_LABELS = ("key", "model", "namespace", "team", "user")
-"""What may tell tenants apart, in the order of those names; labels that a gateway does not have are left out."""
+"""Labels that may distinguish tenants, in the order of those names; labels that a gateway does not have are left
+out."""
 ENGINE_TIMES = _table(
     EngineMetric("engine_ms", "engine time", "ms", "time in which the engine computed"),
     EngineMetric("prefill_ms", "prefill time", "ms", "time of requests in prefill; requests that run together overlap"),
@@ -122,7 +123,7 @@ ENGINE = (ENGINE_TOKENS, ENGINE_COUNTERS, ENGINE_TIMES, ENGINE_GAUGES, HISTOGRAM
 
 
 class RollUp(Enum):
-    """What roll-ups keep of the values of ticks."""
+    """Ways in which roll-ups keep the values of ticks."""
 
     GAUGE = "sum and number of samples"
     COUNTER = "sum of what a counter rose by"
@@ -190,8 +191,8 @@ _OF_COUNTERS = Plausible(0, 10_100, _HUNDREDTHS, "101 %: two hardware counters t
 _LINK = Plausible(0, 10**7, "MiB/s", "about 10 TB/s: ten times NVLink 5 in one direction")
 _CLOCK = "three times the fastest that is sold"
 _REASONS = "NVML defines 9 bits (nvml.h 12.9); 16 leave room for more"
-_ERRORS = Plausible(0, 10**9, "errors", "a billion: no memory with so many errors serves")
-_READABLE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
+_ERRORS = Plausible(0, 10**9, "errors", "a billion: no memory with more errors serves")
+_READABLE = "needs a readable accelerator: `pertoken doctor` names the missing driver or right"
 _ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 
 
@@ -303,15 +304,15 @@ DEVICE = (
 
 DEVICE_COLUMNS = tuple(
     name
-    for each in DEVICE
-    for name in (each.stored, *(("energy_integral_mj",) if each.stored == "energy_counter_mj" else ()))
+    for metric in DEVICE
+    for name in (metric.stored, *(("energy_integral_mj",) if metric.stored == "energy_counter_mj" else ()))
 )
 """Columns of `device_sample` that hold what was read of a device."""
 
 
 def rolled(roll_up: RollUp) -> tuple[DeviceMetric, ...]:
     """Return the device metrics of which roll-ups keep this."""
-    return tuple(each for each in DEVICE if each.roll_up is roll_up)
+    return tuple(metric for metric in DEVICE if metric.roll_up is roll_up)
 
 
 def label_of(name: str) -> str:
@@ -319,8 +320,8 @@ def label_of(name: str) -> str:
     return _LABELS.get(name) or name.replace("_", " ")
 
 
-_LABELS = {each.reading: each.label for each in DEVICE} | {
-    name: each.label for table in ENGINE for name, each in table.items()
+_LABELS = {metric.reading: metric.label for metric in DEVICE} | {
+    name: metric.label for table in ENGINE for name, metric in table.items()
 }
 
 
@@ -343,7 +344,7 @@ GFLOP_PER_BUSY_S = Quotient(("gflop_per_gpu",))
 MB_PER_BUSY_S = Quotient(("read_mb_per_gpu", "write_mb_per_gpu"))
 FINISH_REASONS = ("stop", "length", "abort", "error", "repetition")
 """How a request ends, in the words of vLLM and of those that follow it."""
-ENDED = tuple(f'requests_finished{{reason="{each}"}}' for each in FINISH_REASONS)
+ENDED = tuple(f'requests_finished{{reason="{reason}"}}' for reason in FINISH_REASONS)
 """Counters of requests by how they ended."""
 QUOTIENTS: Mapping[str, Quotient] = {
     **{f"ended_by_{reason}": Quotient((ENDED[n],), ENDED) for n, reason in enumerate(FINISH_REASONS)},
@@ -357,15 +358,15 @@ QUOTIENTS: Mapping[str, Quotient] = {
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
-    """What a series means, its unit, and how to have it measured where it is missing."""
+    """Meaning and unit of a series, and how to have it measured where it is missing."""
 
     unit: str
     meaning: str
     remedy: str
 
 
-_TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` says how"
-_GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` says how"
+_TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` shows how"
+_GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` shows how"
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
 _DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
@@ -410,7 +411,7 @@ SERIES: Mapping[str, SeriesSpec] = {
             ("kv_reuse_gap_s", "vLLM with --kv-cache-metrics"),
         )
     },
-    **{each.series: SeriesSpec(each.unit, each.meaning, each.remedy) for each in DEVICE if each.series},
+    **{metric.series: SeriesSpec(metric.unit, metric.meaning, metric.remedy) for metric in DEVICE if metric.series},
     "nvlink_bytes_s": SeriesSpec("bytes/s", "received and sent over NVLink, mean of the devices", _ACTIVITY),
     "memory_traffic_bytes_s": SeriesSpec(
         "bytes/s",

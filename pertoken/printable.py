@@ -49,3 +49,12 @@ def natural_key(name: str) -> tuple[tuple[int, str], ...]:
     # A number by its digits without zeros in front: the longer one is the larger one, and no length is too much.
     numbers = [part.lstrip("0") if n % 2 else part for n, part in enumerate(parts)]
     return (*((len(part) if n % 2 else 0, part) for n, part in enumerate(numbers)), (0, name))
+
+
+MAX_SHOWN = 200
+"""Characters of a wrong value that a message repeats."""
+
+
+def short(text: str) -> str:
+    """Return a text for a message; of one that is longer than `MAX_SHOWN` its start and its length."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}… ({len(text):,} characters)"

@@ -1,4 +1,4 @@
-"""Where a number came from, best to worst. The worst one wins when numbers are combined."""
+"""Provenance of a number, best to worst. The worst one wins when numbers are combined."""
 
 from collections.abc import Iterable
 from enum import IntEnum
@@ -29,7 +29,7 @@ class Provenance(IntEnum):
 
 
 def worst(origins: Iterable[Provenance]) -> Provenance:
-    """The provenance of a value combined from values of these origins.
+    """Return the provenance of a value combined from values of these origins.
 
     Raises ValueError when there is none, since a value from nothing has no origin.
     """

@@ -59,7 +59,7 @@ def parse_time(text: str, now_ts: float) -> int:
 
 
 def format_duration(seconds: float) -> str:
-    """The shortest usual form: `45s`, `12m`, `3h`, `2d`."""
+    """Return the shortest usual form: `45s`, `12m`, `3h`, `2d`."""
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size or (seconds >= size and seconds % size == 0):
             return f"{seconds / size:.0f}{unit}"
@@ -72,12 +72,12 @@ def format_utc(ts: float) -> str:
 
 
 def format_usd(nano_usd: int | float | None, unknown: str = "–") -> str:
-    """Dollars with three significant digits below 100, else thousands separators: `$0.0123`, `$1,234`."""
+    """Return dollars with three significant digits below 100, else thousands separators: `$0.0123`, `$1,234`."""
     return unknown if nano_usd is None else format_money(nano_usd / NANO_USD, "$")
 
 
 def format_money(value: float, symbol: str) -> str:
-    """An amount behind its symbol, with three significant digits below 100: `€0.0123`, `CHF 1,234`."""
+    """Return an amount behind its symbol, with three significant digits below 100: `€0.0123`, `CHF 1,234`."""
     sign, value = ("-" if value < 0 else ""), abs(value)
     if value == 0:
         return f"{symbol}0"
@@ -92,7 +92,7 @@ def format_money(value: float, symbol: str) -> str:
 
 
 def format_count(value: int | float | None, unknown: str = "–") -> str:
-    """A count with an SI suffix and at most three significant digits: `950`, `12.3k`, `4.56M`."""
+    """Return a count with an SI suffix and at most three significant digits: `950`, `12.3k`, `4.56M`."""
     if value is None:
         return unknown
     for suffix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
@@ -102,7 +102,7 @@ def format_count(value: int | float | None, unknown: str = "–") -> str:
 
 
 def format_bytes(value: int | float | None, unknown: str = "–") -> str:
-    """Bytes in binary units: `79.6 GiB`."""
+    """Return bytes in binary units: `79.6 GiB`."""
     if value is None:
         return unknown
     for suffix, size in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

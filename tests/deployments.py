@@ -12,15 +12,15 @@ MARKET = load_market()
 
 
 def model(name: str) -> Model:
-    found = MARKET.model(name)
-    assert found is not None
-    return found
+    market_model = MARKET.model(name)
+    assert market_model is not None
+    return market_model
 
 
 def deployment(
     served: Model | str = "Llama-3.1-8B", accelerator: str | None = "H100 SXM5", engine: str = "vllm", **fields: Any
 ) -> Deployment:
-    """A deployment on one accelerator of 16-bit weights; `fields` are any of its fields."""
+    """Return a deployment on one accelerator of 16-bit weights; `fields` are any of its fields."""
     shape = model(served) if isinstance(served, str) else served
     return with_fields(
         Deployment(shape, engine, placement=Placement(accelerator=accelerator), tp=1, weight_dtype="bf16"), **fields
@@ -28,5 +28,5 @@ def deployment(
 
 
 def with_fields(known: Deployment, **fields: Any) -> Deployment:
-    """The deployment with any fields set, unchecked."""
+    """Return the deployment with any fields set, unchecked."""
     return replace(known, **fields)

@@ -178,7 +178,7 @@ class LlamaServer:
             time.sleep(0.02)
 
     def complete(self, prompt: list[int], generated: int) -> Usage:
-        """One request of these prompt tokens that generates exactly `generated` tokens."""
+        """Return one request of these prompt tokens that generates exactly `generated` tokens."""
         request = {"prompt": prompt, "n_predict": generated, "ignore_eos": True, "temperature": 0}
         reply = json.loads(self._post(request).read())
         return Usage(reply["timings"]["cache_n"] + reply["timings"]["prompt_n"], reply["tokens_predicted"])
@@ -194,17 +194,17 @@ class LlamaServer:
             time.sleep(0.01)
 
     def counter(self, name: str) -> int:
-        """One of the server's metrics, read without the code under test."""
+        """Return one of the server's metrics, read without the code under test."""
         return int(self.seconds(name))
 
     def seconds(self, name: str) -> float:
-        """One of the server's times, read without the code under test."""
+        """Return one of the server's times, read without the code under test."""
         with urlopen(f"{self.url}/metrics", timeout=DEADLINE_S) as reply:
             lines = reply.read().decode().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith(f"llamacpp:{name} ")))
 
     def counted(self) -> dict[str, int]:
-        """All tokens so far, in our words, read without the code under test."""
+        """Return all tokens so far, in our words, read without the code under test."""
         computed, cached = self.counter("prompt_tokens_total"), self.counter("prompt_tokens_cached_total")
         return {
             "prompt_tokens": computed + cached,
@@ -240,7 +240,7 @@ class LlamaServer:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on now."""
+    """Return a port of loopback that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 

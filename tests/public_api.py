@@ -34,15 +34,15 @@ def _value(name: str, value: object) -> list[str]:
         for field in fields(value):
             default = field.default is not MISSING or field.default_factory is not MISSING
             lines.append(f"    {field.name}: {_shown(field.type)}{' = ...' if default else ''}")
-    for each, member in sorted(vars(value).items()):
-        if each.startswith("_") and each not in ("__init__", "__call__"):
+    for member_name, member in sorted(vars(value).items()):
+        if member_name.startswith("_") and member_name not in ("__init__", "__call__"):
             continue
         if isinstance(member, property):
-            lines.append(f"    {each} -> {_shown(inspect.signature(member.fget).return_annotation)}")  # type: ignore[arg-type]
-        elif inspect.isfunction(member) and not (each == "__init__" and is_dataclass(value)):
-            lines.append(f"    {each}{inspect.signature(member)}")
+            lines.append(f"    {member_name} -> {_shown(inspect.signature(member.fget).return_annotation)}")  # type: ignore[arg-type]
+        elif inspect.isfunction(member) and not (member_name == "__init__" and is_dataclass(value)):
+            lines.append(f"    {member_name}{inspect.signature(member)}")
         elif issubclass(value, Enum) and isinstance(member, value):
-            lines.append(f"    {each}")
+            lines.append(f"    {member_name}")
     return lines
 
 

@@ -65,13 +65,13 @@ def agent_reading(server: Server, folder: Path, *options: str, **environment: st
 
 
 def scalar(folder: Path, query: Any) -> Any:
-    """The one value that answers a query."""
+    """Return the one value that answers a query."""
     with open_store(locate(str(folder))).read() as connection:
         return connection.execute(query).scalar()
 
 
 def newest(folder: Path) -> int:
-    """Time of the newest row; 0 before there is one."""
+    """Return time of the newest row; 0 before there is one."""
     try:
         return int(scalar(folder, select(func.max(t.host_sample.c.ts))) or 0)
     except StoreError:
@@ -79,7 +79,7 @@ def newest(folder: Path) -> int:
 
 
 def rows_of(server: Server, *columns: Any) -> Any:
-    """A question about the rows of this server alone: other tests run servers on the same host."""
+    """Return a question about the rows of this server alone: other tests run servers on the same host."""
     return (
         select(*columns)
         .select_from(t.deployment_sample)
@@ -91,7 +91,7 @@ def rows_of(server: Server, *columns: Any) -> Any:
 
 
 def totals(folder: Path, server: Server) -> dict[str, int]:
-    """Tokens in the raw rows of this server, all epochs together."""
+    """Return tokens in the raw rows of this server, all epochs together."""
     columns = [func.sum(t.deployment_sample.c[name]) for name in TOKENS]
     with open_store(locate(str(folder))).read() as connection:
         sums = connection.execute(rows_of(server, *columns)).one()
@@ -99,49 +99,50 @@ def totals(folder: Path, server: Server) -> dict[str, int]:
 
 
 def last_page(folder: Path, server: Server) -> dict[str, int]:
-    """The last page taken of this server's present life, by word: what its counters stood at, not what they grew by."""
+    """Return the last page taken of this server's present life, by word: what its counters stood at, not what they grew
+    by."""
     state, engine = t.counter_state, t.engine
     query = (
         select(state.c.series, state.c.value)
         .join(engine, engine.c.engine_id == state.c.owner_id)
         .where(engine.c.port == server.port)
     )
-    found = dict.fromkeys(TOKENS, 0)
+    totals = dict.fromkeys(TOKENS, 0)
     with open_store(locate(str(folder))).read() as connection:
         for series, value in connection.execute(query):
             word = series.partition("{")[0]
-            if word in found and " le=" not in series:
-                found[word] += value
+            if word in totals and " le=" not in series:
+                totals[word] += value
     # Each engine tells two of these three.
-    found["prompt_tokens"] = found["prompt_tokens"] or found["cached_tokens"] + found["computed_tokens"]
-    found["computed_tokens"] = found["prompt_tokens"] - found["cached_tokens"]
-    return found
+    totals["prompt_tokens"] = totals["prompt_tokens"] or totals["cached_tokens"] + totals["computed_tokens"]
+    totals["computed_tokens"] = totals["prompt_tokens"] - totals["cached_tokens"]
+    return totals
 
 
 def known_counters(folder: Path, server: Server) -> int:
-    """How many counters of this server are known."""
+    """Return how many counters of this server are known."""
     engine = t.engine.c
     query = select(func.count()).join_from(t.counter_state, t.engine, engine.engine_id == t.counter_state.c.owner_id)
     return int(scalar(folder, query.where(engine.port == server.port)) or 0)
 
 
 def incomplete(folder: Path, server: Server) -> int:
-    """Rows of this server in which something was counted that nobody saw."""
+    """Return rows of this server in which something was counted that nobody saw."""
     query = rows_of(server, func.count()).where(t.deployment_sample.c.complete.is_(False))
     return int(scalar(folder, query))
 
 
 def epochs(folder: Path, server: Server) -> int:
-    """Epochs of this server that have rows."""
+    """Return epochs of this server that have rows."""
     return int(scalar(folder, rows_of(server, func.count(t.epoch.c.epoch_id.distinct()))))
 
 
 def kinds(folder: Path) -> set[str]:
-    """Kinds of all events."""
+    """Return kinds of all events."""
     with open_store(locate(str(folder))).read() as connection:
         return set(connection.execute(select(t.event.c.kind)).scalars())
 
 
 def plus(*parts: dict[str, int]) -> dict[str, int]:
-    """Totals by word over several lives."""
+    """Return totals by word over several lives."""
     return {name: sum(part[name] for part in parts) for name in parts[0]}

@@ -27,14 +27,14 @@ class RecordingProxy:
     @property
     def lives(self) -> list[tuple[str, str]]:
         """(first, last) page of each life of the server."""
-        found: dict[str, tuple[str, str]] = {}
+        by_life: dict[str, tuple[str, str]] = {}
         for life, page in self.pages:
-            found[life] = (found[life][0] if life in found else page), page
-        return list(found.values())
+            by_life[life] = (by_life[life][0] if life in by_life else page), page
+        return list(by_life.values())
 
 
 def counted(page: str, name: str) -> int:
-    """A counter of a page, summed over its series, read without the code under test."""
+    """Return a counter of a page, summed over its series, read without the code under test."""
     series = re.compile(rf"{re.escape(name)}(?:\{{.*\}})? (\S+)")
     return round(sum(float(match[1]) for line in page.splitlines() if (match := series.fullmatch(line))))
 
@@ -66,8 +66,8 @@ def recording_proxy(server_url: str) -> Iterator[RecordingProxy]:
             self.wfile.write(body)
             if status == 200 and path == "/metrics":
                 page = body.decode()
-                told = re.search(r"^process_start_time_seconds (\S+)$", page, re.M)
-                proxy.pages.append((told[1] if told else headers.get(PASSED_ON[1], ""), page))
+                match = re.search(r"^process_start_time_seconds (\S+)$", page, re.M)
+                proxy.pages.append((match[1] if match else headers.get(PASSED_ON[1], ""), page))
 
         def log_message(self, format: str, *args: object) -> None:
             pass

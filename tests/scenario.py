@@ -26,7 +26,7 @@ from pertoken.store.schema.rows import (
 )
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
-from tests.values import files_of, host_row, host_sample, is_new_folder, laid, put_files
+from tests.values import files_of, host_row, host_sample, is_new_folder, new_store, put_files
 
 H100 = "NVIDIA H100 80GB HBM3"
 BOUNDS = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -115,7 +115,8 @@ def seed(
     instance: tuple[str, str, str, str] | None = None,
     unread: Collection[int] = (),
 ) -> StoreLocation:
-    """A database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole minute).
+    """Return a database in which `serving` ran on a host with `gpus` H100s for `minutes` up to `end_ts` (a whole
+    minute).
 
     `host` names another host than the usual one, with devices and a deployment of its own; without `serving` nothing
     runs there. `instance` is its cloud, instance type, region and purchase. `unread` are the minutes, counted from 1,
@@ -125,12 +126,12 @@ def seed(
         where = locate(str(where))
     arguments = (serving, gpus, usd_per_hour, minutes, end_ts, host, instance, frozenset(unread))
     if not is_new_folder(where):
-        _record(laid(where), *arguments)
+        _record(new_store(where), *arguments)
         return where
     if (recorded := _recorded.get(key := repr(arguments))) is not None:
         put_files(where, recorded)
         return where
-    _record(laid(where), *arguments)
+    _record(new_store(where), *arguments)
     if len(_recorded) >= MAX_RECORDED:
         del _recorded[next(iter(_recorded))]
     _recorded[key] = files_of(where)
@@ -205,13 +206,13 @@ def _record(
 
 
 def _without_page(tick: Tick) -> Tick:
-    """The tick as it is when the engine's page could not be read."""
+    """Return the tick as it is when the engine's page could not be read."""
     samples = (
-        DeploymentSample(each.epoch_id, each.ts, each.duration_ms, observed_ms=0, complete=True)
-        if isinstance(each, DeploymentSample)
-        else each
-        for each in tick.samples
-        if not isinstance(each, HistogramSample)
+        DeploymentSample(sample.epoch_id, sample.ts, sample.duration_ms, observed_ms=0, complete=True)
+        if isinstance(sample, DeploymentSample)
+        else sample
+        for sample in tick.samples
+        if not isinstance(sample, HistogramSample)
     )
     return replace(tick, samples=tuple(samples))
 

@@ -19,7 +19,7 @@ from tests.values import host_row
 
 
 def metric(word: str, **labels: str) -> str:
-    """The stored metric of a tenant's tokens."""
+    """Return the stored metric of a tenant's tokens."""
     pairs = ",".join(f"{name}={json.dumps(value)}" for name, value in sorted(labels.items()))
     return f"tenant_{word}_tokens{{{pairs}}}"
 
@@ -31,7 +31,7 @@ def count(
     row = host_row(60)
     if host:
         row = replace(row, host_id=stable_id("host", host), name=host, machine_id=host)
-    engine, deployment, epoch = (stable_id(each, "gateway", host, url) for each in ("engine", "deployment", "epoch"))
+    engine, deployment, epoch = (stable_id(group, "gateway", host, url) for group in ("engine", "deployment", "epoch"))
     tick = Tick(
         ts,
         row,

@@ -16,11 +16,11 @@ SECRET = "s3cret-of-the-tests"
 def test_settings_name_files_and_never_hold_a_secret(tmp_path: Path) -> None:
     file = tmp_path / "pertoken.toml"
     file.write_text('[[agent.access]]\nurl = "https://gpu-1:8000/"\ntoken_file = "/run/token"\n')
-    (found,) = config.load(file, {}).agent_access
-    assert found == Access("https://gpu-1:8000", token_file="/run/token")
+    (access,) = config.load(file, {}).agent_access
+    assert access == Access("https://gpu-1:8000", token_file="/run/token")
     written = '[{url = "https://gpu-1:8000", cert_file = "c.pem"}]'
-    (found,) = config.load(None, {"PERTOKEN_AGENT_ACCESS": written}).agent_access
-    assert found.cert_file == "c.pem"
+    (access,) = config.load(None, {"PERTOKEN_AGENT_ACCESS": written}).agent_access
+    assert access.cert_file == "c.pem"
 
 
 @pytest.mark.parametrize(

@@ -33,23 +33,23 @@ def run(name: str, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    assert found.keys() == {"name", "machine", "rows", "targets"}
-    assert found["name"] == name
-    assert {"cpu", "cores", "python", "versions"} <= found["machine"].keys()
-    for row in found["rows"]:
+    result: dict[str, Any] = json.loads(done.stdout)
+    assert result.keys() == {"name", "machine", "rows", "targets"}
+    assert result["name"] == name
+    assert {"cpu", "cores", "python", "versions"} <= result["machine"].keys()
+    for row in result["rows"]:
         assert row.keys() == {"subject", "what", "value", "unit", "method"}
-    for target in found["targets"]:
+    for target in result["targets"]:
         assert target.keys() == {"id", "value", "limit", "op", "met"}
-    return found
+    return result
 
 
 RUNS = ROOT / "benchmarks/data/load/runs.csv"
 
 
 def some_runs(path: Path, *rates: str) -> Path:
-    """Runs of one configuration under load; the last of them once more in bursts, under a name of its own, and of a
-    model that does not fit."""
+    """Return runs of one configuration under load; the last of them once more in bursts, under a name of its own, and
+    of a model that does not fit."""
     with RUNS.open(encoding="utf-8", newline="") as lines:
         rows = [row for row in csv.DictReader(lines) if row["config"] == "C1" and row["rate_rps"] in rates]
     large = {"id": "large", "config": "L", "model": "meta-llama/Llama-3.1-70B-Instruct", "weight_dtype": "fp16"}
@@ -66,18 +66,18 @@ def some_runs(path: Path, *rates: str) -> Path:
 def test_the_load_benchmark_predicts_runs_and_leaves_out_the_one_it_is_calibrated_on(tmp_path: Path) -> None:
     out = tmp_path / "predictions.csv"
     runs = some_runs(tmp_path / "runs.csv", "1", "10", "200")
-    found = run("load", "--runs", str(runs), "--out", str(out), "--calibrate-on", "10")
+    result = run("load", "--runs", str(runs), "--out", str(out), "--calibrate-on", "10")
     figures = ("tok_s", "tpot", "ttft", "power", "coverage", "half_width")
     prefixes = ("load", "load.calibrated")
-    assert {target["id"] for target in found["targets"]} == {f"{p}.{name}" for p in prefixes for name in figures}
-    rows = {(row["subject"], row["what"]): row for row in found["rows"]}
-    assert {"forecast", "forecast, calibrated", "roofline", "interpolate the neighbours"} == {each for each, _ in rows}
+    assert {target["id"] for target in result["targets"]} == {f"{p}.{name}" for p in prefixes for name in figures}
+    rows = {(row["subject"], row["what"]): row for row in result["rows"]}
+    assert {"forecast", "forecast, calibrated", "roofline", "interpolate the neighbours"} == {name for name, _ in rows}
     assert "do not fit" in rows["forecast", "refused.L"]["method"]
     with out.open(encoding="utf-8", newline="") as lines:
         predicted = list(csv.DictReader(lines))
     assert [row["id"].rpartition("-")[2] for row in predicted] == ["r1", "r200", "r200", "r200"]
     likely, low = ({row["id"]: float(row[name]) for row in predicted} for name in ("tpot_p50_ms", "tpot_p50_ms_low80"))
-    regular = next(each for each in likely if each.startswith("C1-chat") and each.endswith("r200"))
+    regular = next(value for value in likely if value.startswith("C1-chat") and value.endswith("r200"))
     # What is known of a configuration holds in bursts; one without a run to calibrate on keeps its wide interval.
     assert likely["C1-bursts-r200"] == pytest.approx(likely[regular], rel=0.1)
     assert low["alone-r200"] / likely["alone-r200"] < low[regular] / likely[regular]
@@ -103,15 +103,15 @@ def test_the_load_benchmark_predicts_runs_of_which_nothing_was_measured_alike(tm
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler here")
 def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tmp_path: Path) -> None:
     out = tmp_path / "agent.json"
-    found = run("agent", "--gpus", "2", "--seconds", "2", "--starts", "1", "--growth", "3", "--out", str(out))
-    assert json.loads(out.read_text()) == found
-    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    result = run("agent", "--gpus", "2", "--seconds", "2", "--starts", "1", "--growth", "3", "--out", str(out))
+    assert json.loads(out.read_text()) == result
+    rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
     assert rows["pertoken agent", "ticks"] >= 1
     assert "1 vllm (setting)" in rows["pertoken agent with discovery", "engines"]
     assert {"pertoken agent", "pertoken agent with discovery", "bare pynvml loop", "zeus", "nvitop-exporter"} <= {
         subject for subject, _ in rows
     }
-    assert {target["id"]: target["value"] for target in found["targets"]}.keys() == {
+    assert {target["id"]: target["value"] for target in result["targets"]}.keys() == {
         "agent.cpu_ratio",
         "agent.driver_calls_per_tick",
         "agent.rss_mib",
@@ -122,19 +122,19 @@ def test_the_agent_benchmark_prints_its_figures_beside_those_of_the_bare_loop(tm
 
 
 def test_the_scrape_benchmark_compares_the_same_values() -> None:
-    found = run("scrape", "--rounds", "1")
-    targets = {target["id"]: target for target in found["targets"]}
+    result = run("scrape", "--rounds", "1")
+    targets = {target["id"]: target for target in result["targets"]}
     assert targets.keys() == {"scrape.cpu_ratio", "scrape.same_values"}
     assert targets["scrape.same_values"]["met"]
 
 
 def test_the_plan_search_benchmark_forecasts_as_many_candidates_as_it_is_asked_to() -> None:
-    found = run("forecast_speed", "--rounds", "1", "--candidates", "300")
-    assert {target["id"] for target in found["targets"]} == {
+    result = run("forecast_speed", "--rounds", "1", "--candidates", "300")
+    assert {target["id"] for target in result["targets"]} == {
         "forecast.candidates_per_s",
         "forecast.search_candidates_per_s",
     }
-    assert "300 candidates" in found["rows"][0]["method"]
+    assert "300 candidates" in result["rows"][0]["method"]
 
 
 def test_the_benchmark_on_a_real_gpu_says_why_it_cannot_run_here() -> None:
@@ -148,18 +148,18 @@ def test_the_benchmark_on_a_real_gpu_says_why_it_cannot_run_here() -> None:
 
 @pytest.mark.skipif(not importlib.util.find_spec("torch"), reason="needs PyTorch")
 def test_the_benchmark_on_a_real_gpu_runs_on_a_cpu_with_a_tiny_model() -> None:
-    found = run("gpu_forecast", "--device", "cpu", "--tiny", "--steps", "2", "--accelerator", "H100 SXM5")
-    measured = [row for row in found["rows"] if row["subject"] == "measured"]
-    forecast = [row for row in found["rows"] if row["subject"] == "forecast" and row["unit"] == "tok/s"]
+    result = run("gpu_forecast", "--device", "cpu", "--tiny", "--steps", "2", "--accelerator", "H100 SXM5")
+    measured = [row for row in result["rows"] if row["subject"] == "measured"]
+    forecast = [row for row in result["rows"] if row["subject"] == "forecast" and row["unit"] == "tok/s"]
     assert [row["what"] for row in measured] == [f"{w}, batch {b}" for w in ("bf16", "int8") for b in (1, 2, 4)]
     assert len(forecast) == 5 and all(row["value"] > 0 for row in forecast)
 
 
 def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_left_out() -> None:
-    found = run("store", "--short", "--no-prometheus")
-    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    result = run("store", "--short", "--no-prometheus")
+    rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
     assert rows["pertoken", "exact"] == 1
-    targets = {target["id"]: target for target in found["targets"]}
+    targets = {target["id"]: target for target in result["targets"]}
     assert targets.keys() == {
         "store.query_ratio",
         "store.disk_ratio",
@@ -174,32 +174,32 @@ def test_the_store_benchmark_is_exact_and_measures_nothing_by_a_peer_that_is_lef
 
 
 def test_the_advice_benchmark_runs_the_command_over_two_fleets_and_sees_advice_stored_and_progress_move() -> None:
-    found = run("advise", "--deployments", "16", "--days", "1", "--runs", "1")
-    assert {target["id"] for target in found["targets"]} == {
+    result = run("advise", "--deployments", "16", "--days", "1", "--runs", "1")
+    assert {target["id"] for target in result["targets"]} == {
         "advise.seconds_1000",
         "advise.rules_seconds_1000",
         "advise.growth",
         "advise.progress_gap_s",
     }
-    rows = {row["what"]: row["value"] for row in found["rows"]}
+    rows = {row["what"]: row["value"] for row in result["rows"]}
     assert rows["stored_16"] >= rows["proposed_16"] > 0
     assert 0 < rows["rules_seconds_16"] < rows["seconds_16"] <= rows["process_seconds_16"]
     assert 0 < rows["progress_gap_16"] < rows["seconds_16"]
 
 
 def test_the_plan_benchmark_composes_all_advice_on_a_fleet() -> None:
-    found = run("plan", "--deployments", "8", "--fleets", "0", "--runs", "1")
-    assert {target["id"] for target in found["targets"]} == {"plan.seconds_100", "plan.optimum_share"}
-    rows = {row["what"]: row["value"] for row in found["rows"]}
+    result = run("plan", "--deployments", "8", "--fleets", "0", "--runs", "1")
+    assert {target["id"] for target in result["targets"]} == {"plan.seconds_100", "plan.optimum_share"}
+    rows = {row["what"]: row["value"] for row in result["rows"]}
     assert rows["variants_8"] >= rows["recommendations_8"] >= rows["steps_8"] > 0
     assert 0 < rows["cpu_seconds_8"] < rows["cpu_seconds_with_sensitivity_8"]
     assert rows["optimum_share"] is None
 
 
 def test_the_window_benchmark_reads_two_fleets_and_compares_their_cost_per_device() -> None:
-    found = run("window", "--devices", "16", "--days", "1")
-    assert {target["id"] for target in found["targets"]} == {"window.seconds", "window.peak_mib", "window.growth"}
-    rows = {row["what"]: row["value"] for row in found["rows"]}
+    result = run("window", "--devices", "16", "--days", "1")
+    assert {target["id"] for target in result["targets"]} == {"window.seconds", "window.peak_mib", "window.growth"}
+    rows = {row["what"]: row["value"] for row in result["rows"]}
     assert {f"{part}_{n}" for part in ("evidence", "fleet_report", "hours", "whole", "peak") for n in (8, 16)} == set(
         rows
     )
@@ -207,8 +207,8 @@ def test_the_window_benchmark_reads_two_fleets_and_compares_their_cost_per_devic
 
 
 def test_the_proof_benchmark_compares_verdicts_with_known_effects_and_with_a_naive_comparison() -> None:
-    found = run("proof", "--runs", "1", "--processes", "1")
-    assert {target["id"] for target in found["targets"]} == {
+    result = run("proof", "--runs", "1", "--processes", "1")
+    assert {target["id"] for target in result["targets"]} == {
         "proof.coverage",
         "proof.coverage_upper",
         "proof.false_realized",
@@ -219,7 +219,7 @@ def test_the_proof_benchmark_compares_verdicts_with_known_effects_and_with_a_nai
         "proof.inconclusive_noisy",
         "proof.false_realized_noisy",
     }
-    assert "naive before/after" in {row["subject"] for row in found["rows"]}
+    assert "naive before/after" in {row["subject"] for row in result["rows"]}
 
 
 def test_histories_of_the_proof_benchmark_depend_on_the_seed_alone() -> None:
@@ -235,10 +235,10 @@ def test_the_upper_bound_of_a_share_is_that_of_clopper_and_pearson() -> None:
 
 
 def test_the_check_benchmark_finds_its_two_faults_and_no_other() -> None:
-    found = run("store_check", "--gpus", "2", "--days", "1")
-    rows = {row["what"]: row["value"] for row in found["rows"]}
+    result = run("store_check", "--gpus", "2", "--days", "1")
+    rows = {row["what"]: row["value"] for row in result["rows"]}
     assert (rows["faults"], rows["faults_of_two"]) == (0, 2)
-    assert found["targets"][0]["value"] is not None
+    assert result["targets"][0]["value"] is not None
 
 
 def test_clients_of_a_real_server_see_every_token_they_asked_for(tmp_path: Path) -> None:
@@ -247,8 +247,8 @@ def test_clients_of_a_real_server_see_every_token_they_asked_for(tmp_path: Path)
         clients = Clients(server)
         asked = [request(random, 20 + place, 5 + place) for place in range(6)]
         answers = [*clients.closed_loop(asked, 3), *clients.open_loop(asked, [0.0] * len(asked))]
-    for each, answer in zip(asked * 2, answers, strict=True):
-        assert len(answer.token_s) == each.generated
+    for question, answer in zip(asked * 2, answers, strict=True):
+        assert len(answer.token_s) == question.generated
         assert answer.sent_s <= answer.token_s[0] and list(answer.token_s) == sorted(answer.token_s)
 
 
@@ -268,8 +268,8 @@ def test_requests_come_at_exactly_the_rate_and_with_every_length() -> None:
     random = np.random.default_rng(0)
     assert sum(poisson_gaps(random, 4.0, 200)) == pytest.approx(50)
     drawn = requests(random, fixed(7), Lengths(np.arange(2.0, 18.0)), 32)
-    assert sorted(each.generated for each in drawn) == sorted([*range(2, 18)] * 2)
-    assert {len(each.prompt) for each in drawn} == {7}
+    assert sorted(value.generated for value in drawn) == sorted([*range(2, 18)] * 2)
+    assert {len(value.prompt) for value in drawn} == {7}
 
 
 def test_the_queueing_benchmark_puts_the_model_at_the_pace_of_the_server_beside_what_was_measured() -> None:
@@ -278,8 +278,8 @@ def test_the_queueing_benchmark_puts_the_model_at_the_pace_of_the_server_beside_
     answers = [Answer(float(at), (at + 0.05, at + 0.06, at + 0.07)) for at in range(60)]
     rate, asked = 0.3 * known.capacity(queueing.lengths()), [Asked((3,) * 100, 3)] * len(answers)
     run = queueing.Run(known.slower(2), rate, asked, answers)
-    found = queueing.Measured([known], [2.0, 2.0], {load: [run] for load in queueing.LOADS})
-    result = json.loads(queueing.compared(found, queueing.lengths(), np.random.default_rng(0)))
+    measured = queueing.Measured([known], [2.0, 2.0], {load: [run] for load in queueing.LOADS})
+    result = json.loads(queueing.compared(measured, queueing.lengths(), np.random.default_rng(0)))
     rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
     assert all(np.isfinite(value) for value in rows.values())
     assert rows["llama.cpp", "ttft.p50 at 30% of saturation"] == pytest.approx(50)
@@ -303,16 +303,16 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
             todo = list(asked)
             now = its.slower(slower)
             seen = simulate(
-                [Request(0.0, len(each.prompt), each.generated) for each in todo],
+                [Request(0.0, len(request.prompt), request.generated) for request in todo],
                 clients,
                 lambda running: float(now.step_s[running - 1]),
                 lambda tokens: float(np.interp(tokens, queueing.PROMPTS, now.prefill_s)),
                 settle=0,
             )
             return [
-                Answer(0.0, tuple(ttft_s + np.arange(each.generated) * tpot_s))
-                for each, ttft_s, tpot_s in zip(todo, seen.ttft_s, seen.tpot_s, strict=True)
+                Answer(0.0, tuple(ttft_s + np.arange(request.generated) * tpot_s))
+                for request, ttft_s, tpot_s in zip(todo, seen.ttft_s, seen.tpot_s, strict=True)
             ]
 
-    found = queueing.pace(Played(), np.random.default_rng(0), queueing.lengths(), its)
-    assert found == pytest.approx(slower, rel=0.05)
+    pace = queueing.pace(Played(), np.random.default_rng(0), queueing.lengths(), its)
+    assert pace == pytest.approx(slower, rel=0.05)

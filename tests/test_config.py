@@ -50,9 +50,9 @@ def test_a_bad_environment_variable_is_named() -> None:
 
 def test_an_unknown_probe_is_refused_by_name_and_none_at_all_are_a_choice(tmp_path: Path) -> None:
     file = written(tmp_path, '[agent]\nprobes = ["nvidia", "tpu"]\n')
-    with pytest.raises(BadInput, match=r"agent\.probes: 'tpu' is not a probe: there are nvidia, amd, gaudi") as told:
+    with pytest.raises(BadInput, match=r"agent\.probes: 'tpu' is not a probe: there are nvidia, amd, gaudi") as raised:
         config.load(file, {})
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(raised.value)
     assert config.load(None, {"PERTOKEN_AGENT_PROBES": ""}).agent_probes == ()
 
 

@@ -21,8 +21,8 @@ from pertoken.errors import BadInput, CorruptStore, StoreError, limit_reached, s
 def test_a_limit_is_recognised_in_an_error_and_in_its_cause(error: Exception, text: str) -> None:
     wrapped = StoreError("the database cannot be opened")
     wrapped.__cause__ = error
-    for each in (error, wrapped):
-        limit = limit_reached(each)
+    for raised in (error, wrapped):
+        limit = limit_reached(raised)
         assert limit is not None and str(limit).startswith(text) and "raise the" in str(limit)
 
 

@@ -7,7 +7,7 @@ import pytest
 from benchmarks.agent.gpu_check import activity_rows, capability_rows, energy_row, latency_rows, overhead_rows, physics
 from benchmarks.agent.gpu_check import why_not as why
 from benchmarks.report import Row, report
-from pertoken.agent.readings import DeviceReading, Gap
+from pertoken.agent.readings import DeviceReading, Unavailable
 from tests.standin_nvml import Machine, eight, environment, installed
 
 GPU = DeviceReading("GPU-1", "gpu", "NVIDIA", "NVIDIA H100", power_mw=400_000, energy_mj=0, util_1e4=9000)
@@ -27,7 +27,7 @@ def test_a_driver_that_lists_no_gpu_is_no_gpu() -> None:
 
 def test_each_call_of_a_tick_is_timed_and_what_is_refused_has_no_time() -> None:
     with installed(Machine(gpus=eight(unsupported=("nvmlDeviceGetUtilizationRates",)))):
-        times = {each.what: each.value for each in latency_rows()}
+        times = {latency_row.what: latency_row.value for latency_row in latency_rows()}
     median, worst = times["memory_used_bytes"], times["memory_used_bytes_worst"]
     assert times["util_1e4"] is None
     assert isinstance(median, float) and isinstance(worst, float) and worst >= median > 0
@@ -41,8 +41,8 @@ def test_energy_by_both_ways_is_compared_and_a_reset_gives_no_figure() -> None:
 
 
 def test_what_cannot_be_read_is_listed_with_its_reason() -> None:
-    reading = GPU._replace(gaps=(Gap("temperature_c", "unsupported", "not offered"),))
-    rows = {each.what: each for each in capability_rows(reading)}
+    reading = GPU._replace(unavailable=(Unavailable("temperature_c", "unsupported", "not offered"),))
+    rows = {capability_row.what: capability_row for capability_row in capability_rows(reading)}
     assert rows["power_mw"].value == 1
     assert (rows["temperature_c"].value, rows["temperature_c"].method) == (0, "unsupported: not offered")
 
@@ -55,14 +55,14 @@ def test_a_product_must_work_the_tensor_cores_and_a_copy_must_not(
     product: float | None, copy: float, met: list[bool]
 ) -> None:
     rows = [Row("product", "tensor_active", product, "ratio", ""), Row("copy", "tensor_active", copy, "ratio", "")]
-    found = {target.id: target.met for target in physics(rows)}
-    assert [found[f"gpu.product_works_tensor_cores{alone}"] for alone in ("", "_alone")] == met
-    assert not found["gpu.copy_works_memory"], "it was not measured"
+    met_by_target = {target.id: target.met for target in physics(rows)}
+    assert [met_by_target[f"gpu.product_works_tensor_cores{alone}"] for alone in ("", "_alone")] == met
+    assert not met_by_target["gpu.copy_works_memory"], "it was not measured"
 
 
 def test_activity_is_the_median_after_the_start() -> None:
     read = [(float(s), GPU._replace(util_1e4=value)) for s, value in enumerate([0, 100, 9000, 9100, 9200])]
-    rows = {each.what: each for each in activity_rows("copy", read)}
+    rows = {activity_row.what: activity_row for activity_row in activity_rows("copy", read)}
     assert rows["util"].value == pytest.approx(0.91) and rows["util"].unit == "ratio"
     assert rows["dram_active"].value is None and rows["power"].value == 400
 
@@ -73,6 +73,6 @@ def test_overhead_is_the_median_of_paired_rounds() -> None:
 
 def test_a_whole_check_has_the_shape_of_every_result() -> None:
     rows = [Row("product", "tensor_active", 0.8, "ratio", "median")]
-    found = json.loads(report("gpu_check", rows, physics(rows)))
-    assert found.keys() == {"name", "machine", "rows", "targets"} and "torch" in found["machine"]["versions"]
-    assert [target["met"] for target in found["targets"]] == [True, False, False, False]
+    result = json.loads(report("gpu_check", rows, physics(rows)))
+    assert result.keys() == {"name", "machine", "rows", "targets"} and "torch" in result["machine"]["versions"]
+    assert [target["met"] for target in result["targets"]] == [True, False, False, False]

@@ -8,7 +8,7 @@ import pytest
 
 
 def loaded(*arguments: str) -> set[str]:
-    """Modules loaded by running pertoken's command line with these arguments."""
+    """Return modules loaded by running pertoken's command line with these arguments."""
     code = (
         "import sys, contextlib, io\n"
         "sys.argv = ['pertoken', *sys.argv[1:]]\n"

@@ -23,7 +23,7 @@ SETTINGS = {"PERTOKEN_AGENT_DISCOVER": "false", "PERTOKEN_AGENT_SCRAPE_TIMEOUT":
 
 
 def expected(proxy: RecordingProxy, names: Mapping[str, str]) -> dict[str, int]:
-    """The last page of each life together, less what was there before anybody looked."""
+    """Return the last page of each life together, less what was there before anybody looked."""
     lives = proxy.lives
     return {
         word: sum(counted(last, name) for _, last in lives) - counted(lives[0][0], name) for word, name in names.items()
@@ -31,7 +31,7 @@ def expected(proxy: RecordingProxy, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def counted_of(folder: Path, proxy: RecordingProxy) -> dict[str, int]:
-    """Tokens that are stored, of the words that the pages have."""
+    """Return tokens that are stored, of the words that the pages have."""
     return {word: n for word, n in totals(folder, proxy).items() if word in NAMES}
 
 

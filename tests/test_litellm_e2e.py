@@ -88,7 +88,7 @@ def _answers(url: str) -> bool:
 
 
 def chat(url: str, key: str, words: int) -> int:
-    """Tokens of one request, as its client received them."""
+    """Return tokens of one request, as its client received them."""
     body = {"model": "chat", "messages": [{"role": "user", "content": "x " * words}], "max_tokens": 20}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     with urlopen(Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers), timeout=60) as reply:
@@ -135,6 +135,6 @@ def test_two_keys_pay_for_what_their_clients_counted_and_the_rest_is_unattribute
     assert by_key["unattributed"]["tokens"] == past.prompt_tokens + past.generated_tokens
     (model,) = (line for line in models if line["name"] == ALIAS)
     tenants = [*clients, "unattributed"]
-    assert sum(round(by_key[each]["usd"] * 1e9) for each in tenants) == round(model["usd"] * 1e9)
-    paid = [by_key[each]["usd"] / by_key[each]["tokens"] for each in clients]
+    assert sum(round(by_key[tenant]["usd"] * 1e9) for tenant in tenants) == round(model["usd"] * 1e9)
+    paid = [by_key[client]["usd"] / by_key[client]["tokens"] for client in clients]
     assert paid[0] == pytest.approx(paid[1], rel=1e-3)

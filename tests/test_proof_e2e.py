@@ -61,10 +61,10 @@ def bursts(server: LlamaServer, seed: int) -> Iterator[None]:
             phase = int(time.time()) // WEEK.bucket_s % WEEK.buckets
             generated = 36 + phase % 7
             asked = [threading.Thread(target=ask, args=(n * BURST + k, generated)) for k in range(BURST)]
-            for each in asked:
-                each.start()
-            for each in asked:
-                each.join()
+            for model in asked:
+                model.start()
+            for model in asked:
+                model.join()
             n += 1
 
     pacing = threading.Thread(target=run)
@@ -81,7 +81,7 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     folder = tmp_path / "db"
     faster = LlamaServer(model, slots=1, context=CONTEXT * SLOTS, alias="faster")
     slower = LlamaServer(model, slots=SLOTS, alias="slower")
-    engines = [word for each in (faster, slower) for word in ("--engine", each.url)]
+    engines = [word for model in (faster, slower) for word in ("--engine", model.url)]
     with (
         faster,
         slower,
@@ -95,11 +95,11 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
         until(lambda: time.time() - began > BASELINE_S, "three weeks before the change", BASELINE_S + 60)
         faster.slots, faster.context = SLOTS, CONTEXT * SLOTS
         slower.slots, slower.context = 1, CONTEXT
-        for each in (faster, slower):
-            each.restart()
+        for served in (faster, slower):
+            served.restart()
         changed = time.time()
         until(lambda: detected(folder) == 2, "both changes to be detected", 60)
-        (row,) = (each for each in rows(folder) if each.state is State.APPLIED)
+        (row,) = (row for row in rows(folder) if row.state is State.APPLIED)
         assert row.rule_id == "continuous-batching" and row.target == "faster"
         until(lambda: time.time() - changed > 7 * WEEK.day_s, "a week after the change", 300)
         judged(folder)
@@ -118,16 +118,18 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     assert by_name["faster"].recommendation_id == row.recommendation_id
     assert by_name["slower"].judgement.result is Result.DEARER
     assert by_name["slower"].recommendation_id is None
-    assert [each.state for each in rows(folder) if each.recommendation_id == row.recommendation_id] == [State.REALIZED]
-    assert row.recommendation_id in {each.recommendation_id for each in receipts}
+    assert [proposal.state for proposal in rows(folder) if proposal.recommendation_id == row.recommendation_id] == [
+        State.REALIZED
+    ]
+    assert row.recommendation_id in {receipt.recommendation_id for receipt in receipts}
 
 
 def proposed(folder: Path) -> bool:
     """Run the rules as a person does; return whether the engine with one slot is to get more."""
     done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--since", "1h"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    found = [each for each in rows(folder) if each.rule_id == "continuous-batching" and each.target == "faster"]
-    return any(each.state is State.OPEN for each in found)
+    proposals = [row for row in rows(folder) if row.rule_id == "continuous-batching" and row.target == "faster"]
+    return any(proposal.state is State.OPEN for proposal in proposals)
 
 
 def detected(folder: Path) -> int:
@@ -141,7 +143,7 @@ def judged(folder: Path) -> int:
     """Judge what is due in compressed time, and return how many verdicts are decided."""
     where = locate(str(folder))
     judge_changes(open_store(where), AdviceRepository(where), Settings(), int(time.time()), WEEK)
-    return sum(each.judged_ts is not None for each in verdicts(folder))
+    return sum(verdict.judged_ts is not None for verdict in verdicts(folder))
 
 
 def verdicts(folder: Path) -> tuple[Verdict, ...]:

@@ -16,7 +16,7 @@ def test_a_value_of_nothing_has_no_origin() -> None:
 
 
 def test_stored_numbers_keep_their_meaning() -> None:
-    assert [each.name for each in sorted(Provenance)] == [
+    assert [provenance.name for provenance in sorted(Provenance)] == [
         "COUNTER",
         "INTEGRAL",
         "REPORTED",

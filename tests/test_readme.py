@@ -66,9 +66,9 @@ def test_the_rule_it_shows_shortens_contexts_that_nobody_uses_and_no_others(
 def test_what_the_rule_it_shows_proposes_is_priced_like_any_other(tmp_path: Path) -> None:
     fleet = replicas(2)
     known = context(fleet, low_batch(prompt_len=900, generated_len=100))
-    found = advised(gathered(fleet, known), shown_rule(tmp_path))
-    assert [each.state for each in found] == [State.REFUSED] * 2
-    assert {each.reason for each in found} == {
+    proposals = advised(gathered(fleet, known), shown_rule(tmp_path))
+    assert [proposal.state for proposal in proposals] == [State.REFUSED] * 2
+    assert {proposal.reason for proposal in proposals} == {
         "context limit 8192 → 2048 on 1 of 2 replicas: the forecast gives no saving: $0 of the bill and $0 of "
         "capacity a month, at 1.00 (0.76 to 1.32) times the tokens/s"
     }

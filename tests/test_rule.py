@@ -52,7 +52,7 @@ def test_what_a_rule_names_decides_what_it_runs_once_for() -> None:
     @documented
     def of_fleet(seen: FleetEvidence) -> None: ...
 
-    scopes = [rule("x")(each).scope for each in (of_deployment, of_service, of_fleet)]
+    scopes = [rule("x")(kind).scope for kind in (of_deployment, of_service, of_fleet)]
     assert scopes == ["deployment", "service", "fleet"]
 
 
@@ -83,7 +83,7 @@ def test_a_rule_may_look_at_a_window_of_its_own() -> None:
     def looks(now: Deployment) -> None: ...
 
     assert rule("x")(looks).window_s is None
-    assert [rule("x", window=each)(looks).window_s for each in ("1m", "1h", "28d", "4w")] == [
+    assert [rule("x", window=window)(looks).window_s for window in ("1m", "1h", "28d", "4w")] == [
         60,
         3600,
         *[28 * 86_400] * 2,
@@ -129,7 +129,7 @@ def test_evidence_of_a_fleet_is_asked_for_by_target_and_remembers_what_was_read_
     assert seen.of(service).running.mean == 7 and seen.of(host).held.mean == 0
     with pytest.raises(NotMeasured, match="busy was not measured"):
         _ = seen.of(service.deployments[0]).busy
-    assert [(subject, each.read) for subject, each in seen.read] == [
+    assert [(subject, series.read) for subject, series in seen.read] == [
         (("service", "chat"), ("running",)),
         (("host", host.host_id), ("held",)),
         (("deployment", service.deployments[0].deployment_id), ("busy",)),

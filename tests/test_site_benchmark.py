@@ -21,15 +21,15 @@ def test_a_seed_draws_16_configurations_in_which_each_level_comes_at_least_twice
     assert len(set(others)) == 16 and not set(others) & set(bases)
     everything = [*bases, *others]
     for name, levels in (("slots", SLOTS), ("threads", (1, 2)), ("kv_dtype", KV_DTYPES), ("weight_dtype", FORMATS)):
-        counts = Counter(getattr(each, name) for each in everything)
+        counts = Counter(getattr(item, name) for item in everything)
         assert set(counts) == set(levels) and min(counts.values()) >= 2, (name, counts)
-    assert sum(any(each.same_format(base) for base in bases) for each in others) == 8
-    for each in everything:
-        assert each.clients <= each.slots and 1.3 * (each.prompt + each.generated) < each.context
+    assert sum(any(other.same_format(base) for base in bases) for other in others) == 8
+    for item in everything:
+        assert item.clients <= item.slots and 1.3 * (item.prompt + item.generated) < item.context
 
 
 def test_the_models_have_the_sizes_they_are_named_for() -> None:
-    total = {each.name: (each.model().params_total or 0) / 1e9 for each in SHAPES}
+    total = {shape.name: (shape.model().params_total or 0) / 1e9 for shape in SHAPES}
     assert {name: round(size, 1) for name, size in total.items()} == {
         "dense-0.3b": 0.3,
         "dense-0.6b": 0.6,
@@ -40,28 +40,28 @@ def test_the_models_have_the_sizes_they_are_named_for() -> None:
 
 @pytest.mark.parametrize(("shape", "dtype", "kv"), [(SMALL[1], "int4", "int8")])
 def test_a_quantized_model_of_random_weights_is_served(shape: object, dtype: str, kv: str, tmp_path: Path) -> None:
-    small = next(each for each in SMALL if each is shape)
+    small = next(small for small in SMALL if small is shape)
     file = write(tmp_path / "model.gguf", small, dtype)
     with Server(ServerSettings(str(file), "site", 2, 128, 1, kv)) as server:
-        found = Client(server.url, "site", Access(server.url), 0).complete("abc def", 8)
-    assert found.generated_tokens == 8 and len(found.part_s) >= 7
+        completion = Client(server.url, "site", Access(server.url), 0).complete("abc def", 8)
+    assert completion.generated_tokens == 8 and len(completion.part_s) >= 7
 
 
 def test_figures_are_of_the_time_after_the_warm_up_in_which_all_clients_sent() -> None:
     def request(sent_s: float) -> Completion:
         return Completion(sent_s, tuple(sent_s + 1 + 0.1 * n for n in range(11)), 50, 0, 11)
 
-    found = figures([request(2.0 * n) for n in range(10)], 0.0, 1)
-    assert found is not None
-    assert found.ttft_ms == pytest.approx(1000) and found.tpot_ms == pytest.approx(100)
-    assert found.tok_s == pytest.approx(11 / 2, rel=0.1)  # the window ends with a request
+    steady = figures([request(2.0 * n) for n in range(10)], 0.0, 1)
+    assert steady is not None
+    assert steady.ttft_ms == pytest.approx(1000) and steady.tpot_ms == pytest.approx(100)
+    assert steady.tok_s == pytest.approx(11 / 2, rel=0.1)  # the window ends with a request
 
 
 def test_errors_coverage_and_width_are_those_of_the_predictions() -> None:
     prediction = Prediction((90, 100, 110), (9, 10, 11), (90, 100, 110))
-    rounds = tuple(Measured(100 * each, 10 * each, 125 * each) for each in (0.98, 1.0, 1.02))
+    rounds = tuple(Measured(100 * factor, 10 * factor, 125 * factor) for factor in (0.98, 1.0, 1.02))
     _, targets = score([Outcome("load", prediction, rounds)], {})
-    values = {each.id: each.value for each in targets}
+    values = {target.id: target.value for target in targets}
     assert values["site.load_median"] == pytest.approx(0.0) and values["site.load_p90"] == pytest.approx(0.16)
     assert values["site.format_median"] is None
     assert values["site.coverage"] == pytest.approx(2 / 3) and values["site.width"] == pytest.approx(1.1)

@@ -38,7 +38,7 @@ def server() -> Iterator[VllmServer]:
 
 
 def measured_once(server: VllmServer, home: Path) -> dict[str, Any]:
-    """What `pertoken agent --once` finds of this server, told nothing about it."""
+    """Return what `pertoken agent --once` finds of this server, told nothing about it."""
     done = subprocess.run(
         [sys.executable, "-m", "pertoken", "agent", "--once", "--json"],
         capture_output=True,
@@ -47,18 +47,18 @@ def measured_once(server: VllmServer, home: Path) -> dict[str, Any]:
         env={**os.environ, "XDG_DATA_HOME": str(home)},
         check=True,
     )
-    found: list[dict[str, Any]] = json.loads(done.stdout)["engines"]
-    (engine,) = [each for each in found if each["endpoint"]["port"] == server.port]
+    engines: list[dict[str, Any]] = json.loads(done.stdout)["engines"]
+    (engine,) = [engine for engine in engines if engine["endpoint"]["port"] == server.port]
     return engine
 
 
 def test_discovery_finds_model_knobs_and_port_without_being_told(server: VllmServer, tmp_path: Path) -> None:
-    found = measured_once(server, tmp_path)
-    assert (found["served_model"], found["version"], found["endpoint"]["kind"]) == (ALIAS, VERSION, "vllm")
-    assert found["model_path"] == str(server.model)
-    knobs = {name: found["knobs"].get(name) for name in ("weight_dtype", "tp", "max_num_seqs", "max_model_len")}
+    engine = measured_once(server, tmp_path)
+    assert (engine["served_model"], engine["version"], engine["endpoint"]["kind"]) == (ALIAS, VERSION, "vllm")
+    assert engine["model_path"] == str(server.model)
+    knobs = {name: engine["knobs"].get(name) for name in ("weight_dtype", "tp", "max_num_seqs", "max_model_len")}
     assert knobs == {"weight_dtype": "fp32", "tp": 1, "max_num_seqs": 8, "max_model_len": 1024}
-    facts = {name: found["model_facts"].get(name) for name in ("params_total", "n_layers", "n_kv_heads", "head_dim")}
+    facts = {name: engine["model_facts"].get(name) for name in ("params_total", "n_layers", "n_kv_heads", "head_dim")}
     assert facts == {"params_total": PARAMS, "n_layers": 2, "n_kv_heads": 2, "head_dim": 32}
 
 
@@ -73,17 +73,17 @@ def test_aborts_several_answers_and_cached_prompts_are_counted_as_clients_were_s
         server.abort([*PROMPT, 200])
         done = server.counted()
         until(lambda: last_page(folder, server) == done, f"the agent to have seen {done}")
-    found = totals(folder, server)
-    assert plus(start, found) == done
+    counted = totals(folder, server)
+    assert plus(start, counted) == done
     assert several.generated_tokens == 12
     # Each of several answers counts the prompt anew, which its client is told of once.
     prompts = sum(usage.prompt_tokens for usage in usages) + 3 * several.prompt_tokens + len(PROMPT) + 1
-    assert found["prompt_tokens"] == prompts
-    aborted = found["generated_tokens"] - sum(usage.generated_tokens for usage in (*usages, several))
+    assert counted["prompt_tokens"] == prompts
+    aborted = counted["generated_tokens"] - sum(usage.generated_tokens for usage in (*usages, several))
     assert aborted >= 1
-    assert found["cached_tokens"] > 0
+    assert counted["cached_tokens"] > 0
     assert incomplete(folder, server) == 0
-    print(f"served {usages} and {several}; the database holds {found}, {aborted} tokens of the one that left")
+    print(f"served {usages} and {several}; the database holds {counted}, {aborted} tokens of the one that left")
 
 
 def test_an_agent_killed_under_load_loses_and_doubles_nothing(server: VllmServer, tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_what_the_database_holds_is_what_the_pages_of_each_life_told(server: Vll
             word: sum(counted(last, name) for _, last in proxy.lives) - counted(proxy.lives[0][0], name)
             for word, name in names.items()
         }
-    found = totals(folder, proxy)
-    assert {word: found[word] for word in names} == expected
+    recorded_totals = totals(folder, proxy)
+    assert {word: recorded_totals[word] for word in names} == expected
     assert incomplete(folder, proxy) >= 1
-    print(f"{len(proxy.pages)} pages of {len(proxy.lives)} lives told {expected}: the database holds {found}")
+    print(f"{len(proxy.pages)} pages of {len(proxy.lives)} lives told {expected}: the database holds {recorded_totals}")
 
 
 def test_a_preempted_request_is_not_counted_twice(tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_data_parallel_ranks_behind_two_api_servers_add_up_once(tmp_path: Path) 
         server.abort([*PROMPT, 200])
         done = server.counted()
         until(lambda: last_page(folder, server) == done, "the last page")
-        found = measured_once(server, tmp_path)
+        engine = measured_once(server, tmp_path)
         asked = load.served
     assert totals(folder, server) == done
     assert done["prompt_tokens"] == (asked + 1) * (len(PROMPT) + 1)
     assert done["generated_tokens"] > asked * 20
-    assert (found["knobs"]["dp"], found["knobs"]["max_num_seqs"]) == (2, 8)
+    assert (engine["knobs"]["dp"], engine["knobs"]["max_num_seqs"]) == (2, 8)
     print(f"{asked} requests over two ranks and one client that left: the database holds {done}")

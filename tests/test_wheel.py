@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 from pathlib import Path
@@ -13,6 +14,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from pertoken import __version__
 from pertoken.store.connect.open import REVISIONS
 from tests.scenario import LOW_BATCH_70B, seed
 
@@ -59,9 +61,26 @@ def with_example(python: Path, wheel: Path, tmp_path_factory: pytest.TempPathFac
     return home / "bin/python"
 
 
+def test_wheel_and_sdist_are_what_an_index_takes_and_the_sdist_builds_the_same_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    check = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    again = built(unpacked, tmp_path / "again")
+    assert sorted(ZipFile(again).namelist()) == sorted(ZipFile(wheel).namelist())
+    assert (unpacked / "SECURITY.md").exists() and (unpacked / "deploy/kubernetes/base/rbac.yaml").exists()
+
+
 def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> None:
     names = ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"pertoken", "pertoken-0.1.0.dist-info"}
+    assert {name.split("/")[0] for name in names} == {"pertoken", f"pertoken-{__version__}.dist-info"}
     facts = ("catalog/prices.csv", "catalog/token_prices.csv", "catalog/knobs.toml", "catalog/clouds.toml")
     unit = "agent/systemd/pertoken-agent.service"
     templates = [f"advisor/rules/templates/{name}.txt" for name in ("rule.py", "test.py", "pyproject.toml")]
@@ -81,7 +100,7 @@ def test_a_fresh_environment_upgrades_a_database_with_it_and_finds_its_rules(pyt
     where = "import pertoken; print(pertoken.__file__)"
     done = subprocess.run([python, "-c", where], check=True, capture_output=True, text=True, cwd=tmp_path)
     assert str(python.parents[1]) in done.stdout
-    rules = {each["rule_id"]: each["state"] for each in json.loads(run("advise", "--json"))["recommendations"]}
+    rules = {load["rule_id"]: load["state"] for load in json.loads(run("advise", "--json"))["recommendations"]}
     of_the_fleet = ("release-idle", "commit-capacity", "consolidate", "upgrade-engine")
     assert rules == dict.fromkeys(of_the_fleet, "REFUSED")
 
@@ -99,11 +118,11 @@ def test_the_example_package_brings_its_rule_into_the_list_and_the_advice(with_e
         done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env=environment)
         return json.loads(done.stdout)
 
-    (listed,) = [each for each in run("rules", "list") if each["id"] == "example"]
+    (listed,) = [rule for rule in run("rules", "list") if rule["id"] == "example"]
     assert (listed["origin"], listed["version"], listed["state"]) == ("pertoken-rule-example", "0.1.0", "loaded")
     seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=3, end_ts=int(time.time()) // 60 * 60)
-    (row,) = [each for each in run("advise")["recommendations"] if each["rule_id"] == "example"]
-    assert [each["code"] for each in row["refusals"]] == ["caching-unknown"]
+    (row,) = [proposal for proposal in run("advise")["recommendations"] if proposal["rule_id"] == "example"]
+    assert [refusal["code"] for refusal in row["refusals"]] == ["caching-unknown"]
 
 
 def test_the_tests_of_the_example_package_pass_where_it_is_installed(with_example: Path, tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ def deployment_of(folder: Path, server: LlamaServer) -> int:
 def advise(folder: Path) -> dict[str, Any]:
     done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--since", "1h", "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
@@ -77,26 +77,30 @@ def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
         until(lambda: server.counter("requests_processing") == 0, "the aborted request to end")
         done = server.counted()
         until(lambda: totals(folder, server) == done, f"the agent to have seen {done}")
-    found = totals(folder, server)
-    assert found == done
+    counted = totals(folder, server)
+    assert counted == done
     answered = sum(usage.generated_tokens for usage in usages)
-    aborted = found["generated_tokens"] - answered
-    assert found["prompt_tokens"] == sum(usage.prompt_tokens for usage in usages) + len(PROMPT) + 1
+    aborted = counted["generated_tokens"] - answered
+    assert counted["prompt_tokens"] == sum(usage.prompt_tokens for usage in usages) + len(PROMPT) + 1
     assert aborted >= 1
-    assert found["prompt_tokens"] == found["cached_tokens"] + found["computed_tokens"]
+    assert counted["prompt_tokens"] == counted["cached_tokens"] + counted["computed_tokens"]
     assert incomplete(folder, server) == 0
 
     done_price = CliRunner().invoke(main, ["prices", "set", "3.60", "--for", "cpu", "--db", str(folder)])
     assert "It applies to 1 x" in done_price.output
     fleet = advise(folder)["fleet"]
-    (line,) = [each for each in fleet["deployments"] if each["deployment_id"] == deployment_of(folder, server)]
+    (line,) = [
+        deployment
+        for deployment in fleet["deployments"]
+        if deployment["deployment_id"] == deployment_of(folder, server)
+    ]
     held = t.device_share.c.duration_ms * t.device_share.c.share_1e6
     ours = rows_of(server, t.deployment_sample.c.epoch_id)
     shared = scalar(folder, select(func.sum(held)).where(t.device_share.c.epoch_id.in_(ours))) or 0
     served = t.deployment_sample.c
     alone = select(func.sum(served.duration_ms)).where(served.epoch_id.in_(ours), served.whole_provenance.is_not(None))
     seconds = shared / 1e9 + (scalar(folder, alone) or 0) / 1e3
-    tokens = found["prompt_tokens"] + found["generated_tokens"]
+    tokens = counted["prompt_tokens"] + counted["generated_tokens"]
     assert line["model"] == "tiny-llama"
     assert line["nano_usd"] == pytest.approx(seconds * 3.60 / 3600 * 1e9, rel=1e-6, abs=2)
     assert line["nano_usd_per_mtok"] == pytest.approx(line["nano_usd"] / tokens * 1e6, rel=1e-6)
@@ -114,8 +118,8 @@ def test_requests_that_queue_behind_one_slot_on_cpus_get_slots_by_commands_that_
         with Load(lambda n: crowded.complete([*PROMPT, 60 + n % 100], generated=150), clients=4), named:
             until(lambda: scalar(folder, rows_of(crowded, func.count())) >= 4, "some ticks under load")
         rows = advise(folder)["recommendations"]
-    found = {each["rule_id"]: each for each in rows if each["target"] == "tiny-llama"}
-    slots, weights = found["continuous-batching"], found["quantize-weights"]
+    by_rule = {row["rule_id"]: row for row in rows if row["target"] == "tiny-llama"}
+    slots, weights = by_rule["continuous-batching"], by_rule["quantize-weights"]
     assert (slots["state"], weights["state"]) == ("OPEN", "OPEN"), (slots["reason"], weights["reason"])
     variant = slots["variants"][0]
     assert variant["title"] == "batch limit 1 → 8"
@@ -369,8 +373,8 @@ def test_measuring_once_prints_and_stores_nothing(server: LlamaServer, tmp_path:
         env=environment,
         check=True,
     )
-    found = json.loads(done.stdout)
-    served = {engine["endpoint"]["port"]: engine["served_model"] for engine in found["engines"]}
+    report = json.loads(done.stdout)
+    served = {engine["endpoint"]["port"]: engine["served_model"] for engine in report["engines"]}
     assert served[server.port] == "tiny-llama"
-    assert found["samples"]["HostSample"][0]["memory_used_bytes"] > 0
+    assert report["samples"]["HostSample"][0]["memory_used_bytes"] > 0
     assert list(tmp_path.iterdir()) == []

@@ -54,7 +54,7 @@ def test_it_shows_a_rule_for_every_kind_of_change() -> None:
 @pytest.mark.parametrize("rule_id", RULES)
 def test_every_rule_it_shows_conforms(tmp_path: Path, rule_id: str) -> None:
     shown(tmp_path, rule_id)
-    ((checked,),) = (each.rules for each in check(tmp_path))
+    ((checked,),) = (result.rules for result in check(tmp_path))
     assert checked.faults == ()
 
 
@@ -71,16 +71,16 @@ def test_every_rule_it_shows_conforms(tmp_path: Path, rule_id: str) -> None:
 )
 def test_it_proposes_what_its_text_says(tmp_path: Path, rule_id: str, name: str, changed: set[str]) -> None:
     result = run(shown(tmp_path, rule_id), name)
-    assert {change.field for each in result.proposals for change in each.diff.changes} == changed
+    assert {change.field for proposal in result.proposals for change in proposal.diff.changes} == changed
     assert bool(result.proposals) == bool(changed)
 
 
 def test_two_quiet_services_of_one_model_are_merged_and_a_host_is_released(tmp_path: Path) -> None:
-    there = fleet(service("one", deployment()), service("two", deployment()))
+    present = fleet(service("one", deployment()), service("two", deployment()))
     quiet = {"one": evidence(busy=0.1), "two": evidence(busy=0.1)}
-    (proposed,) = run(shown(tmp_path, "merge-quiet-services"), regime(there, quiet)).proposals
+    (proposed,) = run(shown(tmp_path, "merge-quiet-services"), regime(present, quiet)).proposals
     assert (len(proposed.diff.removed), len(proposed.diff.added)) == (2, 1)
-    assert [each.name for each in proposed.diff.released] == ["gpu-2"]
+    assert [device.name for device in proposed.diff.released] == ["gpu-2"]
 
 
 def test_the_option_it_shows_is_read_from_the_configuration_file(tmp_path: Path) -> None:
@@ -88,16 +88,16 @@ def test_the_option_it_shows_is_read_from_the_configuration_file(tmp_path: Path)
     (tmp_path / "rules.d").mkdir(mode=0o755)
     shown(tmp_path / "rules.d", "shorter-context")
     known = settings(tmp_path, text)
-    ((rule,),) = (each.rules for each in load(find_rules(known)[-1], known))
+    ((rule,),) = (rule.rules for rule in load(find_rules(known)[-1], known))
     assert rule.options.headroom == 4
 
 
 @pytest.mark.parametrize("rule_id", RULES)
 def test_what_a_rule_it_shows_proposes_is_priced_or_refused_like_any_other(tmp_path: Path, rule_id: str) -> None:
-    there = replicas(2)
+    present = replicas(2)
     seen = low_batch(dram_active=0.7, tensor_active=0.05, busy=0.2)
-    rows = advised(gathered(there, context(there, seen)), shown(tmp_path, rule_id))
-    assert rows and all(each.state is not State.FAILED for each in rows), rows
+    rows = advised(gathered(present, context(present, seen)), shown(tmp_path, rule_id))
+    assert rows and all(row.state is not State.FAILED for row in rows), rows
 
 
 def test_the_test_it_shows_passes(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_the_example_package_is_what_a_new_package_is(tmp_path: Path) -> None:
     new_rule("example", tmp_path, package=True)
     made = tmp_path / "pertoken-rule-example"
     kept = ROOT / "examples/pertoken-rule-example"
-    files = sorted(each.relative_to(made) for each in made.rglob("*") if each.is_file())
+    files = sorted(path.relative_to(made) for path in made.rglob("*") if path.is_file())
     assert files == sorted(
-        each.relative_to(kept) for each in kept.rglob("*") if each.is_file() and each.suffix != ".pyc"
+        path.relative_to(kept) for path in kept.rglob("*") if path.is_file() and path.suffix != ".pyc"
     )
-    for each in files:
-        assert (kept / each).read_text() == (made / each).read_text(), each
+    for file in files:
+        assert (kept / file).read_text() == (made / file).read_text(), file

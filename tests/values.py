@@ -29,8 +29,8 @@ from pertoken.store.write.writer import Writer
 HOST = stable_id("host", "machine-1")
 
 
-def laid(where: Path | StoreLocation) -> StoreLocation:
-    """A folder or a server with both groups of tables."""
+def new_store(where: Path | StoreLocation) -> StoreLocation:
+    """Return a folder or a server with both groups of tables."""
     if isinstance(where, Path):
         where = locate(str(where))
     if is_new_folder(where):
@@ -42,7 +42,7 @@ def laid(where: Path | StoreLocation) -> StoreLocation:
 
 
 def is_new_folder(where: StoreLocation) -> bool:
-    """Whether it is to be a folder of SQLite files, and has none yet."""
+    """Return whether it is to be a folder of SQLite files, and has none yet."""
     return where.folder is not None and not any(where.exists(group) for group in GROUPS)
 
 
@@ -90,7 +90,7 @@ def host_row(interval_s: int = 10) -> HostRow:
 
 
 def tick(ts: int, *samples: object, **more: object) -> Tick:
-    """A tick with a host row and these samples."""
+    """Return a tick with a host row and these samples."""
     return Tick(ts=ts, host=host_row(), samples=(host_sample(ts), *samples), **more)  # type: ignore[arg-type]
 
 
@@ -108,12 +108,13 @@ def served_at(
     model_facts: str | None = None,
     knobs: str = "{}",
 ) -> StoreLocation:
-    """A database in which a deployment (id 8) of a host of this machine's name served at an address until now."""
-    where, now = laid(folder), int(time.time())
+    """Return a database in which a deployment (id 8) of a host of this machine's name served at an address until
+    now."""
+    where, now = new_store(folder), int(time.time())
     engine = EngineRow(7, HOST, "llama.cpp", url, 8000, 1, 1, None, "process")
     deployment = DeploymentRow(8, 7, HOST, "tiny-llama", None, model_facts)
     devices = () if device is None else (device,)
-    epoch = EpochRow(epoch_id, 8, now - began_s_ago, None, "1", knobs, tuple(each.device_id for each in devices))
+    epoch = EpochRow(epoch_id, 8, now - began_s_ago, None, "1", knobs, tuple(device.device_id for device in devices))
     known = {"engines": (engine,), "deployments": (deployment,), "epochs": (epoch,), "devices": devices}
     sample = DeploymentSample(epoch_id, now, 60_000, 60_000, True, 0)
     with Writer(where) as writer:

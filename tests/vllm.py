@@ -133,7 +133,7 @@ class VllmServer:
         self._process = None
 
     def complete(self, prompt: list[int], generated: int, n: int = 1) -> Usage:
-        """One request of these prompt tokens that generates exactly `n` times `generated` tokens."""
+        """Return one request of these prompt tokens that generates exactly `n` times `generated` tokens."""
         request = {"prompt": prompt, "max_tokens": generated, "ignore_eos": True, "temperature": 1.0, "n": n}
         usage = json.loads(self._post(request).read())["usage"]
         return Usage(usage["prompt_tokens"], usage["completion_tokens"])
@@ -149,14 +149,14 @@ class VllmServer:
             time.sleep(0.1)
 
     def total(self, name: str) -> int:
-        """One of the server's metrics, summed over its series, read without the code under test."""
+        """Return one of the server's metrics, summed over its series, read without the code under test."""
         with urlopen(f"{self.url}/metrics", timeout=REQUEST_S) as reply:
             lines = reply.read().decode().splitlines()
         series = re.compile(rf"vllm:{name}(?:\{{.*\}})? (\S+)")
         return round(sum(float(match[1]) for line in lines if (match := series.fullmatch(line))))
 
     def counted(self) -> dict[str, int]:
-        """All tokens so far, in our words, read without the code under test."""
+        """Return all tokens so far, in our words, read without the code under test."""
         prompt, cached = self.total("prompt_tokens_total"), self.total("prompt_tokens_cached_total")
         return {
             "prompt_tokens": prompt,

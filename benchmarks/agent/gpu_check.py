@@ -61,11 +61,11 @@ def why_not() -> str | None:
 
 def capability_rows(reading: DeviceReading) -> list[Row]:
     """What can be read (1) and what cannot (0), with the reason as its method."""
-    gaps = {gap.metric: f"{gap.status}: {gap.reason}" for gap in reading.gaps}
-    skipped = {"gaps", "uuid", "kind", "vendor", "name", "slot", "lost", "silent_s", "parent_uuid", "part_1e6"}
+    unavailable = {missing.metric: f"{missing.status}: {missing.reason}" for missing in reading.unavailable}
+    skipped = {"unavailable", "uuid", "kind", "vendor", "name", "slot", "lost", "silent_s", "parent_uuid", "part_1e6"}
     metrics = [name for name in DeviceReading._fields if name not in {*skipped, "energy_wraps_mj"}]
     return [
-        Row("capability", name, float(getattr(reading, name) is not None), "bool", gaps.get(name, "read"))
+        Row("capability", name, float(getattr(reading, name) is not None), "bool", unavailable.get(name, "read"))
         for name in metrics
     ]
 

@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 
 from benchmarks.report import Row, Target, report
-from benchmarks.store.embedded import ingest, laid
+from benchmarks.store.embedded import ingest, new_store
 from benchmarks.store.serving_day import Day
 from pertoken.agent.upkeep import PASS_S, PAUSE_S
 from pertoken.store.connect.location import StoreLocation
@@ -67,7 +67,7 @@ def checked(where: StoreLocation) -> tuple[list[float], list[str]]:
 
 def measure(folder: Path, gpus: int, days: int) -> tuple[list[Row], float | None]:
     day = Day(gpus, 1, int(time.time()) // HOUR * HOUR)
-    where = laid(folder)
+    where = new_store(folder)
     rows = kept(where, day, days)
     cpu_s = time.process_time()
     took, faults = checked(where)

@@ -45,7 +45,7 @@ RAW_DAYS, MINUTES_DAYS = 2, 30
 TARGETS = (("store.query_ratio", 1 / 30), ("store.disk_ratio", 0.75), ("store.commit_ratio", 1.6))
 
 
-def laid(folder: Path) -> StoreLocation:
+def new_store(folder: Path) -> StoreLocation:
     where = locate(str(folder))
     for group in ("telemetry", "advice"):
         upgrade(where, group)
@@ -162,7 +162,7 @@ def commit_pairs(folder: Path, day: Day, pairs: int) -> tuple[list[float], list[
     """
     ours: list[float] = []
     bare_ms: list[float] = []
-    where = laid(folder / "pairs")
+    where = new_store(folder / "pairs")
     with Writer(where) as writer, closing(Bare(folder / "bare.db")) as bare:
         for n, values in enumerate(day.values()):
             tick = _eighty(day, values)
@@ -200,7 +200,7 @@ def _bare_rows(samples: tuple[Any, ...]) -> list[tuple[str, list[tuple[Any, ...]
 
 def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tuple[list[Row], dict[str, float | None]]:
     rows: list[Row] = []
-    where = laid(folder / "ours")
+    where = new_store(folder / "ours")
     commits, roll_ups, n_rows = ingest(where, day)
     rows += [
         Row(
@@ -260,7 +260,7 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
         Row(US, "hours_screen", median_ms(lambda: hourly(store, day.hours, day.end_ts), repeats), "ms", question)
     )
     host = Day(min(8, day.gpus), day.hours, day.end_ts)
-    small = laid(folder / "host")
+    small = new_store(folder / "host")
     ingest(small, host)
     rows += growth(small.file("telemetry"), folder, f"a host of {host.gpus} GPUs", day.end_ts, repeats)
     gc.collect()

@@ -66,18 +66,18 @@ def shipping(owner: StoreLocation, repeats: int) -> tuple[list[Row], float]:
         for i in range(2 * repeats):
             bare = i % 2 == 1
             local = Local(host(Path(folder) / str(i), host=f"bench-{i}", gpus=8, minutes=400, end_ts=END))
-            here, whole = local.here(), local.after(0, 10**9)
-            assert here is not None and whole is not None
+            state, everything = local.state(), local.after(0, 10**9)
+            assert state is not None and everything is not None
             shipper = Shipper(local, server, lambda **_: None, threading.Event())
             with server.connect() as connection:
                 connection.autocommit = True
-                session = shipper._enter(connection, here)
+                session = shipper._enter(connection, state)
                 began = time.perf_counter()
                 if bare:
-                    _bare(owner, whole)
+                    _bare(owner, everything)
                 else:
                     shipper._drain(session)
-                rates["bare" if bare else "shipped"].append(whole.rows_n / (time.perf_counter() - began))
+                rates["bare" if bare else "shipped"].append(everything.rows_n / (time.perf_counter() - began))
     rows = [
         Row("pertoken", "rows shipped", round(statistics.median(rates["shipped"])), "rows/s", f"median of {repeats}"),
         Row("COPY", "the same rows, bare", round(statistics.median(rates["bare"])), "rows/s", f"median of {repeats}"),
@@ -144,12 +144,12 @@ def cpu_ms(store: Store, call: Callable[[], object], repeats: int) -> tuple[floa
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
 
-    here, there = time.process_time(), server_ms()
+    client_began_s, server_began_ms = time.process_time(), server_ms()
     for _ in range(repeats):
         call()
     return (
-        round((time.process_time() - here) * 1000 / repeats, 1),
-        round((server_ms() - there) / repeats, 1),
+        round((time.process_time() - client_began_s) * 1000 / repeats, 1),
+        round((server_ms() - server_began_ms) / repeats, 1),
     )
 
 
@@ -179,11 +179,11 @@ ASKED: dict[str, Asked] = {
 }
 
 
-def screens(owner: StoreLocation, fleet: Fleet, there: str, repeats: int) -> list[Row]:
+def screens(owner: StoreLocation, fleet: Fleet, stored: str, repeats: int) -> list[Row]:
     """What the screens ask of a fleet."""
     rows = []
     store = open_store(owner)
-    how = f"median of {repeats} warm calls; {there}"
+    how = f"median of {repeats} warm calls; {stored}"
     for what, asked in ASKED.items():
         rows.append(Row("pertoken", what, median_ms(partial(asked, store, fleet), repeats), "ms", how))
         if what.startswith("fleet"):
@@ -202,10 +202,10 @@ def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int
             took = filled(folder / str(days), fleet, days)
             owner = locate(stack.enter_context(started(folder / str(days))))
             stores[days] = open_store(owner)
-            there = f"{fleet.hosts * fleet.gpus} GPUs, {DAYS} d of hours, minutes of today and {days} d before"
+            stored = f"{fleet.hosts * fleet.gpus} GPUs, {DAYS} d of hours, minutes of today and {days} d before"
             minutes = fleet.hosts * fleet.gpus * (days * DAY + END % DAY) / 60
-            seen = screens(owner, fleet, there, repeats)
-            rows.append(Row("pertoken", "device minutes generated", minutes, "rows", f"{there}, in {took:.0f} s"))
+            seen = screens(owner, fleet, stored, repeats)
+            rows.append(Row("pertoken", "device minutes generated", minutes, "rows", f"{stored}, in {took:.0f} s"))
             rows += seen
             for each in seen:
                 print(f"{each.what}: {each.value} {each.unit} ({each.method})", file=sys.stderr)
@@ -239,7 +239,7 @@ def filled(folder: Path, fleet: Fleet, minute_days: int, *, histograms: bool = T
         _set(url, *(f"SET {name} = '{value}'" for name, value in FILLING.items()))
     began = time.monotonic()
     with started(folder) as url:
-        fill(locate(url), fleet, hour_days=DAYS, minute_days=minute_days, histograms=histograms, told=_told)
+        fill(locate(url), fleet, hour_days=DAYS, minute_days=minute_days, histograms=histograms, progress=_told)
         _set(url, "RESET ALL")
     os.sync()
     return time.monotonic() - began
@@ -260,8 +260,8 @@ def sizes(owner: StoreLocation) -> list[Row]:
     rows = []
     with reading(owner, "telemetry").connect() as connection, connection.begin():
         for name in SIZED:
-            here = f"SELECT tableoid::regclass FROM telemetry.{name} WHERE ts >= {END - HOUR} LIMIT 1"
-            newest = connection.execute(text(here)).scalar_one()
+            partition = f"SELECT tableoid::regclass FROM telemetry.{name} WHERE ts >= {END - HOUR} LIMIT 1"
+            newest = connection.execute(text(partition)).scalar_one()
             ((total, n),) = connection.execute(
                 text(f"SELECT pg_total_relation_size('{newest}'), count(*) FROM {newest}")
             )

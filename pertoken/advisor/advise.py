@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
+from pertoken.advisor.loads import measure_loads
 from pertoken.advisor.nature import Target
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
@@ -24,7 +25,7 @@ from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.store.connect.open import Store
-from pertoken.window.progress import Progress, no_progress, ticking
+from pertoken.window.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ def advice_of(
     """
     began = time.monotonic()
     known = MeasuredWindow(measured(gathered))
-    _measure_loads(gathered, progress)
+    measure_loads(gathered.context, progress)
     inputs = Inputs(gathered.fleet, gathered.context.market, known, gathered.window_s, read or (lambda _: known))
     plugins = run_plugins(tuple(sources), inputs, limits or Limits(), progress)
     ran = time.monotonic()
@@ -157,17 +158,6 @@ def advice_of(
             records.append(_record(plugin, run.rule.rule_id, run.seconds, priced.seconds, failed))
     seconds = {"rules": ran - began, "pricing": time.monotonic() - ran}
     return tuple(sorted(rows, key=rank)), RunRecord(seconds, tuple(records))
-
-
-def _measure_loads(gathered: Present, progress: Progress) -> None:
-    """Make the series that forecasts need of each deployment and service, which most rules read too.
-
-    Each rule runs in a fork of its own: what was made before is made for all of them.
-    """
-    context = gathered.context
-    seen = (*context.deployments.values(), *context.services.values())
-    for each in ticking(seen, len(seen), "measuring loads", progress):
-        context.forecasts.measure(each)
 
 
 def _record(

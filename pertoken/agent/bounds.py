@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap, HostReading, ProbeReading
+from pertoken.agent.readings import DeviceProcess, DeviceReading, HostReading, ProbeReading, Unavailable
 from pertoken.metrics import DEVICE, MAX_MEMORY_BYTES, MAX_POWER_MW, MEMORY_SOURCE, POWER_SOURCE, Plausible
 from pertoken.units import RATIO, SHARE
 
@@ -23,20 +23,20 @@ MAX_TRAFFIC_BYTES_S = 10**14
 """100 TB/s: a hundred times what two sockets of a server move to and from memory."""
 
 
-def _gap(metric: str, bound: Plausible) -> Gap:
+def _unavailable(metric: str, bound: Plausible) -> Unavailable:
     """Return the gap that a value outside the range leaves."""
     return _refused(metric, f"is not between {bound.low} and {bound.high} {bound.unit}")
 
 
-def _relation_gap(metric: str, bound: Plausible) -> Gap:
+def _relation_unavailable(metric: str, bound: Plausible) -> Unavailable:
     """Return the gap that a value past `limited_by` leaves."""
     times = f"{bound.times} times " if bound.times > 1 else ""
     return _refused(metric, f"is more than {times}its {bound.limited_by}")
 
 
-def _refused(metric: str, fault: str) -> Gap:
+def _refused(metric: str, fault: str) -> Unavailable:
     reason = f"the driver reports a value that cannot be true: it {fault}"
-    return Gap(metric, "failing", reason, "update the driver; see `dmesg` if it stays")
+    return Unavailable(metric, "failing", reason, "update the driver; see `dmesg` if it stays")
 
 
 _MEMORY = Plausible(1, MAX_MEMORY_BYTES, "bytes", MEMORY_SOURCE)
@@ -45,7 +45,7 @@ DEVICE_BOUNDS: Mapping[str, Plausible] = {
     "memory_bytes": _MEMORY,
     "power_limit_mw": Plausible(1000, MAX_POWER_MW, "mW", POWER_SOURCE),
     "part_1e6": Plausible(1, SHARE, "millionths", "a partition is a part of its GPU"),
-    **{each.reading: each.plausible for each in DEVICE},
+    **{metric.reading: metric.plausible for metric in DEVICE},
     "energy_wraps_mj": Plausible(1, 2**53, "mJ", "28 years at 10 kW"),
 }
 """Of each number in a `DeviceReading`, for devices of all vendors and for the CPUs."""
@@ -64,7 +64,7 @@ HOST_BOUNDS: Mapping[str, Plausible] = {
 HOST_METRICS = frozenset(HOST_BOUNDS)
 
 _NO_POWER = "is 0 W while the device works"
-_SCRAMBLED = Gap(
+_SCRAMBLED = Unavailable(
     "processes",
     "failing",
     "the driver's process list makes no sense: a pid that cannot be, or more memory than the device has",
@@ -81,33 +81,33 @@ class _Table:
 
     def __init__(self, bounds: Mapping[str, Plausible]) -> None:
         self._values = attrgetter(*bounds)
-        self._ranges = tuple((bound.low, bound.high, _gap(metric, bound)) for metric, bound in bounds.items())
+        self._ranges = tuple((bound.low, bound.high, _unavailable(metric, bound)) for metric, bound in bounds.items())
         at = {metric: n for n, metric in enumerate(bounds)}
         self._relations = tuple(
-            (at[metric], at[bound.limited_by], bound.times, _relation_gap(metric, bound))
+            (at[metric], at[bound.limited_by], bound.times, _relation_unavailable(metric, bound))
             for metric, bound in bounds.items()
             if bound.limited_by is not None
         )
 
-    def refused(self, reading: Any) -> list[Gap]:
+    def refused(self, reading: Any) -> list[Unavailable]:
         """Gaps of the values that cannot be true, one for each."""
         values = self._values(reading)
-        gaps = [
-            gap
-            for value, (low, high, gap) in zip(values, self._ranges, strict=True)
+        unavailable = [
+            missing
+            for value, (low, high, missing) in zip(values, self._ranges, strict=True)
             if value is not None and not (value.__class__ is int and low <= value <= high)
         ]
-        out_of_range = {gap.metric for gap in gaps}
-        for at, limit_at, times, gap in self._relations:
+        out_of_range = {missing.metric for missing in unavailable}
+        for at, limit_at, times, missing in self._relations:
             value, limit = values[at], values[limit_at]
             if (
                 value is not None
                 and limit is not None
-                and not (gap.metric in out_of_range or self._ranges[limit_at][2].metric in out_of_range)
+                and not (missing.metric in out_of_range or self._ranges[limit_at][2].metric in out_of_range)
                 and value > times * limit
             ):
-                gaps.append(gap)
-        return gaps
+                unavailable.append(missing)
+        return unavailable
 
 
 _DEVICE, _HOST = _Table(DEVICE_BOUNDS), _Table(HOST_BOUNDS)
@@ -120,59 +120,59 @@ def bounded(probe: ProbeReading, before: Mapping[str, DeviceReading]) -> ProbeRe
     reports no power.
     """
     devices: dict[str, DeviceReading] = {}
-    gaps: list[Gap] = []
+    unavailable: list[Unavailable] = []
     for device in probe.devices:
         same = devices.get(device.uuid)
         if same is not None:
             reason = _SHARED_UUID.format(device.uuid, _place(same), _place(device))
-            gaps.append(Gap(f"{DUPLICATE}{_place(device)}", "failing", reason, "update the driver"))
+            unavailable.append(Unavailable(f"{DUPLICATE}{_place(device)}", "failing", reason, "update the driver"))
             continue
         devices[device.uuid] = _bounded(device, before.get(device.uuid))
-    host_gaps = _HOST.refused(probe.host)
+    host_unavailable = _HOST.refused(probe.host)
     return replace(
         probe,
-        host=_without(probe.host, host_gaps) if host_gaps else probe.host,
+        host=_without(probe.host, host_unavailable) if host_unavailable else probe.host,
         devices=_with_possible_parts(tuple(devices.values())),
-        gaps=(*probe.gaps, *gaps, *host_gaps),
+        unavailable=(*probe.unavailable, *unavailable, *host_unavailable),
     )
 
 
 def scrambled(processes: Sequence[DeviceProcess], memory_bytes: int | None) -> bool:
-    """Whether a process list cannot be true: a pid no process has, or more memory than the device has."""
+    """Return whether a process list cannot be true: a pid no process has, or more memory than the device has."""
     limit = MAX_MEMORY_BYTES if memory_bytes is None else memory_bytes
     return any(
-        not 0 < each.pid <= MAX_PID or (each.memory_bytes is not None and not 0 <= each.memory_bytes <= limit)
-        for each in processes
+        not 0 < process.pid <= MAX_PID or (process.memory_bytes is not None and not 0 <= process.memory_bytes <= limit)
+        for process in processes
     )
 
 
 def _bounded(device: DeviceReading, before: DeviceReading | None) -> DeviceReading:
-    gaps = _DEVICE.refused(device)
+    unavailable = _DEVICE.refused(device)
     if (device.power_mw == 0 or device.power_instant_mw == 0) and _works(device, before):
         powers = ("power_mw", "power_instant_mw")
-        gaps += [_refused(metric, _NO_POWER) for metric in powers if getattr(device, metric) == 0]
+        unavailable += [_refused(metric, _NO_POWER) for metric in powers if getattr(device, metric) == 0]
     if device.processes:
-        limit = None if any(gap.metric == "memory_bytes" for gap in gaps) else device.memory_bytes
+        limit = None if any(missing.metric == "memory_bytes" for missing in unavailable) else device.memory_bytes
         if scrambled(device.processes, limit):
-            gaps.append(_SCRAMBLED)
-    return _hidden(device, gaps) if gaps else device
+            unavailable.append(_SCRAMBLED)
+    return _hidden(device, unavailable) if unavailable else device
 
 
-def _hidden(device: DeviceReading, gaps: Sequence[Gap]) -> DeviceReading:
-    """The reading without the metrics of these gaps, which replace what gaps those metrics had."""
-    metrics = dict.fromkeys(gap.metric for gap in gaps)
-    kept = tuple(gap for gap in device.gaps if gap.metric not in metrics)
+def _hidden(device: DeviceReading, unavailable: Sequence[Unavailable]) -> DeviceReading:
+    """Return the reading without the metrics of these gaps, which replace what gaps those metrics had."""
+    metrics = dict.fromkeys(missing.metric for missing in unavailable)
+    kept = tuple(missing for missing in device.unavailable if missing.metric not in metrics)
     unknown: dict[str, Any] = dict.fromkeys(metrics)
-    return device._replace(**unknown, gaps=(*kept, *gaps))
+    return device._replace(**unknown, unavailable=(*kept, *unavailable))
 
 
-def _without(host: HostReading, gaps: Sequence[Gap]) -> HostReading:
-    values: dict[str, Any] = dict.fromkeys(gap.metric for gap in gaps)
+def _without(host: HostReading, unavailable: Sequence[Unavailable]) -> HostReading:
+    values: dict[str, Any] = dict.fromkeys(missing.metric for missing in unavailable)
     return replace(host, **values)
 
 
 def _works(device: DeviceReading, before: DeviceReading | None) -> bool:
-    """Whether another metric shows that a device draws power."""
+    """Return whether another metric shows that a device draws power."""
     moved = (
         before is not None
         and before.energy_mj is not None
@@ -183,7 +183,7 @@ def _works(device: DeviceReading, before: DeviceReading | None) -> bool:
 
 
 def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceReading, ...]:
-    """The devices, with the part unknown of those whose parts add up to more than their GPU."""
+    """Return the devices, with the part unknown of those whose parts add up to more than their GPU."""
     parts: dict[str, int] = defaultdict(int)
     for device in devices:
         if device.parent_uuid is not None and not device.lost:
@@ -191,9 +191,11 @@ def _with_possible_parts(devices: tuple[DeviceReading, ...]) -> tuple[DeviceRead
     too_many = {parent for parent, part_1e6 in parts.items() if part_1e6 > SHARE}
     if not too_many:
         return devices
-    return tuple(_hidden(each, (_TOO_MANY_PARTS,)) if each.parent_uuid in too_many else each for each in devices)
+    return tuple(
+        _hidden(device, (_TOO_MANY_PARTS,)) if device.parent_uuid in too_many else device for device in devices
+    )
 
 
 def _place(device: DeviceReading) -> str:
-    """Where a device is, for people: its bus id, else its slot."""
+    """Return where a device is, for people: its bus id, else its slot."""
     return device.pci_bus_id or f"slot {device.slot}"

@@ -25,8 +25,8 @@ from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, explained, revision, writing
 from pertoken.store.connect.server import shipping_server
+from pertoken.store.integrity.damaged import quarantine_database
 from pertoken.store.integrity.schema_check import check_header, check_revision_readable, has_schema
-from pertoken.store.integrity.set_aside import set_aside
 from pertoken.store.schema.rows import Event
 
 if TYPE_CHECKING:
@@ -55,20 +55,20 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
-        told: tuple[Event, ...] = ()
+        events: tuple[Event, ...] = ()
         while True:
             started = time.monotonic()
             try:
                 migrate(where)
-                _Daemon(Recorder(where, first, drivers, told), where, settings).run(with_parent)
+                _Daemon(Recorder(where, first, drivers, events), where, settings).run(with_parent)
                 return
             except CorruptStore as error:
-                if told and time.monotonic() - started < NEW_S:
+                if events and time.monotonic() - started < NEW_S:
                     raise  # a disk on which a new one is damaged at once is not made better by more of them
-                aside = set_aside(where, int(time.time()))
-                text = f"damaged and set aside as {aside.name}: {error}"
-                told = (Event("store_damaged", text, state=aside.name),)
-                log.error("%s; set aside as %s, recording goes on in a new one", error, aside)
+                quarantined = quarantine_database(where, int(time.time()))
+                text = f"damaged and quarantined as {quarantined.name}: {error}"
+                events = (Event("store_damaged", text, state=quarantined.name),)
+                log.error("%s; quarantined as %s, recording goes on in a new database", error, quarantined)
     finally:
         lock.release()
 
@@ -84,10 +84,10 @@ def migrate(where: StoreLocation) -> None:
     check_header(where)
     with explained(where):
         engine = writing(where, "telemetry")
-        found = revision(engine, "telemetry")
+        stored_revision = revision(engine, "telemetry")
         with engine.connect() as connection:
-            check_revision_readable(where, connection, found)
-    if found == REVISIONS["telemetry"][-1]:
+            check_revision_readable(where, connection, stored_revision)
+    if stored_revision == REVISIONS["telemetry"][-1]:
         return
     done = subprocess.run(
         [sys.executable, "-P", "-m", "pertoken.migrations", "telemetry", str(where.folder)],
@@ -100,7 +100,7 @@ def migrate(where: StoreLocation) -> None:
         with explained(where), engine.connect() as connection:
             # What names an older revision and has every table of the newest cannot be upgraded, nor was it made so.
             damaged = done.returncode == CORRUPT_STATUS or (
-                found in REVISIONS["telemetry"] and has_schema(where, connection)
+                stored_revision in REVISIONS["telemetry"] and has_schema(where, connection)
             )
         raise (CorruptStore if damaged else StoreError)(text.splitlines()[-1])
 
@@ -125,7 +125,7 @@ class _Daemon:
         return Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
 
     def run(self, with_parent: bool) -> None:
-        """Tick until told to stop. Raises CorruptStore if the database is damaged before."""
+        """Tick until asked to stop. Raises CorruptStore if the database is damaged before."""
         asked_by: dict[int, Callable[[], None]] = {
             signal.SIGTERM: self._end,
             signal.SIGINT: self._end,
@@ -139,7 +139,7 @@ class _Daemon:
         damaged = False
         try:
             self._recorder.begin()
-            _tell("READY=1", f"STATUS=recording in {self._where}")
+            _notify_systemd("READY=1", f"STATUS=recording in {self._where}")
             self._scheduler.set(self._recorder.jobs(self._ending))
             self._scheduler.start()
             settle()
@@ -150,7 +150,7 @@ class _Daemon:
             if not self._asked_to_end:  # else it is found by whoever records next
                 raise
         finally:
-            _tell("STOPPING=1")
+            _notify_systemd("STOPPING=1")
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
@@ -167,7 +167,7 @@ class _Daemon:
                 continue
             if left_s <= 0:
                 recorder.tick()
-                _tell("WATCHDOG=1")
+                _notify_systemd("WATCHDOG=1")
             # Else recorded time was set back, or the interval was shortened.
             due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
 
@@ -186,7 +186,7 @@ class _Daemon:
         self._asked.put(lambda: None)  # so that it is seen now
 
     def _apply(self) -> None:
-        """Take new settings; wrong ones are told and the old ones stay."""
+        """Take new settings; wrong ones are logged and the old ones stay."""
         try:
             settings = self._reread()
             shipping_server(settings)
@@ -198,7 +198,7 @@ class _Daemon:
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
 
-def _tell(*states: str) -> None:
+def _notify_systemd(*states: str) -> None:
     try:
         notify(*states)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What can be measured on this host, what not and why, and how to switch it on."""
+"""Findings of `pertoken doctor`: what this host can measure, what not and why, and how to switch it on."""
 
 import json
 import os
@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 import psutil
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import Seen
+from pertoken.agent.engines.adapters.adapter import PageOrigin
 from pertoken.agent.host.containers import container_of
 from pertoken.agent.host.identity import HostIdentity
 from pertoken.agent.once import looking
-from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
 from pertoken.agent.rows.engine_ids import engine_id_of
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreInaccessible
@@ -23,7 +23,7 @@ from pertoken.schedule.jobs import ADVISOR, AGENT, JobState, read_states
 from pertoken.store.check import FIXED_WAL_RESET
 from pertoken.store.connect.location import AgentLock, ProgramLock, StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.integrity.set_aside import databases_set_aside
+from pertoken.store.integrity.damaged import quarantined_databases
 from pertoken.store.query.read import first_and_last
 from pertoken.store.write import quarantine
 from pertoken.units import format_duration
@@ -53,60 +53,60 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     with looking(settings) as looker:
         looker.look()
         time.sleep(APART_S)
-        look = looker.look()  # what is told per time needs two
-    found = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
-    found += _machine(look.identity)
-    found += [_gap("host", "this host", gap) for gap in (*look.probe.gaps, *look.gaps)]
+        look = looker.look()  # rates need two readings
+    findings = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
+    findings += _machine(look.identity)
+    findings += [_unavailable("host", "this host", missing) for missing in (*look.probe.unavailable, *look.unavailable)]
     for device in look.probe.devices:
-        found += of_device(device)
+        findings += of_device(device)
     read_at: dict[int, str] = {}
     for engine in look.engines:
         url = engine.endpoint.base_url
         first = read_at.setdefault(engine_id_of(0, engine.endpoint, {}), url)
         if first == url:
-            found += of_engine(engine)
+            findings += of_engine(engine)
         else:
             text = f"the same address as {first}, where it is read already"
-            found.append(Finding("engine", url, False, text, "name each server once in agent.engines"))
+            findings.append(Finding("engine", url, False, text, "name each server once in agent.engines"))
     if not look.engines:
-        found.append(
+        findings.append(
             Finding("engine", "none", False, "no inference server was found", "start one, or name it: --engine URL")
         )
-    found += [*_database(where, settings), *of_jobs(where, time.time())]
+    findings += [*_database(where, settings), *of_jobs(where, time.time())]
     source = str(settings.source) if settings.source else "none; defaults and the environment"
-    found.append(Finding("settings", source, True, "good"))
-    return tuple(found)
+    findings.append(Finding("settings", source, True, "good"))
+    return tuple(findings)
 
 
-def _gap(area: str, subject: str, gap: Gap) -> Finding:
-    return Finding(area, subject, False, f"{gap.metric}: {gap.reason}", gap.remedy)
+def _unavailable(area: str, subject: str, missing: Unavailable) -> Finding:
+    return Finding(area, subject, False, f"{missing.metric}: {missing.reason}", missing.remedy)
 
 
 def _machine(identity: HostIdentity) -> list[Finding]:
     made = " ".join(filter(None, (identity.dmi_vendor, identity.dmi_product)))
-    found = [Finding("host", "machine", True, made)] if made else []
+    findings = [Finding("host", "machine", True, made)] if made else []
     if identity.instance_type:
         bought = (identity.purchase or "purchase unknown").replace("_", "-")
         text = f"{identity.cloud} {identity.instance_type} in {identity.region or 'an unknown region'}, {bought}"
-        found.append(Finding("host", "instance", True, text))
-    return found
+        findings.append(Finding("host", "instance", True, text))
+    return findings
 
 
 def of_device(device: DeviceReading) -> list[Finding]:
-    """What can be read of one device, who holds it, and what cannot be read."""
+    """Return what can be read of one device, who holds it, and what cannot be read."""
     name = f"{device.name} #{device.slot}" if device.slot is not None else device.name
     if device.lost:
         silent = "" if device.silent_s is None else f"; it last answered {format_duration(device.silent_s)} ago"
         return [Finding("device", name, False, f"{device.lost}{silent}")]
-    named = [(each.label, each.reading) for each in DEVICE] + [("processes", "processes")]
+    named = [(metric.label, metric.reading) for metric in DEVICE] + [("processes", "processes")]
     read = [label for label, metric in named if getattr(device, metric) is not None]
-    found = [Finding("device", name, True, ", ".join(read))]
-    found += [Finding("device", name, True, f"held by {_process(held.pid)}") for held in device.processes or ()]
-    return found + [_gap("device", name, gap) for gap in device.gaps]
+    findings = [Finding("device", name, True, ", ".join(read))]
+    findings += [Finding("device", name, True, f"held by {_process(held.pid)}") for held in device.processes or ()]
+    return findings + [_unavailable("device", name, missing) for missing in device.unavailable]
 
 
 def _process(pid: int) -> str:
-    """A process as people know it: by its name and its container."""
+    """Return a process as people know it: by its name and its container."""
     try:
         named = f"{psutil.Process(pid).name()} (pid {pid})"
     except psutil.Error:
@@ -116,32 +116,34 @@ def _process(pid: int) -> str:
 
 
 def of_engine(engine: EngineReading) -> list[Finding]:
-    """What can be read of one engine, how far that was tested, and what it never tells."""
+    """Return what can be read of one engine, how far that was tested, and what it never exposes."""
     subject = f"{engine.endpoint.kind} at {engine.endpoint.base_url}"
     if engine.fault:
         return [Finding("engine", subject, False, engine.fault, engine.remedy)]
     adapter = ADAPTERS[engine.endpoint.kind]
-    told = [f"{engine.served_model}, {len(engine.counters)} counters"]
+    notes = [f"{engine.served_model}, {len(engine.counters)} counters"]
     if engine.endpoint.pid is not None and (container := container_of(engine.endpoint.pid)):
-        told.append(f"in {container}")
-    told += [", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))]
-    if adapter.seen is not Seen.LIVE:
-        told.append(f"its reading was tested on {adapter.seen}")
+        notes.append(f"in {container}")
+    notes += [", ".join(f"{name} {value}" for name, value in sorted(engine.knobs.items()))]
+    if adapter.tested_on is not PageOrigin.LIVE:
+        notes.append(f"its reading was tested on {adapter.tested_on}")
     if adapter.at_finish:
-        told.append(f"counted when a request finishes: {', '.join(sorted(adapter.at_finish))}")
-    found = [Finding("engine", subject, True, "; ".join(filter(None, told)))]
-    return found + [_gap("engine", subject, gap) for gap in engine.gaps if gap.status != "late"]
+        notes.append(f"counted when a request finishes: {', '.join(sorted(adapter.at_finish))}")
+    findings = [Finding("engine", subject, True, "; ".join(filter(None, notes)))]
+    return findings + [
+        _unavailable("engine", subject, missing) for missing in engine.unavailable if missing.status != "late"
+    ]
 
 
 def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
-    found = []
+    findings = []
     version = ".".join(map(str, sqlite3.sqlite_version_info))
     if sqlite3.sqlite_version_info < FIXED_WAL_RESET:
         fixed = ".".join(map(str, FIXED_WAL_RESET))
         text = f"SQLite {version}: before {fixed} two writers could corrupt a WAL; pertoken has one writer on any"
-        found.append(Finding("database", "library", True, text))
+        findings.append(Finding("database", "library", True, text))
     else:
-        found.append(Finding("database", "library", True, f"SQLite {version}"))
+        findings.append(Finding("database", "library", True, f"SQLite {version}"))
     owner = AgentLock(where.folder).owner() if where.folder else None
     running = f"an agent records here (pid {owner})" if owner else "no agent records here now"
     try:
@@ -150,17 +152,17 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
             _, newest_ts = first_and_last(connection)
     except PertokenError as error:
         remedy = None if isinstance(error, StoreInaccessible) else "start one: `pertoken agent`"
-        found.append(Finding("database", str(where), False, str(error), remedy))
+        findings.append(Finding("database", str(where), False, str(error), remedy))
     else:
-        found.append(Finding("database", str(where), True, f"readable; {running}"))
+        findings.append(Finding("database", str(where), True, f"readable; {running}"))
         if owner and newest_ts is not None:
-            found += _stalled(where, settings, time.time() - newest_ts)
-        found += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
-    for aside in databases_set_aside(where) if where.folder else ():
-        text = "was damaged and set aside; what came after is in a new database"
+            findings += _stalled(where, settings, time.time() - newest_ts)
+        findings += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
+    for quarantined in quarantined_databases(where) if where.folder else ():
+        text = "was damaged and is quarantined; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
-        found.append(Finding("database", str(aside), False, text, remedy))
-    return found
+        findings.append(Finding("database", str(quarantined), False, text, remedy))
+    return findings
 
 
 def of_jobs(where: StoreLocation, now_ts: float) -> list[Finding]:
@@ -184,7 +186,7 @@ def running_jobs(where: StoreLocation) -> Iterator[tuple[str, JobState]]:
 
 
 def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Finding]:
-    """What is wrong if an agent runs and its newest tick is this old."""
+    """Return what is wrong if an agent runs and its newest tick is this old."""
     if age_s <= max(60, 5 * settings.agent_interval):
         return []
     file, disk = where.file("telemetry"), os.statvfs(where.file("telemetry").parent)
@@ -200,16 +202,16 @@ def _stalled(where: StoreLocation, settings: Settings, age_s: float) -> list[Fin
 
 
 def show(findings: tuple[Finding, ...], as_json: bool) -> str:
-    """Findings as JSON or as lines: `ok` or `--`, what, and what to do."""
+    """Return findings as JSON or as lines: `ok` or `--`, what, and what to do."""
     if as_json:
-        return json.dumps([asdict(each) for each in findings], indent=2)
+        return json.dumps([asdict(finding) for finding in findings], indent=2)
     lines = []
     area = ""
-    for each in findings:
-        if each.area != area:
-            area = each.area
+    for finding in findings:
+        if finding.area != area:
+            area = finding.area
             lines.append(f"{area}")
-        lines.append(f"  {'ok' if each.ok else '--'}  {each.subject}: {each.text}")
-        if each.remedy:
-            lines.append(f"        {each.remedy}")
+        lines.append(f"  {'ok' if finding.ok else '--'}  {finding.subject}: {finding.text}")
+        if finding.remedy:
+            lines.append(f"        {finding.remedy}")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from typing import Any
 from pertoken.agent.discovery.watch import Watch
 from pertoken.agent.host.identity import HostIdentity, Identity
 from pertoken.agent.host.processes import boot_ms, since_boot_ms
-from pertoken.agent.readings import EngineReading, Gap, ProbeReading
+from pertoken.agent.readings import EngineReading, ProbeReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.agent.sampler.drivers import Drivers
@@ -30,7 +30,7 @@ class Look:
 
     probe: ProbeReading
     engines: tuple[EngineReading, ...]
-    gaps: tuple[Gap, ...]
+    unavailable: tuple[Unavailable, ...]
     wall_ms: int
     monotonic_ms: int
     identity: HostIdentity
@@ -62,9 +62,9 @@ class Looker:
         """Read everything now; drivers that do not answer are a gap."""
         probe, _ = self._drivers.read(processes=True, deadline_s=DEADLINE_S)
         engines = self._watch.read(wait_s=self._wait_s)
-        gaps = (*self._watch.gaps, *self._identity.gaps)
+        unavailable = (*self._watch.unavailable, *self._identity.unavailable)
         now_ms = round(time.time() * 1000)
-        return Look(probe, engines, gaps, now_ms, since_boot_ms(), self._identity.known)
+        return Look(probe, engines, unavailable, now_ms, since_boot_ms(), self._identity.known)
 
     def close(self) -> None:
         """End the sampler."""
@@ -78,16 +78,16 @@ def measure(settings: Settings) -> tuple[Look, Tick]:
         first = looker.look()
         time.sleep(APART_S)
         second = looker.look()
-    memory = TickState(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
+    tick_state = TickState(watching_since_ms=first.monotonic_ms, boot_ms=boot_ms())
     for look, cost in ((first, None), (second, Cost(0, 0, 0, 0))):
         moment = Moment(look.wall_ms // 1000, look.wall_ms, look.monotonic_ms, max(1, round(APART_S)))
-        readings = Readings(look.probe, look.engines, None, look.gaps, (), look.identity)
-        tick, memory = assemble(memory, readings, moment, cost)
+        readings = Readings(look.probe, look.engines, None, look.unavailable, (), look.identity)
+        tick, tick_state = assemble(tick_state, readings, moment, cost)
     return second, tick
 
 
 def show(measured: tuple[Look, Tick], as_json: bool) -> str:
-    """What was measured, as JSON or as lines for people; None (a dash) is unknown."""
+    """Return what was measured, as JSON or as lines for people; None (a dash) is unknown."""
     look, tick = measured
     if as_json:
         samples: dict[str, list[dict[str, Any]]] = {}
@@ -97,7 +97,7 @@ def show(measured: tuple[Look, Tick], as_json: bool) -> str:
             "host": asdict(tick.host),
             "devices": [asdict(row) for row in tick.devices],
             "engines": [asdict(reading) for reading in look.engines],
-            "gaps": [asdict(gap) for gap in (*look.probe.gaps, *look.gaps)],
+            "gaps": [asdict(missing) for missing in (*look.probe.unavailable, *look.unavailable)],
             "over_ms": round(1000 * APART_S),
             "samples": samples,
         }
@@ -133,8 +133,8 @@ def _lines(look: Look, tick: Tick) -> Iterator[str]:
         yield f"engine   {where}: {reading.served_model}, {rate} generated tok/s now; so far {totals}"
     if not look.engines:
         yield "engine   none found"
-    for gap in (*look.probe.gaps, *look.gaps):
-        yield f"missing  {gap.metric}: {gap.reason}" + (f"; {gap.remedy}" if gap.remedy else "")
+    for missing in (*look.probe.unavailable, *look.unavailable):
+        yield f"missing  {missing.metric}: {missing.reason}" + (f"; {missing.remedy}" if missing.remedy else "")
 
 
 def _percent(ratio_1e4: int | None) -> str:

@@ -1,4 +1,4 @@
-"""What probes and engines give to a tick: absolute values as read, before any difference is taken."""
+"""Readings of probes and engines for one tick: absolute values as read, before any difference is taken."""
 
 from collections import namedtuple
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from pertoken.metrics import DEVICE
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Unavailable:
     """A metric that could not be read from its owner, and why."""
 
     metric: str
     status: str
     """`unsupported` (never will be), `denied` (a right is missing), `missing` (a driver or file is), `failing`,
-    `late` (read, but only some time after it happened), `unresolved` (told by another host)."""
+    `late` (read, but only some time after it happened), `unresolved` (reported by another host)."""
     reason: str
     remedy: str | None = None
 
@@ -28,12 +28,12 @@ class DeviceProcess:
     pid: int
     memory_bytes: int | None
     sm_time: int | None = None
-    """SM time since the list before, in the driver's percent-samples: only good to compare. None: not told."""
+    """SM time since the list before, in the driver's percent-samples: only good to compare. None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
-class Happened:
-    """Something a driver told by itself."""
+class DriverEvent:
+    """Event that a driver reported without being asked."""
 
     uuid: str | None
     """The device it is about; None: all of this host's."""
@@ -57,15 +57,15 @@ IDENTITY = (
     "energy_source",
     "links",
 )
-"""What of a `DeviceReading` says which device it is, and what its values are of."""
-_VALUES = (*(each.reading for each in DEVICE), "energy_wraps_mj")
+"""Fields of a `DeviceReading` that identify the device and what its values measure."""
+_VALUES = (*(metric.reading for metric in DEVICE), "energy_wraps_mj")
 
 if TYPE_CHECKING:
 
     class DeviceReading(tuple[Any, ...]):
         """One device at one instant: its identity, and the values of `metrics.DEVICE` as they were read.
 
-        None: not readable; `gaps` gives the reason. Counters are absolute.
+        None: not readable; `unavailable` gives the reason. Counters are absolute.
         """
 
         uuid: str
@@ -94,11 +94,11 @@ if TYPE_CHECKING:
         """For how long a lost device has not answered; None: it never did since the agent started."""
         processes: tuple[DeviceProcess, ...] | None
         """None: the list could not be read, or was not asked for this time."""
-        gaps: tuple[Gap, ...]
+        unavailable: tuple[Unavailable, ...]
         _fields: tuple[str, ...]
 
         def __new__(cls, uuid: str, kind: str, vendor: str, name: str, *values: Any, **named: Any) -> Self:
-            """Values by position or name; those left out are None."""
+            """Return values by position or name; those left out are None."""
 
         def __getattr__(self, name: str) -> int | None: ...
         def _replace(self, **named: Any) -> Self: ...
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
 
 else:
     # A tuple: a dataclass of as many fields takes five times as long to make, for each device in each tick.
-    _FIELDS = (*IDENTITY, *_VALUES, "lost", "silent_s", "processes", "gaps")
+    _FIELDS = (*IDENTITY, *_VALUES, "lost", "silent_s", "processes", "unavailable")
     DeviceReading = namedtuple("DeviceReading", _FIELDS, defaults=(*(None,) * (len(_FIELDS) - 5), ()))
 
 identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
@@ -114,12 +114,12 @@ identity_of: Callable[[DeviceReading], tuple[Any, ...]] = attrgetter(*IDENTITY)
 
 
 def reading_of(known: DeviceReading, **values: Any) -> DeviceReading:
-    """A reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
+    """Return a reading of the device that `known` is of, with these values alone; gaps of `known` are not kept."""
     return DeviceReading(**dict(zip(IDENTITY, identity_of(known), strict=True)) | values)
 
 
 def unread(device: DeviceReading, reason: str) -> DeviceReading:
-    """A device that did not answer: its identity, `lost` with the reason, every value None."""
+    """Return a device that did not answer: its identity, `lost` with the reason, every value None."""
     return reading_of(device, lost=reason)
 
 
@@ -147,12 +147,12 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class DriversReading:
-    """What the drivers report at one instant, and what it cost the sampler to ask them."""
+    """Readings of all drivers at one instant, with what they cost the sampler."""
 
     devices: tuple[DeviceReading, ...]
-    gaps: tuple[Gap, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
     """What is missing for the whole host: no NVIDIA driver, no ROCm."""
-    happened: tuple[Happened, ...] = ()
+    driver_events: tuple[DriverEvent, ...] = ()
     driver_calls: int = 0
     cpu_ms: int = 0
     """CPU time the sampler used since the reading before."""
@@ -166,8 +166,8 @@ class ProbeReading:
     host: HostReading
     devices: tuple[DeviceReading, ...]
     """Those of the drivers, then the CPUs."""
-    gaps: tuple[Gap, ...] = ()
-    happened: tuple[Happened, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+    driver_events: tuple[DriverEvent, ...] = ()
     driver_calls: int = 0
     cpu_ms: int = 0
     rss_bytes: int = 0
@@ -246,18 +246,18 @@ class EngineReading:
     model_facts: dict[str, object] = field(default_factory=dict)
     """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Endpoint's knobs plus what the engine's API and page told."""
+    """Endpoint's knobs plus what the engine's API and page report."""
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
     histograms: dict[str, HistogramReading] | None = field(default_factory=dict)
     """By the names of `metrics.HISTOGRAMS`, keyed like counters; None: not read this time."""
     started_ms: int | None = None
-    """Unix time at which its process started, as its own page tells; by a clock that need not be ours."""
+    """Unix time at which its process started, as its own page reports it; by a clock that need not be ours."""
     life_ms: int | None = None
     """The same, or another positive number that its page gives each life of its process."""
-    gaps: tuple[Gap, ...] = ()
-    """What this engine never tells, and what could not be read beside its page."""
+    unavailable: tuple[Unavailable, ...] = ()
+    """Metrics that this engine never exposes, and what could not be read beside its page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None

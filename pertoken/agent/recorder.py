@@ -1,4 +1,4 @@
-"""What the agent does: read everything on this host, make rows of it, store them; tick by tick."""
+"""Recorder of the agent: it reads everything on this host, makes rows and stores them, tick by tick."""
 
 import logging
 import random
@@ -55,10 +55,10 @@ class Recorder:
         where: StoreLocation,
         settings: Settings,
         drivers: Drivers,
-        told: tuple[Event, ...] = (),
+        events: tuple[Event, ...] = (),
         clocks: Clocks = Clocks(),  # noqa: B008 - frozen
     ) -> None:
-        """`told` are events of before. Raises StoreError if the folder cannot be written."""
+        """`events` were made before this start. Raises StoreError if the folder cannot be written."""
         self.settings = settings
         self._clocks = clocks
         self._where, self._drivers = where, drivers
@@ -69,10 +69,10 @@ class Recorder:
         self._lookers = Workers(1, "identity")
         self._identified = threading.Event()
         purge_clock = PurgeClock(lambda: clocks.wall_ms() / 1000, lambda: clocks.since_boot_ms() / 1000)
-        self._upkeep = Upkeep(where, self._writer, settings, told, purge_ts=purge_clock.now_ts)
+        self._upkeep = Upkeep(where, self._writer, settings, events, purge_ts=purge_clock.now_ts)
         self._shipping = self._new_shipping()
         since_boot_ms = clocks.since_boot_ms()
-        self._memory = TickState(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
+        self._tick_state = TickState(watching_since_ms=since_boot_ms, boot_ms=boot_ms())
         self._clock = RecordedClock(clocks.wall_ms() - since_boot_ms)
         self._clock_events: tuple[Event, ...] = ()
         """Steps of the clock that no tick has stored yet."""
@@ -97,16 +97,18 @@ class Recorder:
         self._start_probe(processes=True)
         self._watch.start_read(patience_s=FIRST_LOOK_S)
         probe = self._take_probe()
-        starts_ms = {each.process_start_ms for each in self._watch.endpoints if each.process_start_ms is not None}
+        starts_ms = {
+            endpoint.process_start_ms for endpoint in self._watch.endpoints if endpoint.process_start_ms is not None
+        }
         wall_ms, since_boot_ms = self._clocks.wall_ms(), self._clocks.since_boot_ms()
         previous = restored(self._writer.restored, probe[0], starts_ms, wall_ms=wall_ms, since_boot_ms=since_boot_ms)
-        self._memory, self._clock, self._last_ts = previous.memory, previous.clock, previous.last_ts
+        self._tick_state, self._clock, self._last_ts = previous.tick_state, previous.clock, previous.last_ts
         self._follow_clock(wall_ms, since_boot_ms)
         moment = self._moment(max(self._clock.at(since_boot_ms) // 1000, self._last_ts or 0))
         readings = self._readings(*probe, wait_s=FIRST_LOOK_S)
-        tick, memory = assemble(self._memory, readings, moment, cost=None)
+        tick, tick_state = assemble(self._tick_state, readings, moment, cost=None)
         self._writer.commit(tick)
-        self._memory = memory
+        self._tick_state = tick_state
         self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
         if self._last_ts is None or self._tick_time() is not None:
             self.tick()  # it need not wait for its second, unless that has a row already
@@ -116,7 +118,7 @@ class Recorder:
         return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:
-        """One tick: read, assemble, store. A fault is told once and counted; nothing counted is lost.
+        """One tick: read, assemble, store. A fault is logged once and counted; nothing counted is lost.
 
         Raises CorruptStore if the database is damaged.
         """
@@ -163,9 +165,9 @@ class Recorder:
             log.error("nothing is shipped: %s", error)
 
     def release(self) -> None:
-        """Let go of the drivers for a while."""
+        """Release the drivers for a while."""
         self._drivers.release()
-        log.info("the drivers are let go for 10 minutes, or until SIGHUP")
+        log.info("the drivers are released for 10 minutes, or until SIGHUP")
 
     def end(self, damaged: bool) -> None:
         """Leave a folder that others can read; a damaged database is not touched again."""
@@ -293,9 +295,9 @@ class Recorder:
         readings = self._readings(probe, events, wait_s=0.0)
         cpu_ms = _own_cpu_ms()
         cost = Cost(cpu_ms - self._cpu_ms, own_rss_bytes(), self._tick_ms, when.missed)
-        tick, memory = assemble(self._memory, readings, self._moment(when.ts), cost)
+        tick, tick_state = assemble(self._tick_state, readings, self._moment(when.ts), cost)
         self._upkeep.commit(tick)
-        self._memory, self._last_ts, self._cpu_ms, self._clock_events = memory, when.ts, cpu_ms, ()
+        self._tick_state, self._last_ts, self._cpu_ms, self._clock_events = tick_state, when.ts, cpu_ms, ()
 
     def _start_probe(self, *, processes: bool) -> None:
         if self._drivers.probes != self.settings.agent_probes:
@@ -317,16 +319,18 @@ class Recorder:
     def _readings(self, probe: ProbeReading, events: tuple[Event, ...], *, wait_s: float) -> Readings:
         engines = self._watch.take(wait_s=wait_s)
         host_id = host_id_of(probe)
-        # Only several engines on the CPUs have to be told apart by their CPU time.
-        urls = self._memory.engine_urls
+        # Only several engines on the CPUs have to be separated by their CPU time.
+        urls = self._tick_state.engine_urls
         times = (
-            {engine_id_of(host_id, each.endpoint, urls): cpu_time_ms(each.endpoint) for each in engines}
+            {engine_id_of(host_id, engine.endpoint, urls): cpu_time_ms(engine.endpoint) for engine in engines}
             if len(engines) > 1
             else {}
         )
         known = {key: ms for key, ms in times.items() if ms is not None}
-        gaps = (*self._watch.gaps, *self._identity.gaps, *self._gateways.gaps)
-        return Readings(probe, engines, known, gaps, events, self._identity.known, gateways=self._gateways.take())
+        unavailable = (*self._watch.unavailable, *self._identity.unavailable, *self._gateways.unavailable)
+        return Readings(
+            probe, engines, known, unavailable, events, self._identity.known, gateways=self._gateways.take()
+        )
 
     def _follow_clock(self, wall_ms: int, since_boot_ms: int) -> None:
         self._clock, text = self._clock.follow(wall_ms, since_boot_ms)
@@ -335,14 +339,14 @@ class Recorder:
             self._clock_events += (Event("clock_step", text),)
 
     def _tick_time(self) -> TickTime | None:
-        since_boot_ms, memory = self._clocks.since_boot_ms(), self._memory
-        host_id = None if memory.probe is None else host_id_of(memory.probe)
+        since_boot_ms, tick_state = self._clocks.since_boot_ms(), self._tick_state
+        host_id = None if tick_state.probe is None else host_id_of(tick_state.probe)
         return tick_time(
             self._clock.at(since_boot_ms),
             self.settings.agent_interval,
             self._last_ts,
-            memory.newest_ts,
-            since_last_ms=since_boot_ms - memory.row_ends.get(host_id or 0, since_boot_ms),
+            tick_state.newest_ts,
+            since_last_ms=since_boot_ms - tick_state.row_ends.get(host_id or 0, since_boot_ms),
             taken=lambda start, end: self._writer.restored.seconds_taken(host_id or 0, start, end),
         )
 
@@ -351,7 +355,7 @@ class Recorder:
         return Moment(ts, wall_ms, since_boot_ms, self.settings.agent_interval, self._clock.offset_ms)
 
     def _new_shipping(self) -> Shipping | None:
-        """Shipping as set, and marks from now on where there is a server."""
+        """Return shipping as set, and marks from now on where there is a server."""
         server = shipping_server(self.settings)
         self._writer.ship(server is not None, raw=self.settings.ship_raw)
         if server is None or self._where.folder is None:

@@ -1,4 +1,4 @@
-"""When ticks are: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
+"""Times of ticks: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SLEWED_TICKS = 2
 
 @dataclass(frozen=True, slots=True)
 class TickTime:
-    """When a tick is filed."""
+    """Time under which a tick is filed."""
 
     ts: int
     missed: int
@@ -57,7 +57,7 @@ def tick_time(
 
 
 def next_tick(now: float, interval_s: int) -> int:
-    """When the next tick after `now` is due: the next multiple of the interval by recorded time."""
+    """Return when the next tick after `now` is due: the next multiple of the interval by recorded time."""
     return (int(now) // interval_s + 1) * interval_s
 
 
@@ -67,7 +67,7 @@ while nobody reads them, so a minute has them all; only those of the last second
 
 
 def reads_latencies(ts: int, last_ts: int | None) -> bool:
-    """Whether the tick `ts` reads the latencies of engines; `last_ts` is the tick before."""
+    """Return whether the tick `ts` reads the latencies of engines; `last_ts` is the tick before."""
     return last_ts is None or ts // LATENCY_S != last_ts // LATENCY_S
 
 

@@ -34,7 +34,7 @@ PAUSE_S = 1.6
 """Longest pause in a pass, so that a small database is not checked for ten minutes."""
 MAX_LOG_BYTES = 64 * 2**20
 """Size of the write-ahead log from which on an event reports it: it is a few MB while nobody keeps a snapshot."""
-TOLD = 20
+MAX_REPORTED = 20
 """Faults of one pass that become events of their own; more are counted."""
 T = TypeVar("T")
 
@@ -62,9 +62,11 @@ class Upkeep:
         self._deleting: Iterator[int] = iter(())
         self._hour = 0
         if writer.lost is not None:
-            found, told = writer.lost
-            until = format_utc(told.ts)
-            text = f"{told.seq - found.seq} batches of before are gone, up to the tick at {until}: the log was cut"
+            stored, acknowledged = writer.lost
+            until = format_utc(acknowledged.ts)
+            text = (
+                f"{acknowledged.seq - stored.seq} earlier batches are gone, up to the tick at {until}: the log was cut"
+            )
             self._events.append(Event("store_lost", text))
             log.error("%s", text)
         if writer.high_water_mark_missing:
@@ -79,7 +81,7 @@ class Upkeep:
         """Store a tick with pending events, making room if there is none. Raises StoreError."""
         with self._lock:
             pending = tuple(self._events)
-        if more := (*pending, *self._gap(tick.ts)):
+        if more := (*pending, *self._unavailable(tick.ts)):
             tick = replace(tick, events=(*tick.events, *more))
         try:
             self._with_room(lambda: self._writer.commit(tick))
@@ -91,11 +93,11 @@ class Upkeep:
         with self._lock:
             del self._events[: len(pending)]
 
-    def _gap(self, ts: int) -> tuple[Event, ...]:
-        """What to report of ticks that were not stored, once there is room again at `ts`."""
+    def _unavailable(self, ts: int) -> tuple[Event, ...]:
+        """Return what to report of ticks that were not stored, once there is room again at `ts`."""
         if not self._refused:
             return ()
-        first, now = (f"{datetime.fromtimestamp(each, UTC):%Y-%m-%d %H:%M:%SZ}" for each in (self._refused_ts, ts))
+        first, now = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%SZ}" for at in (self._refused_ts, ts))
         text = f"no room left and nothing old to delete: {self._refused} ticks from {first} to {now} were not stored"
         return (Event("store_full", text, state=f"refused from {first}"),)
 
@@ -137,11 +139,11 @@ class Upkeep:
         """Report a write-ahead log that was deleted or cannot be written back, and begin another for a deleted one."""
         file = log_file(self._where.file("telemetry"))
         try:
-            found = file.stat()
+            status = file.stat()
         except FileNotFoundError:
-            found = None
-        here = None if found is None else (found.st_dev, found.st_ino)
-        if self._log is not None and here != self._log:
+            status = None
+        identity = None if status is None else (status.st_dev, status.st_ino)
+        if self._log is not None and identity != self._log:
             restarted = self._writer.restart_log()
             self._log = None if restarted else self._log
             text = f"{file.name} was deleted while the agent had it open: its rows were written to the data file" + (
@@ -149,10 +151,10 @@ class Upkeep:
             )
             self._report("store_log_deleted", text)
             return
-        self._log = here
-        if found is not None and found.st_size > MAX_LOG_BYTES:
+        self._log = identity
+        if status is not None and status.st_size > MAX_LOG_BYTES:
             text = (
-                f"{file.name} has grown to {found.st_size // 2**20} MB and cannot be written back: a process keeps a "
+                f"{file.name} has grown to {status.st_size // 2**20} MB and cannot be written back: a process keeps a "
                 f"long read of this database open (`fuser {file.with_name('telemetry.db')}` names those that have it)"
             )
             self._report("store_log_grows", text)
@@ -163,16 +165,16 @@ class Upkeep:
             self._events.append(Event(kind, text))
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
-        """One pass over everything stored, or until `stop`; faults become events, once each.
+        """Check everything stored in one pass, or until `stop`; faults become events, once each.
 
-        Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
+        Returns the reason to stop writing to the file where its pages are damaged, else None.
         """
         faults = 0
         step_s, began_s = PASS_S / steps(self._where), self._clock()
         for n, fault in enumerate(verify(self._where), 1):
             if fault is not None:
                 faults += 1
-                self._found(fault, faults)
+                self._report_fault(fault, faults)
                 if fault.damaged:
                     return f"{fault}"
             if n % STEPS_AT_ONCE == 0 and stop.wait(
@@ -182,13 +184,13 @@ class Upkeep:
         log.info("checked all that is stored: %s", f"{faults} faults" if faults else "all is as it was stored")
         return None
 
-    def _found(self, fault: Fault, n: int) -> None:
+    def _report_fault(self, fault: Fault, n: int) -> None:
         text = f"{fault}"
         if text in self._known:
             return
         self._known.add(text)
         log.error("not as it was stored: %s", text)
-        if n <= TOLD:
+        if n <= MAX_REPORTED:
             with self._lock:
                 self._events.append(Event("store_fault", text, fault.owner_id, state=text))
 
@@ -213,7 +215,7 @@ class Upkeep:
 
 
 def ages(settings: Settings) -> Ages:
-    """How long telemetry is kept."""
+    """Return how long telemetry is kept."""
     return Ages(
         int(settings.store_raw), int(settings.store_minutes), int(settings.store_hours), int(settings.store_events)
     )

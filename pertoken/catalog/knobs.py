@@ -351,7 +351,7 @@ def _member(name: str | None, text: str) -> int | None:
     """A whole number of a JSON object, or the number itself."""
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     value = value.get(name) if isinstance(value, dict) else value
     return _whole(str(value)) if type(value) is int else None

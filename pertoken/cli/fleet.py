@@ -78,7 +78,7 @@ def maintain(config_file: str | None, db: str | None) -> None:
             progress.phase("Making and dropping partitions", of)
             progress.advance(done)
 
-        found = keep(where, int(time.time()), told=step)
+        found = keep(where, int(time.time()), progress=step)
     made = sum(each.startswith("CREATE TABLE") for each in found)
     dropped = sum(each.startswith("DROP TABLE") for each in found)
     echo(f"{where}: {made} partitions made, {dropped} dropped.")

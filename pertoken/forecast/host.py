@@ -150,20 +150,20 @@ def calibrate(
     ttft_ms: float | None = None,
     kv_use: float | None = None,
     memory_active: float | None = None,
-    products_active: float | None = None,
+    gemm_active: float | None = None,
     points: Sequence[OperatingPoint] = (),
 ) -> Calibration:
     """The deviations from the fitted table that make the model agree with what was measured while busy.
 
     All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
     time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
-    where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `products_active`: share of the
+    where nobody waited. `kv_use`: share of the KV cache in use. `memory_active`, `gemm_active`: share of the
     listed memory bandwidth and rate of products used, by the driver's counters (DRAM and tensor activity) or the
     engine's bytes and FLOPs. `points`: operating points; from `MIN_POINTS` on they replace the means.
 
     Raises Abstained as `forecast` does, ValueError for one that is not above 0.
     """
-    means = tpot_ms, ttft_ms, kv_use, memory_active, products_active
+    means = tpot_ms, ttft_ms, kv_use, memory_active, gemm_active
     measured = Measured(deployment, load, busy_tok_s, *means, tuple(points))
     (one,) = calibrate_all([measured], market)
     if isinstance(one, Exception):
@@ -182,7 +182,7 @@ class Measured:
     ttft_ms: float | None = None
     kv_use: float | None = None
     memory_active: float | None = None
-    products_active: float | None = None
+    gemm_active: float | None = None
     points: tuple[OperatingPoint, ...] = ()
 
     @property
@@ -193,7 +193,7 @@ class Measured:
     @property
     def possible(self) -> bool:
         """Whether all of it is above 0."""
-        figures = self.busy_tok_s, self.tpot_ms, self.ttft_ms, self.kv_use, self.memory_active, self.products_active
+        figures = self.busy_tok_s, self.tpot_ms, self.ttft_ms, self.kv_use, self.memory_active, self.gemm_active
         return all(each is None or each > 0 for each in figures)
 
 
@@ -227,7 +227,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
         points,
         first_token(prior, c, rows.ttft_s),
         activity(c, table, rows.busy_s, running, rows.memory_active, "memory"),
-        activity(c, table, rows.busy_s, running, rows.products_active, "products"),
+        activity(c, table, rows.busy_s, running, rows.gemm_active, "products"),
     ]
     found = posterior(c, table, prior, [each for each in observed if np.isfinite(each.seconds).any()], owner, widen)
     errors, scores = prequential(c, table, prior, points, owner, widen)
@@ -277,9 +277,9 @@ class _Rows:
     point_s: Array
     ttft_s: Array
     busy_s: Array
-    """Seconds per token that `memory_active` and `products_active` are shares of."""
+    """Seconds per token that `memory_active` and `gemm_active` are shares of."""
     memory_active: Array
-    products_active: Array
+    gemm_active: Array
 
 
 def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
@@ -296,7 +296,7 @@ def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
     for each, points in zip(seen, own, strict=True):
         running = max(1.0, each.load.running)
         mean_s, waited = running / each.busy_tok_s, each.load.waiting >= SOME_WAIT
-        activity_known = any(point.memory_active or point.products_active for point in points)
+        activity_known = any(point.memory_active or point.gemm_active for point in points)
         add(
             running=running,
             busy_s=mean_s,
@@ -304,7 +304,7 @@ def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
             tpot_s=None if points or each.tpot_ms is None else each.tpot_ms / 1000,
             ttft_s=None if points or waited or each.ttft_ms is None else each.ttft_ms / 1000,
             memory_active=None if activity_known else each.memory_active,
-            products_active=None if activity_known else each.products_active,
+            gemm_active=None if activity_known else each.gemm_active,
         )
         for point in points:
             row = len(figures["running"])
@@ -316,7 +316,7 @@ def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
                 point_s=point.token_s,
                 ttft_s=point.ttft_s,
                 memory_active=point.memory_active,
-                products_active=point.products_active,
+                gemm_active=point.gemm_active,
             )
     return _Rows(replace(c, **columns), owner, **{name: _known(values) for name, values in figures.items()})
 

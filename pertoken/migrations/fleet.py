@@ -8,7 +8,16 @@ from sqlalchemy import Connection, event
 
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import refuse_newer, upgrade_within
-from pertoken.store.central.partitions import AGES, LOCK_S, Told, ages, keep_partitions, keeping, partitioning, untold
+from pertoken.store.central.partitions import (
+    AGES,
+    LOCK_S,
+    Progress,
+    ages,
+    keep_partitions,
+    keeping,
+    no_progress,
+    partitioning,
+)
 from pertoken.store.central.roles import rights, roles
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained, revision, upsert, writing
@@ -68,13 +77,13 @@ def init_fleet(
     return statements
 
 
-def maintain(place: StoreLocation, now_ts: int, told: Told = untold) -> list[str]:
+def maintain(place: StoreLocation, now_ts: int, progress: Progress = no_progress) -> list[str]:
     """Make partitions that are due and drop what is past its age, each in a short transaction of its own."""
     _server(place)
     with explained(place), writing(place, "fleet").connect() as connection:
         if revision(connection.engine, "fleet") is None:
             raise StoreError(f"{place}: is not a fleet's server yet: run `pertoken db init-fleet`")
-        return keep_partitions(connection, now_ts, told)
+        return keep_partitions(connection, now_ts, progress)
 
 
 def _server(place: StoreLocation) -> None:
@@ -84,8 +93,8 @@ def _server(place: StoreLocation) -> None:
 
 def _run(connection: Connection, statements: Iterable[str]) -> None:
     # Made one by one: what comes later is made from what is there by then.
-    for each in statements:
-        commands(connection, each)
+    for statement in statements:
+        commands(connection, statement)
 
 
 @contextmanager

@@ -83,8 +83,18 @@ class Forecasts:
 
     def measure(self, seen: Evidence) -> None:
         """Find the load and the arrivals in the evidence, ahead of whoever asks for them."""
-        self._measured_load(seen)
-        self.arrivals(seen)
+        self.measured(seen)
+
+    def measured(self, seen: Evidence) -> tuple[MeasuredLoad | NotMeasured, MeasuredArrivals | NotMeasured]:
+        """Return the load and the arrivals in the evidence, each or what was not measured."""
+        load = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
+        return load, self.arrivals(seen)
+
+    def adopt(self, seen: Evidence, load: MeasuredLoad | NotMeasured, arrivals: MeasuredArrivals | NotMeasured) -> None:
+        """Take over what a fork of this process measured in the same evidence."""
+        of = (seen,)
+        self._loads[_key(*of)] = of, load
+        self._arrivals[_key(*of)] = of, arrivals
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return what a deployment's own measurements show of the model. Raises Abstained or ValueError."""
@@ -321,6 +331,6 @@ def _measured(now: Deployment, load: MeasuredLoad) -> Measured:
         load.ttft_ms,
         load.kv_use,
         load.memory_active,
-        load.products_active,
+        load.gemm_active,
         load.points,
     )

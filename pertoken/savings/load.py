@@ -29,7 +29,7 @@ class MeasuredLoad:
     """Share of the KV cache in use while busy."""
     memory_active: float | None
     """Share of the memory bandwidth used while busy: as the device tells, else by the bytes its engine counts."""
-    products_active: float | None
+    gemm_active: float | None
     """Share of the tensor cores' time used while busy: as the device tells, else by the FLOPs its engine counts."""
     provenance: Provenance
     assumptions: tuple[str, ...]
@@ -78,7 +78,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         ttft_ms=_above_0(seen, "ttft_s", 1000),
         kv_use=_above_0(seen, "kv_use", 1),
         memory_active=_while_busy(seen, "dram_active", share) or _engine_says(seen, "mbu"),
-        products_active=_while_busy(seen, "tensor_active", share) or _engine_says(seen, "mfu"),
+        gemm_active=_while_busy(seen, "tensor_active", share) or _engine_says(seen, "mfu"),
         provenance=worst(origins),
         assumptions=tuple(assumptions),
         points=seen.operating_points(),

@@ -211,11 +211,9 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     capacity = [0.0, 0.0, 0.0]
     has_capacity = False
     assumptions: list[str] = []
-    against: list[str] = []
+    against: list[str | Speed] = []
+    judged: list[Speed] = []
     held = before.holders_of
-    changed = (speeds[old.deployment_id] for old, new in pairs if old != new)
-    read = [each.latency for each in changed if each is not None and each.latency is not None]
-    context.forecasts.judge(read, context.market)
     for old, new in pairs:
         found = speeds[old.deployment_id]
         if old == new:
@@ -257,7 +255,8 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         if found is not None and found.ratio is not None:
             origins.append(found.provenance or Provenance.FORECAST)
             assumptions += found.assumptions
-            against += found.against
+            against.append(found)
+            judged.append(found)
             if found.load is not None:
                 has_capacity = True
                 try:
@@ -270,6 +269,9 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
                     return Outcome(unpriced=str(missing))
                 origins.append(cost.provenance)
                 assumptions += cost.assumptions
+    # Latencies are forecast only of what nothing else refuses: they are most of what a proposal takes.
+    context.forecasts.judge([each.latency for each in judged if each.latency is not None], context.market)
+    said = [line for each in against for line in (each.against if isinstance(each, Speed) else (each,))]
     first = next((each for each in speeds.values() if each is not None), None)
     money: Money | None = None
     if has_capacity:
@@ -288,7 +290,7 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         latency=first.latency if first else None,
         provenance=worst([Provenance.REPORTED, *origins]),
         assumptions=tuple(dict.fromkeys(assumptions)),
-        against=tuple(dict.fromkeys([*against, *_low_end(pairs, speeds)])),
+        against=tuple(dict.fromkeys([*said, *_low_end(pairs, speeds)])),
     )
 
 

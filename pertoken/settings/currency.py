@@ -14,7 +14,7 @@ _KEYS = ("date", "per_usd", "source")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a US dollar was worth on a day."""
+    """Value of a US dollar on a day."""
 
     day: date
     per_usd: Decimal
@@ -31,7 +31,7 @@ class Currency:
 
     def on(self, day: date) -> Rate | None:
         """Return the newest rate that is not later than a day; None if there is none."""
-        return max((each for each in self.rates if each.day <= day), key=lambda each: each.day, default=None)
+        return max((rate for rate in self.rates if rate.day <= day), key=lambda rate: rate.day, default=None)
 
 
 def read_code(value: object) -> str:
@@ -46,7 +46,7 @@ def read_rates(value: object) -> tuple[Rate, ...]:
     """Return rates, oldest first. Raises ValueError for one that is incomplete, and for two of one day."""
     if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
         raise ValueError("must be a list of tables, each written [[currency.rates]]")
-    rates = tuple(sorted((_rate(number, row) for number, row in enumerate(value, 1)), key=lambda each: each.day))
+    rates = tuple(sorted((_rate(number, row) for number, row in enumerate(value, 1)), key=lambda rate: rate.day))
     for earlier, later in pairwise(rates):
         if earlier.day == later.day:
             raise ValueError(f"two rates of {later.day}: keep one of them")

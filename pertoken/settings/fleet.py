@@ -31,7 +31,7 @@ QUALITY_FIELDS = ("model", "weight_dtype", "kv_dtype", "prompt_len", "output_len
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a person knows of a service: `[services."chat"]`."""
+    """Settings of a service that only a person knows: `[services."chat"]`."""
 
     name: str
     models: tuple[str, ...]
@@ -51,7 +51,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What a person knows of a host, over what was detected: `[hosts."gpu-1"]`."""
+    """Settings of a host that only a person knows, over what was detected: `[hosts."gpu-1"]`."""
 
     name: str
     provider: str | None = None
@@ -148,7 +148,7 @@ def read_gateways(kinds: tuple[str, ...], url: Callable[[str], str]) -> Callable
     def read(value: object) -> tuple[GatewaySettings, ...]:
         if not isinstance(value, list) or not all(isinstance(row, dict) for row in value):
             raise ValueError("must be a list of tables, each written [[gateways]]")
-        fields: dict[str, Reader] = {"url": lambda each: url(_text(each)), "kind": _one_of(kinds)}
+        fields: dict[str, Reader] = {"url": lambda item: url(_text(item)), "kind": _one_of(kinds)}
         fields |= {"models": _texts_by_name, "users": _flag}
         gateways = []
         for number, row in enumerate(value, 1):
@@ -177,7 +177,7 @@ def read_tenants(value: object) -> tuple[TenantTeam, ...]:
 def _texts_by_name(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise ValueError('must be a table of text, such as {"a-key" = "search"}')
-    return {name: _text(each) for name, each in value.items()}
+    return {name: _text(item) for name, item in value.items()}
 
 
 Reader = Callable[[object], Any]
@@ -210,7 +210,7 @@ def _text(value: object) -> str:
 def _names(value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not value:
         raise ValueError("must be a list of served model names")
-    return tuple(_text(each) for each in value)
+    return tuple(_text(item) for item in value)
 
 
 def _above_0(value: object) -> float:
@@ -239,7 +239,7 @@ def _one_of(words: tuple[str, ...]) -> Reader:
 
 def read_forbidden(value: object) -> tuple[str, ...]:
     """Return what a person forbids to change. Raises ValueError for what is no list of known words."""
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise ValueError('must be a list of what may not change, such as ["model", "placement"]')
     for word in value:
         if word not in FORBIDDABLE:
@@ -248,11 +248,11 @@ def read_forbidden(value: object) -> tuple[str, ...]:
 
 
 def _passed(value: object) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(item, str) for item in value):
         raise ValueError('must be a list of evaluated changes, such as ["weight_dtype=fp8"]')
-    for each in value:
-        if each.partition("=")[0] not in QUALITY_FIELDS:
-            raise ValueError(f"{each!r}: write FIELD=VALUE or FIELD; fields are {', '.join(QUALITY_FIELDS)}")
+    for item in value:
+        if item.partition("=")[0] not in QUALITY_FIELDS:
+            raise ValueError(f"{item!r}: write FIELD=VALUE or FIELD; fields are {', '.join(QUALITY_FIELDS)}")
     return tuple(value)
 
 

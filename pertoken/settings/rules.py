@@ -64,7 +64,7 @@ class Option:
         elif self.type is int:
             fits = type(value) is int and self._in_range(value)
         elif self.type == tuple[str, ...]:
-            fits = isinstance(value, list | tuple) and all(type(each) is str for each in value)
+            fits = isinstance(value, list | tuple) and all(type(item) is str for item in value)
             value = tuple(value) if fits else value  # type: ignore[arg-type]
         else:
             fits = type(value) is self.type
@@ -86,28 +86,30 @@ def options_of(kind: type) -> tuple[Option, ...]:
         raise ValueError(f"{getattr(kind, '__name__', kind)} must be a frozen dataclass: @dataclass(frozen=True)")
     hints = get_type_hints(kind)
     options = []
-    for each in fields(kind):
-        hint, optional = _without_none(hints[each.name])
+    for declared in fields(kind):
+        hint, optional = _without_none(hints[declared.name])
         words = get_args(hint) if get_origin(hint) is Literal else ()
         if hint not in _KINDS and not (words and all(type(word) is str for word in words)):
             kinds = "bool, int, float, str, tuple[str, ...], a Literal of texts, int | None or float | None"
-            raise ValueError(f"option {each.name}: use {kinds}")
-        if each.default is MISSING:
-            raise ValueError(f"option {each.name} needs a default")
-        bounds = {name: each.metadata.get(name) for name in ("low", "high")}
-        declared = Option(each.name, hint, each.default, each.metadata.get("meaning", ""), **bounds, optional=optional)
+            raise ValueError(f"option {declared.name}: use {kinds}")
+        if declared.default is MISSING:
+            raise ValueError(f"option {declared.name} needs a default")
+        bounds = {name: declared.metadata.get(name) for name in ("low", "high")}
+        option = Option(
+            declared.name, hint, declared.default, declared.metadata.get("meaning", ""), **bounds, optional=optional
+        )
         try:
-            if not (optional and each.default is None):
-                declared.check(each.default)
+            if not (optional and declared.default is None):
+                option.check(option.default)
         except ValueError as error:
             raise ValueError(f"option {error}: its default is not allowed") from None
-        options.append(declared)
+        options.append(option)
     return tuple(options)
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
     """Return the type of an option that may be unknown, `float | None`, without its None."""
-    known = [each for each in get_args(hint) if each is not NoneType]
+    known = [argument for argument in get_args(hint) if argument is not NoneType]
     number = known[0] if len(known) == 1 and len(get_args(hint)) == 2 else None
     return (number, True) if number in (int, float) else (hint, False)
 
@@ -117,7 +119,7 @@ def read_options(kind: type, values: Mapping[str, object]) -> Any:
 
     Raises ValueError that begins with the key that is unknown or of another type or range.
     """
-    declared = {each.name: each for each in options_of(kind)}
+    declared = {option.name: option for option in options_of(kind)}
     checked = {}
     for name, value in values.items():
         if name not in declared:
@@ -143,8 +145,8 @@ def read_rules(value: object) -> tuple[RuleSettings, ...]:
     if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
         raise ValueError("must be tables by rule id, each written [rules.ID]")
     for rule_id, row in value.items():
-        for key, each in row.items():
-            texts = isinstance(each, list) and all(isinstance(item, str) for item in each)
-            if not isinstance(each, bool | int | float | str) and not texts:
+        for key, text in row.items():
+            texts = isinstance(text, list) and all(isinstance(item, str) for item in text)
+            if not isinstance(text, bool | int | float | str) and not texts:
                 raise ValueError(f"{rule_id}.{key}: must be true or false, a number, text or a list of texts")
     return tuple(RuleSettings(rule_id, dict(row)) for rule_id, row in value.items())

@@ -40,7 +40,7 @@ def secret_text(value: object) -> str:
 
 
 def without_password(url: str) -> str:
-    """A database's folder or URL as it may be shown, however it is written."""
+    """Return a database's folder or URL as it may be shown, however it is written."""
     shown = re.sub(r"^([A-Za-z0-9+.]+:/*[^:/@?]*):.*@", r"\1:***@", url)
     return re.sub(r"(password=)[^&]*", r"\1***", shown)
 
@@ -96,6 +96,14 @@ def at_least(value: object, low: int) -> float:
     return number
 
 
+def toml(text: str) -> dict[str, Any]:
+    """Return TOML as a table. Raises TOMLDecodeError, also where it is nested too deeply to be read."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise tomllib.TOMLDecodeError("nested too deeply") from None
+
+
 def items_of(value: object) -> object:
     """Return the items of a text, as in TOML (`["a", "b"]`, `[]`) or with commas between; anything else as it is."""
     if not isinstance(value, str):
@@ -103,7 +111,7 @@ def items_of(value: object) -> object:
     if not value.strip().startswith("["):
         return [part.strip() for part in value.split(",") if part.strip()]
     try:
-        return tomllib.loads(f"items = {value}")["items"]
+        return toml(f"items = {value}")["items"]
     except tomllib.TOMLDecodeError:
         return None
 
@@ -136,8 +144,8 @@ def forbidden(value: object) -> tuple[str, ...]:
 def access(value: object) -> tuple[Access, ...]:
     """Return what opens servers that want a token or a certificate."""
     try:
-        rows = tomllib.loads(f"rows = {value}")["rows"] if isinstance(value, str) else value
-        return tuple(replace(each, url=base_url(each.url)) for each in read_access(rows))
+        rows = toml(f"rows = {value}")["rows"] if isinstance(value, str) else value
+        return tuple(replace(access, url=base_url(access.url)) for access in read_access(rows))
     except tomllib.TOMLDecodeError:
         raise Unrepeated("must be a list of tables as in TOML: [{url = ..., token_file = ...}]") from None
     except ValueError as error:
@@ -149,7 +157,7 @@ def tables(read: Any) -> Any:
 
     def parse(value: object) -> Any:
         try:
-            return read(tomllib.loads(f"tables = {value}")["tables"] if isinstance(value, str) else value)
+            return read(toml(f"tables = {value}")["tables"] if isinstance(value, str) else value)
         except tomllib.TOMLDecodeError:
             raise Unrepeated("must be tables as in TOML, on one line") from None
         except ValueError as error:
@@ -185,7 +193,7 @@ def marks(value: object) -> int:
 
 
 def base_url(value: str) -> str:
-    """A base URL without its trailing slash, checked.
+    """Return a base URL without its trailing slash, checked.
 
     Raises ValueError if it is not http(s)://host[:port][/path], without repeating one that holds a password.
     """
@@ -198,7 +206,9 @@ def base_url(value: str) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment:
+    if parts.query or parts.fragment:
+        raise Unrepeated("a base URL must not hold a query, which may be a key: use agent.access")
+    if not usable:
         raise ValueError(f"{value!r} is not a base URL: write it like http://127.0.0.1:8000")
     return value.strip().rstrip("/")
 
@@ -219,7 +229,7 @@ def thresholds(value: object) -> tuple[float, ...]:
     items = items_of(value)
     if not isinstance(items, list | tuple) or not items:
         raise ValueError("must be a list of shares of the budget, like [0.8, 1.0]")
-    shares = tuple(sorted({positive(each) for each in items}))
+    shares = tuple(sorted({positive(item) for item in items}))
     if shares[-1] > 10:
         raise ValueError("must be shares of the budget, of which 1.0 is all of it")
     return shares

@@ -1,4 +1,4 @@
-"""What a database holds, and whether it is whole."""
+"""Contents of a database, and its faults."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -20,57 +20,58 @@ FIXED_WAL_RESET = (3, 51, 3)
 """First SQLite in which two connections that write cannot corrupt a WAL; we keep to one writer on any."""
 
 
-def faults(place: StoreLocation) -> Iterator[str | None]:
-    """What is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were stored.
+def faults(location: StoreLocation) -> Iterator[str | None]:
+    """Yield what is wrong with a place, one line each: another schema, damaged pages, rows that are not as they were
+    stored.
 
     None after each step that found nothing.
     """
     for group in GROUPS:
-        if not place.exists(group):
+        if not location.exists(group):
             if group == "telemetry":
-                yield f"{place}: holds no telemetry.db"
+                yield f"{location}: holds no telemetry.db"
             continue
-        engine = reading(place, group)
+        engine = reading(location, group)
         try:
-            with explained(place):
-                check_revision(revision(engine, group), group, place)
-                if place.url is None and group == "telemetry":
-                    for fault in verify(place):
-                        yield None if fault is None else f"{place.file(group)}: {fault}"
+            with explained(location):
+                check_revision(revision(engine, group), group, location)
+                if location.url is None and group == "telemetry":
+                    for fault in verify(location):
+                        yield None if fault is None else f"{location.file(group)}: {fault}"
                     with engine.connect() as connection:
                         for finding in quarantine.findings(connection):
-                            yield f"{place.file(group)}: {finding}"
-                elif place.url is None:
+                            yield f"{location.file(group)}: {finding}"
+                elif location.url is None:
                     with engine.connect() as connection:
-                        yield from (f"{place.file(group)}: {line}" for line in check_pages(connection, group))
+                        yield from (f"{location.file(group)}: {line}" for line in check_pages(connection, group))
         except StoreError as error:
             yield str(error)
 
 
 def contents(store: Store) -> dict[str, Any]:
-    """Revisions, time covered, size and rows of each table, by name."""
-    found: dict[str, Any] = {"database": str(store.place)}
-    if store.place.url is None:
-        found["sqlite"] = sqlite3.sqlite_version
-        files = [store.place.file(group) for group in GROUPS if store.place.exists(group)]
-        found["bytes"] = sum(file.stat().st_size for file in files)
+    """Return revisions, time covered, size and rows of each table, by name."""
+    report: dict[str, Any] = {"database": str(store.location)}
+    if store.location.url is None:
+        report["sqlite"] = sqlite3.sqlite_version
+        files = [store.location.file(group) for group in GROUPS if store.location.exists(group)]
+        report["bytes"] = sum(file.stat().st_size for file in files)
     for group, engine, metadata in (
         ("telemetry", store.telemetry, telemetry.metadata),
         ("advice", store.advice, advice.metadata),
     ):
         if engine is None:
             continue
-        with explained(store.place):
-            found[f"{group} schema"] = revision(engine, group)
+        with explained(store.location):
+            report[f"{group} schema"] = revision(engine, group)
         with store.read(group) as connection:
             if group == "telemetry":
                 first, last = first_and_last(connection)
-                found["from"], found["to"] = _when(first), _when(last)
-            found[f"{group} rows"] = {
+                report["from"], report["to"] = _when(first), _when(last)
+            report[f"{group} rows"] = {
                 table.name: connection.execute(select(func.count()).select_from(table)).scalar()
                 for table in metadata.sorted_tables
             }
-    return found
+    return report
 
 
 def _when(ts: int | None) -> str | None:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, upsert, writing
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.schema import advice as a
 from pertoken.store.schema.ids import stable_id
 
@@ -18,17 +18,17 @@ from pertoken.store.schema.ids import stable_id
 class AdviceRepository:
     """Advice opened for writing, in short transactions; rows carry versions, so that no one's change is lost."""
 
-    def __init__(self, place: StoreLocation) -> None:
+    def __init__(self, location: StoreLocation) -> None:
         """Raises StoreError if its schema is not this pertoken's or it cannot be opened."""
-        self.place = place
-        self._engine: Engine = writing(place, "advice")
-        with explained(place):
-            check_revision(revision(self._engine, "advice"), "advice", place)
+        self.location = location
+        self._engine: Engine = writing(location, "advice")
+        with explained(location):
+            check_revision(revision(self._engine, "advice"), "advice", location)
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
         """One transaction. Raises StoreError if it cannot be done."""
-        with explained(self.place), self._engine.connect() as connection, connection.begin():
+        with explained(self.location), self._engine.connect() as connection, connection.begin():
             yield connection
 
 
@@ -41,15 +41,16 @@ class AdviceChanged(StoreError):
 
 
 def prices(connection: Connection) -> Rows:
-    """Every price ever set or taken back, oldest first: by when it is in force from, then in the order of setting."""
-    return answer(connection, _PRICES, named=True)
+    """Return every price ever set or taken back, oldest first: by when it is in force from, then in the order of
+    setting."""
+    return fetch(connection, _PRICES, named=True)
 
 
 _PRICES = select(a.price).order_by(a.price.c.from_ts, a.price.c.seq)
 
 
 def newest_price(connection: Connection) -> int:
-    """The `seq` of the price set last; 0 if there is none."""
+    """Return the `seq` of the price set last; 0 if there is none."""
     return connection.execute(select(func.max(a.price.c.seq))).scalar() or 0
 
 
@@ -68,8 +69,8 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
 
 
 def offers(connection: Connection) -> Rows:
-    """Every list price ever imported, in the order of import."""
-    return answer(connection, _OFFERS, named=True)
+    """Return every list price ever imported, in the order of import."""
+    return fetch(connection, _OFFERS, named=True)
 
 
 _OFFERS = select(a.offer).order_by(a.offer.c.seq)
@@ -92,8 +93,8 @@ def add_offers(connection: Connection, rows: Iterable[Mapping[str, Any]], *, rea
 
 
 def owned(connection: Connection) -> Rows:
-    """What every owned server ever cost: by when it is in force from, then in the order of setting."""
-    return answer(connection, _OWNED, named=True)
+    """Return what every owned server ever cost: by when it is in force from, then in the order of setting."""
+    return fetch(connection, _OWNED, named=True)
 
 
 _OWNED = select(a.owned).order_by(a.owned.c.from_ts, a.owned.c.seq)
@@ -134,20 +135,20 @@ def add_probe(connection: Connection, **values: Any) -> None:
 
 
 def recommendations(connection: Connection) -> Rows:
-    """Every recommendation as it stands."""
+    """Return every recommendation as it stands."""
     return connection.execute(select(a.recommendation)).all()
 
 
 def refusals(connection: Connection) -> Rows:
-    """Every refusal as it stands, by recommendation and code."""
+    """Return every refusal as it stands, by recommendation and code."""
     return connection.execute(select(a.refusal).order_by(a.refusal.c.recommendation_id, a.refusal.c.code)).all()
 
 
 def put_refusals(connection: Connection, recommendation_id: int, reasons: Mapping[str, str], ts: int) -> None:
     """Replace the refusals of a recommendation, given as reasons by code; one that is repeated keeps its `since_ts`."""
-    here = a.refusal.c.recommendation_id == recommendation_id
-    before = {row.code: row for row in connection.execute(select(a.refusal).where(here))}
-    connection.execute(delete(a.refusal).where(here))
+    same_recommendation = a.refusal.c.recommendation_id == recommendation_id
+    before = {row.code: row for row in connection.execute(select(a.refusal).where(same_recommendation))}
+    connection.execute(delete(a.refusal).where(same_recommendation))
     rows = [
         {
             "recommendation_id": recommendation_id,
@@ -242,7 +243,7 @@ def _changed(connection: Connection, values: Mapping[str, Any]) -> AdviceChanged
 
 
 def transitions(connection: Connection, recommendation_id: int | None = None) -> Rows:
-    """Every change of state of one recommendation, or of all, oldest first."""
+    """Return every change of state of one recommendation, or of all, oldest first."""
     of = a.transition.c
     query = select(a.transition).order_by(of.recommendation_id, of.version)
     return connection.execute(
@@ -251,7 +252,7 @@ def transitions(connection: Connection, recommendation_id: int | None = None) ->
 
 
 def verdicts(connection: Connection) -> Rows:
-    """Every verdict on a change of configuration, oldest change first."""
+    """Return every verdict on a change of configuration, oldest change first."""
     return connection.execute(select(a.verdict).order_by(a.verdict.c.changed_ts, a.verdict.c.epoch_id)).all()
 
 
@@ -278,7 +279,7 @@ def put_verdict(connection: Connection, values: Mapping[str, Any], *, read_versi
 
 
 def receipts(connection: Connection, recommendation_id: int | None = None) -> Rows:
-    """Every receipt of one recommendation, or of all, oldest first."""
+    """Return every receipt of one recommendation, or of all, oldest first."""
     of = a.receipt.c
     query = select(a.receipt).order_by(of.created_ts, of.receipt_id)
     if recommendation_id is not None:
@@ -287,7 +288,7 @@ def receipts(connection: Connection, recommendation_id: int | None = None) -> Ro
 
 
 def receipt_kinds(connection: Connection) -> Rows:
-    """(deployment_id, epoch_id, kind) of every receipt."""
+    """Return (deployment_id, epoch_id, kind) of every receipt."""
     of = a.receipt.c
     return connection.execute(select(of.deployment_id, of.epoch_id, of.kind)).all()
 
@@ -304,7 +305,7 @@ def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
 
 
 def trials(connection: Connection, recommendation_id: int | None = None) -> Rows:
-    """Every trial of one recommendation, or of all, oldest first."""
+    """Return every trial of one recommendation, or of all, oldest first."""
     of = a.trial.c
     query = select(a.trial).order_by(of.started_ts, of.trial_id)
     if recommendation_id is not None:

@@ -20,7 +20,7 @@ from pertoken.metrics import (
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Accelerator, Market
-    from pertoken.store.query.answers import Rows
+    from pertoken.store.query.fast_rows import Rows
 
 Counts = Mapping[str, int]
 """Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`; what did not increase is absent."""

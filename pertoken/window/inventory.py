@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from pertoken.printable import natural_key
 from pertoken.store.query import read
-from pertoken.store.query.answers import asking
+from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.window import ranks
 from pertoken.window.observed import STALE_TICKS
@@ -120,7 +120,7 @@ class Inventory:
 
 def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int | None = None) -> Inventory:
     """Read what was there since `start`; nothing later than `as_of`, a whole minute, where it is given."""
-    with asking(connection):
+    with pipelined(connection):
         hosts, devices = read.hosts(connection, as_of), read.devices(connection, start, as_of)
         epochs = read.epochs(connection, start, as_of)
         held = read.epoch_devices(connection, start // MINUTE * MINUTE)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import ENDED, ENGINE_COUNTERS, RollUp, rolled
 from pertoken.store.query import read
-from pertoken.store.query.buckets import NULL, buckets, counted_words, counter_buckets
+from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
@@ -175,7 +175,7 @@ def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> 
 def read_part(connection: Connection, where: Segments, part: str, progress: Progress = no_progress) -> Columns:
     """Read the buckets of one part of a window: one of `COLUMNS`, or `counters`."""
     if part == "counters":
-        words = counted_words(connection, where, COUNTERS)
+        words = counted_metrics(connection, where, COUNTERS)
         chunks = counter_buckets(connection, where, words) if words else ()
         rows = columns(("epoch_id", "ts", *words), ticking(chunks, CHUNKS, "reading counters", progress))
         return rows.with_unknown([each for each in COUNTERS if each not in words])

@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
 from pertoken.store.query import read, sums
-from pertoken.store.query.answers import Rows, asking
 from pertoken.store.query.buckets import (
     buckets,
     deployment_buckets,
@@ -24,6 +23,7 @@ from pertoken.store.query.buckets import (
     histogram_sets,
 )
 from pertoken.store.query.energy import weekly_energy
+from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.inventory import Inventory, by, read_inventory
@@ -112,9 +112,9 @@ class Window:
         return read_inventory(self._connection, self.start, self.end, self._as_of)
 
     @contextmanager
-    def asking(self) -> Iterator[None]:
+    def pipelined(self) -> Iterator[None]:
         """Let a server work on what was asked while Python does; look late at what was asked first."""
-        with asking(self._connection):
+        with pipelined(self._connection):
             yield
 
     @property
@@ -127,7 +127,7 @@ class Window:
         return tuple((each, following(self._connection, each, self.inventory)) for each in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
-        """Ask for the sums of each piece; within `asking` a server works while Python does."""
+        """Ask for the sums of each piece; within `pipelined` a server works while Python does."""
         return Totals(self.inventory, [stretch(self._connection, *each) for each in pieces])
 
     def details(self) -> Details:
@@ -262,7 +262,7 @@ class Window:
             self.inventory,
             Measured(parts, self.inventory.own_devices),
             by(read.missing(self._connection, self._as_of), "owner_id"),
-            read.holders_known_since(self._connection),
+            read.owners_known_since(self._connection),
             read_history(self._connection, self._device_kinds(), self.end, self._as_of),
         )
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.store.query import read, sums
-from pertoken.store.query.answers import Rows
-from pertoken.store.query.held import held
+from pertoken.store.query.device_shares import allocated_ns
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.window.inventory import Inventory
@@ -94,7 +94,7 @@ class Recent:
     @cached_property
     def held_by(self) -> Mapping[int, Mapping[int, tuple[int, int]]]:
         """device_id -> epoch_id -> (held_ns, busy_ns)."""
-        return held(self._shared, self._deployments, self.inventory.own_devices)
+        return allocated_ns(self._shared, self._deployments, self.inventory.own_devices)
 
     @cached_property
     def allocated(self) -> Mapping[int, Mapping[int, int]]:

@@ -10,8 +10,8 @@ from sqlalchemy import Connection
 
 from pertoken.provenance import Provenance
 from pertoken.store.query import read, sums
-from pertoken.store.query.answers import Rows
-from pertoken.store.query.held import held
+from pertoken.store.query.device_shares import allocated_ns
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.query.segments import Segments, scaled
 from pertoken.window import ranks
 from pertoken.window.engine_counts import Counts, by_epoch
@@ -48,7 +48,7 @@ class Stretch:
 
     def held(self, devices_of: Mapping[int, Sequence[int]]) -> dict[int, dict[int, tuple[int, int]]]:
         """Return device_id -> epoch_id -> (held_ns, busy_ns); `devices_of` each epoch."""
-        return held(self.shared, self.totals, devices_of)
+        return allocated_ns(self.shared, self.totals, devices_of)
 
 
 def following(connection: Connection, segments: Segments, inventory: Inventory) -> Following:
@@ -125,7 +125,7 @@ class Details:
 
     def slices(self, epoch_id: int) -> Iterator[tuple[int, ...]]:
         """Yield (start, generated tokens, observed ms) of each slice in which an epoch's tokens are known."""
-        return sums.told(self._slices.get(epoch_id, ""))
+        return sums.unpacked(self._slices.get(epoch_id, ""))
 
     @cached_property
     def _latencies(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
@@ -137,7 +137,7 @@ class Details:
     def histogram(self, deployment_id: int, metric: str) -> dict[tuple[float, ...], list[int]]:
         """Return the counts of a latency (`ttft_s`, `tpot_s`) in buckets, by their upper bounds in seconds."""
         parts = self._latencies.get((deployment_id, metric), ())
-        return histogram((upper_bounds, sums.told(counts)) for upper_bounds, counts in parts)
+        return histogram((upper_bounds, sums.unpacked(counts)) for upper_bounds, counts in parts)
 
     def latency(self, deployment_id: int, metric: str, q: float) -> float | None:
         """Return a quantile over the window, in seconds."""

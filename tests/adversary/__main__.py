@@ -35,12 +35,12 @@ def main() -> int:
         if time.monotonic() > deadline:
             break
         outcomes.append(_played(world, given.keep))
-    failed = [each for each in outcomes if each.findings]
+    failed = [outcome for outcome in outcomes if outcome.findings]
     summary = {
         "runs": len(outcomes),
-        "seconds": round(sum(each.seconds for each in outcomes), 1),
-        "failed": {each.world.name: [str(finding)[:600] for finding in each.findings] for each in failed},
-        "reproduce": [_again(each.world) for each in failed],
+        "seconds": round(sum(outcome.seconds for outcome in outcomes), 1),
+        "failed": {case.world.name: [str(finding)[:600] for finding in case.findings] for case in failed},
+        "reproduce": [_again(case.world) for case in failed],
     }
     print(json.dumps(summary, indent=2))
     return 1 if failed else 0

@@ -36,7 +36,7 @@ CASES: dict[str, World] = {
             _world(
                 f"step of {by_s:+g} s and restarts after a {until}" + (" of an idle host" if idle else ""),
                 (3.0, clocks.StepAndRestart(by_s, 2, until)),
-                *((1.0, engines.Idle(each.key, 20.0)) for each in ENGINES if idle),
+                *((1.0, engines.Idle(engine.key, 20.0)) for engine in ENGINES if idle),
             )
             for by_s in (1.0, -1.0)
             for until in _UNTIL

@@ -50,10 +50,10 @@ class SteppedClock:
         self.set(self.offset_s + by_s)
 
     def now_s(self) -> float:
-        """What the processes see as Unix time."""
+        """Return what the processes see as Unix time."""
         return time.time() + self.offset_s
 
     def environment(self, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """The environment of a process that sees this clock."""
+        """Return the environment of a process that sees this clock."""
         preload = os.pathsep.join(filter(None, (str(self._library), base.get("LD_PRELOAD"))))
         return dict(base) | {"LD_PRELOAD": preload, VARIABLE: str(self._file)}

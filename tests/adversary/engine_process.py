@@ -73,7 +73,7 @@ class Engine:
         new.replace(self._folder / f"truth.{os.getpid()}")
 
     def page(self) -> bytes:
-        """Its metrics page, lies included."""
+        """Return its metrics page, lies included."""
         self.pages += 1
         lie, odd = self.behaviour.lie, self.pages % 2
         lines = list(self._lines())
@@ -130,7 +130,7 @@ class Engine:
         yield f"llamacpp:requests_processing {running}"
 
     def models(self) -> bytes:
-        """What it answers at /v1/models."""
+        """Return what it answers at /v1/models."""
         owner = {"vllm": "vllm", "llama-server": "llamacpp"}[self.kind]
         return json.dumps({"data": [{"id": self.behaviour.model, "owned_by": owner}]}).encode()
 

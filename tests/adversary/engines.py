@@ -43,7 +43,7 @@ class EngineSpec:
         return f"model-{self.port_of if self.shared and self.port_of else self.key}"
 
     def behaviour(self) -> Behaviour:
-        """What it does undisturbed."""
+        """Return what it does undisturbed."""
         return Behaviour(self.model, self.prompt_tok_s, self.generated_tok_s, self.busy)
 
 
@@ -110,7 +110,7 @@ class ScriptedEngine:
             self._process = None
 
     def served(self) -> dict[str, Served]:
-        """What all its processes so far truly served, by model."""
+        """Return what all its processes so far truly served, by model."""
         total: dict[str, Served] = {}
         for file in self._folder.glob("truth.*"):
             if file.suffix != ".new":
@@ -130,7 +130,7 @@ class ScriptedEngine:
 
 
 def has_ipv6() -> bool:
-    """Whether this machine has the loopback of IPv6."""
+    """Return whether this machine has the loopback of IPv6."""
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
@@ -139,7 +139,7 @@ def has_ipv6() -> bool:
 
 
 def free_port(hosts: Iterable[str]) -> int:
-    """A port that nobody listens on at any of these addresses of loopback."""
+    """Return a port that nobody listens on at any of these addresses of loopback."""
     while True:
         with socket.create_server(("127.0.0.1", 0)) as listener:
             port = int(listener.getsockname()[1])

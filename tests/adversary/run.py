@@ -111,7 +111,7 @@ class _Downs:
 def _acted(
     scene: Scene, world: World, llama: LlamaServer | None, progress: Callable[[str], None]
 ) -> tuple[list[str], list[tuple[float, float]], list[tuple[float, float]], float]:
-    """Everything from the agent's first start to its last end."""
+    """Return everything from the agent's first start to its last end."""
     problems: list[str] = []
     unwritable: list[tuple[float, float]] = []
     downs = _Downs(scene)
@@ -124,10 +124,10 @@ def _acted(
         downs.look()
         for key in world.silent_at_start:
             scene.engines[key].signal(signal.SIGCONT)
-        known = {each.spec.model for each in scene.engines.values() if not each.spec.shared}
+        known = {engine.spec.model for engine in scene.engines.values() if not engine.spec.shared}
         known |= {ALIAS} if llama else set()
         scene.until(lambda: known <= _models(scene, llama), f"{', '.join(sorted(known))} to be seen", READY_S)
-        if any(each.spec.shared for each in scene.engines.values()):
+        if any(engine.spec.shared for engine in scene.engines.values()):
             several = "SELECT 1 FROM event WHERE kind = 'engine_several_servers'"
             scene.until(lambda: scene.ask(several), "servers at one address to be seen as several", READY_S)
         for selector, usd in PRICES:
@@ -213,12 +213,16 @@ def _settled(scene: Scene, downs: _Downs) -> list[str]:
 
 
 def _awaited(scene: Scene) -> set[tuple[str, int]]:
-    """Model and port of every engine whose tokens must be counted in the end."""
-    return {(each.behaviour.model, each.port) for each in scene.engines.values() if each.runs and not each.spec.shared}
+    """Return model and port of every engine whose tokens must be counted in the end."""
+    return {
+        (engine.behaviour.model, engine.port)
+        for engine in scene.engines.values()
+        if engine.runs and not engine.spec.shared
+    }
 
 
 def _counted_rows(scene: Scene) -> dict[tuple[str, int], int]:
-    """The number of rows that hold tokens, by model and port."""
+    """Return the number of rows that hold tokens, by model and port."""
     rows = scene.ask(
         "SELECT served_model, port, COUNT(*) FROM deployment_sample JOIN epoch USING (epoch_id) "
         "JOIN deployment USING (deployment_id) JOIN engine USING (engine_id) "
@@ -232,10 +236,10 @@ def _rows(scene: Scene) -> int:
 
 
 def _models(scene: Scene, llama: LlamaServer | None) -> set[str]:
-    """Models of our engines; others of this machine may be found, too."""
-    ports = {each.port for each in scene.engines.values()} | ({llama.port} if llama else set())
-    found = scene.ask("SELECT served_model, port FROM deployment JOIN engine USING (engine_id)")
-    return {model for model, port in found if port in ports}
+    """Return models of our engines; others of this machine may be found, too."""
+    ports = {engine.port for engine in scene.engines.values()} | ({llama.port} if llama else set())
+    models = scene.ask("SELECT served_model, port FROM deployment JOIN engine USING (engine_id)")
+    return {model for model, port in models if port in ports}
 
 
 def _llama(stack: ExitStack, folder: Path) -> LlamaServer:

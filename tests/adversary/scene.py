@@ -15,13 +15,13 @@ from typing import Any
 
 from tests.adversary.clock import SteppedClock
 from tests.adversary.engines import ROOT, EngineSpec, ScriptedEngine, free_port
-from tests.standin_nvml import Gpu, Machine, tell
+from tests.standin_nvml import Gpu, Machine, set_machine
 from tests.standin_nvml.controlled import CLOCK
 from tests.standin_nvml.shared import compiled
 
 DEADLINE_S = 60.0
 SCRAPE_TIMEOUT_S = 15
-"""How long the agent waits for a page: long, so that who waits with it is told from who is slow on a busy machine."""
+"""How long the agent waits for a page: long, to distinguish a deliberate wait from a slow page on a busy machine."""
 _BOUND_BY_MODES = (
     "import ctypes, os, sys; libc = ctypes.CDLL(None); [libc.prctl(24, n, 0, 0, 0) for n in (1, 2)]; "
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -31,7 +31,7 @@ _BOUND_BY_MODES = (
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How an agent process ended. `asked`: by which signal of ours; None if nobody asked."""
+    """End of an agent process. `asked`: the signal that we sent; None without one."""
 
     asked: int | None
     code: int
@@ -83,7 +83,7 @@ class Agent:
             self._ended(number, began_s)
 
     def died(self) -> bool:
-        """Whether its process ended though nobody asked; this is noted, and `start` starts another one."""
+        """Return whether its process ended though nobody asked; this is noted, and `start` starts another one."""
         if self._process is None or self._process.poll() is None:
             return False
         self._ended(None, time.monotonic())
@@ -120,8 +120,8 @@ class Scene:
         return self.agent.folder
 
     def show_gpus(self) -> None:
-        """Make the driver answer as `gpus` says."""
-        tell(self.folder / "machine", Machine(gpus=tuple(self.gpus), reloads=self.reloads))
+        """Make the driver answer with the devices of `gpus`."""
+        set_machine(self.folder / "machine", Machine(gpus=tuple(self.gpus), reloads=self.reloads))
 
     def change_gpu(self, known: str, /, **fields: Any) -> None:
         """Change one GPU, by the UUID that it has now."""
@@ -132,7 +132,7 @@ class Scene:
     def hold_gpus(self) -> None:
         """Have each engine's process on its GPU."""
         for slot, gpu in enumerate(self.gpus):
-            pids = [each.pid for each in self.engines.values() if each.spec.gpu == gpu.uuid and each.runs]
+            pids = [engine.pid for engine in self.engines.values() if engine.spec.gpu == gpu.uuid and engine.runs]
             processes = tuple((pid, 8 * 2**30) for pid in pids)
             if gpu.slices:
                 self.gpus[slot] = replace(gpu, slices=(replace(gpu.slices[0], processes=processes), *gpu.slices[1:]))
@@ -143,7 +143,7 @@ class Scene:
     def set_price(self, selector: str, usd: float, from_ts: int | None = None) -> None:
         """Set a price by the command line: from `from_ts` (whole minutes), or as the command does by default."""
         now = int(self.clock.now_s())
-        first = all(each[1] != selector for each in self.prices)
+        first = all(price[1] != selector for price in self.prices)
         options = [] if from_ts is None else ["--from", time.strftime("%Y-%m-%dT%H:%M", time.gmtime(from_ts))]
         done = self.command("prices", "set", str(usd), "--for", selector, *options, "--db", str(self.db))
         assert done.returncode == 0, done.stderr
@@ -163,7 +163,7 @@ class Scene:
         )
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Rows of the telemetry as it is now, read without the code under test; none where it cannot be read."""
+        """Return rows of the telemetry as it is now, read without the code under test; none where it cannot be read."""
         with suppress(sqlite3.OperationalError):
             connection = sqlite3.connect(f"file:{self.db}/telemetry.db?mode=ro", uri=True, timeout=2)
             try:
@@ -203,7 +203,8 @@ class NotReached(Exception):
 def prepared(
     folder: Path, specs: tuple[EngineSpec, ...], gpus: tuple[Gpu, ...], discover: bool, urls: tuple[str, ...]
 ) -> Scene:
-    """Everything laid out in `folder`, the engines started, the agent not yet. `urls` are named to it besides."""
+    """Return everything laid out in `folder`, the engines started, the agent not yet. `urls` are named to it
+    besides."""
     clock = SteppedClock(folder)
     machine = Machine(gpus=gpus)
     engines: dict[str, ScriptedEngine] = {}
@@ -226,7 +227,7 @@ def prepared(
         "PERTOKEN_STORE_CHECK_EVERY": "15s",
     }
     plain["PYTHONPATH"] = os.pathsep.join(dict.fromkeys((*plain["PYTHONPATH"].split(os.pathsep), str(ROOT))))
-    named = dict.fromkeys((*urls, *(() if discover else (each.url for each in engines.values()))))
+    named = dict.fromkeys((*urls, *(() if discover else (engine.url for engine in engines.values()))))
     options = tuple(word for url in named for word in ("--engine", url))
     scene = Scene(folder, clock, engines, list(gpus), Agent(folder / "db", options, plain), plain)
     try:

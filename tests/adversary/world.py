@@ -53,17 +53,17 @@ class World:
         return touched | ({self.gpus[-1].uuid} if "last GPU" in touched else frozenset())
 
     def acts_on(self, what: str) -> list[Act]:
-        """Acts that touch this."""
+        """Return acts that touch this."""
         return [act for act in self.acts if what in act.what.touches]
 
 
 def divided(gpu: Gpu) -> Gpu:
-    """The GPU in MIG mode, as one MIG device that takes all of it."""
+    """Return the GPU in MIG mode, as one MIG device that takes all of it."""
     return replace(gpu, slices=(Slice(f"MIG-{gpu.uuid}", gpu_instance=0, compute_slices=7),))
 
 
 def gpus(n: int) -> tuple[Gpu, ...]:
-    """GPUs of constant power, so that their energy is known to the millijoule."""
+    """Return GPUs of constant power, so that their energy is known to the millijoule."""
     return tuple(
         Gpu(
             f"GPU-adversary-{slot}",
@@ -85,12 +85,12 @@ TWINS = (
     EngineSpec("t2", "llama-server", host="::1" if has_ipv6() else "127.0.0.3", port_of="t1"),
     EngineSpec("t3", "llama-server", host="127.0.0.2", port_of="t1"),
 )
-"""Servers that have one port, each at an address of its own. Nothing on their pages tells them apart."""
+"""Servers that have one port, each at an address of its own. Nothing on their pages distinguishes them."""
 PAIR = (EngineSpec("p1", "vllm", shared=True), EngineSpec("p2", "vllm", port_of="p1", shared=True))
 
 
 def drawn(seed: int) -> World:
-    """A random world: one to three engines and perhaps twins, two to six disturbances that may overlap."""
+    """Return a random world: one to three engines and perhaps twins, two to six disturbances that may overlap."""
     draw = random.Random(seed)
     chosen = ENGINES[: draw.randint(1, 3)]
     if draw.random() < 0.3:
@@ -98,21 +98,21 @@ def drawn(seed: int) -> World:
     if draw.random() < 0.15:
         chosen += PAIR
     cards = gpus(draw.randint(3, 5))
-    keys, uuids = [each.key for each in ENGINES[:3] if each in chosen], [each.uuid for each in cards[:-1]]
+    keys, uuids = [engine.key for engine in ENGINES[:3] if engine in chosen], [card.uuid for card in cards[:-1]]
     acts: list[Act] = []
     free_from_s: dict[str, float] = {}
     for _ in range(draw.randint(2, 6)):
         what = _any(draw, keys, uuids)
         # What touches the same thing comes one after the other: its end would undo more than itself.
         about = [*what.touches, type(what).__module__, getattr(what, "engine", ""), getattr(what, "gpu", "")]
-        at_s = max([draw.uniform(0.5, 12.0), *(free_from_s.get(each, 0.0) for each in about if each)])
+        at_s = max([draw.uniform(0.5, 12.0), *(free_from_s.get(fault, 0.0) for fault in about if fault)])
         free_from_s |= dict.fromkeys(filter(None, about), at_s + what.seconds + 1.0)
         acts.append(Act(round(at_s, 2), what))
     return World(f"seed {seed}", chosen, cards, tuple(sorted(acts, key=lambda act: act.at_s)))
 
 
 def _any(draw: random.Random, keys: list[str], uuids: list[str]) -> Disturbance:
-    """One disturbance with its parameters."""
+    """Return one disturbance with its parameters."""
     seconds = round(draw.uniform(2.0, 8.0), 1)
     key, uuid = draw.choice(keys), draw.choice(uuids)
     step_s = draw.choice((-1.0, 1.0, -45.0, 45.0, -3600.0, 3600.0, -3 * clocks.DAY_S, 1000 * clocks.DAY_S))

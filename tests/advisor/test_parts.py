@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.present import Present, present
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.costs.report.fleet_report import fleet_report
@@ -22,14 +22,14 @@ from pertoken.store.schema.rows import Tick
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from tests.agent.rows.mig import ticks
-from tests.agent.values import START_MS, gpu, memory, moment, probe
-from tests.values import laid
+from tests.agent.values import START_MS, gpu, moment, probe, tick_state
+from tests.values import new_store
 
 NOW = START_MS // 1000 + 120
 
 
 def recorded(folder: Path, rows: list[Tick]) -> StoreLocation:
-    where = laid(folder)
+    where = new_store(folder)
     with Writer(where) as writer:
         for tick in rows:
             writer.commit(tick)
@@ -71,9 +71,9 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_i
 
 @pytest.mark.parametrize("hidden", [True, False])
 def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
-    gap = Gap("processes", "denied", "pids cannot be told from here", "hostPID: true")
-    reading = gpu(0)._replace(processes=None, gaps=(gap,)) if hidden else gpu(0)
-    kept, rows = memory(), []
+    missing = Unavailable("processes", "denied", "pids cannot be told from here", "hostPID: true")
+    reading = gpu(0)._replace(processes=None, unavailable=(missing,)) if hidden else gpu(0)
+    kept, rows = tick_state(), []
     for i in range(13):
         cost = Cost(1, 1, 1, 0) if i else None
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), cost)
@@ -92,9 +92,9 @@ def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, h
 
 
 def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path) -> None:
-    gap = Gap("processes", "failing", "the driver answered error 999")
-    hidden, free = gpu(0)._replace(processes=None, gaps=(gap,)), gpu(0)
-    kept, rows = memory(), []
+    missing = Unavailable("processes", "failing", "the driver answered error 999")
+    hidden, free = gpu(0)._replace(processes=None, unavailable=(missing,)), gpu(0)
+    kept, rows = tick_state(), []
     for i in range(25):
         reading = hidden if i < 13 else free
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), Cost(1, 1, 1, 0) if i else None)
@@ -107,10 +107,13 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
 
 
 def test_the_screens_say_that_the_cost_of_unknown_holders_is_shown_as_unallocated(tmp_path: Path) -> None:
-    gap = Gap("processes", "unsupported", "Gaudi's library lists no processes")
-    kept, rows = memory(), []
+    missing = Unavailable("processes", "unsupported", "Gaudi's library lists no processes")
+    kept, rows = tick_state(), []
     for i in range(13):
-        reading = probe(gpu(0)._replace(processes=None, gaps=(gap,)), gpu(1)._replace(processes=None, gaps=(gap,)))
+        reading = probe(
+            gpu(0)._replace(processes=None, unavailable=(missing,)),
+            gpu(1)._replace(processes=None, unavailable=(missing,)),
+        )
         tick, kept = assemble(kept, Readings(reading), moment(i), Cost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     report = fleet_report(open_store(recorded(tmp_path, rows)), 3600, NOW)

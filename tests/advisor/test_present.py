@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.present import Present, present
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings, load
@@ -21,15 +21,15 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.write.writer import Writer
 from pertoken.window.series.points import hour_of_week
-from tests.agent.values import CPU, START_MS, engine, gpu, memory, moment, probe
+from tests.agent.values import CPU, START_MS, engine, gpu, moment, probe, tick_state
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import new_store
 
 NOW = START_MS // 1000 + 120
 
 
 def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measured_says_how(tmp_path: Path) -> None:
-    where, kept = laid(tmp_path), memory()
+    where, kept = new_store(tmp_path), tick_state()
     links = {"sm_occupancy_1e4": 2000, "nvlink_rx_mib_s": 300, "nvlink_tx_mib_s": 100}
     with Writer(where) as writer:
         for i in range(13):
@@ -49,11 +49,11 @@ def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measure
 
 
 def test_an_engine_on_cpus_is_told_what_would_count_its_memory_traffic(tmp_path: Path) -> None:
-    where, kept = laid(tmp_path), memory()
-    gap = Gap("memory_traffic_bytes", "missing", "its counters are not mounted", "mount -t resctrl")
+    where, kept = new_store(tmp_path), tick_state()
+    missing = Unavailable("memory_traffic_bytes", "missing", "its counters are not mounted", "mount -t resctrl")
     with Writer(where) as writer:
         for i in range(13):
-            read = replace(probe(), devices=(CPU._replace(gaps=(gap,)),))
+            read = replace(probe(), devices=(CPU._replace(unavailable=(missing,)),))
             tick, kept = assemble(
                 kept, Readings(read, (engine(100 * i, 10 * i),)), moment(i), Cost(1, 1, 1, 0) if i else None
             )

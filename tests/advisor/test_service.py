@@ -11,7 +11,7 @@ from pertoken.agent.doctor import Finding, of_jobs
 from pertoken.store.connect.location import ProgramLock, locate
 from tests.recorded import DEADLINE_S, until
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import new_store
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def jobs(folder: Path) -> list[Finding]:
 
 def test_an_advice_run_at_a_period_is_a_job_that_doctor_shows_until_its_advisor_ends(tmp_path: Path) -> None:
     folder = tmp_path / "db"
-    seed(laid(folder), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=int(time.time()) // 60 * 60)
+    seed(new_store(folder), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=int(time.time()) // 60 * 60)
     command = ("-m", "pertoken", "advise", "--db", str(folder), "--every", "1h")
     with advisor(folder, *command) as first:
         until(lambda: any("ran " in each.text for each in jobs(folder)), "the first run")

@@ -18,7 +18,7 @@ from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow
 from pertoken.store.write.writer import Writer
 from tests.advisor.gathered import own, source_of
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
 NOW = 1_790_000_400 // 3600 * 3600
@@ -29,7 +29,7 @@ TOKENS = {20 * DAY: 6_000, 3 * DAY: 1_200, 600: 60}
 
 def _file(store: Path, *, stopped_s: int = 0) -> Store:
     """A database of one engine, observed for a minute at each of these times."""
-    where = laid(store)
+    where = new_store(store)
     epoch = EpochRow(9, 8, NOW - 30 * DAY, None, "1", "{}", (5,))
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": (GPU,)}
     with Writer(where) as writer:

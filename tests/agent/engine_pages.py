@@ -1,4 +1,4 @@
-"""What adapters make of pages that engines sent, or that were written in their words."""
+"""Readings that adapters make of captured pages, or of pages written with the engines' names."""
 
 import json
 from collections.abc import Mapping
@@ -42,6 +42,6 @@ def identity(kind: str, name: str, replies: Mapping[str, str]) -> Identity:
 
 
 def read_one(reader: EngineReader, *, latencies: bool = True) -> EngineReading:
-    """The reading of an engine of one model."""
+    """Return the reading of an engine of one model."""
     (reading,) = reader.read(latencies=latencies)
     return reading

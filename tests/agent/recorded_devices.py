@@ -1,4 +1,4 @@
-"""What an agent records of a stand-in driver, in this process: real probes, real rows, a real database."""
+"""Recording of a stand-in driver by an agent in this process: real probes, real rows, a real database."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -22,11 +22,11 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Event, Tick
 from pertoken.store.write.writer import Writer
-from tests.agent.values import memory, moment
+from tests.agent.values import moment, tick_state
 from tests.standin_nvml import Library, Machine, ManualClock, installed
 
 
-class _Here:
+class _LocalSampler:
     """A sampler without a process of its own."""
 
     def __init__(self, probes: Sequence[str]) -> None:
@@ -52,7 +52,7 @@ class Recording:
     writer: Writer
     engines: Callable[[int], tuple[EngineReading, ...]]
     n: int = 0
-    kept: TickState = field(default_factory=memory)
+    kept: TickState = field(default_factory=tick_state)
     ticks: list[Tick] = field(default_factory=list)
 
     def tick(self, times: int = 1) -> Tick:
@@ -74,24 +74,24 @@ class Recording:
             return list(connection.execute(query).all())
 
     def hosts(self) -> int:
-        """How many rows of the host there are."""
+        """Return how many rows of the host there are."""
         return int(self.ask(select(func.count()).select_from(t.host_sample))[0][0])
 
     def rows(self, uuid: str) -> list[Any]:
-        """All rows of a device, oldest first."""
+        """Return all rows of a device, oldest first."""
         table = t.device_sample
         return self.ask(select(table).where(table.c.device_id == device_id_of(uuid)).order_by(table.c.ts))
 
     def reasons(self, uuid: str) -> dict[str, str]:
-        """Why each metric of a device cannot be read now."""
+        """Return why each metric of a device cannot be read now."""
         table = t.capability
         query = select(table).where(table.c.owner_id == device_id_of(uuid), table.c.status != "ok")
         return {row.metric: row.reason for row in self.ask(query)}
 
     def events(self, kind: str | None = None) -> list[tuple[str, str]]:
-        """Kinds and messages of all events that ticks held, in their order."""
-        told = [event for tick in self.ticks for event in tick.events]
-        return [(event.kind, event.message) for event in told if kind in (None, event.kind)]
+        """Return kinds and messages of all events that ticks held, in their order."""
+        events = [event for tick in self.ticks for event in tick.events]
+        return [(event.kind, event.message) for event in events if kind in (None, event.kind)]
 
 
 @contextmanager
@@ -104,7 +104,7 @@ def recording(
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
     patch.setattr("pertoken.agent.sampler.child.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
-    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _Here(probes))
+    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _LocalSampler(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)
         try:
@@ -113,7 +113,7 @@ def recording(
             drivers.close()
 
 
-def copied(laid: Path, folder: Path) -> StoreLocation:
-    """A copy of a folder in which tables were laid."""
-    shutil.copytree(laid, folder, dirs_exist_ok=True)
+def copied(new_store: Path, folder: Path) -> StoreLocation:
+    """Return a copy of a folder in which tables were laid."""
+    shutil.copytree(new_store, folder, dirs_exist_ok=True)
     return locate(str(folder))

@@ -46,7 +46,7 @@ def answering(answer: Answer, tls: ssl.SSLContext | None = None, asked: list[str
 
 
 def pages(replies: Mapping[str, bytes | tuple[int, bytes]]) -> Answer:
-    """Answers each path by its body (200) or (status, body), others by 404."""
+    """Return answers each path by its body (200) or (status, body), others by 404."""
 
     def answer(connection: socket.socket, path: str) -> None:
         reply = replies.get(path, (404, b"{}"))
@@ -57,13 +57,13 @@ def pages(replies: Mapping[str, bytes | tuple[int, bytes]]) -> Answer:
 
 
 def http(body: bytes, *headers: str, status: int = 200) -> bytes:
-    """A whole HTTP reply."""
+    """Return a whole HTTP reply."""
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Content-Type: text/plain", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
 def dripping(head: bytes) -> Answer:
-    """Sends `head`, then a byte now and then, for as long as somebody reads."""
+    """Return sends `head`, then a byte now and then, for as long as somebody reads."""
 
     def answer(connection: socket.socket, path: str) -> None:
         connection.sendall(head)

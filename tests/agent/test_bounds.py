@@ -1,4 +1,4 @@
-"""What a driver cannot mean is unknown; the tests of the probes have the rest."""
+"""Values that a driver cannot mean are unknown; the tests of the probes have the rest."""
 
 from dataclasses import replace
 
@@ -17,13 +17,13 @@ def test_a_value_outside_its_range_is_unknown_with_a_gap_and_one_at_its_edges_is
         reading = bounded(probe(gpu(0)._replace(**{metric: value}, **limit)), {})
         device = reading.devices[0]
         assert (getattr(device, metric) == value) is kept, value
-        assert (metric in {gap.metric for gap in device.gaps}) is not kept
+        assert (metric in {missing.metric for missing in device.unavailable}) is not kept
 
 
 def test_a_second_device_of_one_uuid_is_a_gap() -> None:
     reading = bounded(probe(gpu(0), gpu(0)._replace(slot=1)), {})
     assert len(reading.devices) == 2  # with the CPU
-    assert any("GPU-0" in gap.reason for gap in reading.gaps)
+    assert any("GPU-0" in missing.reason for missing in reading.unavailable)
 
 
 def test_a_host_value_that_cannot_be_true_costs_only_itself() -> None:

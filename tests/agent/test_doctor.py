@@ -7,48 +7,50 @@ from pertoken.agent.doctor import of_device, of_engine
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.probes import amd, rapl, resctrl
 from pertoken.agent.probes.nvidia.nvml import DENIED, NO_ENTRY
-from pertoken.agent.readings import Endpoint, Gap
+from pertoken.agent.readings import Endpoint, Unavailable
 from tests.agent.values import engine, gpu
 
 
-def told(kind: str) -> list[tuple[bool, str, str | None]]:
+def findings_of(kind: str) -> list[tuple[bool, str, str | None]]:
     no_tokens = ADAPTERS[kind].no_tokens
     reading = engine(5, endpoint=Endpoint(kind, "http://127.0.0.1:8000", "setting"))
     if no_tokens:
-        reading = replace(reading, counters={}, gaps=(no_tokens,))
-    return [(each.ok, each.text, each.remedy) for each in of_engine(reading)]
+        reading = replace(reading, counters={}, unavailable=(no_tokens,))
+    return [(finding.ok, finding.text, finding.remedy) for finding in of_engine(reading)]
 
 
 def test_an_adapter_that_never_met_its_engine_says_so() -> None:
-    ((ok, text, _),) = told("sglang")
+    ((ok, text, _),) = findings_of("sglang")
     assert ok
     assert "untested against a live engine" in text
-    ((_, text, _),) = told("vllm")
+    ((_, text, _),) = findings_of("vllm")
     assert "untested" not in text
 
 
 def test_counters_that_jump_when_a_request_finishes_are_named() -> None:
-    ((_, text, _),) = told("llama.cpp")
+    ((_, text, _),) = findings_of("llama.cpp")
     assert text.endswith("counted when a request finishes: generated_tokens")
 
 
 def test_an_engine_without_tokens_is_a_finding_with_what_would_count_them() -> None:
-    (ok, _, _), (counts, text, remedy) = told("ollama")
+    (ok, _, _), (counts, text, remedy) = findings_of("ollama")
     assert (ok, counts) == (True, False)
     assert "counts no tokens" in text
     assert remedy and "llama-server --metrics" in remedy
 
 
 def test_a_device_that_does_not_answer_says_for_how_long() -> None:
-    (found,) = of_device(gpu(0)._replace(lost="the GPU fell off the bus", silent_s=90))
-    assert (not found.ok and "fell off the bus; it last answered 1.5m ago" in found.text) or "90s ago" in found.text
+    (finding,) = of_device(gpu(0)._replace(lost="the GPU fell off the bus", silent_s=90))
+    assert (
+        not finding.ok and "fell off the bus; it last answered 1.5m ago" in finding.text
+    ) or "90s ago" in finding.text
 
 
 def test_who_holds_a_device_is_named() -> None:
     _, held = of_device(gpu(0, os.getpid()))
     assert held.ok and f"(pid {os.getpid()})" in held.text and held.text.startswith("held by py")
     (_, hidden) = of_device(
-        gpu(0)._replace(processes=None, gaps=(Gap("processes", "denied", "hidden", "hostPID: true"),))
+        gpu(0)._replace(processes=None, unavailable=(Unavailable("processes", "denied", "hidden", "hostPID: true"),))
     )
     assert (hidden.ok, hidden.remedy) == (False, "hostPID: true")
 
@@ -56,15 +58,15 @@ def test_who_holds_a_device_is_named() -> None:
 @pytest.mark.parametrize(
     ("gap", "right"),
     [
-        (DENIED.gap("power_mw"), "root"),
-        (NO_ENTRY.gap("nvidia"), "/dev/nvidia"),
+        (DENIED.missing("power_mw"), "root"),
+        (NO_ENTRY.missing("nvidia"), "/dev/nvidia"),
         (rapl._DENIED, "CAP_DAC_READ_SEARCH"),
         (resctrl._DENIED, "CAP_DAC_READ_SEARCH"),
-        (Gap("processes", *amd._STATUS[10]), "groups render and video"),
+        (Unavailable("processes", *amd._STATUS[10]), "groups render and video"),
     ],
 )
-def test_a_missing_right_is_named_with_the_metric_it_would_give(gap: Gap, right: str) -> None:
-    (_, found) = of_device(gpu(0)._replace(processes=None, gaps=(gap,)))
-    assert not found.ok
-    assert found.text == f"{gap.metric}: {gap.reason}"
-    assert found.remedy and right in found.remedy
+def test_a_missing_right_is_named_with_the_metric_it_would_give(missing: Unavailable, right: str) -> None:
+    (_, finding) = of_device(gpu(0)._replace(processes=None, unavailable=(missing,)))
+    assert not finding.ok
+    assert finding.text == f"{missing.metric}: {missing.reason}"
+    assert finding.remedy and right in finding.remedy

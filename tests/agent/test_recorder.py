@@ -22,7 +22,7 @@ from tests.agent.values import probe
 from tests.agent.world import World
 from tests.recorded import until
 from tests.schedule.schedules import scheduled
-from tests.values import laid
+from tests.values import new_store
 
 BOOTED_S = 100_000
 """Time since boot at which these histories begin."""
@@ -82,7 +82,7 @@ def started(folder: Path, clock: Clock, interval: str = "1s") -> Recorder:
 
 @pytest.fixture
 def agent(tmp_path: Path, clock: Clock) -> Iterator[Recorder]:
-    laid(tmp_path)
+    new_store(tmp_path)
     agent = started(tmp_path, clock)
     yield agent
     agent.end(damaged=False)
@@ -112,7 +112,7 @@ def test_what_it_took_to_begin_is_no_cost_of_the_first_tick(
         return probe(), ()
 
     monkeypatch.setattr(Drivers, "take", take)
-    laid(tmp_path)
+    new_store(tmp_path)
     started(tmp_path, clock).end(damaged=False)
     with open_store(locate(str(tmp_path))).read() as connection:
         (first,) = connection.execute(select(t.agent_sample)).all()
@@ -142,7 +142,7 @@ def test_gateways_are_read_beside_the_ticks_and_what_they_count_is_rolled_up(
         pages({"/metrics/": page})(connection, path)
 
     world = World(tmp_path / "db", monkeypatch, interval_s=10)
-    laid(tmp_path / "db")
+    new_store(tmp_path / "db")
     with answering(answer) as url:
         world.begin(gateways=[{"url": url}])
         try:
@@ -158,4 +158,4 @@ def test_gateways_are_read_beside_the_ticks_and_what_they_count_is_rolled_up(
             world.stop()
     (row,) = world.rows(t.engine_counter_rollup[3600])
     assert (row.metric, row.delta) == ('tenant_prompt_tokens{model="m",team="a"}', 42)
-    assert [(each.kind, each.found_by) for each in world.ask(select(t.engine))] == [("litellm", "gateway")]
+    assert [(row.kind, row.found_by) for row in world.ask(select(t.engine))] == [("litellm", "gateway")]

@@ -1,4 +1,4 @@
-"""The agent's upkeep as a whole: a damaged database is set aside, a fault is told, old rows go by their age."""
+"""The agent's upkeep as a whole: a damaged database is quarantined, a fault is reported, old rows go by their age."""
 
 import sqlite3
 import threading
@@ -16,15 +16,15 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.sqlite import log_file
 from pertoken.store.integrity.checksums import HOUR
+from pertoken.store.integrity.damaged import quarantined_databases
 from pertoken.store.integrity.high_water_mark import acknowledged, high_water_mark_file
-from pertoken.store.integrity.set_aside import databases_set_aside
 from pertoken.store.integrity.verify import steps, verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.sync.read import Local
 from pertoken.store.write.writer import Writer
 from tests.recorded import agent, newest, until
 from tests.store.filled import START, filled, filled_tick
-from tests.values import laid
+from tests.values import new_store
 
 
 def events(where: StoreLocation) -> dict[str, str]:
@@ -33,23 +33,23 @@ def events(where: StoreLocation) -> dict[str, str]:
 
 
 def overwrite(file: Path, page: int) -> None:
-    """A page of a data file, of which nothing is left."""
+    """Overwrite a page of a data file with zeros."""
     with file.open("r+b") as opened:
         opened.seek(4096 * page)
         opened.write(b"\xa5" * 4096)
 
 
 def test_a_file_that_is_no_database_is_set_aside_and_recording_goes_on(tmp_path: Path) -> None:
-    where = laid(tmp_path / "db")
+    where = new_store(tmp_path / "db")
     overwrite(where.file("telemetry"), 0)
     with agent(tmp_path / "db"):
         pass
     assert newest(tmp_path / "db")
-    (aside,) = databases_set_aside(where)
-    assert aside.read_bytes()[:2] == b"\xa5\xa5"
-    assert aside.name in events(where)["store_damaged"]
-    told = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "db")]).output
-    assert f"-- {aside}" in " ".join(told.split())
+    (quarantined,) = quarantined_databases(where)
+    assert quarantined.read_bytes()[:2] == b"\xa5\xa5"
+    assert quarantined.name in events(where)["store_damaged"]
+    output = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "db")]).output
+    assert f"-- {quarantined}" in " ".join(output.split())
 
 
 def test_pages_found_damaged_by_the_check_are_set_aside_while_the_agent_runs(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_pages_found_damaged_by_the_check_are_set_aside_while_the_agent_runs(tmp
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'share_1h'").fetchone()
     overwrite(where.file("telemetry"), page - 1)
     with agent(tmp_path / "db", PERTOKEN_STORE_CHECK_EVERY="1s", PERTOKEN_AGENT_DISCOVER="false") as process:
-        until(lambda: databases_set_aside(where), "the damaged database to be set aside")
+        until(lambda: quarantined_databases(where), "the damaged database to be set aside")
         until(lambda: newest(tmp_path / "db") > 0, "a tick in a new one")
         assert process.poll() is None
     assert process.returncode == 0
@@ -102,10 +102,10 @@ class Waits(threading.Event):
 def test_a_pass_is_spread_over_its_time_and_steps_that_come_late_follow_at_once(tmp_path: Path) -> None:
     where = filled(tmp_path, 60)
     with Writer(where) as writer:
-        for work_s, most_s in ((0.0, PASS_S), (0.5 * PASS_S / steps(where), PASS_S), (10.0, 10.0 * steps(where))):
+        for work_s, max_s in ((0.0, PASS_S), (0.5 * PASS_S / steps(where), PASS_S), (10.0, 10.0 * steps(where))):
             stop = Waits(work_s)
             assert Upkeep(where, writer, Settings(), clock=stop.clock).check(stop, PASS_S) is None
-            assert most_s / 2 < stop.now_s <= most_s + STEPS_AT_ONCE * work_s + 1
+            assert max_s / 2 < stop.now_s <= max_s + STEPS_AT_ONCE * work_s + 1
 
 
 def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path
         connection.commit()
     with Writer(where) as writer:
         Upkeep(where, writer, Settings()).commit(filled_tick(61))
-    assert "batches of before are gone" in events(where)["store_lost"]
+    assert "earlier batches are gone" in events(where)["store_lost"]
 
 
 def test_a_high_water_mark_that_is_deleted_is_made_again_with_an_event(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_an_agent_sets_a_file_with_a_damaged_header_aside(tmp_path: Path, byte: 
         pass
     assert process.returncode == 0
     assert newest(tmp_path / "db")
-    assert len(databases_set_aside(where)) == (0 if byte == 24 else 1)  # 24: a counter of changes
+    assert len(quarantined_databases(where)) == (0 if byte == 24 else 1)  # 24: a counter of changes
 
 
 def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
@@ -185,7 +185,7 @@ def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path
 
 
 def test_a_deleted_write_ahead_log_is_an_event_and_loses_nothing(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())
         upkeep.commit(filled_tick(0))
@@ -204,7 +204,7 @@ def test_a_deleted_write_ahead_log_is_an_event_and_loses_nothing(tmp_path: Path)
                 select(t.event.c.count).where(t.event.c.kind == "store_log_deleted")
             ).scalars()
             assert count == 1
-    assert not [each for each in verify(where) if each is not None]
+    assert not [fault for fault in verify(where) if fault is not None]
 
 
 def test_a_log_that_grows_beside_a_long_read_is_an_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

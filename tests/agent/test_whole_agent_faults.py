@@ -36,7 +36,7 @@ SLOT = {
 
 
 def rack(**odd: dict[str, object]) -> list[Gpu]:
-    """64 GPUs: `SLOT`, and what is odd beside it, as `slot_10={...}`."""
+    """Return 64 GPUs: `SLOT`, and what is odd beside it, as `slot_10={...}`."""
     gpus = [Gpu(f"GPU-{slot:02}", power_mw=Wave(300_000 + 1000 * slot, 100_000, 20)) for slot in range(64)]
     for slot, fields in SLOT.items():
         gpus[slot] = replace(gpus[slot], **fields)  # type: ignore[arg-type]
@@ -66,8 +66,8 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
         assert rows["GPU-01"].memory_used_bytes < psutil.virtual_memory().total
         assert "share the host's memory" in reasons[1]["memory_used_bytes"]
         assert "mode it is in (MIG" in reasons[2]["util_1e4"]
-        assert [rows[each.uuid].sm_active_1e4 for each in MIG] == [1000 * n for n in range(7)]
-        assert {rows[each.uuid].power_mw for each in MIG} == {None}
+        assert [rows[slot.uuid].sm_active_1e4 for slot in MIG] == [1000 * n for n in range(7)]
+        assert {rows[slot.uuid].power_mw for slot in MIG} == {None}
         assert "whole GPU" in recorded.reasons("MIG-3")["power_mw"]
         assert "older than Hopper" in reasons[3]["dram_active_1e4"] and "no sample" in reasons[7]["dram_active_1e4"]
         assert rows["GPU-06"].power_module_mw == 650_000 != rows["GPU-06"].power_mw
@@ -75,7 +75,7 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
 
         # All at once, each of a GPU of its own.
         now_s = time.time()
-        recorded.tell(
+        recorded.set_machine(
             rack(
                 slot_5={"lost_after": None},
                 slot_10={"lost_after": 0},
@@ -96,30 +96,30 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
         assert "hangs" in recorded.reasons("GPU-11")["device"]
         until(lambda: "no longer lists" in recorded.reasons("GPU-12")["device"], "the GPU pulled out to be named so")
         assert set(refused) - {"energy_integral_mj"} <= set(recorded.reasons("GPU-13"))
-        told = {"GPU-10": "device_lost", "GPU-11": "device_lost", "GPU-12": "device_lost", "GPU-13": "metric_lost"}
-        told |= {"GPU-14": "xid", "GPU-15": "energy_counter", "GPU-16": "ecc", "MIG-3": "xid"}
-        assert {uuid: kind for uuid, kind in told.items() if kind not in recorded.kinds(uuid)} == {}
+        expected = {"GPU-10": "device_lost", "GPU-11": "device_lost", "GPU-12": "device_lost", "GPU-13": "metric_lost"}
+        expected |= {"GPU-14": "xid", "GPU-15": "energy_counter", "GPU-16": "ecc", "MIG-3": "xid"}
+        assert {uuid: kind for uuid, kind in expected.items() if kind not in recorded.kinds(uuid)} == {}
         assert recorded.kinds("GPU-02") == recorded.kinds("GPU-17") == set()
 
         # What went comes back: a call that returns, a GPU put in again, the bus.
-        recorded.tell(rack(slot_5={"lost_after": None}, slot_13={"unsupported": REFUSED}))
+        recorded.set_machine(rack(slot_5={"lost_after": None}, slot_13={"unsupported": REFUSED}))
         fifo.open("wb").close()
         until(lambda: recorded.faulty(healthy) == {**ODD, "GPU-13": refused}, "all of them back")
         assert all("device_back" in recorded.kinds(uuid) for uuid in lost)
 
-        # A driver that is loaded anew lists its GPUs in another order, and may offer what it did not before.
-        recorded.tell(healthy, reloads=1)
+        # A driver that is loaded again lists its GPUs in another order, and may offer what it did not before.
+        recorded.set_machine(healthy, reloads=1)
         until(lambda: recorded.faulty(healthy) == ODD, "all GPUs after a reload")
         assert "driver" in recorded.kinds() and "metric_back" in recorded.kinds("GPU-13")
         assert recorded.latest()["GPU-63"].power_mw > 363_000 - 100_001, "found by its UUID, not by its place"
 
         # One of another version can only be read by a new sampler.
-        recorded.tell(healthy, reloads=2, reload_mismatch=True)
+        recorded.set_machine(healthy, reloads=2, reload_mismatch=True)
         until(lambda: "sampler_restarted" in recorded.kinds(), "a new sampler")
         until(lambda: recorded.faulty(healthy) == ODD, "all GPUs through a new sampler")
 
         # Calls that take long are waited for.
-        recorded.tell(healthy, reloads=2, reload_mismatch=True, slow_s=0.002)
+        recorded.set_machine(healthy, reloads=2, reload_mismatch=True, slow_s=0.002)
         slow = select(t.agent_sample.c.tick_ms).where(t.agent_sample.c.tick_ms >= 64 * 7 * 2)
         until(lambda: recorded.ask(slow), "a slow tick")
         assert recorded.faulty(healthy) == ODD
@@ -141,7 +141,7 @@ def test_an_old_driver_has_not_even_the_symbols(tmp_path: Path) -> None:
     )
     gpus = tuple(Gpu(f"GPU-{n}") for n in range(8))
     with agent(tmp_path, Machine(gpus=gpus, without=without)) as recorded:
-        until(lambda: recorded.faulty(gpus) == {gpu.uuid: ACTIVITY for gpu in gpus}, "all an old driver tells")
+        until(lambda: recorded.faulty(gpus) == {gpu.uuid: ACTIVITY for gpu in gpus}, "all that an old driver reports")
         assert recorded.latest()["GPU-0"].temperature_c == gpus[0].temperature_c
         assert "too old" in recorded.reasons("GPU-0")["dram_active_1e4"]
         assert "device_lost" not in recorded.kinds()

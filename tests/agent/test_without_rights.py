@@ -1,4 +1,4 @@
-"""An agent that may look into no process but its own: it runs, and says which right is missing for what."""
+"""An agent that may look into no process but its own: it runs, and names the missing right for each metric."""
 
 import json
 import os
@@ -19,9 +19,9 @@ def test_it_runs_and_doctor_names_the_rights(tmp_path: Path) -> None:
         once = run_without_rights("-m", "pertoken", "agent", "--once", "--json", **given)
     assert (done.returncode, once.returncode) == (0, 0), done.stderr + once.stderr
     findings: list[dict[str, Any]] = json.loads(done.stdout)
-    (ports,) = (each for each in findings if each["text"].startswith("engines: listening ports"))
+    (ports,) = (finding for finding in findings if finding["text"].startswith("engines: listening ports"))
     assert not ports["ok"] and "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH" in ports["remedy"]
-    (cpu,) = (each for each in findings if each["area"] == "device" and each["ok"])
+    (cpu,) = (finding for finding in findings if finding["area"] == "device" and finding["ok"])
     assert "utilization" in cpu["text"]
     (sample,) = json.loads(once.stdout)["samples"]["DeviceSample"]
     assert sample["util_1e4"] is not None and sample["memory_used_bytes"]

@@ -44,5 +44,5 @@ def test_after_the_end_no_call_begins() -> None:
     workers.close()
     workers.submit(lambda: runs.append(2))
     release.set()
-    until(lambda: not [each for each in threading.enumerate() if each.name == "test-1"], "the thread's end")
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "test-1"], "the thread's end")
     assert runs == []

@@ -15,7 +15,7 @@ ENDPOINT = Endpoint("llama.cpp", "http://127.0.0.1:8080", "process", 8080, 100, 
 
 
 def gpu(slot: int = 0, *pids: int, **more: object) -> DeviceReading:
-    """A GPU on which these processes run, with 10 GB each."""
+    """Return a GPU on which these processes run, with 10 GB each."""
     processes = tuple(DeviceProcess(pid, 10**10) for pid in pids)
     values = {"slot": slot, "power_mw": 300_000, "energy_mj": 10**9, "processes": processes, **more}
     return DeviceReading(f"GPU-{slot}", "gpu", "nvidia", "NVIDIA H100 80GB HBM3", **values)
@@ -26,7 +26,7 @@ def probe(*devices: DeviceReading) -> ProbeReading:
 
 
 def engine(generated: int, computed: int = 0, endpoint: Endpoint = ENDPOINT, **more: object) -> EngineReading:
-    """A usable reading of a llama.cpp server with these counters."""
+    """Return a usable reading of a llama.cpp server with these counters."""
     reading = EngineReading(
         endpoint,
         served_model="tiny",
@@ -39,9 +39,9 @@ def engine(generated: int, computed: int = 0, endpoint: Endpoint = ENDPOINT, **m
 
 
 def moment(n: int) -> Moment:
-    """The n-th tick of 10 s; 0 is the baseline."""
+    """Return the n-th tick of 10 s; 0 is the baseline."""
     return Moment(START_MS // 1000 + 10 * n, START_MS + 10_000 * n, START_MS + 10_000 * n, 10)
 
 
-def memory(**more: object) -> TickState:
+def tick_state(**more: object) -> TickState:
     return TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms, **more)  # type: ignore[arg-type]

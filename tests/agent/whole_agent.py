@@ -16,7 +16,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from tests.standin_nvml import Gpu, Machine, tell
+from tests.standin_nvml import Gpu, Machine, set_machine
 from tests.standin_nvml.shared import compiled
 
 DEADLINE_S = 60.0
@@ -44,20 +44,20 @@ def until(true: Callable[[], object], what: str) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an agent recorded in `folder`, whose machine is told by a file there."""
+    """Records of an agent in `folder`; a file there describes its machine."""
 
     folder: Path
     process: "subprocess.Popen[bytes]"
 
-    def tell(self, gpus: Sequence[Gpu], **others: Any) -> None:
+    def set_machine(self, gpus: Sequence[Gpu], **others: Any) -> None:
         """Make the machine this one from the next driver call on."""
-        tell(self.folder / "machine", Machine(gpus=tuple(gpus), **others))
+        set_machine(self.folder / "machine", Machine(gpus=tuple(gpus), **others))
 
     def ask(self, query: Any) -> list[Any]:
         return ask(self.folder, query)
 
     def latest(self) -> dict[str, Any]:
-        """The newest row of each device, by UUID."""
+        """Return the newest row of each device, by UUID."""
         newest = select(func.max(t.device_sample.c.ts)).scalar_subquery()
         query = select(t.device.c.uuid, t.device_sample).join_from(
             t.device_sample, t.device, t.device.c.device_id == t.device_sample.c.device_id
@@ -68,22 +68,22 @@ class Recorded:
         """By UUID what of `MEASURED` the newest row of each of these does not have (None: no row); nothing of those
         that have all."""
         rows = self.latest()
-        untold = {
+        pending = {
             gpu.uuid: tuple(name for name in MEASURED if getattr(rows[gpu.uuid], name) is None)
             if gpu.uuid in rows
             else None
             for gpu in gpus
         }
-        return {uuid: names for uuid, names in untold.items() if names != ()}
+        return {uuid: names for uuid, names in pending.items() if names != ()}
 
     def reasons(self, uuid: str) -> dict[str, str]:
-        """Why each metric of a device cannot be read now."""
+        """Return why each metric of a device cannot be read now."""
         table = t.capability
         query = select(table).where(table.c.owner_id == device_id_of(uuid), table.c.status != "ok")
         return {row.metric: row.reason for row in self.ask(query)}
 
     def kinds(self, uuid: str | None = None) -> set[str]:
-        """The kinds of all events, or of those of one device."""
+        """Return the kinds of all events, or of those of one device."""
         query = select(t.event.c.kind)
         if uuid is not None:
             query = query.where(t.event.c.subject_id == device_id_of(uuid))

@@ -143,7 +143,7 @@ class World:
 class Watched:
     """Stands in for the watch: the one engine of a world."""
 
-    gaps = ()
+    unavailable = ()
 
     def __init__(self, world: World) -> None:
         self._world = world

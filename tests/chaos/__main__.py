@@ -13,6 +13,6 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = chaos(Path(folder), options.minutes * 60, options.seed, pause_ms=20)
-    print(found)
-    sys.exit(1 if found.differing else 0)
+        verdict = chaos(Path(folder), options.minutes * 60, options.seed, pause_ms=20)
+    print(verdict)
+    sys.exit(1 if verdict.differing else 0)

@@ -28,17 +28,17 @@ class Proxy:
     def _accept(self) -> None:
         while True:
             try:
-                here, _ = self._listening.accept()
+                client, _ = self._listening.accept()
             except OSError:
                 return
-            there = socket.socket(socket.AF_UNIX)
+            server = socket.socket(socket.AF_UNIX)
             try:
-                there.connect(str(self._path))
+                server.connect(str(self._path))
             except OSError:
-                here.close()
-                there.close()
+                client.close()
+                server.close()
                 continue
-            for source, target in ((here, there), (there, here)):
+            for source, target in ((client, server), (server, client)):
                 threading.Thread(target=self._pass, args=(source, target), name="proxy", daemon=True).start()
 
     def _pass(self, source: socket.socket, target: socket.socket) -> None:
@@ -58,7 +58,7 @@ class Proxy:
                     target.sendall(part)
         except OSError:
             pass
-        for each in (source, target):
+        for end in (source, target):
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
-            each.close()
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()

@@ -40,12 +40,14 @@ _DEPLOYMENT = DeploymentRow(stable_id("deployment", "c"), _ENGINE.engine_id, HOS
 
 
 def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
-    """A tick of two devices that serve one model."""
-    ids = tuple(each.device_id for each in CARDS)
+    """Return a tick of two devices that serve one model."""
+    ids = tuple(card.device_id for card in CARDS)
     samples: list[object] = [replace(host_sample(ts), load_1e2=n % 1000)]
-    samples += [DeviceSample(each, ts, 10_000, 10_000, util_1e4=n % 10_000, power_mw=300_000 + n) for each in ids]
-    share = 1_000_000 if n % 90 < 45 else 900_000  # told by the deployment's row for one half of the time
-    samples += [DeviceShare(each, epoch_id, ts, 10_000, share, 6_000, Provenance.COUNTER) for each in ids]
+    samples += [
+        DeviceSample(device_id, ts, 10_000, 10_000, util_1e4=n % 10_000, power_mw=300_000 + n) for device_id in ids
+    ]
+    share = 1_000_000 if n % 90 < 45 else 900_000  # implied by the deployment's row for one half of the time
+    samples += [DeviceShare(device_id, epoch_id, ts, 10_000, share, 6_000, Provenance.COUNTER) for device_id in ids]
     samples.append(DeploymentSample(epoch_id, ts, 10_000, 10_000, True, busy_ms=6000, generated_tokens=n))
     samples.append(HistogramSample(epoch_id, "ttft_s", ts, 1, n % 3, 1 + n % 5))
     epoch = EpochRow(epoch_id, _DEPLOYMENT.deployment_id, start_ts, None, "1", "{}", ids)
@@ -94,7 +96,7 @@ def main() -> None:
                 writer.roll_up(hours=n % 12 == 0)
                 shipping.settle(writer)
             with (folder.parent / "events").open("a") as events:
-                events.writelines(f"{each.kind}\n" for each in shipping.events())
+                events.writelines(f"{event.kind}\n" for event in shipping.events())
             time.sleep(pause_ms / 1000)
         writer.roll_up()
         ending.set()

@@ -28,8 +28,8 @@ from tests.chaos.others import card_moves, clone_ships, copied, partition_is_dro
 from tests.chaos.proxy import Proxy
 from tests.chaos.recorder import BEGIN
 from tests.chaos.verdict import Rows, differing, stored
-from tests.fleet.servers import here, login, shipper
-from tests.values import laid
+from tests.fleet.servers import local_rows, login, shipper
+from tests.values import new_store
 
 DAY = 86_400
 DEADLINE_S = 180.0
@@ -45,7 +45,7 @@ DEEDS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, what its events named, and what differs in the end."""
+    """Outcome of a run: the deeds, the events that named them, and the differences in the end."""
 
     deeds: dict[str, int]
     rows: int
@@ -60,7 +60,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
     server = get_server(folder / "server", cleanup_mode="stop")
     recorder: subprocess.Popen[bytes] | None = None
     deeds: Counter[str] = Counter()
-    where, stop = laid(folder / "host"), folder / "stop"
+    where, stop = new_store(folder / "host"), folder / "stop"
     lives: list[Rows] = []
     events: set[str] = set()
     try:
@@ -85,9 +85,9 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
         def shipped_since(batch: int, patience_s: float = PATIENCE_S) -> int:
             """Wait until the server's last batch is another than `batch`; return it."""
             until = time.monotonic() + patience_s
-            while (found := _batch(owner)) == batch and time.monotonic() < until:
+            while (newest := _batch(owner)) == batch and time.monotonic() < until:
                 time.sleep(0.2)
-            return found
+            return newest
 
         recorder = record()
         shipped_since(shipped_since(0))
@@ -108,10 +108,10 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
                 ended(recorder)
                 recorder = record()
             elif deed == "kill shipper":
-                found = _shippers(recorder.pid)
-                for pid in found:
+                shippers = _shippers(recorder.pid)
+                for pid in shippers:
                     os.kill(pid, signal.SIGKILL)
-                if not found:  # it is just starting
+                if not shippers:  # it is just starting
                     due += [deed] if deed not in deeds else []
                     continue
             elif deed == "put server back":
@@ -122,7 +122,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
                 recorder = record()
             elif deed == "put host back":
                 ended(recorder)
-                lives.append(here(where))
+                lives.append(local_rows(where))
                 copied(folder / "host-copy", folder / "host")
                 recorder = record()
             elif deed == "clone":
@@ -145,7 +145,7 @@ def chaos(folder: Path, seconds: float, seed: int, pause_ms: float, kinds: Seque
         deeds.update({f"network: {name}": n for name, n in proxy.done.items()})
         silence(owner)
         _settle(where, login(server.get_uri(), "chaos"), events)
-        ours, theirs = here(where), stored(owner, where)
+        ours, theirs = local_rows(where), stored(owner, where)
         events.update((folder / "events").read_text().split())
         proxy.close()
         return Outcome(
@@ -169,7 +169,7 @@ def ended(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _batch(owner: StoreLocation) -> int:
-    """Number of the last batch of the host that the server has."""
+    """Return number of the last batch of the host that the server has."""
     assert owner.url is not None
     with psycopg.connect(owner.url.set(drivername="postgresql").render_as_string(hide_password=False)) as connection:
         ((batch,),) = connection.execute(
@@ -197,8 +197,8 @@ def _restart(server: Any, how: signal.Signals, meanwhile: Callable[[], object] =
 
 def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
     """Ship what is left and compare every day, as in the time after; nobody disturbs it."""
-    told: list[dict[str, Any]] = []
-    last = shipper(where, server, told)
+    messages: list[dict[str, Any]] = []
+    last = shipper(where, server, messages)
     for attempt in range(20):
         try:
             last.round()
@@ -207,17 +207,17 @@ def _settle(where: StoreLocation, server: Any, events: set[str]) -> None:
                 raise
             time.sleep(0.2)
             continue
-        found = Local(where).here()
-        if found is not None and Local(where).after(last._acked, 1) is None:
-            last._plan(found, None)  # in a month every day has its turn
+        state = Local(where).state()
+        if state is not None and Local(where).after(last._acked, 1) is None:
+            last._plan(state, None)  # in a month every day has its turn
             last.round()
             break
-    events.update(str(each["kind"]) for each in told if "kind" in each)
+    events.update(str(message["kind"]) for message in messages if "kind" in message)
 
 
 def _shippers(pid: int) -> list[int]:
     try:
         children = psutil.Process(pid).children()
-        return [each.pid for each in children if "pertoken.agent.shipper" in each.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.shipper" in child.cmdline()]
     except psutil.Error:
         return []

@@ -1,4 +1,4 @@
-"""What a server holds of a host, beside all that the host ever committed."""
+"""Comparison of a server's rows with all that a host ever committed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,13 +22,13 @@ def stored(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[
         aliases = "SELECT id, stored_id FROM fleet.alias WHERE host_id = ANY (:ids)"
         ids = owners(where)
         alias: dict[int, int] = {own: other for own, other in connection.execute(text(aliases), {"ids": ids})}
-        found = rolled(connection, [alias.get(each, each) for each in ids])
+        by_table = rolled(connection, [alias.get(row_id, row_id) for row_id in ids])
     back = {other: own for own, other in alias.items()}
-    for name, rows in found.items():
+    for name, rows in by_table.items():
         columns = t.metadata.tables[f"telemetry.{name}"].columns.keys()
         at = {i for i, column in enumerate(columns) if column in ("host_id", "device_id", "epoch_id")}
-        found[name] = [tuple(back.get(v, v) if i in at else v for i, v in enumerate(row)) for row in rows]
-    return found
+        by_table[name] = [tuple(back.get(v, v) if i in at else v for i, v in enumerate(row)) for row in rows]
+    return by_table
 
 
 def differing(ours: Rows, theirs: Rows, lives: Iterable[Rows], events: Iterable[str]) -> tuple[str, ...]:
@@ -41,21 +41,25 @@ def differing(ours: Rows, theirs: Rows, lives: Iterable[Rows], events: Iterable[
         for name, rows in life.items():
             known.setdefault(name, set()).update(_by_key(name, rows))
     named = not RESTORED.isdisjoint(events)
-    found = []
+    differences = []
     for name, rows in ours.items():
-        here, there = _by_key(name, rows), _by_key(name, theirs[name])
+        local_rows, server_rows = _by_key(name, rows), _by_key(name, theirs[name])
         before = known.get(name, set()) if named else set()
-        if len(there) != len(theirs[name]):
-            found.append(f"{name}: a row is there twice")
-        if missing := here.keys() - there.keys():
-            found.append(f"{name}: {len(missing)} rows are missing")
-        if strange := there.keys() - here.keys() - before:
-            found.append(f"{name}: {len(strange)} rows were never committed")
-        changed = [key for key in here.keys() & there.keys() if here[key] != there[key]]
-        newer = {key for key in changed if key in before and _revision(name, there[key]) >= _revision(name, here[key])}
+        if len(server_rows) != len(theirs[name]):
+            differences.append(f"{name}: a row is there twice")
+        if missing := local_rows.keys() - server_rows.keys():
+            differences.append(f"{name}: {len(missing)} rows are missing")
+        if strange := server_rows.keys() - local_rows.keys() - before:
+            differences.append(f"{name}: {len(strange)} rows were never committed")
+        changed = [key for key in local_rows.keys() & server_rows.keys() if local_rows[key] != server_rows[key]]
+        newer = {
+            key
+            for key in changed
+            if key in before and _revision(name, server_rows[key]) >= _revision(name, local_rows[key])
+        }
         if older := set(changed) - newer:
-            found.append(f"{name}: {len(older)} rows are not in their newest revision")
-    return tuple(found)
+            differences.append(f"{name}: {len(older)} rows are not in their newest revision")
+    return tuple(differences)
 
 
 def _by_key(name: str, rows: Iterable[tuple[Any, ...]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:

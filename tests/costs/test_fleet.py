@@ -14,14 +14,14 @@ from pertoken.state.service import Slo
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid, written
+from tests.values import new_store, written
 
 END = 1_790_000_000 // 3600 * 3600
 MODEL = LOW_BATCH_70B.model
 
 
 def seen(folder: Path, text: str = "") -> Fleet:
-    where = seed(laid(folder), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
+    where = seed(new_store(folder), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
     settings = load(written(folder, text), {})
     with open_store(where).read() as connection:
         there = Window(connection, END - 300, END).inventory
@@ -63,7 +63,7 @@ end = "2020-01-01"
 
 
 def test_devices_know_how_their_driver_says_they_reach_each_other(tmp_path: Path) -> None:
-    where = seed(laid(tmp_path), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
+    where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
     with closing(sqlite3.connect(where.file("telemetry"))) as db, db:
         uuids = [row[0] for row in db.execute("SELECT uuid FROM device WHERE kind = 'gpu' ORDER BY slot")]
         for one, other in (uuids, uuids[::-1]):

@@ -17,7 +17,7 @@ from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, writing
-from pertoken.store.query.answers import asking
+from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.writer import Writer
@@ -67,7 +67,7 @@ def bill(store: Store, prices: list[Price], start: int = START, end: int = END) 
         window = Window(connection, start, end)
         book = PriceBook(prices)
         pieces = window.pieces(book.changes())
-        with asking(connection):
+        with pipelined(connection):
             return PricedWindow(window, window.totals(pieces), window.recent(), window.details(), book).money
 
 

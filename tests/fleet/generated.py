@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, text
 
-from pertoken.store.central.partitions import DAY, TIMED, Told, partitions, untold
+from pertoken.store.central.partitions import DAY, TIMED, Progress, no_progress, partitions
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing
 from pertoken.store.schema import telemetry as t
@@ -27,7 +27,7 @@ class Fleet:
     end_ts: int
 
     def devices_of(self, host: int) -> list[int]:
-        """Ids of one host's devices."""
+        """Return ids of one host's devices."""
         return [_DEVICE + host * self.gpus + i for i in range(self.gpus)]
 
 
@@ -38,9 +38,9 @@ def fill(
     hour_days: int,
     minute_days: int,
     histograms: bool = True,
-    told: Told = untold,
+    progress: Progress = no_progress,
 ) -> None:
-    """Put a fleet into a server that is ready: so many days of hours, and the minutes of the day under way and of so
+    """Put a fleet into a server that is ready: `days` days of hours, and the minutes of the day under way and of so
     many before it. Again with more adds the rest. `histograms`, and with them counters of the engine, are most of it.
 
     A partition of the past is made without its indexes, which are built when it is full: that is much faster. Rows of
@@ -62,12 +62,12 @@ def fill(
             with connection.begin():
                 for statement in _filled(fleet, span):
                     connection.exec_driver_sql(statement)
-            told(n, len(spans))
+            progress(n, len(spans))
     with writing(where, "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         # As autovacuum does in time; of old days, which no screen reads, only what the planner asks for.
-        for name in [each.name for each in _IDENTITIES] + [each.name for each in spans if each.end > today - DAY]:
+        for name in [table.name for table in _IDENTITIES] + [span.name for span in spans if span.end > today - DAY]:
             connection.exec_driver_sql(f"VACUUM ANALYZE telemetry.{name}")
-        for name in [each.name for each in spans if each.end <= today - DAY]:
+        for name in [span.name for span in spans if span.end <= today - DAY]:
             connection.exec_driver_sql(f"ANALYZE telemetry.{name}")
 
 
@@ -86,21 +86,22 @@ class _Span:
 def _due(
     connection: Connection, fleet: Fleet, first: Mapping[int, int], rollups: Sequence[Mapping[int, Table]]
 ) -> list[_Span]:
-    """Partitions that are empty and should not be, newest first; `first` is the oldest time by length of buckets."""
-    there = partitions(connection)
-    found = []
+    """Return partitions that are empty and should not be, newest first; `first` is the oldest time by length of
+    buckets."""
+    existing = partitions(connection)
+    due = []
     for tables in rollups:
         for seconds, table in tables.items():
-            span_s = next(each.span_s for each in TIMED if each.name == table.name)
-            for name, at in there[table.name].items():
+            span_s = next(timed.span_s for timed in TIMED if timed.name == table.name)
+            for name, at in existing[table.name].items():
                 start, end = max(at, first[seconds] // seconds * seconds), min(at + span_s, fleet.end_ts)
                 if start < end and not connection.exec_driver_sql(f"SELECT 1 FROM telemetry.{name} LIMIT 1").first():
-                    found.append(_Span(table, name, seconds, (at, at + span_s), start, end))
-    return sorted(found, key=lambda each: -each.end)
+                    due.append(_Span(table, name, seconds, (at, at + span_s), start, end))
+    return sorted(due, key=lambda item: -item.end)
 
 
 def _filled(fleet: Fleet, span: _Span) -> Iterator[str]:
-    """Statements that fill a partition, or put a full one in its place."""
+    """Yield statements that fill a partition, or put a full one in its place."""
     whole, (first, after) = span.table.fullname, span.bounds
     rows = f"({', '.join(span.table.columns.keys())}) {_rows(fleet, span)}"
     if fleet.end_ts < after:

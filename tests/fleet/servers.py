@@ -15,14 +15,14 @@ from pertoken.store.sync.read import Local
 from pertoken.store.write.outbox import ROLLED
 from pertoken.store.write.writer import Writer
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import new_store
 
 NOW = 1_790_000_400
 """A whole minute, 5 min into its hour."""
 
 
 def login(owner: str, name: str, password: str | None = None) -> Server:
-    """The same server as its owner's URL, entered by another login."""
+    """Return the same server as its owner's URL, entered by another login."""
     url: URL = make_url(owner).set(username=name, password=password)
     return Server(server_url(url.render_as_string(hide_password=False), "test"))
 
@@ -30,59 +30,63 @@ def login(owner: str, name: str, password: str | None = None) -> Server:
 def host(
     folder: Path, *, raw: bool = False, gpus: int = 2, minutes: int = 90, end_ts: int = NOW, **more: Any
 ) -> StoreLocation:
-    """A host's database with `minutes` of a served model, all of it marked to be shipped."""
-    where = laid(folder)
+    """Return a host's database with `minutes` of a served model, all of it marked to be shipped."""
+    where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=raw)
     return seed(where, LOW_BATCH_70B, gpus=gpus, usd_per_hour=None, minutes=minutes, end_ts=end_ts, **more)
 
 
-def shipper(where: StoreLocation, server: Server, told: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
-    """A shipper of one host, without its process."""
+def shipper(where: StoreLocation, server: Server, messages: list[dict[str, Any]] | None = None, **more: Any) -> Shipper:
+    """Return a shipper of one host, without its process."""
     return Shipper(
-        Local(where), server, lambda **each: (told if told is not None else []).append(each), threading.Event(), **more
+        Local(where),
+        server,
+        lambda **message: (messages if messages is not None else []).append(message),
+        threading.Event(),
+        **more,
     )
 
 
 def rolled(connection: Connection, owners: Sequence[int] | None = None) -> dict[str, list[tuple[Any, ...]]]:
-    """Every roll-up row by table, sorted; of some owners only, where a server holds several hosts."""
-    found = {}
+    """Return every roll-up row by table, sorted; of some owners only, where a server holds several hosts."""
+    rows = {}
     for source in ROLLED:
         table, owner = source.tables[0]
         query = select(table)
         if owners is not None:
             query = query.where(table.c[owner].in_(owners))
-        found[table.name] = sorted(tuple(row) for row in connection.execute(query))
-    return found
+        rows[table.name] = sorted(tuple(row) for row in connection.execute(query))
+    return rows
 
 
-def here(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
-    """The roll-ups of a host's own database."""
+def local_rows(where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the roll-ups of a host's own database."""
     with reading(where, "telemetry").connect() as connection, connection.begin():
         return rolled(connection)
 
 
 def owners(where: StoreLocation) -> list[int]:
-    """Ids of a host, its devices and its epochs."""
-    found = Local(where).here()
-    assert found is not None
-    return [each for ids in found.owners.values() for each in ids]
+    """Return ids of a host, its devices and its epochs."""
+    state = Local(where).state()
+    assert state is not None
+    return [owner_id for ids in state.owners.values() for owner_id in ids]
 
 
-def there(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
-    """The roll-ups that a server holds of one host."""
+def server_rows(server: StoreLocation, where: StoreLocation) -> dict[str, list[tuple[Any, ...]]]:
+    """Return the roll-ups that a server holds of one host."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return rolled(connection, owners(where))
 
 
-def change(server: StoreLocation, statement: str, **parameters: Any) -> int:
+def execute(server: StoreLocation, statement: str, **parameters: Any) -> int:
     """Change something behind everyone's back; returns the rows it changed."""
     with writing(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(statement), parameters).rowcount
 
 
-def ask(server: StoreLocation, query: str, **parameters: Any) -> Any:
-    """The one value that answers a query."""
+def scalar(server: StoreLocation, query: str, **parameters: Any) -> Any:
+    """Return the one value that answers a query."""
     with reading(server, "telemetry").connect() as connection, connection.begin():
         return connection.execute(text(query), parameters).scalar()
 
@@ -94,4 +98,16 @@ def ts_of(table: str, row: tuple[Any, ...]) -> int:
     return int(row[names.index("ts")])
 
 
-__all__ = ["NOW", "ask", "change", "here", "host", "login", "owners", "rolled", "shipper", "there", "ts_of"]
+__all__ = [
+    "NOW",
+    "execute",
+    "host",
+    "local_rows",
+    "login",
+    "owners",
+    "rolled",
+    "scalar",
+    "server_rows",
+    "shipper",
+    "ts_of",
+]

@@ -11,21 +11,22 @@ from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.schema import telemetry as t
 from pertoken.store.sync.read import Local
-from tests.fleet.servers import ask, login
+from tests.fleet.servers import login
+from tests.fleet.servers import scalar as server_scalar
 from tests.recorded import agent, kinds, scalar, until
 
 
 def shipped(server: StoreLocation, folder: Path) -> int:
-    found = Local(locate(str(folder))).here()
-    if found is None:
+    state = Local(locate(str(folder))).state()
+    if state is None:
         return 0
     count = "SELECT count(*) FROM telemetry.host_1m WHERE host_id = :h"
-    return int(ask(server, count, h=found.host_ids[-1]) or 0)
+    return int(server_scalar(server, count, h=state.host_ids[-1]) or 0)
 
 
 def shipper_of(agent_pid: int) -> list[int]:
     children = psutil.Process(agent_pid).children()
-    return [each.pid for each in children if "pertoken.agent.shipper" in each.cmdline()]
+    return [child.pid for child in children if "pertoken.agent.shipper" in child.cmdline()]
 
 
 def test_an_agent_ships_and_goes_on_when_its_shipper_is_killed(
@@ -44,10 +45,10 @@ def test_an_agent_ships_and_goes_on_when_its_shipper_is_killed(
         seen = [" ".join(psutil.Process(pid).cmdline()) for pid in (process.pid, child)]
         seen += [str(psutil.Process(child).environ())]
         os.kill(child, signal.SIGKILL)
-        until(lambda: "ship_failed" in kinds(folder), "an event that says so")
+        until(lambda: "ship_failed" in kinds(folder), "an event that reports it")
         until(lambda: shipper_of(process.pid) not in ([], [child]), "another shipper")
         until(lambda: scalar(folder, select(t.outbox.c.seq).limit(1)) is not None, "marks")
-    assert not any("canary-env" in each for each in seen)
+    assert not any("canary-env" in text for text in seen)
     assert "canary-env" not in (folder.with_suffix(".log")).read_text()
     left = shipper_of(os.getpid())
     assert left == []

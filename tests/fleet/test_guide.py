@@ -16,7 +16,7 @@ from pertoken.store.central.logins import enroll, let_read
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import Server, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer_of
-from tests.fleet.servers import ask, change, host, login, shipper
+from tests.fleet.servers import execute, host, login, scalar, shipper
 from tests.fleet.tls import behind_tls
 from tests.postgres import server_url as started
 
@@ -27,19 +27,21 @@ def test_a_pooler_reads_verifiers_of_hosts_and_readers_and_of_nobody_who_may_do_
     owner_url: str, server: StoreLocation
 ) -> None:
     (statements,) = re.findall(r"```sql\n(CREATE ROLE pgbouncer.*?)```", GUIDE, re.DOTALL)
-    change(server, statements)
+    execute(server, statements)
     enroll(server, "guide_host", 1)
     let_read(server, "guide_reader")
-    change(server, "CREATE ROLE guide_owner LOGIN CREATEROLE PASSWORD 'x'")
+    execute(server, "CREATE ROLE guide_owner LOGIN CREATEROLE PASSWORD 'x'")
     (query,) = re.findall(r"^auth_query = (.*)$", GUIDE, re.MULTILINE)
     query = query.replace("$1", "%s")
     with login(owner_url, "pgbouncer").connect() as connection:
         for name, known in (("guide_host", 1), ("guide_reader", 1), ("guide_owner", 0), ("postgres", 0), ("nobody", 0)):
-            found = connection.execute(query, (name,)).fetchall()
-            assert len(found) == known and all(each[1].startswith("SCRAM-SHA-256$") for each in found), name
+            verifiers = connection.execute(query, (name,)).fetchall()
+            assert len(verifiers) == known and all(
+                verifier[1].startswith("SCRAM-SHA-256$") for verifier in verifiers
+            ), name
     with login(owner_url, "guide_host").connect() as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute(query, ("guide_reader",))
-    assert ask(server, "SELECT count(*) FROM pg_proc WHERE proname = 'get_auth'") == 1
+    assert scalar(server, "SELECT count(*) FROM pg_proc WHERE proname = 'get_auth'") == 1
 
 
 def test_the_guide_names_every_command_for_logins() -> None:
@@ -85,7 +87,7 @@ def test_an_empty_server_behind_a_pooler_with_tls_shows_three_hosts(
         userlist = tmp_path / "userlist.txt"
         userlist.write_text('"pgbouncer" "pooler-secret"\n')
         (ini,) = re.findall(r"```ini\n(.*?)```", GUIDE, re.DOTALL)
-        for said, here in (
+        for quoted, local in (
             ("host=db.example.com port=5432", f"host=127.0.0.1 port={direct}"),
             ("listen_addr = *", "listen_addr = 127.0.0.1\nunix_socket_dir ="),
             ("6432", "{port}"),
@@ -94,8 +96,8 @@ def test_an_empty_server_behind_a_pooler_with_tls_shows_three_hosts(
             ("/etc/pgbouncer/pooler.key", str(PAIR)),
             ("/etc/ssl/certs/ca-certificates.crt", str(CA)),
         ):
-            assert said in ini
-            ini = ini.replace(said, here)
+            assert quoted in ini
+            ini = ini.replace(quoted, local)
         system_user = Path(str(make_url(superuser).query["host"])).owner()
         with pgbouncer_of(tmp_path / "pooler", ini, system_user) as port:
             now = int(time.time()) // 60 * 60

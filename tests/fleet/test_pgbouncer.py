@@ -14,7 +14,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.server import Server, server_url
 from tests.fleet.pgbouncer import PROGRAM, pgbouncer
-from tests.fleet.servers import NOW, ask, here, host, shipper, there
+from tests.fleet.servers import NOW, host, local_rows, scalar, server_rows, shipper
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the Debian package pgbouncer is not installed")
 HOSTS = 3
@@ -49,22 +49,22 @@ def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
             faults.append(error)
 
     threads = [threading.Thread(target=ship, args=(where,)) for where in hosts]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert faults == []
     for where in hosts:
-        assert there(server, where) == here(where)
-    assert ask(server, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pooled'") <= 1
+        assert server_rows(server, where) == local_rows(where)
+    assert scalar(server, "SELECT count(*) FROM pg_stat_activity WHERE usename = 'pooled'") <= 1
 
 
 def test_screens_read_through_it_too(server: StoreLocation, sockets: Path, tmp_path: Path) -> None:
     with pgbouncer(tmp_path / "pooler", sockets, "postgres") as port:
         through = open_store(locate(f"postgresql://postgres@127.0.0.1:{port}/postgres"))
         for _ in range(3):
-            found = fleet_report(through, 3600, NOW)
-        assert found.devices == fleet_report(open_store(server), 3600, NOW).devices
+            report = fleet_report(through, 3600, NOW)
+        assert report.devices == fleet_report(open_store(server), 3600, NOW).devices
 
 
 def test_a_certificate_is_believed_only_by_its_authority_and_for_its_name(sockets: Path, tmp_path: Path) -> None:

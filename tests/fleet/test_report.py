@@ -18,7 +18,7 @@ from pertoken.store import repository
 from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
-from pertoken.store.query.answers import answer, asking
+from pertoken.store.query.fast_rows import fetch, pipelined
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.reading import Window
 from pertoken.window.recent import Recent
@@ -59,7 +59,7 @@ def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
             alone = [fleet_report(open_store(where), window_s, past, dated=True) for where in hosts]
             then = fleet_report(open_store(owner), window_s, past, dated=True)
             compare(alone, then)
-            assert [each.age_s for each in then.hosts] == [0] * len(HOSTS)
+            assert [host.age_s for host in then.hosts] == [0] * len(HOSTS)
         advice = CliRunner().invoke(main, ["advise", "--db", url, "--since", "2h", "--json"])
         assert advice.exit_code == 0, advice.output
 
@@ -68,21 +68,21 @@ def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_n
     store = open_store(server)
     nothing: Select[Any] = select(column("x")).select_from(table("not_there"))
     with pytest.raises(StoreError, match="not_there"), store.read() as connection:
-        list(answer(connection, nothing))
-    with pytest.raises(StoreError, match="not_there"), store.read() as connection, asking(connection):
-        first, second = answer(connection, select(literal_column("1"))), answer(connection, nothing)
+        list(fetch(connection, nothing))
+    with pytest.raises(StoreError, match="not_there"), store.read() as connection, pipelined(connection):
+        first, second = fetch(connection, select(literal_column("1"))), fetch(connection, nothing)
         assert list(first) == [(1,)]
         list(second)
     with store.read() as connection:  # and nothing of it is left behind
-        assert list(answer(connection, select(literal_column("2")))) == [(2,)]
+        assert list(fetch(connection, select(literal_column("2")))) == [(2,)]
 
 
 def test_what_was_asked_is_known_when_the_reading_has_ended(server: StoreLocation) -> None:
-    with open_store(server).read() as connection, asking(connection):
-        answers = [answer(connection, select(literal_column(str(n)))) for n in range(3)]
-        assert list(answers[1]) == [(1,)]
-        answers.append(answer(connection, select(literal_column("3"))))
-    assert [list(each) for each in answers] == [[(n,)] for n in range(4)]
+    with open_store(server).read() as connection, pipelined(connection):
+        rows = [fetch(connection, select(literal_column(str(n)))) for n in range(3)]
+        assert list(rows[1]) == [(1,)]
+        rows.append(fetch(connection, select(literal_column("3"))))
+    assert [list(row) for row in rows] == [[(n,)] for n in range(4)]
 
 
 def test_latencies_are_asked_when_the_sums_have_arrived_and_awaited_when_the_bill_is_made(
@@ -114,16 +114,16 @@ RECENT, DETAILS = Window.recent, Window.details
 ALLOCATIONS = money.allocations
 
 
-def _arrived(answer: Any) -> bool:
-    return "_rows" in vars(answer) or answer._cursor.pgresult is not None
+def _arrived(fetch: Any) -> bool:
+    return "_rows" in vars(fetch) or fetch._cursor.pgresult is not None
 
 
 def compare(alone: list[FleetReport], together: FleetReport) -> None:
     bill = together.bill
     assert bill is not None and bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
     for part in ("paid", "busy", "idle", "other", "unallocated"):
-        assert getattr(bill, part) == sum(getattr(each.bill, part) for each in alone), part
+        assert getattr(bill, part) == sum(getattr(line.bill, part) for line in alone), part
     assert together.nano_usd_per_mtok == alone[0].nano_usd_per_mtok  # hosts that do the same cost the same
-    assert [each.name for each in together.hosts] == list(HOSTS)
+    assert [host.name for host in together.hosts] == list(HOSTS)
     assert len(together.devices) == 4 * len(HOSTS) and len(together.deployments) == len(HOSTS)
-    assert together.power_w == pytest.approx(sum(each.power_w or 0 for each in alone))
+    assert together.power_w == pytest.approx(sum(line.power_w or 0 for line in alone))

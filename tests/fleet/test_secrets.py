@@ -17,7 +17,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.server import Server, server_url, shipping_server
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import host, shipper
-from tests.values import laid
+from tests.values import new_store
 
 CANARY = "canary-4711"
 AWAY = f"postgresql://someone:{CANARY}@127.0.0.1:1/none"
@@ -68,20 +68,20 @@ def test_no_command_repeats_it(command: list[str], url: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("url", WRONG)
 def test_no_failure_of_shipping_repeats_it(url: str, tmp_path: Path) -> None:
-    told: list[Any] = []
+    texts: list[Any] = []
 
     def fails(what: Callable[[], Any]) -> None:
         try:
-            told.append(what())
+            texts.append(what())
         except PertokenError as error:
-            told.extend([str(error), repr(error), repr(error.__cause__)])
+            texts.extend([str(error), repr(error), repr(error.__cause__)])
 
     where = host(tmp_path, minutes=2)
     settings = load(None, {"PERTOKEN_SHIP_URL": url})
     fails(lambda: repr(shipping_server(settings, {})))
     fails(lambda: str(shipping_server(settings, {})))
     fails(lambda: shipper(where, Server(server_url(url, "ship.url"))).round())
-    assert told and CANARY not in str(told)
+    assert texts and CANARY not in str(texts)
 
 
 def test_settings_are_shown_without_it(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_settings_are_shown_without_it(tmp_path: Path) -> None:
 
 
 def test_a_child_is_told_it_through_a_pipe_and_its_failures_become_events_without_it(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         writer.ship(True)
     host(tmp_path, minutes=2)

@@ -11,7 +11,7 @@ from pertoken.errors import StoreError
 from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import Server
-from tests.fleet.servers import here, host, login, shipper, there
+from tests.fleet.servers import host, local_rows, login, server_rows, shipper
 from tests.fleet.tls import behind_tls
 
 CERTIFICATES = Path(__file__).parents[1] / "agent" / "scrape" / "certificates"
@@ -21,9 +21,9 @@ CA, CLIENT = str(CERTIFICATES / "ca.pem"), str(CERTIFICATES / "client.pem")
 @pytest.fixture
 def context() -> ssl.SSLContext:
     """What a server shows: its certificate, made out to 127.0.0.1 by a private authority."""
-    found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    found.load_cert_chain(CERTIFICATES / "server.pem")
-    return found
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(CERTIFICATES / "server.pem")
+    return tls
 
 
 def by_tcp(server: Server, port: int, name: str = "127.0.0.1", **more: str) -> Server:
@@ -41,7 +41,7 @@ def test_rows_go_to_a_server_that_proves_itself_by_the_named_authority(
         with known.connect() as connection:
             assert connection.pgconn.ssl_in_use
         shipper(where, known).round()
-        assert there(server, where) == here(where) != {}
+        assert server_rows(server, where) == local_rows(where) != {}
         for unknown in (
             by_tcp(login(owner_url, "tls_host"), port),  # the system's authorities do not vouch for it
             by_tcp(login(owner_url, "tls_host"), port, "localhost", ca_file=CA),  # made out to another name

@@ -82,7 +82,7 @@ def test_before_and_after_share_what_was_learned() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"tpot_ms": 60.0}, {"ttft_ms": 300.0}, {"memory_active": 0.6}, {"products_active": 0.05}, {"kv_use": 0.5}],
+    [{"tpot_ms": 60.0}, {"ttft_ms": 300.0}, {"memory_active": 0.6}, {"gemm_active": 0.05}, {"kv_use": 0.5}],
 )
 def test_whatever_a_host_can_measure_is_used(more: dict[str, Any]) -> None:
     plain = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)

@@ -13,7 +13,7 @@ from pertoken.migrations import _configured, drift, fleet
 from pertoken.store.central.logins import enroll
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
-from tests.fleet.servers import NOW, ask, change, here, host, login, shipper, there
+from tests.fleet.servers import NOW, execute, host, local_rows, login, scalar, server_rows, shipper
 from tests.postgres import server_url
 
 AGENTS_ONCE_HAD = (
@@ -40,27 +40,27 @@ def test_partitions_of_the_third_revision_take_what_hosts_ship_now(tmp_path: Pat
         with pytest.MonkeyPatch.context() as older:
             older.setattr(fleet, "upgrade_within", to_third)
             fleet.init_fleet(server, NOW)
-        assert ask(server, "SELECT version_num FROM telemetry.alembic_version") == "0003"
+        assert scalar(server, "SELECT version_num FROM telemetry.alembic_version") == "0003"
         with pytest.raises(StoreError, match="its owner runs `pertoken db init-fleet` there"):
             open_store(server)
         names = "device_id, epoch_id, ts, held_ns, busy_ns, provenance, revision"
-        change(server, f"INSERT INTO telemetry.share_1m ({names}) VALUES (1, 1, {NOW}, 1, 1, 0, 1)")
+        execute(server, f"INSERT INTO telemetry.share_1m ({names}) VALUES (1, 1, {NOW}, 1, 1, 0, 1)")
         for statement in AGENTS_ONCE_HAD:
-            change(server, statement)
+            execute(server, statement)
         fleet.init_fleet(server, NOW)
         assert drift(server, "telemetry") is None and drift(server, "fleet") is None
         left = (
             "SELECT count(*) FROM pg_class WHERE has_table_privilege('pertoken_agent', oid, 'SELECT, INSERT, UPDATE') "
         )
-        assert ask(server, left + "AND relnamespace::regnamespace::text IN ('telemetry', 'fleet', 'advice')") == 0
-        assert ask(server, "SELECT count(*) FROM pg_policies") == 0
-        assert ask(server, "SELECT to_regproc('fleet.claim') IS NULL")
+        assert scalar(server, left + "AND relnamespace::regnamespace::text IN ('telemetry', 'fleet', 'advice')") == 0
+        assert scalar(server, "SELECT count(*) FROM pg_policies") == 0
+        assert scalar(server, "SELECT to_regproc('fleet.claim') IS NULL")
         done = CliRunner().invoke(main, ["db", "upgrade", "--db", url])
         assert done.exit_code == 2 and "its owner runs `pertoken db init-fleet` there" in done.stderr
-        assert ask(server, "SELECT held_ns FROM telemetry.share_1m") == 1
+        assert scalar(server, "SELECT held_ns FROM telemetry.share_1m") == 1
         enroll(server, "agent_1", 1)
         where = host(tmp_path / "host", raw=True)
         shipper(where, login(url, "agent_1")).round()
-        assert there(server, where) == here(where)
-        assert ask(server, "SELECT count(*) FROM telemetry.device_1m WHERE util_1e4_n IS NULL") > 0
-        assert ask(server, "SELECT count(*) FROM telemetry.deployment_1m WHERE whole_ms IS NOT NULL") > 0
+        assert server_rows(server, where) == local_rows(where)
+        assert scalar(server, "SELECT count(*) FROM telemetry.device_1m WHERE util_1e4_n IS NULL") > 0
+        assert scalar(server, "SELECT count(*) FROM telemetry.deployment_1m WHERE whole_ms IS NOT NULL") > 0

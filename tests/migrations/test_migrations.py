@@ -19,7 +19,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.window.reading import weekly_power_w
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid, tick
+from tests.values import new_store, tick
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: Stor
 
 
 def test_a_database_of_a_newer_pertoken_is_refused_and_left_alone(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with writing(where, "telemetry").connect() as connection, connection.begin():
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(StoreError, match="written by a newer pertoken"):

@@ -1,12 +1,14 @@
 """What the built-in rules state beside their proposals: risk and effort, options, and the figure of each refusal."""
 
 import re
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pertoken.rule import Rule
+from pertoken.rule import Model, Rule
 from pertoken.settings.rules import options_of
-from pertoken.testing import regimes, run
+from pertoken.testing import Regime, regimes, run
 from tests.testing.test_conformity import BUILT_IN
 
 RULES = {each.rule_id: each for each in BUILT_IN}
@@ -47,6 +49,30 @@ WITHOUT_FIGURES = {
 def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
     for each in (refusal for name in regimes() for refusal in run(rule, name).refusals):
         assert each.code in WITHOUT_FIGURES or re.search(r"\d", each.reason), each
+
+
+UNSEEN = ("weight_dtype", "kv_dtype", "max_num_seqs", "enable_prefix_caching", "max_num_batched_tokens")
+WAYS = re.compile(r"`[^`]+`|catalog|needs |its configuration file")
+"""How a refusal says what would tell an unknown value: a command, a setting, a missing row of the catalog, a remedy."""
+
+
+def unseen(name: str, field: str) -> Regime:
+    """A regime in which nobody could see one value of any deployment."""
+    there = regimes()[name]
+    fields: Any = {"model": Model("unheard-of")} if field == "model" else {field: None}
+    services = [
+        replace(each, deployments=tuple(replace(one, **fields) for one in each.deployments))
+        for each in there.fleet.services
+    ]
+    return replace(there, fleet=replace(there.fleet, services=tuple(services)))
+
+
+@pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
+def test_a_refusal_of_an_unknown_value_says_what_would_tell_it(rule: Rule) -> None:
+    for name in regimes():
+        for there in (regimes()[name], *(unseen(name, field) for field in (*UNSEEN, "model"))):
+            for each in run(rule, there).refusals:
+                assert not each.code.endswith("-unknown") or WAYS.search(each.reason), each
 
 
 @pytest.mark.parametrize(

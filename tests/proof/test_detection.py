@@ -24,7 +24,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.epochs.test_history import CHANGED, NOW
 from tests.window.epochs.test_like_for_like import MONDAY
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -41,7 +41,7 @@ VARIANT = replace(FP8, edits=EDITS)
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty database, made once."""
     folder = tmp_path_factory.mktemp("empty")
-    where = laid(folder)
+    where = new_store(folder)
     for group in GROUPS:
         writing(where, group).dispose()
     return folder

@@ -10,13 +10,13 @@ from pertoken.proof.recommendation import Edit
 from pertoken.proof.stored import store_acts
 from pertoken.store.repository import AdviceRepository
 from tests.proof.rows import NOW, row
-from tests.values import laid
+from tests.values import new_store
 
 EDIT = Edit("deployment", 7, "weight_dtype", "bf16", "fp8")
 
 
 def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> None:
-    target = AdviceRepository(laid(tmp_path))
+    target = AdviceRepository(new_store(tmp_path))
     (each,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
     store_acts(target, each, acts.accept(each, NOW + 5, "cheap"), "ann")
     with target.writing() as connection:

@@ -30,7 +30,7 @@ from pertoken.store.repository import AdviceChanged, AdviceRepository
 from pertoken.store.schema import advice as tables
 from tests.postgres import server_url
 from tests.proof.rows import DAY, NOW, row
-from tests.values import laid
+from tests.values import new_store
 
 Act = Callable[[Recommendation, int], Sequence[Moved]]
 ACTS: dict[str, Act] = {
@@ -138,7 +138,7 @@ class Life(RuleBasedStateMachine):
 
 
 def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
 
     class Here(Life):
         target, numbers, reached = AdviceRepository(where), count(), set[State]()
@@ -159,10 +159,10 @@ def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreLocation]:
     if request.param == "sqlite":
-        yield laid(tmp_path)
+        yield new_store(tmp_path)
         return
     with server_url(tmp_path / "postgres") as url:
-        yield laid(locate(url))
+        yield new_store(locate(url))
 
 
 def test_two_people_acting_at_once_lose_nothing(where: StoreLocation) -> None:

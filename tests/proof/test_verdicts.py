@@ -19,7 +19,7 @@ from pertoken.proof.verdicts import (
 )
 from pertoken.store.repository import AdviceChanged, AdviceRepository
 from tests.proof.rows import FP8
-from tests.values import laid
+from tests.values import new_store
 
 CHANGE = EpochChange(8, 9, 7, 100, "chat on gpu-1", (Edit("deployment", 8, "tp", 1, 2),), "1.0", "1.1")
 
@@ -46,7 +46,7 @@ def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awai
 
 
 def test_a_verdict_is_read_back_as_it_was_stored_and_one_that_is_pending_has_no_time(tmp_path: Path) -> None:
-    with AdviceRepository(laid(tmp_path)).writing() as connection:
+    with AdviceRepository(new_store(tmp_path)).writing() as connection:
         waiting = pending(CHANGE, None, now_ts=200)
         add(connection, [waiting, waiting])
         (read,) = read_verdicts(connection)

@@ -36,9 +36,9 @@ def test_no_generated_tokens_means_no_load() -> None:
 def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> None:
     told = {name: series.mean for name, series in low_batch().items() if name not in ("dram_active", "tensor_active")}
     found = measured_load(evidence(**told, mbu=0.5, mfu=0.04))
-    assert (found.memory_active, found.products_active) == (0.5, 0.04)
+    assert (found.memory_active, found.gemm_active) == (0.5, 0.04)
     both = measured_load(evidence(**told, dram_active=0.3, mbu=0.9, mfu=0.0))
-    assert (both.memory_active, both.products_active) == (0.5, None)
+    assert (both.memory_active, both.gemm_active) == (0.5, None)
 
 
 def test_requests_come_as_often_as_the_p95_demand_says_and_are_as_long_as_the_histograms_do() -> None:

@@ -29,8 +29,8 @@ def test_a_rule_gets_the_defaults_of_its_options_and_what_a_person_set() -> None
     made = rule("limited")(limited)
     assert made.needs == ("seen", "now")
     now = llama(1, (10, 11))
-    assert [each.tp for each in made(seen=Evidence({}), now=now)] == [2]
-    assert [each.tp for each in made.configured({"ranks": 4})(seen=Evidence({}), now=now)] == [4]
+    assert [proposal.tp for proposal in made(seen=Evidence({}), now=now)] == [2]
+    assert [proposal.tp for proposal in made.configured({"ranks": 4})(seen=Evidence({}), now=now)] == [4]
     assert made.options == Limits()
 
 
@@ -71,7 +71,7 @@ class Supplied:
 def test_a_number_that_only_a_person_knows_is_none_until_it_is_set() -> None:
     assert read_options(Supplied, {}) == Supplied(None, None)
     assert read_options(Supplied, {"share": 1, "days": 7}) == Supplied(1.0, 7)
-    assert [(each.domain, each.optional) for each in options_of(Supplied)] == [
+    assert [(option.domain, option.optional) for option in options_of(Supplied)] == [
         ("a number from 0 to 1", True),
         ("a whole number, 1 or more", True),
     ]

@@ -29,12 +29,11 @@ __all__ = [
     "eight",
     "environment",
     "installed",
-    "tell",
 ]
 
 
 class ManualClock:
-    """Seconds that pass only when told."""
+    """Clock that moves only when asked to."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -65,21 +64,22 @@ def installed(machine: Machine, clock: Clock | None = None) -> Iterator[Library]
 
 
 def environment(machine: Machine, base: Mapping[str, str] = os.environ, control: Path | None = None) -> dict[str, str]:
-    """The environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`.
+    """Return the environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`.
 
-    `control` is the file it is told by; `tell(control, machine)` changes the machine while the process runs.
+    `control` is the file that describes the machine; `set_machine(control, machine)` changes the machine while the
+    process runs.
     """
-    here = Path(__file__).parent
+    folder = Path(__file__).parent
     control = control or Path(tempfile.mkstemp(prefix="standin-", suffix=".machine")[1])
-    tell(control, machine)
-    paths = [str(here / "site"), str(here.parents[1]), base.get("PYTHONPATH", "")]
+    set_machine(control, machine)
+    paths = [str(folder / "site"), str(folder.parents[1]), base.get("PYTHONPATH", "")]
     return dict(base) | {
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         VARIABLE: str(control),
     }
 
 
-def tell(control: Path, machine: Machine) -> None:
+def set_machine(control: Path, machine: Machine) -> None:
     """Make the processes of a control file see this machine from their next driver call on."""
     new = control.with_suffix(".new")
     new.write_text(repr(machine))

@@ -38,7 +38,7 @@ class GpmCalls(Driver):
 
     @gpu_symbol(UINT, PTR)
     def nvmlGpmMigSampleGet(self, gpu: Gpu, instance: int, sample: int) -> int:
-        mig = next((each for each in gpu.slices or () if each.gpu_instance == instance), None)
+        mig = next((device for device in gpu.slices or () if device.gpu_instance == instance), None)
         if mig is None:
             return int(pynvml.NVML_ERROR_NOT_FOUND)
         self._samples[sample] = self.clock(), mig
@@ -49,7 +49,9 @@ class GpmCalls(Driver):
         request = pynvml.c_nvmlGpmMetricsGet_t.from_address(out)
         if request.version != pynvml.NVML_GPM_METRICS_GET_VERSION:
             return int(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-        samples = [self._samples.get(ctypes.cast(each, PTR).value or 0) for each in (request.sample1, request.sample2)]
+        samples = [
+            self._samples.get(ctypes.cast(sample, PTR).value or 0) for sample in (request.sample1, request.sample2)
+        ]
         if samples[0] is None or samples[1] is None or samples[0][0] >= samples[1][0]:
             return int(pynvml.NVML_ERROR_INVALID_ARGUMENT)
         for i in range(request.numMetrics):

@@ -9,7 +9,7 @@ from tests.standin_nvml.symbols import OK, PTR, UINT, Driver, gpu_symbol, mig_sy
 
 
 class GpuCalls(Driver):
-    """What one GPU, or one of its MIG devices, is asked."""
+    """Calls on one GPU, or on one of its MIG devices."""
 
     @mig_symbol(PTR, UINT)
     def nvmlDeviceGetUUID(self, gpu: Gpu | Slice, out: int, size: int) -> int:
@@ -136,17 +136,17 @@ class GpuCalls(Driver):
     @gpu_symbol(PTR, PTR, ctypes.c_ulonglong)
     def nvmlDeviceGetProcessUtilization(self, gpu: Gpu, out: int | None, count: int, since_us: int) -> int:
         seconds = [s for s in range(max(0, int(self.clock()) - 9), int(self.clock()) + 1) if s * 1_000_000 > since_us]
-        told = [(s, pid, percent) for s in seconds for pid, percent in gpu.process_sm]
+        samples = [(s, pid, percent) for s in seconds for pid, percent in gpu.process_sm]
         if gpu.slices is not None:
             return int(pynvml.NVML_ERROR_NOT_SUPPORTED)
-        if not told:
+        if not samples:
             return int(pynvml.NVML_ERROR_NOT_FOUND)
         room = UINT.from_address(count).value
-        put(UINT, count, len(told))
-        if out is None or room < len(told):
+        put(UINT, count, len(samples))
+        if out is None or room < len(samples):
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-        rows = (pynvml.c_nvmlProcessUtilizationSample_t * len(told)).from_address(out)
-        for row, (s, pid, percent) in zip(rows, told, strict=True):
+        rows = (pynvml.c_nvmlProcessUtilizationSample_t * len(samples)).from_address(out)
+        for row, (s, pid, percent) in zip(rows, samples, strict=True):
             row.pid, row.timeStamp, row.smUtil = pid, s * 1_000_000, percent
         return OK
 

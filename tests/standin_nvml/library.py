@@ -37,7 +37,7 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
         self.reloaded = False
         self._reloads = machine.reloads
         self.unloaded = False
-        """No kernel driver: nothing answers, until this is unset and the library initialised anew."""
+        """No kernel driver: nothing answers, until this is unset and the library initialised again."""
         self.failing: dict[str, int] = {}
         """C functions that answer this error code just now."""
         self.recovered: set[str] = set()
@@ -126,7 +126,7 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
         return sum(n for (_, uuid), n in self.gpu_calls.items() if uuid == gpu.uuid) >= gpu.lost_after
 
     def _present(self) -> list[int]:
-        """Slots that are listed."""
+        """Return slots that are listed."""
         return [slot for slot, gpu in enumerate(self.machine.gpus) if not gpu.removed]
 
     def _handle(self, slot: int, out: int) -> int:
@@ -174,11 +174,11 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
 
 
 def exported() -> tuple[str, ...]:
-    """Names of all symbols, in a fixed order."""
+    """Return names of all symbols, in a fixed order."""
     return tuple(sorted(name for name, _ in _bodies()))
 
 
 def _bodies() -> list[tuple[str, Any]]:
-    """The marked methods by symbol name."""
+    """Return the marked methods by symbol name."""
     parts = (Library, *Library.__mro__[1:])
     return [(name, body) for part in parts for name, body in vars(part).items() if hasattr(body, "c_arguments")]

@@ -15,7 +15,7 @@ U64 = ctypes.c_ulonglong
 
 
 def _scalar(kind: Any, at: int = 0) -> Callable[[tuple[Any, ...], float], None]:
-    """The number is what the argument at this place points to."""
+    """Return the number is what the argument at this place points to."""
 
     def lie(given: tuple[Any, ...], number: float) -> None:
         kind.from_address(given[at]).value = int(number)
@@ -24,7 +24,7 @@ def _scalar(kind: Any, at: int = 0) -> Callable[[tuple[Any, ...], float], None]:
 
 
 def _fields(kind: Any, *names: str) -> Callable[[tuple[Any, ...], float], None]:
-    """The number is in these fields of the struct that the first argument points to."""
+    """Return the number is in these fields of the struct that the first argument points to."""
 
     def lie(given: tuple[Any, ...], number: float) -> None:
         for name in names:
@@ -34,7 +34,7 @@ def _fields(kind: Any, *names: str) -> Callable[[tuple[Any, ...], float], None]:
 
 
 def _rows(kind: Any, count_at: int, rows_at: int, *names: str) -> Callable[[tuple[Any, ...], float], None]:
-    """The number is in these fields of each row of an answer."""
+    """Return the number is in these fields of each row of an answer."""
 
     def lie(given: tuple[Any, ...], number: float) -> None:
         if given[rows_at]:

@@ -56,13 +56,14 @@ def build(machine: Machine, folder: Path) -> Path:
 
 
 def environment(library: Path, base: Mapping[str, str] = os.environ, calls: Path | None = None) -> dict[str, str]:
-    """The environment in which any process finds this library, and counts its driver calls in the file `calls`."""
-    found = os.pathsep.join(filter(None, (str(library.parent), base.get("LD_LIBRARY_PATH"))))
-    return dict(base) | {"LD_LIBRARY_PATH": found} | ({CALLS: str(calls)} if calls else {})
+    """Return the environment in which any process finds this library, and counts its driver calls in the file
+    `calls`."""
+    path = os.pathsep.join(filter(None, (str(library.parent), base.get("LD_LIBRARY_PATH"))))
+    return dict(base) | {"LD_LIBRARY_PATH": path} | ({CALLS: str(calls)} if calls else {})
 
 
 def calls_made(calls: Path) -> int:
-    """Driver calls made so far by the processes that count in this file."""
+    """Return driver calls made so far by the processes that count in this file."""
     return int.from_bytes(calls.read_bytes(), "little")
 
 

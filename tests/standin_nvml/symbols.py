@@ -1,4 +1,4 @@
-"""How a method is marked as a C symbol of the stand-in, what all its parts share, and how C is answered."""
+"""C symbols of the stand-in: the mark of a method, shared state, and replies to C."""
 
 import ctypes
 from collections.abc import Callable
@@ -15,7 +15,7 @@ OK: int = pynvml.NVML_SUCCESS
 
 
 class Driver:
-    """What every part of the library knows: the machine it pretends, the time, and its life of now."""
+    """State that every part of the library shares: the machine it pretends to be, the time, and its present life."""
 
     machine: Machine
     clock: Clock
@@ -32,7 +32,7 @@ class Driver:
         raise NotImplementedError
 
     def energy_mj(self, gpu: Gpu, t: float) -> float:
-        """What the energy counter of `gpu` truly stands at, `t` seconds on the clock."""
+        """Return what the energy counter of `gpu` truly stands at, `t` seconds on the clock."""
         power = gpu.module_power_mw or gpu.power_mw
         if gpu.energy_reset_at_s is not None and t >= gpu.energy_reset_at_s:
             return power.integral(t) - power.integral(gpu.energy_reset_at_s)
@@ -40,7 +40,7 @@ class Driver:
 
 
 def symbol(*arguments: Any) -> Callable[[Body], Body]:
-    """Exported under the method's own name with these C arguments."""
+    """Return exported under the method's own name with these C arguments."""
 
     def mark(body: Body) -> Body:
         body.c_arguments = arguments  # type: ignore[attr-defined]

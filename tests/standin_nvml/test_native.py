@@ -25,12 +25,12 @@ GPUS = (
 
 
 def readings(clock: ManualClock, at: Callable[[float], None] = lambda now_s: None) -> list[tuple[DeviceReading, ...]]:
-    probe, found = NvidiaProbe(clock), []
+    probe, readings_made = NvidiaProbe(clock), []
     for clock.now_s in MOMENTS_S:
         at(clock.now_s)
-        found.append(probe.read(processes=True)[0])
+        readings_made.append(probe.read(processes=True)[0])
     probe.close()
-    return found
+    return readings_made
 
 
 def test_it_tells_what_the_one_in_python_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,14 +25,14 @@ from pertoken.store.schema.rows import (
     Tick,
 )
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 START = 1_790_000_000 // 3600 * 3600
 BOUNDS = (0.1, 1.0)
 
 
 def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
-    """The n-th tick of a host whose devices each serve one deployment."""
+    """Return the n-th tick of a host whose devices each serve one deployment."""
     ts = START + interval_s * n
     samples: list[object] = [AgentSample(HOST, ts, 10_000, 10_000, 12, 60_000_000, 5, 0, 60)]
     counters = []
@@ -54,18 +54,29 @@ def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
         ts,
         *samples,
         devices=tuple(
-            DeviceRow(each, HOST, "gpu", f"GPU-{each}", "nvidia", "H100 – 80 GB", each)
-            for each in range(1, devices + 1)
+            DeviceRow(n_device, HOST, "gpu", f"GPU-{n_device}", "nvidia", "H100 – 80 GB", n_device)
+            for n_device in range(1, devices + 1)
         ),
         engines=tuple(
-            EngineRow(200 + each, HOST, "vllm", f"http://127.0.0.1:80{each:02}", 8000 + each, 1, 1, None, "process")
-            for each in range(1, devices + 1)
+            EngineRow(
+                200 + n_device,
+                HOST,
+                "vllm",
+                f"http://127.0.0.1:80{n_device:02}",
+                8000 + n_device,
+                1,
+                1,
+                None,
+                "process",
+            )
+            for n_device in range(1, devices + 1)
         ),
         deployments=tuple(
-            DeploymentRow(300 + each, 200 + each, HOST, "modèle", None) for each in range(1, devices + 1)
+            DeploymentRow(300 + n_device, 200 + n_device, HOST, "modèle", None) for n_device in range(1, devices + 1)
         ),
         epochs=tuple(
-            EpochRow(100 + each, 300 + each, START, None, None, '{"tp": 1}', (each,)) for each in range(1, devices + 1)
+            EpochRow(100 + n_device, 300 + n_device, START, None, None, '{"tp": 1}', (n_device,))
+            for n_device in range(1, devices + 1)
         )
         if n == 1
         else (),
@@ -77,7 +88,7 @@ def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
 
 
 def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2) -> None:
-    """Commit so many ticks, rolled up now and then; the last ones stay dirty."""
+    """Commit `n` ticks, rolled up now and then; the last ones stay dirty."""
     for n in ticks:
         writer.commit(filled_tick(n, devices))
         if n % roll_up_every == 0 and n < ticks[-1]:
@@ -85,8 +96,8 @@ def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2)
 
 
 def filled(folder: Path, ticks: int = 400) -> StoreLocation:
-    """A folder closed in good order, holding so many ticks, all of them still to be shipped."""
-    where = laid(folder)
+    """Return a folder closed in good order, with `n` ticks, all of them still to be shipped."""
+    where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=True)
         fill(writer, range(1, ticks + 1))
@@ -94,15 +105,15 @@ def filled(folder: Path, ticks: int = 400) -> StoreLocation:
 
 
 def everything(database: Path) -> dict[str, Any]:
-    """All rows of each table of telemetry, by name; text in place of rows that cannot be read."""
-    found: dict[str, Any] = {}
+    """Return all rows of each table of telemetry, by name; text in place of rows that cannot be read."""
+    tables: dict[str, Any] = {}
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         for name, columns in _TABLES.items():
             try:
-                found[name] = connection.execute(f"SELECT {columns} FROM {name}").fetchall()
+                tables[name] = connection.execute(f"SELECT {columns} FROM {name}").fetchall()
             except (sqlite3.Error, OverflowError) as error:
-                found[name] = f"{type(error).__name__}: {error}"
-    return found
+                tables[name] = f"{type(error).__name__}: {error}"
+    return tables
 
 
 _TABLES = {

@@ -1,4 +1,4 @@
-"""Single bits flipped in a database and in its write-ahead log: is each that changes what is read told and named?
+"""Single bits flipped in a database and in its write-ahead log: is each flip that changes a read reported and named?
 
 `python -m tests.store.flips --flips 200 --seed 1` prints the count; the tests run fewer.
 """
@@ -24,7 +24,7 @@ WAL_TICKS = 60
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """One bit of one file, what reading then gave, and what checking said."""
+    """One bit of one file, the rows that were then read, and the findings of the check."""
 
     file: str
     byte: int
@@ -33,10 +33,11 @@ class Flip:
     faults: tuple[Fault, ...]
 
     @property
-    def told(self) -> bool:
-        """Whether each change was told: by its table, by the file, or as the stretch of time that a cut log lost."""
+    def detected(self) -> bool:
+        """Whether each change was reported: by its table, by the file, or as the stretch of time that a cut log
+        lost."""
         named = {fault.table for fault in self.faults}
-        cut = self.file.endswith("-wal") and any("acknowledged and are missing" in each.text for each in self.faults)
+        cut = self.file.endswith("-wal") and any("acknowledged and are missing" in fault.text for fault in self.faults)
         return cut or self.changed <= named or "telemetry.db" in named
 
 
@@ -53,8 +54,8 @@ def flips(folder: Path, n: int, seed: int) -> Iterator[Flip]:
         shutil.copytree(running, folder / "log", ignore=shutil.ignore_patterns("*-shm"))
     assert closed.file("telemetry").stat().st_size > 100_000
     pristine = {name: everything(source / "telemetry.db") for name, source in copies.items()}
-    for each in range(n):
-        name = "telemetry.db" if each % 2 else "telemetry.db-wal"
+    for attempt in range(n):
+        name = "telemetry.db" if attempt % 2 else "telemetry.db-wal"
         yield _flip(chance, folder, copies[name], name, pristine[name])
 
 
@@ -69,10 +70,10 @@ def _flip(chance: random.Random, folder: Path, source: Path, name: str, pristine
     file.write_bytes(content)
     faults = tuple(fault for fault in verify(locate(str(copy))) if fault is not None)
     try:
-        found = everything(copy / "telemetry.db")
+        stored = everything(copy / "telemetry.db")
     except Exception as error:
-        found = {"telemetry.db": str(error)}
-    changed = frozenset(key for key in pristine if found.get(key) != pristine[key])
+        stored = {"telemetry.db": str(error)}
+    changed = frozenset(key for key in pristine if stored.get(key) != pristine[key])
     return Flip(name, byte, bit, changed, faults)
 
 
@@ -87,8 +88,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for flip in flips(Path(folder), options.flips, options.seed):
             what = "changes what is read" if flip.changed else "changes nothing read"
-            counts[f"{flip.file}: {what}, {'told' if flip.faults else 'not told'}"] += 1
-            if flip.changed and not flip.told:
+            counts[f"{flip.file}: {what}, {'detected' if flip.faults else 'not detected'}"] += 1
+            if flip.changed and not flip.detected:
                 missed.append(f"{flip}")
     print(json.dumps({"seed": options.seed, "counts": counts, "missed": missed}, indent=2))
 

@@ -18,7 +18,7 @@ from pertoken.units import NANO_USD
 from pertoken.window.progress import no_progress
 from tests.proof.rows import row
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import new_store
 
 END = 1_800_000_000
 
@@ -47,7 +47,7 @@ def test_a_database_that_appears_later_is_opened_then(tmp_path: Path) -> None:
 
 
 def test_a_decision_is_stored_against_the_version_that_was_read(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     keep(AdviceRepository(where), [row()], {"quantize"}, int(time.time()), "advisor")
     source = StoreSource(where)
     (read,) = source.advice()

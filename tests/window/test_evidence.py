@@ -22,7 +22,7 @@ from pertoken.store.schema.rows import (
 )
 from pertoken.store.write.writer import Writer
 from tests.agent.values import START_MS
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 NOW = START_MS // 1000 + 120
 ENGINE = EngineRow(7, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process")
@@ -33,7 +33,7 @@ GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3", 0)
 
 def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | DeviceShare]) -> Present:
     """What rules see of an engine on one GPU after minutes with these samples."""
-    where = laid(folder)
+    where = new_store(folder)
     with Writer(where) as writer:
         for n, samples in enumerate(ticks):
             ts = NOW - 60 * (len(ticks) - n)

@@ -25,7 +25,7 @@ from pertoken.store.schema.rows import (
     HistogramSample,
 )
 from pertoken.store.write.writer import Writer
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
 START = 1_789_948_800
@@ -36,7 +36,7 @@ def stored(
     folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,), engine: Any = ENGINE, **more: Any
 ) -> Present:
     """What rules see after minutes with these samples, whose times are set."""
-    where = laid(folder)
+    where = new_store(folder)
     epoch = EpochRow(9, 8, START, None, "1", "{}", tuple(each.device_id for each in devices))
     known = {"engines": (engine,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": tuple(devices), **more}
     with Writer(where) as writer:

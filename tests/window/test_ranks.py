@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.present import present
-from pertoken.agent.readings import Endpoint, EngineReading, Gap, ProbeReading
+from pertoken.agent.readings import Endpoint, EngineReading, ProbeReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.catalog.market import load_market
@@ -22,7 +22,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from tests.agent.values import CPU, HOST, START_MS, gpu, moment
 from tests.postgres import server_url
-from tests.values import laid
+from tests.values import new_store
 
 TICKS = 18
 END = START_MS // 1000 + 10 * TICKS
@@ -51,7 +51,7 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.fixture
 def where(server: str | None, tmp_path: Path) -> Iterator[StoreLocation]:
     if server is None:
-        yield laid(tmp_path)
+        yield new_store(tmp_path)
         return
     from sqlalchemy import create_engine, text
 
@@ -61,7 +61,7 @@ def where(server: str | None, tmp_path: Path) -> Iterator[StoreLocation]:
         connection.execute(text(f"CREATE DATABASE {name}"))
     admin.dispose()
     base, _, options = server.partition("?")
-    yield laid(locate(f"{base.rpartition('/')[0]}/{name}?{options}"))
+    yield new_store(locate(f"{base.rpartition('/')[0]}/{name}?{options}"))
 
 
 def probe_of(n: int, *pids: int) -> ProbeReading:
@@ -95,7 +95,7 @@ def following(knobs: dict[str, object] | None = None, path: str | None = MODEL) 
         served_model=path or "ranks",
         model_path=path,
         knobs=knobs or FOLLOWER.knobs,
-        gaps=(Gap("rendezvous", "unresolved", "led from elsewhere"),),
+        unavailable=(Unavailable("rendezvous", "unresolved", "led from elsewhere"),),
     )
 
 
@@ -139,7 +139,7 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     assert report.bill.busy == pytest.approx(report.bill.paid / 2)
     assert report.bill.paid == report.bill.busy + report.bill.idle + report.bill.other + report.bill.unallocated
     assert (line.busy_is_bound, report.bill.busy_is_bound) == (False, False)  # nor are its followers', as it is known
-    assert not [gap for gap in report.missing if gap.metric == "rendezvous"]
+    assert not [missing for missing in report.missing if missing.metric == "rendezvous"]
     assert {device.held_by for device in report.devices if device.kind == "gpu"} == {("llama",)}
     gathered = present(open_store(where), load_market(), 3600, END)
     (now,) = gathered.fleet.deployments
@@ -181,7 +181,7 @@ def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_nev
     alone = next(line for line in report.deployments if line.host == "gpu-2")
     assert (alone.generated_tokens, alone.busy, len(alone.devices)) == (None, 1.0, 2)
     assert alone.fault is not None and "elsewhere" in alone.fault
-    assert [gap.status for gap in report.missing if gap.metric == "rendezvous"] == ["unresolved"]
+    assert [missing.status for missing in report.missing if missing.metric == "rendezvous"] == ["unresolved"]
     assert report.bill is not None
     assert report.bill.unallocated == 0
     assert report.bill.busy == pytest.approx(report.bill.paid * 3 / 4)

@@ -8,7 +8,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window, weekly_power_w
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
 MONDAY = 1_789_948_800
@@ -27,7 +27,7 @@ def test_power_is_the_measured_energy_over_its_time_by_week(tmp_path: Path) -> N
 
 
 def test_buckets_shorter_than_a_minute_are_ticks_added_up_as_minutes_are(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "devices": (GPU,)}
     epochs = (EpochRow(8, 8, MONDAY - 60, None, "1", "{}", (5,)),)
     with Writer(where) as writer:

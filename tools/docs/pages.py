@@ -20,7 +20,7 @@ from pertoken.state.knobs import knobs
 from pertoken.store.schema import advice, fleet, telemetry
 from pertoken.tui.keys import KEYS
 from pertoken.units import format_duration
-from tools.docs import accuracy, load, queueing
+from tools.docs import accuracy, load, queueing, supported
 
 FOLDER = Path(__file__).parents[2] / "docs"
 _NOTE = "<!-- Written by `python -m tools.docs`; change the code instead. -->\n"
@@ -35,6 +35,7 @@ def pages() -> dict[str, str]:
         "keys.md": _keys(),
         "schema.md": _schema(),
         "engines.md": _engines(),
+        "supported.md": supported.page(_NOTE),
         "forecast.md": f"{accuracy.page(_NOTE)}\n{queueing.section()}\n{load.section()}",
     }
 
@@ -133,7 +134,7 @@ def _engines() -> str:
     lines = [f"# Engines\n\n{_NOTE}", "| engine | metrics page | tested on |", "|---|---|---|"]
     for each in ADAPTERS.values():
         page = f"`{each.metrics_path}`" if each.metrics_path else "none"
-        lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.seen} |")
+        lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.tested_on} |")
     lines += ["\n## Words\n", "| word | unit | meaning |", "|---|---|---|"]
     lines += [f"| `{name}` | {each.unit} | {each.meaning} |" for table in ENGINE for name, each in table.items()]
     lines += [
@@ -150,7 +151,7 @@ def _engines() -> str:
     ]
     lines += [f"| {each.kind} | {_busy_source(each)} |" for each in ADAPTERS.values()]
     for each in ADAPTERS.values():
-        lines.append(f"\n## {each.kind}\n\nTested on {each.seen}. Names: {each.source}.\n")
+        lines.append(f"\n## {each.kind}\n\nTested on {each.tested_on}. Names: {each.source}.\n")
         if each.no_tokens:
             lines.append(f"Tokens are unknown: {each.no_tokens.reason}. To have them: {each.no_tokens.remedy}.\n")
         if each.metrics_path and not each.no_tokens:
@@ -171,12 +172,12 @@ def _engines() -> str:
                 f"Its page may count for several models (`{each.model_label}`): each is an engine of its own.\n"
             )
         for label, value in sorted({pair for counter in each.counters for pair in counter.elsewhere}):
-            words_of = [counter.word for counter in each.counters if (label, value) in counter.elsewhere]
+            words_of = [counter.name for counter in each.counters if (label, value) in counter.elsewhere]
             listed = ", ".join(f"`{word}`" for word in words_of)
             lines.append(f"Series with `{label}={value}` count nothing of {listed}: the other half counts it.\n")
         if metrics := (*each.counters, *each.gauges, *each.histograms):
             lines += ["| word | names, newest first |", "|---|---|"]
-            lines += [f"| `{metric.word}` | {_names(metric)} |" for metric in metrics]
+            lines += [f"| `{metric.name}` | {_names(metric)} |" for metric in metrics]
     return "\n".join(lines) + "\n"
 
 
@@ -192,7 +193,7 @@ def _swap(adapter: Adapter) -> str:
 
 def _busy_source(adapter: Adapter) -> str:
     """What the busy time of an engine is computed from, and when it is exact."""
-    names = {metric.word: f"`{metric.names[0]}`" for metric in adapter.counters if metric.word in ENGINE_TIMES}
+    names = {metric.name: f"`{metric.engine_names[0]}`" for metric in adapter.counters if metric.name in ENGINE_TIMES}
     if not names:
         return "nothing: unknown; its devices' dollars are at most busy | no"
     requests = " + ".join(names[word] for word in ("prefill_ms", "decode_ms") if word in names)
@@ -201,7 +202,7 @@ def _busy_source(adapter: Adapter) -> str:
     source = ", else ".join(filter(None, (names.get("engine_ms"), requests)))
     exact = [
         "engine time, with one data-parallel rank" if "engine_ms" in names else "",
-        "if no two requests ever ran together" if "requests_per_step" in {each.word for each in adapter.gauges} else "",
+        "if no two requests ever ran together" if "requests_per_step" in {each.name for each in adapter.gauges} else "",
     ]
     return f"{source} | {'; '.join(filter(None, exact)) or 'no'}"
 
@@ -210,4 +211,4 @@ def _names(metric: Metric) -> str:
     where = f" with {', '.join(f'{name}={value}' for name, value in metric.where)}" if metric.where else ""
     reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
     whole = f" without {metric.parts}" if metric.parts else ""
-    return ", ".join(f"`{name}`" for name in metric.names) + where + whole + reason
+    return ", ".join(f"`{name}`" for name in metric.engine_names) + where + whole + reason

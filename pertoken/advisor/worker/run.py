@@ -30,6 +30,8 @@ SeriesRead = tuple[SubjectKey | None, tuple[str, ...]]
 
 MIN_DIVIDED = 8
 """Plugins of a distribution from which two workers share them."""
+MIN_DIVIDED_OVER = 2
+"""The same of those with a window of their own: over a fleet's month one rule takes longer than a worker's start."""
 RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_STARTED = Confinement(*["its worker did not start"] * 3)
 
@@ -107,6 +109,8 @@ class PluginRun:
     """What it printed and logged while it was loaded."""
     confinement: Confinement = _NOT_STARTED
     loaded: bool = False
+    unread: set[str] = field(default_factory=set)
+    """Parts of the window that its rules looked at and that have to be read before they run again."""
 
     @property
     def known(self) -> tuple[RuleInfo, ...]:
@@ -129,7 +133,7 @@ def run_plugins(
     found: list[PluginRun] = []
     taken: dict[str, str] = {}
     for _, group in groupby(sources, key=lambda each: each.group):
-        for each in _run_group(tuple(group), inputs, limits, progress):
+        for each in _run_group(tuple(group), inputs, limits, progress, MIN_DIVIDED):
             for twice in [rule.rule_id for rule in each.known if rule.rule_id in taken]:
                 each.rules = [run for run in each.rules if run.rule.rule_id != twice]
                 each.disabled = [rule for rule in each.disabled if rule.rule_id != twice]
@@ -144,10 +148,14 @@ def run_plugins(
 
 
 def _run_group(
-    sources: tuple[Source, ...], inputs: Inputs | None, limits: Limits, progress: Progress
+    sources: tuple[Source, ...],
+    inputs: Inputs | None,
+    limits: Limits,
+    progress: Progress,
+    min_divided: int,
 ) -> tuple[PluginRun, ...]:
-    """Run the plugins of one distribution; many in two workers, which two processors share."""
-    if inputs is None or len(sources) < MIN_DIVIDED or len(os.sched_getaffinity(0)) < 2:
+    """Run the plugins of one distribution; from `min_divided` on in two workers, which two processors share."""
+    if inputs is None or len(sources) < min_divided or len(os.sched_getaffinity(0)) < 2:
         return _Worker(sources, inputs, limits, progress).run()
     halves = [_Worker(sources[0::2], inputs, limits, progress), _Worker(sources[1::2], inputs, limits, no_progress)]
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
@@ -163,21 +171,20 @@ def _run_group(
 
 
 def _run_over(inputs: Inputs, plugins: Sequence[PluginRun], limits: Limits, progress: Progress) -> None:
-    """Run the rules with the window of these inputs."""
+    """Run the rules with the window of these inputs; those that looked at a part of it that was not read run again."""
     due = [each for each in plugins if any(inputs.suit(run.rule.window_s) for run in each.rules)]
     for _, group in groupby(due, key=lambda each: each.source.group):
-        first = tuple(group)
-        while True:
-            worker = _Worker(tuple(each.source for each in first), inputs, limits, progress)
-            again = worker.run()
-            if not worker.unread:
-                break
-            for part in sorted(worker.unread):
+        left = tuple(group)
+        while left:
+            sources = tuple(each.source for each in left)
+            again = _run_group(sources, inputs, limits, progress, MIN_DIVIDED_OVER)
+            for plugin, other in zip(left, again, strict=True):
+                for run in plugin.rules if not other.unread else ():
+                    if inputs.suit(run.rule.window_s):
+                        _adopt(run, next((each for each in other.rules if each.rule == run.rule), None), other, inputs)
+            for part in sorted({part for each in again for part in each.unread}):
                 inputs.window.parts[part]
-        for plugin, other in zip(first, again, strict=True):
-            for run in plugin.rules:
-                if inputs.suit(run.rule.window_s):
-                    _adopt(run, next((each for each in other.rules if each.rule == run.rule), None), other, inputs)
+            left = tuple(plugin for plugin, other in zip(left, again, strict=True) if other.unread)
 
 
 def _adopt(run: RuleRun, again: RuleRun | None, plugin: PluginRun, inputs: Inputs) -> None:
@@ -206,8 +213,6 @@ class _Worker:
         self._pipe: int | None = None
         self._no_worker = ""
         """Why the worker did not start."""
-        self.unread: set[str] = set()
-        """Parts of the window that rules looked at and that have to be read before they run again."""
 
     @property
     def runs(self) -> tuple[PluginRun, ...]:
@@ -277,7 +282,7 @@ class _Worker:
             case {"call": dict(call)} if self._rule is not None:
                 self._rule.calls.append(_call(self._targets(self._rule)[len(self._rule.calls)], call))
             case {"unread": str(part)} if part in self._unread_parts():
-                self.unread.add(part)
+                plugin.unread.add(part)
             case {"ended": reason, "seconds": seconds, "output": output} if self._rule is not None:
                 self._rule.seconds = float(seconds)
                 self._cut(self._rule, _text(reason or "ended its process"), _text(output))

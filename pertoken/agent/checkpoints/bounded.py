@@ -1,4 +1,4 @@
-"""Reading a stranger's file: a regular one, so many bytes and no more."""
+"""Bounded reads of files that somebody else wrote: regular files only, up to a number of bytes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 
 def read_json(path: Path, limit: int) -> object:
-    """The JSON in a file of at most `limit` bytes.
+    """Return the JSON in a file of at most `limit` bytes.
 
     Raises FileRefused, OSError.
     """
@@ -38,7 +38,7 @@ def read_json(path: Path, limit: int) -> object:
 
 
 def parse_json(body: bytes, path: Path, limit: int) -> object:
-    """JSON of at most `limit` bytes. Raises FileRefused."""
+    """Return JSON of at most `limit` bytes. Raises FileRefused."""
     if len(body) > limit:
         raise FileRefused(f"{path.name}: larger than {limit / 1e6:g} MB, so it was not read")
     try:
@@ -48,5 +48,5 @@ def parse_json(body: bytes, path: Path, limit: int) -> object:
 
 
 def whole(value: object) -> int | None:
-    """The value if it is a whole number above 0 and of a size that can be."""
+    """Return the value if it is a whole number above 0 and of a size that can be."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < MOST else None

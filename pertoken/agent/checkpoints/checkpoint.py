@@ -1,4 +1,4 @@
-"""What the files of a served model tell of it: its shape and the type of its weights. Headers only, never tensors."""
+"""Shape and weight types of a served model, read from the headers of its files; tensors are never read."""
 
 import pwd
 from collections.abc import Iterable
@@ -11,17 +11,18 @@ from pertoken.agent.checkpoints.hugging_face import read_folder
 from pertoken.agent.host.processes import environment
 
 _VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
-"""Where models that are named by repository are kept, as huggingface_hub is told; the first that is set decides."""
+"""Where models that are named by repository are kept, by the variables of huggingface_hub; the first that is set
+decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What could be read. A fact that the files do not tell is absent."""
+    """Facts read from the files of a model. A fact that the files do not hold is absent."""
 
     facts: dict[str, object] = field(default_factory=dict)
     """Fields of `Model`."""
     quantized: bool = False
-    """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine is told."""
+    """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine's flags ask for."""
     dtype: str | None = None
     """Weight dtype, in our words."""
     reason: str | None = None
@@ -29,12 +30,12 @@ class Checkpoint:
 
 
 def read_checkpoint(path: str, pid: int) -> Checkpoint:
-    """The model at `path` as the process `pid` sees it: a GGUF file, a folder, or a repository id in its cache.
+    """Return the model at `path` as the process `pid` sees it: a GGUF file, a folder, or a repository id in its cache.
 
     None of the files can make this fail; one that is too large, broken or no file at all is a reason.
     """
-    found = _read(_places(path, pid), path)
-    return found or Checkpoint(reason=f"{path}: not found among the files of process {pid}")
+    checkpoint = _read(_places(path, pid), path)
+    return checkpoint or Checkpoint(reason=f"{path}: not found among the files of process {pid}")
 
 
 def read_files(path: Path) -> Checkpoint:
@@ -58,7 +59,8 @@ def _read(places: Iterable[Path], path: str) -> Checkpoint | None:
 
 
 def _places(path: str, pid: int) -> list[Path]:
-    """Where the model may lie: a process in a container sees other files than this agent, so its root is taken."""
+    """Return where the model may lie: a process in a container sees other files than this agent, so its root is
+    taken."""
     root = Path(f"/proc/{pid}/root")
     path = path.removeprefix("hf://")
     if path.startswith("/"):
@@ -70,16 +72,17 @@ def _places(path: str, pid: int) -> list[Path]:
 
 
 def _hub(pid: int) -> str:
-    """The cache of huggingface_hub in the process's own file system."""
-    told = environment(pid, _VARIABLES)
-    if cache := told.get("HF_HUB_CACHE") or told.get("HUGGINGFACE_HUB_CACHE"):
+    """Return the cache of huggingface_hub in the process's own file system."""
+    variables = environment(pid, _VARIABLES)
+    if cache := variables.get("HF_HUB_CACHE") or variables.get("HUGGINGFACE_HUB_CACHE"):
         return cache
-    home = told.get("HOME") or _home(pid)
-    return f"{told.get('HF_HOME') or (told.get('XDG_CACHE_HOME') or f'{home}/.cache') + '/huggingface'}/hub"
+    home = variables.get("HOME") or _home(pid)
+    return f"{variables.get('HF_HOME') or (variables.get('XDG_CACHE_HOME') or f'{home}/.cache') + '/huggingface'}/hub"
 
 
 def _snapshot(repository: Path) -> list[Path]:
-    """The revision that is served: the only one there is, else that of `main`; which of others, nobody told."""
+    """Return the revision that is served: the only one there is, else that of `main`; among others the served one is
+    unknown."""
     snapshots = list((repository / "snapshots").glob("*"))
     if len(snapshots) == 1:
         return snapshots
@@ -88,11 +91,11 @@ def _snapshot(repository: Path) -> list[Path]:
             main = file.read(41).decode(errors="replace").strip()
     except (OSError, FileRefused):
         return []
-    return [each for each in snapshots if each.name == main]
+    return [snapshot for snapshot in snapshots if snapshot.name == main]
 
 
 def _home(pid: int) -> str:
-    """Home folder of the process's user."""
+    """Return home folder of the process's user."""
     try:
         return pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_dir
     except KeyError:

@@ -22,7 +22,7 @@ _PLAIN = (0, 1, 32)
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _KEPT_ELEMENTS = 4096
-"""Longer arrays are vocabularies; shorter ones may tell of each layer."""
+"""Longer arrays are vocabularies; shorter ones may hold a value for each layer."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 # `general.file_type`, as llama.cpp numbers them; a mixture of widths is called by that of most of its weights.
 _DTYPES = {
@@ -35,26 +35,27 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What one file tells: metadata without long arrays, and elements by tensor."""
+    """Header of one file: metadata without long arrays, and elements by tensor."""
 
     metadata: Mapping[str, object]
     elements: Mapping[str, int]
 
 
 def read_gguf(path: Path) -> tuple[dict[str, object], bool, str | None]:
-    """(fields of `Model`, whether it is quantized, weight dtype) of the model in a GGUF file or in all its parts.
+    """Return (fields of `Model`, whether it is quantized, weight dtype) of the model in a GGUF file or in all its
+    parts.
 
     Raises FileRefused if it is none or one of its parts is broken, OSError if one cannot be read.
     """
     header = read_header(path)
-    told = header.metadata
-    prefix = told.get("general.architecture")
-    facts = _shape({key.removeprefix(f"{prefix}."): value for key, value in told.items()})
+    metadata = header.metadata
+    prefix = metadata.get("general.architecture")
+    facts = _shape({key.removeprefix(f"{prefix}."): value for key, value in metadata.items()})
     elements = dict(header.elements)
-    for part in _other_parts(path, told.get("split.count")):
+    for part in _other_parts(path, metadata.get("split.count")):
         elements |= read_header(part).elements
     facts |= _parameters(elements, facts)
-    kind = told.get("general.file_type")
+    kind = metadata.get("general.file_type")
     dtype = _DTYPES.get(kind) if isinstance(kind, int) else None
     return {name: value for name, value in facts.items() if value is not None}, kind not in _PLAIN, dtype
 
@@ -85,27 +86,27 @@ def _tensors(cursor: "_Cursor", n: int) -> Iterator[tuple[str, int]]:
         yield name, elements
 
 
-def _shape(told: Mapping[str, object]) -> dict[str, object]:
-    heads, width = whole(_same(told.get("attention.head_count"))), whole(told.get("embedding_length"))
-    kv_heads = whole(_same(told.get("attention.head_count_kv", heads)))
-    size = whole(told.get("attention.key_length"))
+def _shape(metadata: Mapping[str, object]) -> dict[str, object]:
+    heads, width = whole(_same(metadata.get("attention.head_count"))), whole(metadata.get("embedding_length"))
+    kv_heads = whole(_same(metadata.get("attention.head_count_kv", heads)))
+    size = whole(metadata.get("attention.key_length"))
     if size is None and heads and width and width % heads == 0:
         size = width // heads
-    if told.get("attention.value_length", size) != size:
+    if metadata.get("attention.value_length", size) != size:
         size = None
-    rank, rope = whole(told.get("attention.kv_lora_rank")), whole(told.get("rope.dimension_count"))
+    rank, rope = whole(metadata.get("attention.kv_lora_rank")), whole(metadata.get("rope.dimension_count"))
     if rank is not None:
         known = rope is not None and (rank + rope) % 2 == 0
         kv_heads, size = (1, (rank + (rope or 0)) // 2) if known else (None, None)
-    if "ssm.state_size" in told:
+    if "ssm.state_size" in metadata:
         kv_heads = size = None  # only some of its layers keep keys and values
-    experts = whole(told.get("expert_count"))
+    experts = whole(metadata.get("expert_count"))
     return {
-        "n_layers": whole(told.get("block_count")),
+        "n_layers": whole(metadata.get("block_count")),
         "n_kv_heads": kv_heads,
         "head_dim": size,
         "n_experts": experts,
-        "n_experts_active": whole(told.get("expert_used_count")) if experts else None,
+        "n_experts_active": whole(metadata.get("expert_used_count")) if experts else None,
     }
 
 
@@ -126,14 +127,14 @@ def _other_parts(path: Path, count: object) -> list[Path]:
         return []
     named = _PART.search(path.name)
     if named is None or int(named[2]) != n or n > MAX_FILES:
-        raise FileRefused(f"{path.name}: one of {n} parts, and its name does not tell the others'")
+        raise FileRefused(f"{path.name}: one of {n} parts, and its name does not give the others'")
     stem = path.name[: named.start()]
     parts = [path.with_name(f"{stem}-{i:05d}-of-{n:05d}.gguf") for i in range(1, n + 1)]
     return [part for part in parts if part != path]
 
 
 def _same(value: object) -> object:
-    """The value, or that of all elements of an array that tells it for each layer; None if they differ."""
+    """Return the value, or that of all elements of an array with one for each layer; None if they differ."""
     if isinstance(value, tuple):
         return value[0] if len(set(value)) == 1 else None
     return value
@@ -154,17 +155,17 @@ class _Cursor:
         if n > self._bytes:
             raise self.refused("its header is too long")
         self._bytes -= n
-        found = self._file.read(n)
-        if len(found) < n:
+        content = self._file.read(n)
+        if len(content) < n:
             raise self.refused("its header is cut")
-        return found
+        return content
 
     def scalar(self, form: str) -> int:
         number: int = struct.unpack(form, self.take(struct.calcsize(form)))[0]
         return number
 
     def count(self) -> int:
-        """How many items follow."""
+        """Return how many items follow."""
         n = self.scalar("<Q")
         if n > self._items:
             raise self.refused("its header has too many parts")
@@ -175,7 +176,7 @@ class _Cursor:
         return self.take(self.scalar("<Q")).decode(errors="replace")
 
     def value(self, kind: int) -> object:
-        """A value of this type; an array as a tuple, or None if it is long or of strings."""
+        """Return a value of this type; an array as a tuple, or None if it is long or of strings."""
         if kind == _STRING:
             return self.string()
         if kind != _ARRAY:

@@ -31,7 +31,7 @@ _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
 def read_folder(folder: Path) -> tuple[dict[str, object], bool, str | None]:
-    """(fields of `Model`, whether it is quantized, weight dtype) of the model in `folder`.
+    """Return (fields of `Model`, whether it is quantized, weight dtype) of the model in `folder`.
 
     Raises FileRefused for a broken file, OSError if there is no `config.json` that can be read.
     """
@@ -64,9 +64,9 @@ def _shape(text: Mapping[str, object]) -> dict[str, object]:
 
 
 def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
-    """(KV heads, head size); unknown where only some layers keep keys and values of every token."""
+    """Return (KV heads, head size); unknown where only some layers keep keys and values of every token."""
     kinds = text.get("layer_types")
-    hybrid = isinstance(kinds, list) and not all(kind in _CACHES_EVERY_TOKEN for kind in kinds)
+    hybrid = isinstance(kinds, list) and not all(str(kind) in _CACHES_EVERY_TOKEN for kind in kinds)
     if hybrid or "full_attention_interval" in text or "attn_layer_period" in text or "hybrid_override_pattern" in text:
         return None, None
     rank, rope = whole(text.get("kv_lora_rank")), whole(text.get("qk_rope_head_dim"))
@@ -84,7 +84,8 @@ def _cached(text: Mapping[str, object]) -> tuple[int | None, int | None]:
 def _parameters(
     text: Mapping[str, object], tensors: tuple[Tensor, ...] | None, quantized: bool, dtype: str | None
 ) -> dict[str, object]:
-    """Parameters a forward pass may use, and those it uses for one token; absent if a tensor is not understood."""
+    """Return parameters a forward pass may use, and those it uses for one token; absent if a tensor is not
+    understood."""
     if tensors is None:
         return parameters(text)
     layers, extra = whole(_first(text, _LAYERS)), whole(text.get("num_nextn_predict_layers"))
@@ -115,32 +116,39 @@ def _parameters(
 
 def _quantization(folder: Path, config: Mapping[str, object], text: Mapping[str, object]) -> dict[str, object] | None:
     beside = folder / "hf_quant_config.json"
-    for found in (config.get("quantization_config"), text.get("quantization_config")):
-        if isinstance(found, dict):
-            return found
-    told = read_json(beside, CONFIG_LIMIT) if beside.exists() else None
-    inner = told.get("quantization") if isinstance(told, dict) else None
+    for quantization in (config.get("quantization_config"), text.get("quantization_config")):
+        if isinstance(quantization, dict):
+            return quantization
+    settings = read_json(beside, CONFIG_LIMIT) if beside.exists() else None
+    inner = settings.get("quantization") if isinstance(settings, dict) else None
     return {"quant_method": "modelopt", **inner} if isinstance(inner, dict) else None
 
 
-def _quantized_dtype(told: Mapping[str, object]) -> str | None:
-    """What a `quantization_config` makes of the weights; None if it is not understood."""
-    method = str(told.get("quant_method", ""))
+def _quantized_dtype(settings: Mapping[str, object]) -> str | None:
+    """Return what a `quantization_config` makes of the weights; None if it is not understood."""
+    method = str(settings.get("quant_method", ""))
     if method in _FIXED:
         return _FIXED[method]
     if method == "modelopt":
-        return {"FP8": "fp8", "NVFP4": "fp4", "W4A16_AWQ": "int4"}.get(str(told.get("quant_algo")))
+        return {"FP8": "fp8", "NVFP4": "fp4", "W4A16_AWQ": "int4"}.get(str(settings.get("quant_algo")))
     if method == "bitsandbytes":
-        return "int4" if told.get("load_in_4bit") is True else "int8" if told.get("load_in_8bit") is True else None
+        return (
+            "int4" if settings.get("load_in_4bit") is True else "int8" if settings.get("load_in_8bit") is True else None
+        )
     if method == "compressed-tensors":
-        groups = told.get("config_groups")
+        groups = settings.get("config_groups")
         named = groups.values() if isinstance(groups, dict) else ()
-        weights = [each.get("weights") for each in named if isinstance(each, dict)]
-        sizes = {(each.get("num_bits"), str(each.get("type"))) if isinstance(each, dict) else None for each in weights}
+        weights = [name.get("weights") for name in named if isinstance(name, dict)]
+        sizes = {(_bits(weight), str(weight.get("type"))) if isinstance(weight, dict) else None for weight in weights}
         return _sized(*(sizes.pop() or (None, ""))) if len(sizes) == 1 else None
     if method in ("awq", "gptq", "auto_awq", "auto_gptq", "auto-round"):
-        return _sized(told.get("bits"), "int")
+        return _sized(settings.get("bits"), "int")
     return None
+
+
+def _bits(weights: Mapping[str, object]) -> int | None:
+    bits = weights.get("num_bits")
+    return bits if isinstance(bits, int) else None
 
 
 def _sized(bits: object, kind: str) -> str | None:
@@ -148,7 +156,7 @@ def _sized(bits: object, kind: str) -> str | None:
 
 
 def _only_dtype(tensors: Sequence[Tensor]) -> str | None:
-    """The dtype of all matrices, if they have one."""
+    """Return the dtype of all matrices, if they have one."""
     dtypes = {tensor.dtype for tensor in tensors if len(tensor.shape) > 1}
     return DTYPES.get(dtypes.pop()) if len(dtypes) == 1 else None
 

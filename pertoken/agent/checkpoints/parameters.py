@@ -16,7 +16,7 @@ class _Family:
     qkv_bias: bool = False
     qk_norm: bool = False
     expert_width: str | None = None
-    """Field that tells how wide the experts of a block are; None for a family without experts."""
+    """Field with the width of the experts of a block; None for a family without experts."""
 
 
 _FAMILIES = {
@@ -47,9 +47,9 @@ def parameters(text: Mapping[str, object]) -> dict[str, object]:
         mlp = None if wide is None else 3 * width * wide
     else:
         n = whole(text.get("num_local_experts")) or whole(text.get("num_experts"))
-        each, k = whole(text.get(family.expert_width)), whole(text.get("num_experts_per_tok"))
-        mlp = None if not (n and each and k) or k > n else n * 3 * width * each + width * n
-        spare = 0 if mlp is None or not (n and each and k) else (n - k) * 3 * width * each
+        size, k = whole(text.get(family.expert_width)), whole(text.get("num_experts_per_tok"))
+        mlp = None if not (n and size and k) or k > n else n * 3 * width * size + width * n
+        spare = 0 if mlp is None or not (n and size and k) else (n - k) * 3 * width * size
     if mlp is None:
         return {}
     embeddings = vocabulary * width * (1 if text.get("tie_word_embeddings") is True else 2)
@@ -58,7 +58,7 @@ def parameters(text: Mapping[str, object]) -> dict[str, object]:
 
 
 def _unusual(text: Mapping[str, object], family: _Family) -> bool:
-    """Whether a configuration switches on something that the count leaves out."""
+    """Return whether a configuration switches on something that the count leaves out."""
     biased = any(text.get(name) is True for name in ("attention_bias", "mlp_bias"))
     some_dense = bool(text.get("mlp_only_layers")) or text.get("decoder_sparse_step", 1) != 1
     return biased or (family.expert_width is not None and some_dense) or "num_nextn_predict_layers" in text

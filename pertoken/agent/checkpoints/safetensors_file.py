@@ -33,16 +33,16 @@ class Tensor:
 
 
 def read_tensors(folder: Path) -> tuple[Tensor, ...] | None:
-    """Tensors of all safetensors files of a model; None if it has none.
+    """Return tensors of all safetensors files of a model; None if it has none.
 
     Raises FileRefused if one of the files is missing or broken: a sum over the others would be a wrong number.
     """
     tensors: list[Tensor] = []
     left = HEADER_LIMIT
     for path in _files(folder):
-        found, used = _header(path, left)
-        tensors += found
-        left -= used
+        listed, header_bytes = _header(path, left)
+        tensors += listed
+        left -= header_bytes
     return tuple(tensors) or None
 
 

@@ -1,6 +1,6 @@
 """Ranks of one deployment: those of this host as one endpoint, those that another host leads as one that waits for it.
 
-Ranks on several hosts are told by where they meet (an address their command lines share) and the model. Where Ray
+Ranks on several hosts are recognised by where they meet (an address their command lines share) and the model. Where Ray
 starts them no command line does: the workers of a node belong to the server of its cluster.
 """
 
@@ -18,41 +18,42 @@ _WORKER = "ray::RayWorkerWrapper"
 
 
 def joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """Ranks of one deployment as one endpoint: those that follow stand for themselves only without their head here."""
-    found: dict[object, Endpoint] = {}
-    for each in sorted(endpoints, key=lambda each: each.follows):
-        key: object = (each.kind, each.knobs.get("rendezvous"), each.model_path)
-        if not each.follows and (key in found or "rendezvous" not in each.knobs):
-            key = each.base_url
-        head = found.get(key)
+    """Return ranks of one deployment as one endpoint: those that follow stand for themselves only without their head
+    here."""
+    by_rendezvous: dict[object, Endpoint] = {}
+    for endpoint in sorted(endpoints, key=lambda address: address.follows):
+        key: object = (endpoint.kind, endpoint.knobs.get("rendezvous"), endpoint.model_path)
+        if not endpoint.follows and (key in by_rendezvous or "rendezvous" not in endpoint.knobs):
+            key = endpoint.base_url
+        head = by_rendezvous.get(key)
         if head is None:
-            found[key] = each
+            by_rendezvous[key] = endpoint
             continue
         # Bound to one address and to every one: which server answers is up to the kernel.
-        rival = key == each.base_url and each.pid not in head.pids and head.pid not in each.pids
-        pids = tuple(sorted({*head.pids, *each.pids}))
-        found[key] = replace(head, pids=pids, contested=head.contested or rival)
-    return tuple(found.values())
+        rival = key == endpoint.base_url and endpoint.pid not in head.pids and head.pid not in endpoint.pids
+        pids = tuple(sorted({*head.pids, *endpoint.pids}))
+        by_rendezvous[key] = replace(head, pids=pids, contested=head.contested or rival)
+    return tuple(by_rendezvous.values())
 
 
 def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tuple[Endpoint, ...]:
-    """The endpoints, with the workers that Ray runs on this host for one of them, or for a server elsewhere.
+    """Return the endpoints, with the workers that Ray runs on this host for one of them, or for a server elsewhere.
 
-    Which of several servers of this host a worker is of, nobody told: then it is of none of them.
+    Which of several servers of this host a worker belongs to may be unknown: then it belongs to none.
     """
-    found = list(endpoints)
+    result = list(endpoints)
     node, cluster = _node(host)
     workers = _workers(host)
     if node is None or cluster is None or not workers:
-        return tuple(found)
-    heads = [each for each in found if each.kind == "vllm" and _starts_by_ray(host.processes, each)]
+        return tuple(result)
+    heads = [endpoint for endpoint in result if endpoint.kind == "vllm" and _starts_by_ray(host.processes, endpoint)]
     if len(heads) == 1:
         pids = tuple(sorted({*heads[0].pids, *workers}))
         head = replace(heads[0], pids=pids, knobs={**heads[0].knobs, "rendezvous": cluster})
-        return tuple(head if each is heads[0] else each for each in found)
+        return tuple(head if endpoint is heads[0] else endpoint for endpoint in result)
     # A page of Ray Serve on this node counts what its workers do.
-    if heads or any(each.kind == "ray" for each in found) or _is_here(cluster, host.own_ips):
-        return tuple(found)
+    if heads or any(endpoint.kind == "ray" for endpoint in result) or _is_here(cluster, host.own_ips):
+        return tuple(result)
     follower = Endpoint(
         "vllm",
         f"rendezvous://{cluster}/",
@@ -63,17 +64,17 @@ def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tupl
         knobs={"rendezvous": cluster},
         follows=True,
     )
-    return (*found, follower)
+    return (*result, follower)
 
 
 def _node(host: HostProcesses) -> tuple[Process | None, str | None]:
-    """The Ray node of this host, and the address of its cluster; nothing where there are several."""
-    nodes = [each for each in host.processes.values() if invocation(each.argv)[0] == "raylet"]
+    """Return the Ray node of this host, and the address of its cluster; nothing where there are several."""
+    nodes = [process for process in host.processes.values() if invocation(process.argv)[0] == "raylet"]
     return (nodes[0], rendezvous_argument("ray", nodes[0].argv)) if len(nodes) == 1 else (None, None)
 
 
 def _workers(host: HostProcesses) -> tuple[int, ...]:
-    roots = [each.pid for each in host.processes.values() if each.argv and each.argv[0].startswith(_WORKER)]
+    roots = [process.pid for process in host.processes.values() if process.argv and process.argv[0].startswith(_WORKER)]
     return tuple(sorted({pid for root in roots for pid in host.group(root)}))
 
 

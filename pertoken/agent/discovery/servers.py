@@ -1,4 +1,4 @@
-"""Which inference servers run on this host: by the command lines and mapped libraries of its processes.
+"""Inference servers of this host, discovered by the command lines and mapped libraries of its processes.
 
 Only ports on which a recognised process listens (or that its command line names) are ever contacted.
 """
@@ -15,7 +15,7 @@ from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.processes import HostProcesses, Process
 from pertoken.agent.host.published_ports import reached_at
-from pertoken.agent.readings import Endpoint, Gap
+from pertoken.agent.readings import Endpoint, Unavailable
 from pertoken.catalog.knobs import (
     follows_argument,
     model_argument,
@@ -27,30 +27,32 @@ from pertoken.catalog.knobs import (
     variables,
 )
 
-AskKind = Callable[[str], str | None]
+IdentifyKind = Callable[[str], str | None]
 """The kind of engine that answers at a base URL; None if none does."""
 
 _NAME_IT = "name it to the agent: --engine http://HOST:PORT, or agent.engines in the settings"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a look at the host's processes gave."""
+class Discovery:
+    """Result of one look at the host's processes."""
 
     endpoints: tuple[Endpoint, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
     """Engines that are there but cannot be read, and what this agent has no right to see."""
 
 
-def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] = ()) -> Found:
-    """Inference servers among the host's processes.
+def discover(host: HostProcesses, identify_kind: IdentifyKind, known: Iterable[Endpoint] = ()) -> Discovery:
+    """Return inference servers among the host's processes.
 
     A server whose command line names the port it listens on is taken by its word; other ports of recognised
     processes are asked. `known`: endpoints of an earlier look; those of the same processes are not asked again.
     """
-    before = {(each.pid, each.process_start_ms): each for each in known if each.found_by == "process"}
+    before = {
+        (endpoint.pid, endpoint.process_start_ms): endpoint for endpoint in known if endpoint.found_by == "process"
+    }
     endpoints: list[Endpoint] = []
-    gaps: list[Gap] = []
+    unavailable: list[Unavailable] = []
     claimed: set[int] = set()
     led: set[int] = set()
     """Processes of servers that were found; what such a server starts for itself is no other one."""
@@ -59,14 +61,14 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
             group = host.group(root.pid)
             if root.pid in led:
                 continue  # the engine around it counts what it does
-            found = _of_group(host, adapter, root, group, before, ask_kind)
-            if isinstance(found, Endpoint):
-                endpoints.append(found)
+            endpoint = _of_group(host, adapter, root, group, before, identify_kind)
+            if isinstance(endpoint, Endpoint):
+                endpoints.append(endpoint)
                 led.update(() if adapter.shared else group)
             elif adapter.shared:
                 continue
             else:
-                gaps.append(found)
+                unavailable.append(endpoint)
             claimed.update(group)
     hidden = len(set(host.unowned))
     for process in host.processes.values():
@@ -76,13 +78,13 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
         hidden += len(process.listening) if libraries is None else 0
         for adapter in ADAPTERS.values():
             if adapter.library and any(adapter.library.search(path) for path in libraries or ()):
-                asked = _asked(process.listening, adapter.kind, process, before, ask_kind)
+                asked = _asked(process.listening, adapter.kind, process, before, identify_kind)
                 if asked is not None:
                     group = host.group(process.pid)
                     endpoints.append(with_process(_listener(adapter.kind, asked, host, group), process, group))
     if hidden:
-        gaps.append(
-            Gap(
+        unavailable.append(
+            Unavailable(
                 "engines",
                 "denied",
                 f"listening ports of processes that this agent may not look into: {hidden}; "
@@ -91,7 +93,7 @@ def discover(host: HostProcesses, ask_kind: AskKind, known: Iterable[Endpoint] =
                 f"or {_NAME_IT}",
             )
         )
-    return Found(joined(with_ray_workers(endpoints, host)), tuple(gaps))
+    return Discovery(joined(with_ray_workers(endpoints, host)), tuple(unavailable))
 
 
 def _of_group(
@@ -100,32 +102,32 @@ def _of_group(
     root: Process,
     group: Sequence[int],
     before: dict[tuple[int | None, int | None], Endpoint],
-    ask_kind: AskKind,
-) -> Endpoint | Gap:
+    identify_kind: IdentifyKind,
+) -> Endpoint | Unavailable:
     kind = adapter.kind
     if follows_argument(kind, root.argv):
         return _following(kind, root, group)
     listening = [address for pid in group for address in host.processes[pid].listening]
     environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
-    told = variable_argument(kind, "port", environment) or ""
-    says = names_port(kind, root.argv)
-    named = int(told) if told.isdecimal() and not says else port_argument(kind, root.argv)
+    variable = variable_argument(kind, "port", environment) or ""
+    names = names_port(kind, root.argv)
+    named = int(variable) if variable.isdecimal() and not names else port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
-        address = _asked([address] if address else [], kind, root, before, ask_kind)
+        address = _asked([address] if address else [], kind, root, before, identify_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
-        # The others are its ranks' own: one that says its port answers there, or not yet.
-        others = [] if says or told else listening
-        address = _asked(others or hidden, kind, root, before, ask_kind)
+        # The others are its ranks' own: one that names its port answers there, or not yet.
+        others = [] if names or variable else listening
+        address = _asked(others or hidden, kind, root, before, identify_kind)
     if address is not None:
         empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
         return in_pod(with_process(empty, root, group, root.argv, environment), environment, host)
     if listening:
         ports = ", ".join(str(port) for port in sorted({address.port for address in listening}))
         reason = f"{kind} (pid {root.pid}) listens on {ports} but does not answer yet"
-        return Gap(kind, "failing", reason, None if named else adapter.metrics_off)
-    return Gap(
+        return Unavailable(kind, "failing", reason, None if named else adapter.metrics_off)
+    return Unavailable(
         kind,
         "missing",
         f"{kind} (pid {root.pid}) runs, but its port is not seen from here",
@@ -133,10 +135,14 @@ def _of_group(
     )
 
 
-def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Gap:
+def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Unavailable:
     address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
     if address is None or model is None:
-        return Gap(kind, "missing", f"{kind} (pid {root.pid}) serves for another host, and does not say for which")
+        return Unavailable(
+            kind,
+            "missing",
+            f"{kind} (pid {root.pid}) serves for another host, and its command line does not name that host",
+        )
     empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
     return with_process(empty, root, group, root.argv)
 
@@ -146,7 +152,7 @@ def _asked(
     kind: str,
     process: Process,
     before: dict[tuple[int | None, int | None], Endpoint],
-    ask_kind: AskKind,
+    identify_kind: IdentifyKind,
 ) -> Address | None:
     old = before.get((process.pid, process.start_ms))
     tls = tls_argument(kind, process.argv)
@@ -154,15 +160,15 @@ def _asked(
     for address in candidates:
         if old is not None and (old.kind, old.base_url) == (kind, _url(address, tls)):
             return address
-    return next((address for address in candidates if ask_kind(_url(address, tls)) == kind), None)
+    return next((address for address in candidates if identify_kind(_url(address, tls)) == kind), None)
 
 
 def _listener(kind: str, address: Address, host: HostProcesses, group: Sequence[int], tls: bool = False) -> Endpoint:
     """Return an endpoint at `address`, whose socket the processes of `group` own, without its process yet."""
     ip, port = address.reached or (address.ip, address.port)
-    here = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
+    local = address.reached is None or ip in host.own_ips or ipaddress.ip_address(ip).is_loopback
     contested = host.rivals(group, address) > 0
-    return Endpoint(kind, _url(address, tls), "process", port if here else None, contested=contested)
+    return Endpoint(kind, _url(address, tls), "process", port if local else None, contested=contested)
 
 
 def _url(address: Address, tls: bool = False) -> str:

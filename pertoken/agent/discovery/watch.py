@@ -20,14 +20,14 @@ from pertoken.agent.discovery.questions import Questions
 from pertoken.agent.discovery.servers import discover
 from pertoken.agent.engines.reader import REMEDIES, EngineReader, answers, detect
 from pertoken.agent.host.processes import HostProcesses, host_processes, since_boot_ms, start_ms
-from pertoken.agent.readings import Endpoint, EngineReading, Gap
+from pertoken.agent.readings import Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError
 from pertoken.agent.workers import Workers
 
 log = logging.getLogger("pertoken.agent")
 
 MAX_READERS = 64
-"""Engines read at the same time; so many may hang before another one has to wait."""
+"""Engines read at the same time: as many may hang before another one has to wait."""
 MAX_QUESTIONS = 16
 """Ports and URLs asked at the same time what they are."""
 LIST_WAIT_S = 5.0
@@ -66,7 +66,7 @@ class Watch:
         self._lookers = Workers(1, "look")
         self._looking = threading.Lock()
         self._listed, self._looked = threading.Event(), threading.Event()
-        self.gaps: tuple[Gap, ...] = ()
+        self.unavailable: tuple[Unavailable, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
@@ -100,35 +100,35 @@ class Watch:
         """
         with self._looking:
             processes = _once(host_processes)
-            endpoints, gaps = self._servers(processes, final=False)
+            endpoints, unavailable = self._servers(processes, final=False)
             if self._questions.wait(0):
                 self._endpoints = endpoints
                 self._listed.set()
                 self._questions.wait(LOOK_WAIT_S)
-                endpoints, gaps = self._servers(processes, final=True)
+                endpoints, unavailable = self._servers(processes, final=True)
                 self._questions.forget()
-            self._endpoints, self.gaps = endpoints, gaps
+            self._endpoints, self.unavailable = endpoints, unavailable
             return endpoints
 
     def _servers(
         self, processes: Callable[[], HostProcesses], *, final: bool
-    ) -> tuple[tuple[Endpoint, ...], tuple[Gap, ...]]:
+    ) -> tuple[tuple[Endpoint, ...], tuple[Unavailable, ...]]:
         """Return the servers known by now and what is missing; not `final`: more answers are waited for."""
-        found: dict[str, Endpoint] = {}
-        gaps: list[Gap] = []
+        endpoints: dict[str, Endpoint] = {}
+        unavailable: list[Unavailable] = []
 
         def add(endpoint: Endpoint) -> None:
             # The same server may be found under several names of this host: it is read once.
-            if not any(_same_server(endpoint, each) for each in found.values()):
-                found.setdefault(endpoint.base_url, endpoint)
+            if not any(_same_server(endpoint, other) for other in endpoints.values()):
+                endpoints.setdefault(endpoint.base_url, endpoint)
 
         if self._find:
             seen = discover(processes(), self._kind, self._endpoints)
-            found = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
-            gaps += seen.gaps
+            endpoints = {endpoint.base_url: endpoint for endpoint in seen.endpoints}
+            unavailable += seen.unavailable
         known = {endpoint.base_url: endpoint for endpoint in self._endpoints}
         for url in self._urls:
-            if url in found:
+            if url in endpoints:
                 continue
             if url in known and self._reads_well(url) and _goes_on(known[url]):
                 add(known[url])
@@ -137,13 +137,15 @@ class Watch:
             if isinstance(answer, Endpoint):
                 add(answer)
             elif isinstance(answer, ScrapeError):
-                gaps.append(Gap(f"engine {url}", "failing", answer.message, REMEDIES.get(answer.kind)))
+                unavailable.append(Unavailable(f"engine {url}", "failing", answer.message, REMEDIES.get(answer.kind)))
             elif final:
-                gaps.append(Gap(f"engine {url}", "failing", f"{url}: still asked what it is", REMEDIES["timeout"]))
+                unavailable.append(
+                    Unavailable(f"engine {url}", "failing", f"{url}: still asked what it is", REMEDIES["timeout"])
+                )
         for endpoint in self._endpoints:
             if endpoint.base_url in self._urls if endpoint.pid is None else _goes_on(endpoint):
                 add(endpoint)
-        return tuple(found.values()), tuple(gaps)
+        return tuple(endpoints.values()), tuple(unavailable)
 
     def _detect(self, url: str, processes: Callable[[], HostProcesses]) -> Endpoint | ScrapeError:
         try:
@@ -152,7 +154,7 @@ class Watch:
             return error
 
     def _kind(self, url: str) -> str | None:
-        """The kind of engine that answers at a port that is only guessed; None while it was not heard of."""
+        """Return the kind of engine that answers at a port that is only guessed; None while it was not heard of."""
         if self._clock() < self._silent.get(url, 0.0):
             return None
         answer = self._questions.answer(url, lambda: self._ask(url))
@@ -182,8 +184,8 @@ class Watch:
             engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits), endpoint)
             if engine.under_way:
                 continue
-            if engine.found is not endpoint:  # by a later look; until then a reader follows its server by itself
-                engine.found = endpoint
+            if engine.endpoint is not endpoint:  # by a later look; until then a reader follows its server alone
+                engine.endpoint = endpoint
                 if _process(engine.reader.endpoint) != _process(endpoint):
                     engine.reader = EngineReader(endpoint, self._limits)
             engine.under_way = True
@@ -230,7 +232,7 @@ class _Engine:
     """A server that is read: at most one read is under way. Its thread owns `reader` meanwhile."""
 
     reader: EngineReader
-    found: Endpoint
+    endpoint: Endpoint
     """What the last look found, which the reader began with or agrees with."""
     under_way: bool = False
     reads_well: bool = False
@@ -277,7 +279,7 @@ class _Engine:
 
 
 def cpu_time_ms(endpoint: Endpoint) -> int | None:
-    """CPU time so far of a server's processes, milliseconds; None if one cannot be read."""
+    """Return CPU time so far of a server's processes, milliseconds; None if one cannot be read."""
     total = 0.0
     try:
         for pid in endpoint.pids:
@@ -318,7 +320,7 @@ def _process(endpoint: Endpoint) -> tuple[object, ...]:
 
 
 def _same_server(one: Endpoint, other: Endpoint) -> bool:
-    """Whether both lead to one server of this host. A proxy may lead to several, by its ports and paths."""
+    """Return whether both lead to one server of this host. A proxy may lead to several, by its ports and paths."""
     if one.pid is None or _process(one) != _process(other):
         return False
     same_way = (one.port, urlsplit(one.base_url).path) == (other.port, urlsplit(other.base_url).path)
@@ -326,5 +328,5 @@ def _same_server(one: Endpoint, other: Endpoint) -> bool:
 
 
 def _goes_on(endpoint: Endpoint) -> bool:
-    """Whether its process lives, if it is one of this host that can be seen."""
+    """Return whether its process lives, if it is one of this host that can be seen."""
     return endpoint.pid is None or start_ms(endpoint.pid) == endpoint.process_start_ms

@@ -27,11 +27,11 @@ from pertoken.store.schema.words import WORKLOAD
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
-    """The endpoint with the process that listens there now, if it is one of this host that can be seen."""
+    """Return the endpoint with the process that listens there now, if it is one of this host that can be seen."""
     empty = Endpoint(endpoint.kind, endpoint.base_url, endpoint.found_by, endpoint.port)
     owners: dict[int, Address] = {}
     for process in host.processes.values():
-        address = next((each for each in process.listening if _leads_to(endpoint, each, host.own_ips)), None)
+        address = next((address for address in process.listening if _leads_to(endpoint, address, host.own_ips)), None)
         if address is not None:
             owners[process.pid] = address
     if not owners:
@@ -52,7 +52,7 @@ def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:
 
 
 def server_roots(host: HostProcesses, adapter: Adapter) -> Iterator[Process]:
-    """Processes of the engine's servers that no other process of the same server started."""
+    """Yield processes of the engine's servers that no other process of the same server started."""
     for process in host.processes.values():
         parent = host.processes.get(process.ppid)
         if adapter.recognises(process.argv) and not (parent and adapter.recognises(parent.argv)):
@@ -98,13 +98,13 @@ def _leads_to(endpoint: Endpoint, address: Address, own_ips: frozenset[str]) -> 
     parts = urlsplit(endpoint.base_url)
     host = parts.hostname or ""
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    here = {"127.0.0.1", "::1"} if host == "localhost" else {host}
+    addresses = {"127.0.0.1", "::1"} if host == "localhost" else {host}
     if address.reached is not None:
-        here_too = bool(here & own_ips)
+        here_too = bool(addresses & own_ips)
         ways = (address.reached, *address.also)
         return any(
-            reached == port and (ip in here or (here_too and ipaddress.ip_address(ip).is_loopback))
+            reached == port and (ip in addresses or (here_too and ipaddress.ip_address(ip).is_loopback))
             for ip, reached in ways
         )
     anywhere = ipaddress.ip_address(address.ip).is_unspecified
-    return address.port == port and (address.ip in here or (anywhere and bool(here & own_ips)))
+    return address.port == port and (address.ip in addresses or (anywhere and bool(addresses & own_ips)))

@@ -18,7 +18,7 @@ from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Iden
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
 
@@ -30,7 +30,7 @@ MODEL_S = 15
 REMEDIES = {
     "closed": "start the server, or correct its URL in agent.engines",
     "http": "look into the server's log",
-    "access": "say in agent.access which token or certificate it asks for, and whose certificate to believe",
+    "access": "name in agent.access the token or certificate it asks for, and the authority to trust",
     "malformed": "check that the URL is that of the inference server itself",
     "too_large": "raise agent.page_limit_mb if its page really is that large",
     "timeout": "raise agent.scrape_timeout if the server is only slow",
@@ -39,7 +39,7 @@ REMEDIES = {
     "several_servers": "give each server an address or a port of its own",
     "agent": "report it, with the traceback in the agent's log",
 }
-"""What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
+"""What to do, by `fault_kind`; each adapter has its own for `metrics_off`."""
 READABLE = (
     "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
 )
@@ -64,10 +64,10 @@ class EngineReader:
         self._clock = clock
         self._unsure = endpoint.pid is None
         self._identities: dict[str | None, tuple[Identity, float]] = {}
-        """By model, for an engine of several, with when it was told."""
+        """By model, for an engine of several, with the time it was reported."""
         self._life: ProcessLife | None = None
         self._life_ms: int | None = None
-        """What the last page's headers told of its process."""
+        """Process start as the last page's headers gave it."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
         """By model, of the last page: the life it was of, and its counters."""
         self._swapped: dict[str, dict[str, int]] = {}
@@ -75,10 +75,10 @@ class EngineReader:
         self._checkpoint: tuple[object, Checkpoint] = None, Checkpoint()
 
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
-        """One reading, of an engine of several models one of each.
+        """Return one reading, of an engine of several models one of each.
 
-        Without `latencies` they have no histograms, unless what counts has begun anew: then all that it counts does at
-        once. Never raises for what the engine does: `fault` says why there is none.
+        Without `latencies` they have no histograms, unless what counts has started again: then all that it counts does
+        at once. Never raises for what the engine does: `fault` has the reason why there is none.
         """
         if self.endpoint.follows:
             return (self._following(),)
@@ -103,19 +103,19 @@ class EngineReader:
         latencies = latencies or unsure or not self._identities  # a page that goes on from none is read whole at once
         page = self._page(latencies)
         parts = self._parts(page)
-        told = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
-        readings = tuple(self._reading(model, part, told[model][0], latencies) for model, part in parts.items())
-        if self._counted and not (begun_again or unsure) and any(self._anew(reading) for reading in readings):
+        identities = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
+        readings = tuple(self._reading(model, part, identities[model][0], latencies) for model, part in parts.items())
+        if self._counted and not (begun_again or unsure) and any(self._from_start(reading) for reading in readings):
             return self._read(latencies=True, begun_again=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
             raise ScrapeError("closed", f"{url}: its process changed while it was read")
-        self._identities = told
+        self._identities = identities
         self._counted = {reading.endpoint.model: (reading.life_ms, reading.counters) for reading in readings}
         return readings
 
     def _parts(self, page: Page) -> dict[str | None, Page]:
-        """The page by model, for an engine of several; else of the one that is served.
+        """Return the page by model, for an engine of several; else of the one that is served.
 
         Series of a model that was swapped for another may stay on the page. The page that shows the new model first
         still counts for the old one, so that its last tokens are its own; the next counts for the new one, from 0.
@@ -162,34 +162,35 @@ class EngineReader:
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            gaps=self._gaps(files),
+            unavailable=self._unavailable(files),
         )
 
-    def _anew(self, reading: EngineReading) -> bool:
-        """Whether its counters do not go on from those of the page before."""
+    def _from_start(self, reading: EngineReading) -> bool:
+        """Return whether its counters do not go on from those of the page before."""
         life_ms, counted = self._counted.get(reading.endpoint.model, (None, None))
         if counted is None or life_ms != reading.life_ms:
             return True
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
-    def _gaps(self, files: Checkpoint) -> tuple[Gap, ...]:
-        never = tuple(gap for gap in (self._adapter.no_tokens, self._adapter.no_time) if gap is not None)
-        unread = (Gap("model_files", "missing", files.reason, READABLE),) if files.reason else ()
+    def _unavailable(self, files: Checkpoint) -> tuple[Unavailable, ...]:
+        never = tuple(missing for missing in (self._adapter.no_tokens, self._adapter.no_time) if missing is not None)
+        unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
         return (*never, *unread, *_late(self._adapter))
 
     def _following(self) -> EngineReading:
-        """Ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody else's."""
+        """Return ranks that another host leads: nothing to ask, and what they hold is neither idle nor anybody
+        else's."""
         address, path = self.endpoint.knobs["rendezvous"], self.endpoint.model_path
         files = self._files(path)
         led = f"ranks led from {address}"
-        told = f"{led}: their tokens are counted there, and joined where both hosts report"
+        reason = f"{led}: their tokens are counted there, and joined where both hosts report"
         return EngineReading(
             self.endpoint,
             served_model=path or led,
             model_path=path,
             model_facts=files.facts,
             knobs=_with_dtype(self.endpoint.knobs, files),
-            gaps=(Gap("rendezvous", "unresolved", told),),
+            unavailable=(Unavailable("rendezvous", "unresolved", reason),),
         )
 
     @property
@@ -213,15 +214,15 @@ class EngineReader:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
             raise
-        told = reply.process_start
-        self._life_ms = int(told) // 1000 if re.fullmatch("[0-9]{4,18}", told) else None
+        start = reply.process_start
+        self._life_ms = int(start) // 1000 if re.fullmatch("[0-9]{4,18}", start) else None
         return self._parser.parse(reply.body, eof_required="openmetrics" in reply.content_type, buckets=latencies)
 
     def _identify(self, model: str | None, page: Page, unsure: bool, begun_again: bool) -> tuple[Identity, float]:
         """Return what the engine reports of itself, and when it did.
 
         `unsure`: its process may be another one, so nothing known counts. `begun_again`: it is the same and began
-        anew, so what is known counts if it does not answer.
+        again, so what is known counts if it does not answer.
         """
         known, told_at = self._identities.get(model, (None, 0.0))
         unsure = unsure or self._adapter.metrics_path is None
@@ -232,18 +233,19 @@ class EngineReader:
         if known is not None and self._clock() - told_at < believed_s:
             return known, told_at
         try:
-            told = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
+            reported = self._adapter.identify(lambda path: _json(self.endpoint.base_url + path, self._limits), page)
         except ScrapeError:
             if known is None or unsure:
                 raise
-            told = known
-        told = replace(told, served_model=label or told.served_model)
-        if told.served_model is None:
-            raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not tell which model it serves")
-        return told, self._clock()
+            reported = known
+        reported = replace(reported, served_model=label or reported.served_model)
+        if reported.served_model is None:
+            raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not name the model it serves")
+        return reported, self._clock()
 
     def _files(self, path: str | None) -> Checkpoint:
-        """What the model's files tell, read once in the life of a process; nothing of those of another host."""
+        """Return the facts in the model's files, read once in the life of a process; nothing of those of another
+        host."""
         pid = self.endpoint.pid
         if path is None or pid is None:
             return Checkpoint()
@@ -281,23 +283,24 @@ class EngineReader:
 
 
 @cache
-def _late(adapter: Adapter) -> tuple[Gap, ...]:
+def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
     reason = "counted when a request ends: exact over a window but for those still running at its two ends"
-    counted = adapter.at_finish & {each.word for each in adapter.counters}
-    return tuple(Gap(word, "late", reason) for word in sorted(counted))
+    counted = adapter.at_finish & {counter.name for counter in adapter.counters}
+    return tuple(Unavailable(word, "late", reason) for word in sorted(counted))
 
 
 def _started_ms(page: Page) -> int | None:
-    """When the process that answers started, as it says itself; None where it does not, or several answer as one."""
-    told = page.gauge(PROCESS_START)
-    return round(1000 * next(iter(told.values()))) if len(told) == 1 else None
+    """Return when the process that answers started, as it reports itself; None where it does not, or several answer as
+    one."""
+    reported = page.gauge(PROCESS_START)
+    return round(1000 * next(iter(reported.values()))) if len(reported) == 1 else None
 
 
 def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object]:
-    """The knobs, with the weight dtype that the checkpoint decides.
+    """Return the knobs, with the weight dtype that the checkpoint decides.
 
     One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
-    served as it is stored unless the engine is told another, but 32 bits are narrowed by some engines.
+    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines.
     """
     if files.quantized:
         others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
@@ -308,7 +311,8 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
 
 
 def kind_at(base_url: str, limits: Limits) -> str | None:
-    """The kind of engine that answers at a base URL: by the names on its metrics page, else by what owns its models.
+    """Return the kind of engine that answers at a base URL: by the names on its metrics page, else by what owns its
+    models.
 
     None if it is something else. Raises ScrapeError if nothing answers, or it answers that it cannot yet.
     """
@@ -336,12 +340,13 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
 
 
 def _by_path() -> list[Adapter]:
-    """Adapters, those first whose `never_read` is the page of another: only theirs may be asked of a stranger."""
+    """Return adapters, those first whose `never_read` is the page of another: only theirs may be asked of a
+    stranger."""
     return sorted(ADAPTERS.values(), key=lambda adapter: adapter.never_read is None)
 
 
 def _owner(base_url: str, limits: Limits) -> str | None:
-    """Who owns the models at a base URL; None where nothing says so."""
+    """Return who owns the models at a base URL; None where nothing names an owner."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
     except ScrapeError as error:
@@ -360,7 +365,7 @@ def answers(base_url: str, limits: Limits) -> str | None:
 
 
 def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses] = host_processes) -> Endpoint:
-    """The endpoint a setting names, its kind found by asking, its process if it is one of this host.
+    """Return the endpoint a setting names, its kind found by asking, its process if it is one of this host.
 
     Raises ScrapeError if nothing answers there, or no engine that can be read.
     """
@@ -374,7 +379,7 @@ def detect(base_url: str, limits: Limits, processes: Callable[[], HostProcesses]
 
 
 def _json(url: str, limits: Limits) -> object:
-    """The JSON at `url`; None for any status but 200. Raises ScrapeError."""
+    """Return the JSON at `url`; None for any status but 200. Raises ScrapeError."""
     try:
         reply = get(url, limits)
     except ScrapeError as error:
@@ -383,5 +388,5 @@ def _json(url: str, limits: Limits) -> object:
         raise
     try:
         return json.loads(reply.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ScrapeError("malformed", f"{url}: not JSON") from None

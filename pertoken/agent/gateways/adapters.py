@@ -1,4 +1,4 @@
-"""What gateways expose of tenants: one table for each maps its names and labels onto ours.
+"""Tables of gateways: each maps the names and labels of one gateway's tenant metrics onto ours.
 
 An engine's page carries no identity, so these are the only source of a tenant's tokens.
 """
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, Counter, Seen
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, Counter, PageOrigin
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +15,7 @@ class GatewayAdapter:
     """One gateway, as a table."""
 
     kind: str
-    seen: Seen
+    tested_on: PageOrigin
     """What the table was tested on."""
     source: str
     """Where its names come from, and as of when."""
@@ -31,12 +31,12 @@ class GatewayAdapter:
     @property
     def wanted(self) -> frozenset[str]:
         """Names of all series read from a page."""
-        return frozenset({name for each in self.counters for name in each.names} | {PROCESS_START})
+        return frozenset({name for counter in self.counters for name in counter.engine_names} | {PROCESS_START})
 
 
 LITELLM = GatewayAdapter(
     kind="litellm",
-    seen=Seen.LIVE,
+    tested_on=PageOrigin.LIVE,
     source="litellm 1.106.2 with the callback `prometheus`; its page captured (2026-11-22)",
     marks=re.compile(r"\blitellm_\w*tokens_metric"),
     # Without the slash it redirects.
@@ -54,7 +54,7 @@ LITELLM = GatewayAdapter(
 )
 SGL_ROUTER = GatewayAdapter(
     kind="sgl-router",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="SMG (sgl-model-gateway) reference of metrics (2026-11): tokens of the gRPC router alone, by model",
     marks=re.compile(r"\bsmg_router_"),
     paths=("/metrics",),
@@ -66,7 +66,7 @@ SGL_ROUTER = GatewayAdapter(
 )
 LLM_D = GatewayAdapter(
     kind="llm-d",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="llm-d-router's endpoint picker, names of the Gateway API Inference Extension before it (2026-11)",
     marks=re.compile(r"\b(llm_d_router_epp_|inference_objective_|inference_model_)"),
     paths=("/metrics",),
@@ -95,5 +95,5 @@ LLM_D = GatewayAdapter(
         "namespace": ("namespace",),
     },
 )
-ADAPTERS: Mapping[str, GatewayAdapter] = {each.kind: each for each in (LITELLM, SGL_ROUTER, LLM_D)}
+ADAPTERS: Mapping[str, GatewayAdapter] = {adapter.kind: adapter for adapter in (LITELLM, SGL_ROUTER, LLM_D)}
 """All gateways that can be read, by kind."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pertoken.agent.engines.adapters.adapter import PROCESS_START, text
 from pertoken.agent.gateways.adapters import ADAPTERS, GatewayAdapter
-from pertoken.agent.readings import Gap, GatewayReading
+from pertoken.agent.readings import GatewayReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Labels, Page, PageError, parse
 from pertoken.agent.workers import Workers
@@ -32,7 +32,7 @@ def read_gateway(setting: GatewaySettings, limits: Limits) -> GatewayReading:
                 raise
             continue
         shown = reply.body.decode(errors="replace")
-        adapter = next((each for each in kinds if setting.kind or each.marks.search(shown)), None)
+        adapter = next((kind for kind in kinds if setting.kind or kind.marks.search(shown)), None)
         if adapter is None:
             continue
         try:
@@ -50,12 +50,12 @@ def _reading(setting: GatewaySettings, adapter: GatewayAdapter, page: Page) -> G
     counters: dict[str, int] = {}
     metric_of: dict[str, str] = {}
     for metric in adapter.counters:
-        name = next((each for each in metric.names if each in page.samples), None)
+        name = next((engine_name for engine_name in metric.engine_names if engine_name in page.samples), None)
         for labels, value in page.counter(name).items() if name is not None else ():
             if set(metric.where) <= set(labels):
-                series = f"{metric.word}{json.dumps(labels, ensure_ascii=False)}"
+                series = f"{metric.name}{json.dumps(labels, ensure_ascii=False)}"
                 counters[series] = value
-                metric_of[series] = metric.word + tenant_of(setting, adapter, labels)
+                metric_of[series] = metric.name + tenant_of(setting, adapter, labels)
     if len(counters) > MAX_SERIES:
         raise ScrapeError("too_large", f"{setting.url}: {len(counters):,} series of tokens, more than {MAX_SERIES:,}")
     started = page.gauge(PROCESS_START)
@@ -68,7 +68,7 @@ def tenant_of(setting: GatewaySettings, adapter: GatewayAdapter, labels: Labels)
     named = dict(labels)
     values: dict[str, str] = {}
     for name in TENANT_LABELS:
-        value = next((value for each in adapter.labels.get(name, ()) if (value := text(named.get(each)))), None)
+        value = next((value for label in adapter.labels.get(name, ()) if (value := text(named.get(label)))), None)
         if value is not None and (name != "user" or setting.users):
             values[name] = setting.models.get(value, value) if name == "model" else value
     pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
@@ -84,26 +84,26 @@ class GatewayWatch:
         self._lock = threading.Lock()
         self._done: list[GatewayReading] = []
         self._under_way: set[str] = set()
-        self._faults: dict[str, Gap] = {}
+        self._faults: dict[str, Unavailable] = {}
 
     def start_read(self) -> None:
         """Begin to read every gateway that is not being read."""
-        for each in self._gateways:
+        for gateway in self._gateways:
             with self._lock:
-                if each.url in self._under_way:
+                if gateway.url in self._under_way:
                     continue
-                self._under_way.add(each.url)
-            self._workers.submit(lambda setting=each: self._read(setting))  # type: ignore[misc]
+                self._under_way.add(gateway.url)
+            self._workers.submit(lambda setting=gateway: self._read(setting))  # type: ignore[misc]
 
     def take(self) -> tuple[GatewayReading, ...]:
         """Return what was read since this was last called; of a gateway that was read twice the newest page."""
         with self._lock:
-            done: Mapping[str, GatewayReading] = {each.base_url: each for each in self._done}
+            done: Mapping[str, GatewayReading] = {reading.base_url: reading for reading in self._done}
             self._done = []
         return tuple(done.values())
 
     @property
-    def gaps(self) -> tuple[Gap, ...]:
+    def unavailable(self) -> tuple[Unavailable, ...]:
         """Gateways that could not be read when they were last asked."""
         with self._lock:
             return tuple(self._faults.values())
@@ -116,9 +116,9 @@ class GatewayWatch:
         try:
             reading = read_gateway(setting, self._limits)
         except ScrapeError as error:
-            gap = Gap(f"gateway {setting.url}", "failing", error.message, _REMEDIES.get(error.kind, _LOOK))
+            missing = Unavailable(f"gateway {setting.url}", "failing", error.message, _REMEDIES.get(error.kind, _LOOK))
             with self._lock:
-                self._faults[setting.url] = gap
+                self._faults[setting.url] = missing
         else:
             with self._lock:
                 self._faults.pop(setting.url, None)

@@ -15,6 +15,7 @@ from typing import Any
 from pertoken.agent.gateways.adapters import LITELLM
 from pertoken.agent.gateways.reader import tenant_of
 from pertoken.errors import BadInput
+from pertoken.printable import short
 from pertoken.settings.fleet import GatewaySettings
 
 MAX_BYTES = 512 * 2**20
@@ -25,7 +26,7 @@ MAX_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class SpendLog:
-    """What a log counts."""
+    """Requests and tokens that a log counts."""
 
     tokens: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Tokens by start of the minute in which requests ended, epoch seconds, and by metric of a tenant."""
@@ -83,7 +84,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
         rows = _lines(path, text)
     if isinstance(rows, dict):
         rows = rows["data"] if isinstance(rows.get("data"), list) else [rows]
-    if not isinstance(rows, list) or not all(isinstance(each, dict) for each in rows):
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise BadInput(f"{path}: must be a list of objects, or one object on each line")
     return rows
 
@@ -121,7 +122,7 @@ def _count(where: str, row: Mapping[str, Any], column: str) -> int:
     if value is None:
         return 0
     if type(value) is not int or not 0 <= value <= MAX_TOKENS:
-        raise BadInput(f"{where}: {column} {value!r} is not a number of tokens")
+        raise BadInput(f"{where}: {column} {short(repr(value))} is not a number of tokens")
     return value
 
 
@@ -131,5 +132,5 @@ def _time(where: str, row: Mapping[str, Any]) -> int:
     try:
         moment = datetime.fromisoformat(str(text))
     except ValueError:
-        raise BadInput(f"{where}: endTime {text!r} is not a time") from None
+        raise BadInput(f"{where}: endTime {short(repr(text))} is not a time") from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())

@@ -88,7 +88,7 @@ class PrometheusApi:
                     if not rest and 0 <= at < steps.count:
                         values[at] = float(value)
                 yield Series(dict(result["metric"]), values)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise ScrapeError("malformed", f"{self.url}: does not answer as the query API of Prometheus does") from None
 
 
@@ -96,9 +96,9 @@ def _joined(before: int, first: Sequence[Series], after: int, second: Sequence[S
     """Return the series of two ranges of these lengths in steps, one after the other, as series of the whole."""
     whole: dict[tuple[tuple[str, str], ...], tuple[Labels, list[float | None]]] = {}
     for at, part in ((0, first), (before, second)):
-        for each in part:
-            _, values = whole.setdefault(tuple(sorted(each.labels.items())), (each.labels, [None] * (before + after)))
-            values[at : at + len(each.values)] = each.values
+        for item in part:
+            _, values = whole.setdefault(tuple(sorted(item.labels.items())), (item.labels, [None] * (before + after)))
+            values[at : at + len(item.values)] = item.values
     return [Series(labels, values) for labels, values in whole.values()]
 
 

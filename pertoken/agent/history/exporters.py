@@ -54,7 +54,7 @@ class Exporter:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of all series read."""
-        own = (name for each in self.series for name in each.names)
+        own = (name for one in self.series for name in one.names)
         return tuple(dict.fromkeys((*own, *self.memory, *((self.info,) if self.info else ()))))
 
 
@@ -108,5 +108,5 @@ NVIDIA_GPU_EXPORTER = Exporter(
         DeviceSeries("temperature_c", ("nvidia_smi_temperature_gpu",)),
     ),
 )
-EXPORTERS: Mapping[str, Exporter] = {each.kind: each for each in (DCGM, NVIDIA_GPU_EXPORTER)}
+EXPORTERS: Mapping[str, Exporter] = {exporter.kind: exporter for exporter in (DCGM, NVIDIA_GPU_EXPORTER)}
 """By kind, the better first: where two exporters have a device, the first is taken."""

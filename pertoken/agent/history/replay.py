@@ -17,9 +17,9 @@ from pertoken.agent.readings import (
     DeviceReading,
     Endpoint,
     EngineReading,
-    Gap,
     HostReading,
     ProbeReading,
+    Unavailable,
 )
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
@@ -72,21 +72,26 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
 
     A step at which nothing of the host was recorded has none: the next tick covers its time.
     """
-    engines = [each for each in chunk.engines if each.host == host.name]
-    devices = [each for each in chunk.devices if each.host == host.name]
-    pids = {each.address: _FIRST_PID + n for n, each in enumerate(engines)}
-    holders = _holders(engines, devices, chunk.engines)
-    gaps = {each.uuid: tuple(_device_gaps(host, each)) for each in devices}
-    assumed = {each.uuid for each in devices if not _held_by_pod(each, chunk.engines)}
+    engines = [engine for engine in chunk.engines if engine.host == host.name]
+    devices = [device for device in chunk.devices if device.host == host.name]
+    pids = {engine.address: _FIRST_PID + n for n, engine in enumerate(engines)}
+    pids_by_device = _owners(engines, devices, chunk.engines)
+    unavailable = {device.uuid: tuple(_device_unavailable(host, device)) for device in devices}
+    assumed = {device.uuid for device in devices if not _held_by_pod(device, chunk.engines)}
     for at in at_steps:
-        readings = [each for engine in engines for each in _engine(host, engine, pids[engine.address], at)]
-        if all(each.fault for each in readings) and not any(each.there(at) for each in devices):
+        readings = [reading for engine in engines for reading in _engine(host, engine, pids[engine.address], at)]
+        if all(reading.fault for reading in readings) and not any(device.present(at) for device in devices):
             continue
         ts = chunk.steps.start + at * chunk.steps.step_s
-        serving = {each.endpoint.pid for each in readings}
-        present = [each for each in devices if _is_there(host, each, at)]
+        serving = {reading.endpoint.pid for reading in readings}
+        present = [device for device in devices if _is_present(host, device, at)]
         probe = _probe(
-            host, [_device(host, each, holders[each.uuid], serving, gaps[each.uuid], at) for each in present], devices
+            host,
+            [
+                _device(host, device, pids_by_device[device.uuid], serving, unavailable[device.uuid], at)
+                for device in present
+            ],
+            devices,
         )
         moment = Moment(ts, 1000 * ts, 1000 * ts, chunk.steps.step_s)
         tick, host.state = assemble(
@@ -98,57 +103,59 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
 
 def _imported(tick: Tick, assumed: set[str]) -> Tick:
     """Return the tick without what only an agent has, its shares as sure as what names the holders."""
-    unsure = {each.device_id for each in tick.devices if each.uuid in assumed}
+    unsure = {device.device_id for device in tick.devices if device.uuid in assumed}
     samples = tuple(
-        replace(each, provenance=Provenance.ASSUMED) if type(each) is DeviceShare and each.device_id in unsure else each
-        for each in tick.samples
-        if type(each) is not AgentSample
+        replace(sample, provenance=Provenance.ASSUMED)
+        if type(sample) is DeviceShare and sample.device_id in unsure
+        else sample
+        for sample in tick.samples
+        if type(sample) is not AgentSample
     )
     return replace(tick, host=replace(tick.host, boot_ms=None, os=None), samples=samples)
 
 
 def _held_by_pod(device: DeviceSeries, engines: Sequence[EngineSeries]) -> bool:
-    return any(each.pod in device.pods for each in engines if each.pod is not None)
+    return any(engine.pod in device.pods for engine in engines if engine.pod is not None)
 
 
-def _holders(
+def _owners(
     engines: Sequence[EngineSeries], devices: Sequence[DeviceSeries], everywhere: Sequence[EngineSeries]
 ) -> Mapping[str, tuple[int, ...]]:
     """Return the numbers of the engines that hold each device, by UUID."""
-    by_pod = {each.pod for each in engines if each.pod and any(each.pod in device.pods for device in devices)}
+    by_pod = {engine.pod for engine in engines if engine.pod and any(engine.pod in device.pods for device in devices)}
     numbered = list(enumerate(engines, _FIRST_PID))
     return {
-        device.uuid: tuple(pid for pid, each in numbered if each.pod in device.pods)
+        device.uuid: tuple(pid for pid, endpoint in numbered if endpoint.pod in device.pods)
         if _held_by_pod(device, everywhere)
-        else tuple(pid for pid, each in numbered if each.pod not in by_pod)
+        else tuple(pid for pid, endpoint in numbered if endpoint.pod not in by_pod)
         for device in devices
     }
 
 
 def _engine(host: ImportedHost, engine: EngineSeries, pid: int, at: int) -> Iterator[EngineReading]:
-    """Yield its readings of a step, one of each model; those of before with a fault while it is not scraped."""
+    """Yield its readings of a step, one of each model; earlier ones with a fault while it is not scraped."""
     page = engine.page(at)
     base_url = f"http://{engine.address}"
-    own = {key: each for key, each in host.last.items() if each.endpoint.base_url == base_url}
+    own = {key: last for key, last in host.last.items() if last.endpoint.base_url == base_url}
     fault = "was not scraped"
     if page is not None:
         try:
-            found = list(_usable(engine, page, pid, buckets=at in engine.buckets))
+            readings = list(_usable(engine, page, pid, buckets=at in engine.buckets))
         except PageError as error:
             fault = f"{error}"
         else:
             for key in own:
                 del host.last[key]
-            host.last |= {f"{each.endpoint.base_url} {each.endpoint.model}": each for each in found}
+            host.last |= {f"{reading.endpoint.base_url} {reading.endpoint.model}": reading for reading in readings}
             host.unscraped[engine.address] = 0
-            yield from found
+            yield from readings
             return
     missed = host.unscraped[engine.address] = host.unscraped.get(engine.address, 0) + 1
-    for key, each in own.items():
+    for key, own_reading in own.items():
         if missed > MAX_UNSCRAPED_STEPS:
             del host.last[key]
         else:
-            endpoint = replace(each.endpoint, pid=pid, pids=(pid,))
+            endpoint = replace(own_reading.endpoint, pid=pid, pids=(pid,))
             yield EngineReading(endpoint, fault=f"{engine.address} {fault}", fault_kind="closed")
 
 
@@ -177,31 +184,31 @@ def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Ite
                 gauges=values.gauges,
                 histograms=adapter.histograms_of(part) if buckets else None,
                 life_ms=life_ms,
-                gaps=(adapter.no_time,) if adapter.no_time else (),
+                unavailable=(adapter.no_time,) if adapter.no_time else (),
             )
 
 
-def _is_there(host: ImportedHost, device: DeviceSeries, at: int) -> bool:
+def _is_present(host: ImportedHost, device: DeviceSeries, at: int) -> bool:
     """Return whether a device is there at a step: scraped, or not scraped for a while only."""
-    missed = host.unscraped[device.uuid] = 0 if device.there(at) else host.unscraped.get(device.uuid, 0) + 1
+    missed = host.unscraped[device.uuid] = 0 if device.present(at) else host.unscraped.get(device.uuid, 0) + 1
     return missed <= MAX_UNSCRAPED_STEPS
 
 
 def _device(
     host: ImportedHost,
     device: DeviceSeries,
-    holders: Sequence[int],
+    pids: Sequence[int],
     serving: set[int | None],
-    gaps: tuple[Gap, ...],
+    unavailable: tuple[Unavailable, ...],
     at: int,
 ) -> DeviceReading:
     values = {name: series[at] for name, series in device.values.items()}
     if device.memory_bytes is not None:
         host.memory_bytes.setdefault(device.uuid, device.memory_bytes)
-    held_by = [pid for pid in holders if pid in serving]
+    held_by = [pid for pid in pids if pid in serving]
     if not held_by and values.get("util_1e4"):
         held_by = [_FOREIGN_PID]
-    lost = None if device.there(at) else f"{device.exporter} was not scraped"
+    lost = None if device.present(at) else f"{device.exporter} was not scraped"
     return DeviceReading(
         uuid=device.uuid,
         kind="gpu",
@@ -214,33 +221,35 @@ def _device(
         energy_source="gpu" if "energy_mj" in device.values else None,
         lost=lost,
         processes=tuple(DeviceProcess(pid, None) for pid in held_by),
-        gaps=gaps,
+        unavailable=unavailable,
         **values,
     )
 
 
-def _device_gaps(host: ImportedHost, device: DeviceSeries) -> Iterator[Gap]:
-    names = {each.reading: each.names[0] for each in EXPORTERS[device.exporter].series}
+def _device_unavailable(host: ImportedHost, device: DeviceSeries) -> Iterator[Unavailable]:
+    names = {one.reading: one.names[0] for one in EXPORTERS[device.exporter].series}
     for metric in DEVICE:
         if (metric.series or metric.reading == "energy_mj") and metric.reading not in device.values:
             recorded = names.get(metric.reading)
             remedy = f"have {device.exporter} expose {recorded}, or {_REMEDY}" if recorded else _REMEDY
-            yield Gap(metric.stored, "missing", f"{metric.label} is not recorded in {host.server}", remedy)
+            yield Unavailable(metric.stored, "missing", f"{metric.label} is not recorded in {host.server}", remedy)
     if device.has_instances:
-        yield Gap("partitions", "missing", "its MIG instances are not imported: who holds which is unknown", _REMEDY)
+        yield Unavailable(
+            "partitions", "missing", "its MIG instances are not imported: who holds which is unknown", _REMEDY
+        )
 
 
 def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Sequence[DeviceSeries]) -> ProbeReading:
-    before = {each.uuid: each for each in host.state.probe.devices} if host.state.probe else {}
+    before = {device.uuid: device for device in host.state.probe.devices} if host.state.probe else {}
     if host.state.probe is not None:
         # A device that is not recorded any more has gone; an agent would see that its driver lost it.
-        known = tuple(before[each.uuid] for each in devices if each.uuid in before)
+        known = tuple(before[device.uuid] for device in devices if device.uuid in before)
         host.state = replace(host.state, probe=replace(host.state.probe, devices=known))
-    imported = Gap("source", "imported", f"its telemetry was imported from {host.server}", _REMEDY)
-    gaps = [imported]
+    imported = Unavailable("source", "imported", f"its telemetry was imported from {host.server}", _REMEDY)
+    unavailable = [imported]
     if not devices:
-        gaps.append(
-            Gap("devices", "missing", f"{host.server} has no device of this host, so no price applies", _REMEDY)
+        unavailable.append(
+            Unavailable("devices", "missing", f"{host.server} has no device of this host, so no price applies", _REMEDY)
         )
     reading = HostReading(
         name=host.name,
@@ -257,4 +266,4 @@ def _probe(host: ImportedHost, devices: Sequence[DeviceReading], recorded: Seque
         network_rx_bytes=None,
         network_tx_bytes=None,
     )
-    return bounded(ProbeReading(reading, tuple(devices), tuple(gaps)), before)
+    return bounded(ProbeReading(reading, tuple(devices), tuple(unavailable)), before)

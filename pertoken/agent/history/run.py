@@ -29,7 +29,7 @@ CHUNK_S = 6 * HOUR
 
 @dataclass(slots=True)
 class Imported:
-    """What was imported of one host."""
+    """Totals of the import of one host."""
 
     name: str
     first_ts: int | None = None
@@ -56,7 +56,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did."""
+    """Summary of an import."""
 
     hosts: Sequence[Imported]
     blocked: Sequence[Blocked]
@@ -75,15 +75,16 @@ def import_prometheus(
     """
     with store.read() as connection:
         known = recorded.hosts(connection)
-    imported = {each.name: each for each in known if (each.machine_id or "").startswith(IMPORTED_MACHINE)}
-    run = _Run(start, imported, [each for each in known if each not in imported.values()])
+    imported = {host_id.name: host_id for host_id in known if (host_id.machine_id or "").startswith(IMPORTED_MACHINE)}
+    run = _Run(start, imported, [host_id for host_id in known if host_id not in imported.values()])
     with Writer(place) as writer:
-        for steps in _chunks(start, end, [each.until_ts for each in imported.values() if each.until_ts]):
+        for steps in _chunks(start, end, [host.until_ts for host in imported.values() if host.until_ts]):
             chunk = read_chunk(source, steps, run.engines)
             for host in run.hosts(chunk, source.api.url, store):
                 ticks = [run.note(host, tick) for tick in replay(host, chunk, run.due(host, chunk))]
                 run.engines |= {
-                    (each.endpoint.kind, each.endpoint.base_url.removeprefix("http://")) for each in host.last.values()
+                    (reading.endpoint.kind, reading.endpoint.base_url.removeprefix("http://"))
+                    for reading in host.last.values()
                 }
                 writer.commit_all(ticks)
             writer.roll_up()
@@ -108,36 +109,36 @@ class _Run:
     ) -> None:
         self._start, self._imported, self._agents = start, imported, agents
         self._hosts: dict[str, ImportedHost] = {}
-        self._found: dict[str, Imported] = {}
+        self._totals: dict[str, Imported] = {}
         self._missing: dict[tuple[str, str, str | None], set[int]] = defaultdict(set)
         self.engines: set[tuple[str, str]] = set()
         """(kind, address) of each engine whose counters are known."""
 
     def hosts(self, chunk: Chunk, url: str, store: Store) -> Iterator[ImportedHost]:
         """Yield the hosts of a chunk, each with the state that its steps before left."""
-        names = {each.host for each in chunk.engines} | {each.host for each in chunk.devices}
+        names = {engine.host for engine in chunk.engines} | {device.host for device in chunk.devices}
         for name in sorted(names):
             if name not in self._hosts:
                 host = self._hosts[name] = ImportedHost(name, url)
-                self._found[name] = Imported(name)
+                self._totals[name] = Imported(name)
                 known = self._imported.get(name)
                 if known is not None:
                     with store.read() as connection:
                         epochs = recorded.open_epochs(connection, host_id_of_name(name))
-                    host.state = replace(host.state, epochs={each.deployment_id: each for each in epochs})
+                    host.state = replace(host.state, epochs={epoch.deployment_id: epoch for epoch in epochs})
             yield self._hosts[name]
 
     def due(self, host: ImportedHost, chunk: Chunk) -> range:
         """Return the steps of a chunk that are neither imported nor recorded by an agent."""
         known = self._imported.get(host.name)
         since = self._start if known is None or known.until_ts is None else known.until_ts
-        uuids = {each.uuid for each in chunk.devices if each.host == host.name}
-        own = [each.first_ts for each in self._agents if each.name == host.name or uuids & each.uuids]
+        uuids = {device.uuid for device in chunk.devices if device.host == host.name}
+        own = [agent.first_ts for agent in self._agents if agent.name == host.name or uuids & agent.uuids]
         until = min(own) if own else chunk.steps.end
         if own and until < chunk.steps.end:
-            self._found[host.name].note = "an agent recorded it from then on"
+            self._totals[host.name].note = "an agent recorded it from then on"
         if known is not None and _recorded_before(known.first_ts, host.name, chunk):
-            self._found[host.name].note = (
+            self._totals[host.name].note = (
                 f"what is older than its first import ({format_utc(known.first_ts)}) was left out: "
                 "import into another folder to have all of it"
             )
@@ -147,22 +148,22 @@ class _Run:
 
     def note(self, host: ImportedHost, tick: Tick) -> Tick:
         """Count a tick for the report, and return it without devices that an agent has taken over."""
-        found = self._found[host.name]
-        found.models |= {each.served_model for each in tick.deployments}
-        found.devices |= {each.device_id for each in tick.devices}
+        totals = self._totals[host.name]
+        totals.models |= {deployment.served_model for deployment in tick.deployments}
+        totals.devices |= {device.device_id for device in tick.devices}
         if tick.samples:
-            found.first_ts = found.first_ts or tick.ts - MINUTE
-            found.last_ts = tick.ts
-            found.minutes += 1
-        for each in tick.samples:
-            if type(each) is DeploymentSample:
-                found.prompt_tokens += each.prompt_tokens or 0
-                found.generated_tokens += each.generated_tokens or 0
-        for gap in tick.capabilities:
-            if gap.status == "missing":
-                self._missing[gap.metric, gap.reason or "", gap.remedy].add(gap.owner_id)
-        taken = frozenset[str]().union(*(each.uuids for each in self._agents))
-        return replace(tick, devices=tuple(each for each in tick.devices if each.uuid not in taken))
+            totals.first_ts = totals.first_ts or tick.ts - MINUTE
+            totals.last_ts = tick.ts
+            totals.minutes += 1
+        for sample in tick.samples:
+            if type(sample) is DeploymentSample:
+                totals.prompt_tokens += sample.prompt_tokens or 0
+                totals.generated_tokens += sample.generated_tokens or 0
+        for missing in tick.capabilities:
+            if missing.status == "missing":
+                self._missing[missing.metric, missing.reason or "", missing.remedy].add(missing.owner_id)
+        taken = frozenset[str]().union(*(agent.uuids for agent in self._agents))
+        return replace(tick, devices=tuple(device for device in tick.devices if device.uuid not in taken))
 
     def report(self) -> ImportReport:
         """Return what was imported, and what is missing most often first."""
@@ -170,11 +171,11 @@ class _Run:
             Blocked(label_of(metric), len(owners), reason, remedy)
             for (metric, reason, remedy), owners in self._missing.items()
         ]
-        blocked.sort(key=lambda each: (-each.owners, each.metric))
-        return ImportReport([self._found[name] for name in sorted(self._found)], blocked)
+        blocked.sort(key=lambda entry: (-entry.owners, entry.metric))
+        return ImportReport([self._totals[name] for name in sorted(self._totals)], blocked)
 
 
 def _recorded_before(ts: int, host: str, chunk: Chunk) -> bool:
     """Return whether a chunk has anything of a host before an instant."""
     steps = range(min(chunk.steps.count, max(0, (ts - chunk.steps.start) // chunk.steps.step_s)))
-    return any(each.there(at) for each in chunk.devices if each.host == host for at in steps)
+    return any(device.present(at) for device in chunk.devices if device.host == host for at in steps)

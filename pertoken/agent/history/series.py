@@ -27,7 +27,7 @@ the last of them and a restart is lost."""
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which series of a server are read, and how its hosts are named."""
+    """Selection of the series of a server, and the naming of its hosts."""
 
     api: PrometheusApi
     match: str = ""
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """What one engine's page showed at each step. The page of a step is made by `page`."""
+    """Values of one engine's page at each step. `page` makes the page of a step."""
 
     kind: str
     address: str
@@ -62,8 +62,8 @@ class EngineSeries:
 
     def page(self, at: int) -> Page | None:
         """Return its page at a step, with buckets where they were read; None where it was not scraped."""
-        there = tuple(values[at] is not None for _, _, values in self.rows)
-        if not any(there):
+        present = tuple(values[at] is not None for _, _, values in self.rows)
+        if not any(present):
             return None
         samples: dict[str, dict[Labels, float]] = {}
         for name, labels, values in self.rows:
@@ -72,7 +72,7 @@ class EngineSeries:
                 samples.setdefault(name, {})[labels] = value
         buckets = self.buckets.get(at)
         if buckets is None:
-            return Page(samples, self.layouts.setdefault(there, Layout()))
+            return Page(samples, self.layouts.setdefault(present, Layout()))
         for name, labels, value in buckets:
             samples.setdefault(name, {})[labels] = value
         return Page(samples)
@@ -80,7 +80,7 @@ class EngineSeries:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeries:
-    """What one exporter showed of a device at each step, in the units of a `DeviceReading`."""
+    """Values that one exporter reported for a device at each step, in the units of a `DeviceReading`."""
 
     exporter: str
     uuid: str
@@ -96,7 +96,7 @@ class DeviceSeries:
     values: Mapping[str, Sequence[int | None]]
     """By the name of the value in a reading."""
 
-    def there(self, at: int) -> bool:
+    def present(self, at: int) -> bool:
         """Return whether anything was read of it at a step."""
         return any(values[at] is not None for values in self.values.values())
 
@@ -120,12 +120,12 @@ def read_chunk(source: Source, steps: Steps, known: Collection[tuple[str, str]])
     aliases: dict[str, str] = {}
     seen: set[str] = set()
     for exporter in EXPORTERS.values():
-        found = source.api.ranges(_selector(exporter.names, source.match), steps)
-        for each in _devices(exporter, found, source, aliases):
-            if each.uuid not in seen:
-                seen.add(each.uuid)
-                devices.append(each)
-    engines = [each for kind in ENGINES for each in _engines(kind, source, steps, aliases, known)]
+        device_series = source.api.ranges(_selector(exporter.names, source.match), steps)
+        for device in _devices(exporter, device_series, source, aliases):
+            if device.uuid not in seen:
+                seen.add(device.uuid)
+                devices.append(device)
+    engines = [engine for kind in ENGINES for engine in _engines(kind, source, steps, aliases, known)]
     return Chunk(steps, engines, devices)
 
 
@@ -139,27 +139,29 @@ def _engines(
     adapter = ADAPTERS[kind]
     plain = [name for name in sorted(adapter.wanted) if not name.endswith("_bucket") and name != PROCESS_START]
     selector = _selector(plain, source.match)
-    found = source.api.ranges(selector, steps)
-    if not found:
+    engine_series = source.api.ranges(selector, steps)
+    if not engine_series:
         return
     started = f"{PROCESS_START}{{{source.match}}} and on (job, instance) {selector}"
-    by_target = _by_target([*found, *source.api.ranges(started, steps)])
+    by_target = _by_target([*engine_series, *source.api.ranges(started, steps)])
     engines = {
         address: EngineSeries(
-            kind, address, _host(labels, source, aliases), _pod(labels), [_row(each) for each in series]
+            kind, address, _host(labels, source, aliases), _pod(labels), [_row(one) for one in series]
         )
         for address, (labels, series) in by_target.items()
     }
     buckets = _selector([name for name in sorted(adapter.wanted) if name.endswith("_bucket")], source.match)
     due = {at for at in range(steps.count) if (steps.start + at * steps.step_s) % HISTOGRAMS_S == 0}
-    due |= {each.first for each in engines.values() if each.first is not None and (kind, each.address) not in known}
+    due |= {
+        engine.first for engine in engines.values() if engine.first is not None and (kind, engine.address) not in known
+    }
     read: dict[str, dict[int, list[tuple[str, Labels, float]]]] = defaultdict(lambda: defaultdict(list))
     for run in _evenly_spaced(sorted(due)):
         apart_s = (run[1] - run[0]) * steps.step_s if len(run) > 1 else steps.step_s
         at_times = Steps(steps.start + run[0] * steps.step_s, len(run), apart_s)
         for address, (_, series) in _by_target(source.api.ranges(buckets, at_times)).items():
-            for each in series:
-                name, labels, values = _row(each)
+            for one in series:
+                name, labels, values = _row(one)
                 for at, value in zip(run, values, strict=True):
                     if value is not None:
                         read[address][at].append((name, labels, value))
@@ -179,11 +181,11 @@ def _evenly_spaced(steps: Sequence[int]) -> Iterable[Sequence[int]]:
         yield run
 
 
-def _by_target(found: Iterable[Series]) -> dict[str, tuple[Mapping[str, str], list[Series]]]:
+def _by_target(series: Iterable[Series]) -> dict[str, tuple[Mapping[str, str], list[Series]]]:
     """Return series by scrape address; of one that several jobs scrape those of the first job."""
     by_address: dict[str, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
-    for each in found:
-        by_address[_address(each.labels)][each.labels.get("job", "")].append(each)
+    for one in series:
+        by_address[_address(one.labels)][one.labels.get("job", "")].append(one)
     return {
         address: (jobs[first][0].labels, jobs[first])
         for address, jobs in sorted(by_address.items())
@@ -202,22 +204,22 @@ def _row(series: Series) -> tuple[str, Labels, Sequence[float | None]]:
 
 
 def _devices(
-    exporter: Exporter, found: Sequence[Series], source: Source, aliases: dict[str, str]
+    exporter: Exporter, ranges: Sequence[Series], source: Source, aliases: dict[str, str]
 ) -> Iterable[DeviceSeries]:
     by_uuid: dict[str, list[Series]] = defaultdict(list)
-    for each in found:
-        uuid = each.labels.get(exporter.uuid)
+    for ranged in ranges:
+        uuid = ranged.labels.get(exporter.uuid)
         if uuid:
-            by_uuid[uuid if uuid.startswith(exporter.uuid_prefix) else exporter.uuid_prefix + uuid].append(each)
+            by_uuid[uuid if uuid.startswith(exporter.uuid_prefix) else exporter.uuid_prefix + uuid].append(ranged)
     for uuid, series in sorted(by_uuid.items()):
         labels: dict[str, str] = {}
-        for each in series:
-            labels |= {name: value for name, value in each.labels.items() if value}
+        for one in series:
+            labels |= {name: value for name, value in one.labels.items() if value}
         host = _host({**labels, "node": labels.get(exporter.host, labels.get("node", ""))}, source, {})
         aliases.setdefault(_host_part(labels.get("instance", "")), host)
-        whole = [each for each in series if not each.labels.get(exporter.instance_id)]
+        whole = [one for one in series if not one.labels.get(exporter.instance_id)]
         slot = labels.get(exporter.slot, "")
-        pods = frozenset(each.labels[name] for each in series for name in POD_LABELS if each.labels.get(name))
+        pods = frozenset(one.labels[name] for one in series for name in POD_LABELS if one.labels.get(name))
         yield DeviceSeries(
             exporter.kind,
             uuid,
@@ -238,8 +240,8 @@ def _devices(
 
 def _memory_bytes(exporter: Exporter, series: Sequence[Series]) -> int | None:
     """Return the memory of a device, by the first step at which all its parts are there."""
-    parts = [each for name in exporter.memory for each in series if each.labels["__name__"] == name]
-    by_name = {each.labels["__name__"]: each.values for each in reversed(parts)}
+    parts = [one for name in exporter.memory for one in series if one.labels["__name__"] == name]
+    by_name = {part.labels["__name__"]: part.values for part in reversed(parts)}
     for together in zip(*by_name.values(), strict=True):
         known = [value for value in together if value is not None]
         if known and len(known) == len(together):
@@ -250,7 +252,7 @@ def _memory_bytes(exporter: Exporter, series: Sequence[Series]) -> int | None:
 def _first(series: Sequence[Series], names: Sequence[str], scale: float) -> Sequence[int | None] | None:
     """Return the values of the first of these names, each from the first series that has it; None without any."""
     for name in names:
-        own = [each.values for each in series if each.labels["__name__"] == name]
+        own = [one.values for one in series if one.labels["__name__"] == name]
         if own:
             picked = (next((value for value in values if value is not None), None) for values in zip(*own, strict=True))
             # A page's NaN, and DCGM's marks of a blank value, are no value.

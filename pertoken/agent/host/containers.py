@@ -15,7 +15,7 @@ _RUNTIMES = {"docker": "docker", "cri-containerd": "containerd", "crio": "cri-o"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container. `runtime` and `pod_uid` (of Kubernetes) are None where its cgroup does not tell them."""
+    """A container. `runtime` and `pod_uid` (of Kubernetes) are None where its cgroup does not name them."""
 
     id: str
     runtime: str | None
@@ -31,15 +31,15 @@ class Container:
 
 
 def container_of(pid: int, proc: Path = Path("/proc")) -> Container | None:
-    """The innermost container of a process; None if it is in none, has ended, or may not be seen."""
+    """Return the innermost container of a process; None if it is in none, has ended, or may not be seen."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
     except OSError:
         return None
     for line in lines:
         path = line.split(":", 2)[-1]
-        if found := list(_ID.finditer(path)):
-            runtime, container_id = found[-1].groups()
+        if ids := list(_ID.finditer(path)):
+            runtime, container_id = ids[-1].groups()
             pod = _POD.search(path)
             uid = pod.group(1).replace("_", "-") if pod else None
             return Container(container_id, _RUNTIMES.get(runtime or ""), uid, _inner_pid(pid, proc))
@@ -52,4 +52,4 @@ def _inner_pid(pid: int, proc: Path) -> int | None:
         pids = next(line.split()[1:] for line in lines if line.startswith("NSpid:"))
     except (OSError, StopIteration):
         return None
-    return int(pids[-1]) if len(pids) > 1 else None
+    return int(pids[-1]) if len(pids) > 1 and pids[-1].isdecimal() else None

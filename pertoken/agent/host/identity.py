@@ -1,4 +1,5 @@
-"""What machine this is and how it is bought: by its firmware, and by its cloud's metadata service if it names one."""
+"""Identity and purchase of this machine, by its firmware and, if that names a cloud, by the cloud's metadata
+service."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, fetch
 from pertoken.catalog.clouds import Cloud, Page, cloud_of
 
@@ -19,7 +20,7 @@ _OFF = "agent.cloud_metadata"
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """Firmware's words for a host and what its cloud says of it; None is unknown."""
+    """Identity of a host from its firmware and its cloud; None is unknown."""
 
     dmi_vendor: str | None = None
     dmi_product: str | None = None
@@ -48,7 +49,7 @@ class Identity:
         self._ask = ask
         self._instance = instance or read_instance
         self._backoff = Backoff(clock)
-        self.gaps: tuple[Gap, ...] = ()
+        self.unavailable: tuple[Unavailable, ...] = ()
         self.known = HostIdentity(
             dmi_vendor=dmi["sys_vendor"],
             dmi_product=dmi["product_name"],
@@ -56,37 +57,37 @@ class Identity:
         )
 
     def look(self) -> HostIdentity:
-        """What is known now, `gaps` telling what is not. Takes a second or two at most, and only until it is known."""
+        """Return what is known now; `unavailable` lists the rest. Takes up to two seconds until all is known."""
         cloud = self._cloud
         if cloud is None or self.known.instance_type:
             return self.known
         if not self._ask:
             reason = f"this host is of {cloud.name}; its metadata service was not asked, since {_OFF} is off"
-            self.gaps = (Gap("cloud", "missing", reason, f"{_OFF} = true, or set a price"),)
+            self.unavailable = (Unavailable("cloud", "missing", reason, f"{_OFF} = true, or set a price"),)
         elif self._backoff.due:
             try:
-                told = self._instance(cloud)
+                instance = self._instance(cloud)
             except ScrapeError as error:
                 self._backoff.failed()
-                reason = f"the metadata service of {cloud.name} did not tell the instance type ({error.message})"
-                self.gaps = (Gap("cloud", "failing", reason, f"{cloud.unreachable}; or set a price"),)
+                reason = f"the metadata service of {cloud.name} did not report the instance type ({error.message})"
+                self.unavailable = (Unavailable("cloud", "failing", reason, f"{cloud.unreachable}; or set a price"),)
             else:
-                self.known = replace(told, dmi_vendor=self.known.dmi_vendor, dmi_product=self.known.dmi_product)
-                self.gaps = ()
+                self.known = replace(instance, dmi_vendor=self.known.dmi_vendor, dmi_product=self.known.dmi_product)
+                self.unavailable = ()
         return self.known
 
 
 def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
-    """What the firmware says the machine is. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
-    found: dict[str, str | None] = dict.fromkeys(_DMI)
+    """Return the machine's identity from its firmware. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
+    values: dict[str, str | None] = dict.fromkeys(_DMI)
     for name in _DMI:
         with suppress(OSError):
-            found[name] = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip() or None
-    return found
+            values[name] = (root / "sys/class/dmi/id" / name).read_text(errors="replace").strip() or None
+    return values
 
 
 def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _LIMITS) -> HostIdentity:
-    """What a cloud's metadata service says of this instance; region and purchase are None if it does not tell.
+    """Return this instance as a cloud's metadata service reports it; region and purchase are None if it does not.
 
     Raises ScrapeError if the instance type cannot be had.
     """
@@ -103,9 +104,9 @@ def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _L
     instance_type = ask("instance_type")
     if instance_type is None:
         raise ScrapeError("malformed", "its answer is not an instance type")
-    told: dict[str, str | None] = {"region": None, "purchase": None}
-    for name in told:
+    values_read: dict[str, str | None] = {"region": None, "purchase": None}
+    for name in values_read:
         with suppress(ScrapeError):
-            told[name] = ask(name)
-    purchase = cloud.words.get(told["purchase"]) if told["purchase"] is not None else None
-    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=told["region"], purchase=purchase)
+            values_read[name] = ask(name)
+    purchase = cloud.words.get(values_read["purchase"]) if values_read["purchase"] is not None else None
+    return HostIdentity(cloud=cloud.name, instance_type=instance_type, region=values_read["region"], purchase=purchase)

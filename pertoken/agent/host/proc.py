@@ -1,6 +1,6 @@
 """Numbers of the host from the kernel's own files, read as bare as they are: it is done in every tick.
 
-`psutil` tells them too, with much that is not needed. Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for
+`psutil` has them too, with much that is not needed. Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for
 dev, proc_pid_statm(5).
 """
 
@@ -13,18 +13,19 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_bytes() -> tuple[int, int]:
-    """All memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) that tells none."""
-    found = _MEMINFO.match(_start("/proc/meminfo", 256))
-    if found is None:
+    """Return all memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) without
+    one."""
+    match = _MEMINFO.match(_start("/proc/meminfo", 256))
+    if match is None:
         import psutil  # the sampler, which reads its own memory here, needs nothing of it
 
         memory = psutil.virtual_memory()
         return memory.total, memory.available
-    return int(found[1]) * 1024, int(found[2]) * 1024
+    return int(match[1]) * 1024, int(match[2]) * 1024
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Clock ticks that all CPUs were idle (or waited for a disk), and that there were at all."""
+    """Return clock ticks that all CPUs were idle (or waited for a disk), and that there were at all."""
     _, user, nice, system, idle, iowait, irq, softirq, steal, *_ = _start("/proc/stat", 512).split(maxsplit=10)
     # user and nice hold guest and guest_nice already.
     waited = int(idle) + int(iowait)
@@ -32,7 +33,7 @@ def cpu_ticks() -> tuple[int, int]:
 
 
 def network_bytes() -> tuple[int, int]:
-    """Bytes received and sent by all interfaces but the loopback."""
+    """Return bytes received and sent by all interfaces but the loopback."""
     received = sent = 0
     for line in _whole("/proc/net/dev").splitlines()[2:]:
         name, _, counters = line.partition(b":")
@@ -43,7 +44,7 @@ def network_bytes() -> tuple[int, int]:
 
 
 def own_rss_bytes() -> int:
-    """Resident memory of this process."""
+    """Return resident memory of this process."""
     return int(_start("/proc/self/statm", 256).split(maxsplit=2)[1]) * _PAGE_BYTES
 
 
@@ -69,7 +70,7 @@ def _start(path: str, max_bytes: int) -> bytes:
 
 @cache
 def _kept_open(path: str) -> int:
-    """Open a file for the life of this process: the kernel writes it anew for each read from its start.
+    """Open a file for the life of this process: the kernel writes it again for each read from its start.
 
     Opening and closing costs as much CPU as reading.
     """

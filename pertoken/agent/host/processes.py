@@ -86,18 +86,18 @@ class HostProcesses:
 
 
 def host_processes() -> HostProcesses:
-    """The processes of this host now, as far as they may be seen, without threads of the kernel."""
+    """Return the processes of this host now, as far as they may be seen, without threads of the kernel."""
     pids = sorted(int(name) for name in os.listdir(_PROC) if name.isdecimal())  # noqa: PTH208 - a Path for each is slow
     known = ((pid, _stat(pid)) for pid in pids)
     stats = {pid: stat for pid, stat in known if stat is not None and not int(stat[6]) & _KERNEL_THREAD}
     argvs = {pid: _argv(pid) for pid in stats}
     inodes = {**_listening_elsewhere(list(stats), argvs), **listening_here()}
-    listening, unowned = _HOLDERS.owned(inodes, list(stats))
+    listening, unowned = _SOCKET_OWNERS.owned(inodes, list(stats))
     processes = {}
     for pid, stat in stats.items():
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
         processes[pid] = Process(pid, int(stat[1]), argvs[pid], _started_ms(stat), tuple(addresses))
-    own_ips = frozenset(each.address for addresses in psutil.net_if_addrs().values() for each in addresses)
+    own_ips = frozenset(address.address for addresses in psutil.net_if_addrs().values() for address in addresses)
     return HostProcesses(processes, unowned, mapped_files, environment, own_ips, pod_namespace, socket.gethostname())
 
 
@@ -111,7 +111,7 @@ def start_ms(pid: int) -> int | None:
 
 
 def _parts(pid: int, name: str) -> Iterator[bytes]:
-    """A file of a process, as it is read: for each of some hundred at a look, a file object is slow."""
+    """Yield a file of a process, as it is read: for each of some hundred at a look, a file object is slow."""
     fd = os.open(f"/proc/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
     try:
         while part := os.read(fd, 65_536):
@@ -121,7 +121,8 @@ def _parts(pid: int, name: str) -> Iterator[bytes]:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to 22."""
+    """Return fields of a process from its state to its start, None if it is gone. Source: proc_pid_stat(5), fields 3 to
+    22."""
     try:
         fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -139,7 +140,8 @@ def _started_ms(stat: list[bytes]) -> int:
 
 
 def _argv(pid: int) -> tuple[str, ...]:
-    """Command line; empty if there is none. A process that titles itself may have put spaces between the words."""
+    """Return command line; empty if there is none. A process that titles itself may have put spaces between the
+    words."""
     try:
         text = os.fsdecode(b"".join(_parts(pid, "cmdline")))
     except OSError:
@@ -149,8 +151,8 @@ def _argv(pid: int) -> tuple[str, ...]:
 
 
 def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) -> dict[bytes, Address]:
-    """Where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
-    found: dict[bytes, Address] = {}
+    """Return where processes of other network namespaces listen, as far as that can be reached from here, by inode."""
+    addresses: dict[bytes, Address] = {}
     published = docker_ports(argvs.values())
     namespaces = {pid: _namespace(str(pid)) for pid in pids}
     own = _namespace("self")
@@ -165,15 +167,15 @@ def _listening_elsewhere(pids: list[int], argvs: Mapping[int, tuple[str, ...]]) 
         ips = _ips(pid)
         for inode, address in listening_of(str(pid)).items():
             ip = ipaddress.ip_address(address.ip)
-            outer = [way for each in ips for way in published.get((each, address.port), ())]
+            outer = [way for ip in ips for way in published.get((ip, address.port), ())]
             outer += forwarded(forwards.get(namespace, ()), address.port)
             direct = () if ip.is_loopback else ips if ip.is_unspecified else (address.ip,)
             # An address that a user-mode network gives is not one that this host knows.
-            routed = () if namespace in forwards else tuple((each, address.port) for each in direct)
+            routed = () if namespace in forwards else tuple((ip, address.port) for ip in direct)
             ways = (*outer, *routed)
             if ways:
-                found[inode] = replace(address, reached=ways[0], also=ways[1:])
-    return found
+                addresses[inode] = replace(address, reached=ways[0], also=ways[1:])
+    return addresses
 
 
 def _parent(pid: int) -> int | None:
@@ -182,9 +184,9 @@ def _parent(pid: int) -> int | None:
 
 
 def _own_addresses(pid: int) -> frozenset[tuple[str, int]]:
-    """(address, port) pairs of this network namespace on which a process listens."""
+    """Return (address, port) pairs of this network namespace on which a process listens."""
     listening = listening_here()
-    owned, _ = _Holders().owned(listening, [pid])
+    owned, _ = _SocketOwners().owned(listening, [pid])
     return frozenset((address.ip, address.port) for address in owned.get(pid, ()))
 
 
@@ -196,21 +198,21 @@ def _namespace(process: str) -> str | None:
 
 
 def _ips(pid: int) -> tuple[str, ...]:
-    """Addresses of a process's network namespace that others can reach, IPv4 first.
+    """Return addresses of a process's network namespace that others can reach, IPv4 first.
 
     Sources: the kernel's net/ipv4/fib_trie.c (`/32 host LOCAL` follows an address of its own) and proc_net_if_inet6.
     """
-    found = []
+    ips = []
     with suppress(OSError):
         lines = (_PROC / str(pid) / "net/fib_trie").read_text().splitlines()
-        found += [at.split()[-1] for at, kind in pairwise(lines) if "/32 host LOCAL" in kind]
+        ips += [at.split()[-1] for at, kind in pairwise(lines) if "/32 host LOCAL" in kind]
     with suppress(OSError):
         words = [line.split() for line in (_PROC / str(pid) / "net/if_inet6").read_text().splitlines()]
-        found += [str(ipaddress.IPv6Address(bytes.fromhex(each[0]))) for each in words if each[3] == "00"]
-    return tuple(dict.fromkeys(ip for ip in found if not ipaddress.ip_address(ip).is_loopback))
+        ips += [str(ipaddress.IPv6Address(bytes.fromhex(word[0]))) for word in words if word[3] == "00"]
+    return tuple(dict.fromkeys(ip for ip in ips if not ipaddress.ip_address(ip).is_loopback))
 
 
-class _Holders:
+class _SocketOwners:
     """Processes that hold listening sockets, remembered from look to look.
 
     Most of them hold the same socket by the same file descriptor as before: one link is read for each then, instead of
@@ -234,14 +236,14 @@ class _Holders:
     ) -> tuple[dict[int, set[Address]], tuple[Address, ...]]:
         """Return addresses by the first process that holds their socket, and those whose holder cannot be seen."""
         left = {b"socket:[%s]" % inode: address for inode, address in listening.items()}
-        found: dict[bytes, tuple[int, bytes]] = {}
+        owners: dict[bytes, tuple[int, bytes]] = {}
         owned: dict[int, set[Address]] = {}
 
         def hold(link: bytes, pid: int, path: bytes) -> None:
             address = left.pop(link, None)
             if address is not None:
                 owned.setdefault(pid, set()).add(address)
-                found[link] = pid, path
+                owners[link] = pid, path
 
         every = frozenset(pids)
         for link, (pid, path) in self._known.items():
@@ -251,22 +253,23 @@ class _Holders:
                         hold(link, pid, path)
         self._looks += 1
         full = left.keys() - self._hidden or self._looks % self.FULL_EVERY == 0
-        for pid in pids if full else [each for each in pids if each not in self._searched]:
+        for pid in pids if full else [pid for pid in pids if pid not in self._searched]:
             if not left:
                 break
             with suppress(OSError):
                 for entry in os.scandir(b"/proc/%d/fd" % pid):
                     with suppress(OSError):
                         hold(os.readlink(entry.path), pid, entry.path)  # noqa: PTH115 - as above
-        self._known, self._hidden, self._searched = found, frozenset(left), every
+        self._known, self._hidden, self._searched = owners, frozenset(left), every
         return owned, tuple(left.values())
 
 
-_HOLDERS = _Holders()
+_SOCKET_OWNERS = _SocketOwners()
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:
-    """Paths of the shared objects mapped into a process; None if they may not be seen. Source: proc_pid_maps(5)."""
+    """Return paths of the shared objects mapped into a process; None if they may not be seen. Source:
+    proc_pid_maps(5)."""
     try:
         lines = (_PROC / str(pid) / "maps").read_text(errors="replace").splitlines()
     except PermissionError:
@@ -279,13 +282,13 @@ def mapped_files(pid: int) -> frozenset[str] | None:
 
 def environment(pid: int, names: Collection[str]) -> dict[str, str]:
     """These variables of a process's environment as it was started, and no others; none if it may not be read."""
-    found = {}
+    variables = {}
     with suppress(OSError):
         for entry in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
             name, _, value = os.fsdecode(entry).partition("=")
             if name in names:
-                found[name] = value
-    return found
+                variables[name] = value
+    return variables
 
 
 def pod_namespace(pid: int) -> str | None:

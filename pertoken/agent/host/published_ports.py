@@ -65,17 +65,17 @@ def rootless_ports(
     listens, `parent` the process that started it. A namespace that one of them serves has no address of its own that
     this host could reach, so it is in the answer even without a port.
     """
-    found: dict[str, list[Forward]] = {}
+    forwards: dict[str, list[Forward]] = {}
     for pid, argv in argvs.items():
         program = PurePath(argv[0]).name if argv else ""
         if program.startswith("rootlessport"):
             namespace, outside = namespaces.get(pid), parent(pid)
             if namespace not in (own, None) and outside is not None and namespaces.get(outside) == own:
                 outer = sorted(listening(outside))
-                found.setdefault(str(namespace), []).extend(Forward(port, ip=reached_at(ip)) for ip, port in outer)
+                forwards.setdefault(str(namespace), []).extend(Forward(port, ip=reached_at(ip)) for ip, port in outer)
         elif program in ("pasta", "pasta.avx2", "slirp4netns") and (named := _named(argv, namespaces)):
-            found.setdefault(named, []).extend(_pasta(argv) if program != "slirp4netns" else ())
-    return {namespace: tuple(dict.fromkeys(each)) for namespace, each in found.items()}
+            forwards.setdefault(named, []).extend(_pasta(argv) if program != "slirp4netns" else ())
+    return {namespace: tuple(dict.fromkeys(listed)) for namespace, listed in forwards.items()}
 
 
 def forwarded(forwards: Sequence[Forward], inner: int) -> list[tuple[str, int]]:
@@ -83,15 +83,15 @@ def forwarded(forwards: Sequence[Forward], inner: int) -> list[tuple[str, int]]:
 
     Forwards that report this inner port; else those of the same number, else the only one.
     """
-    exact = [each for each in forwards if each.inner == inner]
-    silent = [each for each in forwards if each.inner is None]
-    same = [each for each in silent if each.port == inner]
-    one = silent if len({each.port for each in silent}) == 1 else []
-    return [(each.ip, each.port) for each in exact or same or one]
+    exact = [forward for forward in forwards if forward.inner == inner]
+    silent = [forward for forward in forwards if forward.inner is None]
+    same = [entry for entry in silent if entry.port == inner]
+    one = silent if len({entry.port for entry in silent}) == 1 else []
+    return [(entry.ip, entry.port) for entry in exact or same or one]
 
 
 def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str | None:
-    """The network namespace a forwarder names: a file of it or a process in it, among its arguments."""
+    """Return the network namespace a forwarder names: a file of it or a process in it, among its arguments."""
     known = set(namespaces.values())
     for word in argv[1:]:
         if word.startswith("/"):
@@ -105,7 +105,7 @@ def _named(argv: tuple[str, ...], namespaces: Mapping[int, str | None]) -> str |
 
 
 def _pasta(argv: tuple[str, ...]) -> list[Forward]:
-    """TCP forwards of pasta: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
+    """Return TCP forwards of pasta: `-t 8080`, `-t 8080:80`, `-t 127.0.0.1/8080:80`, comma-separated.
 
     Ranges and `auto` are left out: nothing reports which of many ports leads to a server. One address holds for all
     ports of its option. Source: passt(1).
@@ -115,8 +115,8 @@ def _pasta(argv: tuple[str, ...]) -> list[Forward]:
         if flag in ("-t", "--tcp-ports"):
             ip, slash, ports = value.rpartition("/")
             ip = ip.partition("%")[0] if slash else ""
-            for each in ports.split(","):
-                outer, _, inner = each.partition(":")
+            for port in ports.split(","):
+                outer, _, inner = port.partition(":")
                 if outer.isdecimal() and (inner or outer).isdecimal():
                     with suppress(ValueError):
                         forwards.append(Forward(int(outer), int(inner or outer), reached_at(ip or "0.0.0.0")))

@@ -30,7 +30,8 @@ class PurgeClock:
         self._began_s, self._wall_began_s = self._since_boot(), self._wall()
 
     def now_ts(self) -> int | None:
-        """Unix seconds to judge the age of rows by; None while the wall clock is not confirmed. Call it often."""
+        """Return Unix seconds to judge the age of rows by; None while the wall clock is not confirmed. Call it
+        often."""
         elapsed_s, wall_s = self._since_boot() - self._began_s, self._wall()
         if abs(wall_s - self._wall_began_s - elapsed_s) > MAX_STEP_S + MAX_DRIFT * elapsed_s:
             self._restart()

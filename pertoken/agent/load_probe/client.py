@@ -47,7 +47,7 @@ class Completion:
 
     def tokens_between(self, start_s: float, end_s: float) -> float:
         """Return the tokens that came after `start_s`, up to `end_s`. A part may hold several tokens."""
-        inside = sum(start_s < each <= end_s for each in self.part_s)
+        inside = sum(start_s < arrived_s <= end_s for arrived_s in self.part_s)
         return self.generated_tokens * inside / len(self.part_s)
 
 
@@ -79,10 +79,10 @@ class Client:
         """End all requests that are under way, and refuse further ones."""
         self._stopped.set()
         with self._lock:
-            for each in self._open:
+            for connection in self._open:
                 with suppress(OSError):
-                    if each.sock is not None:
-                        each.sock.shutdown(socket.SHUT_RDWR)
+                    if connection.sock is not None:
+                        connection.sock.shutdown(socket.SHUT_RDWR)
 
     def calibrate(self) -> Completion:
         """Send one short request, from which the number of words per token is learned. Raises ProbeError."""
@@ -92,7 +92,7 @@ class Client:
         return sent
 
     def prompt(self, tokens: int) -> str:
-        """Return a prompt of about so many tokens. It begins at random, so no prefix cache can have it."""
+        """Return a prompt of about `tokens` tokens. It begins at random, so no prefix cache can have it."""
         return self._salted(max(1, round(tokens * self._words_per_token)))
 
     def _salted(self, words: int) -> str:
@@ -100,7 +100,7 @@ class Client:
             return " ".join("".join(self._random.choices(_LETTERS, k=3)) for _ in range(words))
 
     def complete(self, prompt: str, generated: int) -> Completion:
-        """Send one request that generates up to so many tokens. Raises ProbeError."""
+        """Send one request that generates up to `max_tokens` tokens. Raises ProbeError."""
         while True:
             try:
                 return self._complete(prompt, generated)
@@ -181,17 +181,21 @@ def _read(reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: f
         now = clock()
         try:
             part = json.loads(line[5:])
-        except ValueError:
+            if not isinstance(part, dict):
+                raise ValueError("no object")
+        except (ValueError, RecursionError):
             raise ProbeError(f"{at}: streams something else than JSON events") from None
         if isinstance(part.get("error"), Mapping):
             raise ProbeError(f"{at}: {str(part['error'].get('message'))[:MAX_MESSAGE]}")
-        usage = part.get("usage") or usage
-        if any(_has_output(choice) for choice in part.get("choices") or ()):
+        usage = part["usage"] if isinstance(part.get("usage"), dict) else usage
+        listed = part.get("choices")
+        choices = [choice for choice in listed if isinstance(choice, dict)] if isinstance(listed, list) else []
+        if any(_has_output(choice) for choice in choices):
             part_s.append(now)
-        elif part.get("choices"):
+        elif choices:
             ended_s = now
     tokens = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-    if not all(isinstance(each, int) for each in tokens):
+    if not all(isinstance(token, int) for token in tokens):
         raise ProbeError(f"{at}: reports no token usage at the end of a stream, so nothing can be computed per token")
     if not part_s and ended_s is not None:
         part_s.append(ended_s)  # tokens without text, such as a part of a character
@@ -199,7 +203,7 @@ def _read(reply: http.client.HTTPResponse, clock: Callable[[], float], sent_s: f
         raise ProbeError(f"{at}: generated nothing")
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    prompt, generated = (each for each in tokens if isinstance(each, int))
+    prompt, generated = (token for token in tokens if isinstance(token, int))
     return Completion(sent_s, tuple(part_s), prompt, cached or 0, max(1, generated))
 
 
@@ -212,8 +216,8 @@ def _has_output(choice: Mapping[str, object]) -> bool:
 
 def _message(body: bytes) -> str:
     text = body.decode(errors="replace")
-    with suppress(ValueError):
-        found = json.loads(text)
-        error = found.get("error", found) if isinstance(found, dict) else found
+    with suppress(ValueError, RecursionError):
+        reply = json.loads(text)
+        error = reply.get("error", reply) if isinstance(reply, dict) else reply
         text = str(error.get("message", error)) if isinstance(error, dict) else str(error)
     return text[:MAX_MESSAGE]

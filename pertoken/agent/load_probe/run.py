@@ -13,14 +13,14 @@ from pertoken.agent.load_probe.server_watch import Sent, ServerState, ServerWatc
 from pertoken.evidence import OperatingPoint
 
 MAX_CACHED_SHARE = 0.1
-"""Share of cached prompt tokens above which a prompt's time says nothing: the salt did not help."""
+"""Share of cached prompt tokens above which a prompt's time is not usable: the salt did not help."""
 MIN_TOKENS = 4
 """Tokens per request in the time in which all of a batch generate, below which their rate is too coarse."""
 
 
 @dataclass(slots=True)
 class Progressing:
-    """What a probe measured so far."""
+    """Measurements of a probe so far."""
 
     points: list[OperatingPoint] = field(default_factory=list)
     sent: Sent = field(default_factory=Sent)
@@ -39,18 +39,18 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Progressing:
-    """Run the steps for at most so many seconds, and a wave beyond.
+    """Run the steps for at most `seconds`, and a wave beyond.
 
     It ends within one wave (one request of each client) when `watch` sees a foreign request; that wave does not count.
     An interrupt ends the requests under way and keeps what was measured. Raises ProbeError if the server fails before
     anything was measured.
     """
-    found = Progressing()
+    probe = Progressing()
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
-        found.sent = _sent([client.calibrate()])
-        state = _checked(watch, state, found.sent)
+        probe.sent = _sent([client.calibrate()])
+        state = _checked(watch, state, probe.sent)
         for n, step in enumerate(steps):
             progress(step)
             # Later steps get what the earlier ones left of their time.
@@ -58,26 +58,26 @@ def run(
             waves: list[list[Completion]] = []
             while len(waves) < step.waves and (not waves or clock() < share_end) and clock() < end:
                 wave = _wave(client, step)
-                found.sent = found.sent.plus(_sent(wave))
+                probe.sent = probe.sent.plus(_sent(wave))
                 state = _checked(watch, state, _sent(wave))
                 waves.append(wave)
             point = _point(step, waves, int(now())) if waves else None
             if point is not None:
-                found.points.append(point)
+                probe.points.append(point)
             elif waves:
-                found.notes.append(f"{step.label}: left out, {_why_unusable(step, waves)}")
+                probe.notes.append(f"{step.label}: left out, {_why_unusable(step, waves)}")
         if clock() >= end:
-            found.notes.append("its time was over before the whole script was sent")
+            probe.notes.append("its time was over before the whole script was sent")
     except _Foreign as other:
-        found.stopped = f"somebody else uses the server: {other}"
+        probe.stopped = f"somebody else uses the server: {other}"
     except KeyboardInterrupt:
         client.stop()
-        found.stopped = "interrupted"
+        probe.stopped = "interrupted"
     except ProbeError as error:
-        if not found.points:
+        if not probe.points:
             raise
-        found.stopped = str(error)
-    return found
+        probe.stopped = str(error)
+    return probe
 
 
 class _Foreign(Exception):
@@ -116,18 +116,20 @@ def _pool(client: Client, threads: int) -> Iterator[ThreadPoolExecutor]:
 def _sent(wave: Sequence[Completion]) -> Sent:
     return Sent(
         len(wave),
-        sum(each.prompt_tokens for each in wave),
-        sum(each.cached_tokens for each in wave),
-        sum(each.generated_tokens for each in wave),
+        sum(request.prompt_tokens for request in wave),
+        sum(request.cached_tokens for request in wave),
+        sum(request.generated_tokens for request in wave),
     )
 
 
 def _point(step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> OperatingPoint | None:
     """Return what the waves of a step measured; None where that is not usable."""
-    everyone = [each for wave in waves for each in wave]
-    prompt_tokens = statistics.fmean(each.prompt_tokens for each in everyone)
+    everyone = [request for wave in waves for request in wave]
+    prompt_tokens = statistics.fmean(request.prompt_tokens for request in everyone)
     if step.alone:
-        fresh = [each.ttft_s for each in everyone if each.cached_tokens <= MAX_CACHED_SHARE * each.prompt_tokens]
+        fresh = [
+            request.ttft_s for request in everyone if request.cached_tokens <= MAX_CACHED_SHARE * request.prompt_tokens
+        ]
         if not fresh:
             return None
         return OperatingPoint(ts, 1.0, None, prompt_tokens, 1.0, ttft_s=statistics.median(fresh), probed=True)
@@ -135,7 +137,7 @@ def _point(step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> Operat
     if not times:
         return None
     # Only decode is timed: the prompts were prefilled before, as if a cache had them.
-    generated = statistics.fmean(each.generated_tokens for each in everyone)
+    generated = statistics.fmean(request.generated_tokens for request in everyone)
     return OperatingPoint(
         ts, float(step.batch), statistics.median(times), prompt_tokens, generated, cached_share=1.0, probed=True
     )
@@ -143,8 +145,8 @@ def _point(step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> Operat
 
 def _token_s(wave: Sequence[Completion]) -> float | None:
     """Return seconds per token while all requests of a wave generate; None where too few tokens came then."""
-    start, end = max(each.part_s[0] for each in wave), min(each.part_s[-1] for each in wave)
-    tokens = statistics.fmean(each.tokens_between(start, end) for each in wave)
+    start, end = max(request.part_s[0] for request in wave), min(request.part_s[-1] for request in wave)
+    tokens = statistics.fmean(request.tokens_between(start, end) for request in wave)
     return (end - start) / tokens if tokens >= MIN_TOKENS and end > start else None
 
 
@@ -152,6 +154,6 @@ def _why_unusable(step: Step, waves: Sequence[Sequence[Completion]]) -> str:
     if step.alone:
         return "a cache had its prompts"
     first = next(iter(waves))
-    if min(each.generated_tokens for each in first) < step.generated_tokens / 2:
+    if min(request.generated_tokens for request in first) < step.generated_tokens / 2:
         return "the model ended its outputs early"
     return "its requests did not generate side by side for long enough"

@@ -1,4 +1,4 @@
-"""What a probe sends: prompts alone, then batches at several contexts. Each step is repeated in waves."""
+"""Script of a probe: prompts alone, then batches at several contexts. Each step is repeated in waves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Step:
 
 
 def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
-    """Return the steps for a server with so many slots, each of so many tokens; None where that is not known."""
+    """Return the steps for a server with `slots` slots of `slot_tokens` tokens each; None where that is not known."""
     slots, limit = slots or DEFAULT_SLOTS, int((context or DEFAULT_CONTEXT) * SHARE_OF_CONTEXT)
     generated = min(GENERATED, max(2, limit // 4))
     prompts = _within(PROMPTS, limit - 1)
@@ -59,14 +59,14 @@ def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
 
 def _within(lengths: Sequence[int], limit: int) -> tuple[int, ...]:
     """Return the lengths up to a limit, with the limit in the place of the first longer one."""
-    fitting = [each for each in lengths if each <= limit]
+    fitting = [length for length in lengths if length <= limit]
     longer = len(fitting) < len(lengths) and limit > 1.5 * (fitting[-1] if fitting else 0)
     return (*fitting, max(1, limit)) if longer else tuple(fitting)
 
 
 def _batches(largest: int) -> tuple[int, ...]:
     """Return 1, 2 and powers of 4 up to the largest, and the largest itself."""
-    return tuple(sorted({each for each in (1, 2, 4, 16, 64) if each <= largest} | {largest}))
+    return tuple(sorted({clients for clients in (1, 2, 4, 16, 64) if clients <= largest} | {largest}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Cost:
 def cost(steps: Sequence[Step]) -> Cost:
     """Return what the steps cost at most; time may end them earlier."""
     return Cost(
-        sum(each.prompt_tokens * each.batch * each.waves for each in steps),
-        sum(each.generated_tokens * each.batch * each.waves for each in steps),
-        sum(each.batch * each.waves for each in steps),
+        sum(step.prompt_tokens * step.batch * step.waves for step in steps),
+        sum(step.generated_tokens * step.batch * step.waves for step in steps),
+        sum(step.batch * step.waves for step in steps),
     )

@@ -4,8 +4,9 @@ Importing `amdsmi` 7.0 without ROCm prints to stdout and raises KeyError, so its
 places the package itself looks, and what it prints is discarded. The package must fit the library, so the one that
 the host's ROCm ships beside it is preferred over the one installed with pertoken.
 
-A card in partitions is one device with a part for each of them: power and energy are told of the whole card. Of the
-two dies of an MI250 the second shows 0 W: there they are None with that reason, so that a card is never counted twice.
+A card in partitions is one device with a part for each of them: power and energy are reported for the whole card. Of
+the two dies of an MI250 the second shows 0 W: there they are None with that reason, so that a card is never counted
+twice.
 """
 
 import ctypes
@@ -22,11 +23,11 @@ from typing import Any
 from pertoken.agent.backoff import Clock
 from pertoken.agent.probes.cards import CardProbe
 from pertoken.agent.probes.patience import PATIENCE_S
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
+from pertoken.agent.readings import DeviceProcess, DeviceReading, Unavailable
 from pertoken.units import SHARE
 
 _SONAME = "libamd_smi.so"
-_NO_ROCM = Gap(
+_NO_ROCM = Unavailable(
     "amd",
     "missing",
     f"no ROCm library ({_SONAME}) on this host",
@@ -100,14 +101,16 @@ TICK = {
 }
 _OF_THE_CARD = ("power_mw", "energy_mj", "power_limit_mw")
 _OF_PARTITIONS = ("util_1e4", "memory_bytes", "memory_used_bytes")
-_BY_CARD = Gap("", "unsupported", "it is told of the whole card, not of its partitions")
-_BY_PARTITION = Gap("", "unsupported", "it is told of the card's partitions")
-_ON_FIRST_DIE = Gap("", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W")
+_BY_CARD = Unavailable("", "unsupported", "it is reported for the whole card, not for its partitions")
+_BY_PARTITION = Unavailable("", "unsupported", "it is reported for the card's partitions")
+_ON_FIRST_DIE = Unavailable(
+    "", "unsupported", "it is reported for the whole card, and counted on its other die: this one shows 0 W"
+)
 _PROCESSES = _Call(
     "amdsmi_get_gpu_process_list",
     lambda rows: [(int(row["pid"]), _known(row["memory_usage"]["vram_mem"])) for row in rows],
 )
-_NO_PROCESS_MEMORY = Gap(
+_NO_PROCESS_MEMORY = Unavailable(
     "processes",
     "failing",
     "the AMD driver lists every process under every GPU, and does not report whose memory is on this one",
@@ -133,11 +136,11 @@ def silenced() -> Iterator[None]:
         os.close(kept)
 
 
-def load() -> Any | Gap:
-    """The `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
+def load() -> Any | Unavailable:
+    """Return the `amdsmi` module, or why there is none. Prints nothing, raises nothing."""
     packages = _packages()
     if not packages:
-        return Gap("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
+        return Unavailable("amd", "missing", "the Python package amdsmi is not installed", "pip install amdsmi")
     with silenced():
         if not any(_loads(place) for package in packages for place in _places(package)):
             return _NO_ROCM
@@ -145,22 +148,22 @@ def load() -> Any | Gap:
             try:
                 return _imported(package)
             except BaseException as error:  # A library older than the package lacks symbols: AttributeError, others.
-                gap = Gap(
+                missing = Unavailable(
                     "amd",
                     "failing",
                     f"the Python package amdsmi in {package} does not fit this host's ROCm: {error!r}",
                     "install the amdsmi of your ROCm release: pip install /opt/rocm/share/amd_smi",
                 )
-    return gap
+    return missing
 
 
 def _packages() -> list[Path]:
-    """Folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one."""
+    """Return folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one."""
     roots = (os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm")
     shipped = [Path(root) / "share/amd_smi/amdsmi" for root in roots if root]
     spec = importlib.util.find_spec("amdsmi")
     installed = [Path(spec.origin).parent] if spec and spec.origin else []
-    return [each for each in shipped if (each / "__init__.py").is_file()][:1] + installed
+    return [path for path in shipped if (path / "__init__.py").is_file()][:1] + installed
 
 
 def _imported(package: Path) -> Any:
@@ -193,7 +196,7 @@ def _loads(place: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Processor:
-    """What amdsmi has a handle to: a card, or a partition of one."""
+    """Processor with a handle of amdsmi: a card, or a partition of one."""
 
     handle: Any
     known: DeviceReading
@@ -209,17 +212,17 @@ class AmdLibrary:
         self.failure: type[Exception] = Exception
         self._smi: Any = None
         self._handles: list[Any] = []
-        self._refused: dict[tuple[str, _Call], Gap] = {}
+        self._refused: dict[tuple[str, _Call], Unavailable] = {}
 
     def absent(self) -> bool:
         """Never: that no ROCm is there is worth a gap."""
         return False
 
-    def load(self) -> Gap | None:
+    def load(self) -> Unavailable | None:
         """Import the package that fits this host's ROCm."""
         if self._smi is None:
             smi = load()
-            if isinstance(smi, Gap):
+            if isinstance(smi, Unavailable):
                 return smi
             self._smi, self.failure = smi, smi.AmdSmiException
         return None
@@ -233,68 +236,72 @@ class AmdLibrary:
         return len(self._handles)
 
     def find(self, slot: int) -> _Processor:
-        """The processor in a slot. Raises AmdSmiException if it does not tell its UUID."""
+        """Return the processor in a slot. Raises AmdSmiException if it does not report its UUID."""
         handle = self._handles[slot]
         self.calls += 1
         uuid = self._smi.amdsmi_get_gpu_device_uuid(handle)
-        values, gaps = self.values(uuid, handle, IDENTITY)
+        values, unavailable = self.values(uuid, handle, IDENTITY)
         values["name"] = values["name"] or "AMD GPU"
-        return _Processor(handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, gaps=gaps, **values))
+        return _Processor(
+            handle, DeviceReading(uuid=uuid, kind="gpu", vendor="AMD", slot=slot, unavailable=unavailable, **values)
+        )
 
-    def cards(self, found: Sequence[_Processor]) -> Sequence["_Card"]:
-        """Processors by card: partitions of one are functions of one PCI device."""
+    def cards(self, processors: Sequence[_Processor]) -> Sequence["_Card"]:
+        """Return processors by card: partitions of one are functions of one PCI device."""
         cards: dict[str, list[_Processor]] = {}
-        for each in found:
-            device = (each.known.pci_bus_id or "").rpartition(".")[0]
-            cards.setdefault(device or each.known.uuid, []).append(each)
+        for processor in processors:
+            device = (processor.known.pci_bus_id or "").rpartition(".")[0]
+            cards.setdefault(device or processor.known.uuid, []).append(processor)
         return [_Card.of(self, parts) for parts in cards.values()]
 
     def stop(self) -> None:
-        """Let go of the driver. Raises AmdSmiException."""
+        """Release the driver. Raises AmdSmiException."""
         self._smi.amdsmi_shut_down()
 
     def quiet(self) -> AbstractContextManager[None]:
-        """The library prints."""
+        """Return the library prints."""
         return silenced()
 
-    def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Gap, ...]]:
-        """Values by metric, and gaps for those that are None."""
-        values, gaps = {}, []
+    def values(self, uuid: str, handle: Any, table: dict[str, _Call]) -> tuple[dict[str, Any], tuple[Unavailable, ...]]:
+        """Return values by metric, and gaps for those that are None."""
+        values, unavailable = {}, []
         for metric, call in table.items():
-            values[metric], gap = self._ask(uuid, handle, call)
-            if gap is not None:
-                gaps.append(replace(gap, metric=metric))
-        return values, tuple(gaps)
+            values[metric], missing = self._ask(uuid, handle, call)
+            if missing is not None:
+                unavailable.append(replace(missing, metric=metric))
+        return values, tuple(unavailable)
 
-    def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Gap, ...]]:
-        """Who holds it, or the gap that says why that is not known."""
-        rows, gap = self._ask(uuid, handle, _PROCESSES)
-        if gap is None and not rows and os.geteuid() != 0:
-            gap = Gap("", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2])
-        if gap is not None:
-            return None, (replace(gap, metric="processes"),)
+    def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Unavailable, ...]]:
+        """Return its processes, or the reason why they are unknown."""
+        rows, missing = self._ask(uuid, handle, _PROCESSES)
+        if missing is None and not rows and os.geteuid() != 0:
+            missing = Unavailable(
+                "", "denied", "the AMD driver shows processes only to a privileged user", _STATUS[10][2]
+            )
+        if missing is not None:
+            return None, (replace(missing, metric="processes"),)
         # Every process is listed under every GPU; those with memory there hold it. Asking made us one of them.
         others = [(pid, memory_bytes) for pid, memory_bytes in rows if pid != os.getpid()]
         if any(memory_bytes is None for _, memory_bytes in others):
             return None, (_NO_PROCESS_MEMORY,)
         return tuple(DeviceProcess(pid, memory_bytes) for pid, memory_bytes in others if memory_bytes), ()
 
-    def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Gap | None]:
-        if gap := self._refused.get((uuid, call)):
-            return None, gap
+    def _ask(self, uuid: str, handle: Any, call: _Call) -> tuple[Any, Unavailable | None]:
+        if missing := self._refused.get((uuid, call)):
+            return None, missing
         self.calls += 1
         try:
             value = call.convert(getattr(self._smi, call.function)(handle))
         except self.failure as error:
             code = getattr(error, "err_code", None)
             if code in _STATUS:
-                gap = self._refused[uuid, call] = Gap("", *_STATUS[code])
-                return None, gap
-            return None, Gap("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
+                missing = self._refused[uuid, call] = Unavailable("", *_STATUS[code])
+                return None, missing
+            return None, Unavailable("", "failing", f"the AMD driver answered {error!r}", "see `dmesg` if it stays")
         except Exception as error:  # an answer of another shape than this release's, or that is no text or number
             reason = f"the AMD driver's answer makes no sense ({type(error).__name__})"
-            return None, Gap("", "failing", reason, "update the AMD driver")
-        return value, Gap("", "unsupported", "the AMD driver shows no value for it") if value is None else None
+            return None, Unavailable("", "failing", reason, "update the AMD driver")
+        return value, Unavailable("", "unsupported", "the AMD driver shows no value for it") if value is None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,14 +320,15 @@ class _Card:
         if len(processors) == 1:
             return cls((first.uuid, first.pci_bus_id or ""), library, first, tuple(processors))
         parts = tuple(
-            replace(each, known=_partition(first, each.known, n, len(processors))) for n, each in enumerate(processors)
+            replace(processor, known=_partition(first, processor.known, n, len(processors)))
+            for n, processor in enumerate(processors)
         )
-        kept = tuple(gap for gap in first.gaps if gap.metric not in _OF_PARTITIONS)
-        gaps = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
+        kept = tuple(missing for missing in first.unavailable if missing.metric not in _OF_PARTITIONS)
+        unavailable = (*kept, *(replace(_BY_PARTITION, metric=metric) for metric in _OF_PARTITIONS))
         return cls(
             (first.uuid, first.pci_bus_id or "", *(part.known.uuid for part in parts)),
             library,
-            first._replace(memory_bytes=None, gaps=gaps),
+            first._replace(memory_bytes=None, unavailable=unavailable),
             parts,
         )
 
@@ -333,27 +341,27 @@ class _Card:
             (part,) = self.parts
             return (self._read(part.handle, self.known, TICK, processes),)
         whole = {metric: TICK[metric] for metric in TICK if metric in _OF_THE_CARD}
-        each = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
+        table = {metric: TICK[metric] for metric in TICK if metric not in _OF_THE_CARD}
         card = self._read(self.parts[0].handle, self.known, whole, False)
         card = card._replace(processes=()) if processes and not card.lost else card  # they run on its partitions
-        return (card, *(self._read(part.handle, part.known, each, processes) for part in self.parts))
+        return (card, *(self._read(part.handle, part.known, table, processes) for part in self.parts))
 
     def _read(self, handle: Any, known: DeviceReading, table: dict[str, _Call], processes: bool) -> DeviceReading:
-        values, gaps = self.library.values(known.uuid, handle, table)
+        values, unavailable = self.library.values(known.uuid, handle, table)
         if all(value is None for value in values.values()):
-            return known._replace(lost=f"the GPU answers nothing: {gaps[0].reason}")
+            return known._replace(lost=f"the GPU answers nothing: {unavailable[0].reason}")
         if values.get("power_mw") == 0:
             values |= {metric: None for metric in _OF_THE_CARD}
-            gaps = tuple(gap for gap in gaps if gap.metric not in _OF_THE_CARD)
-            gaps += tuple(replace(_ON_FIRST_DIE, metric=metric) for metric in _OF_THE_CARD)
+            unavailable = tuple(missing for missing in unavailable if missing.metric not in _OF_THE_CARD)
+            unavailable += tuple(replace(_ON_FIRST_DIE, metric=metric) for metric in _OF_THE_CARD)
         if processes:
             values["processes"], hidden = self.library.processes(known.uuid, handle)
-            gaps += hidden
-        return known._replace(**values, gaps=known.gaps + gaps)
+            unavailable += hidden
+        return known._replace(**values, unavailable=known.unavailable + unavailable)
 
 
 def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> DeviceReading:
-    gaps = tuple(gap for gap in known.gaps if gap.metric not in _OF_THE_CARD)
+    unavailable = tuple(missing for missing in known.unavailable if missing.metric not in _OF_THE_CARD)
     return known._replace(
         uuid=f"{card.uuid}/{n}",
         kind="partition",
@@ -362,7 +370,7 @@ def _partition(card: DeviceReading, known: DeviceReading, n: int, of: int) -> De
         parent_uuid=card.uuid,
         part_1e6=SHARE // of,
         power_limit_mw=None,
-        gaps=(*gaps, *(replace(_BY_CARD, metric=metric) for metric in _OF_THE_CARD)),
+        unavailable=(*unavailable, *(replace(_BY_CARD, metric=metric) for metric in _OF_THE_CARD)),
     )
 
 

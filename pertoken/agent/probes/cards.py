@@ -1,6 +1,6 @@
 """The devices of one vendor's library, each asked with patience: one that fails or hangs costs only itself.
 
-A vendor says how its library is loaded, started, asked and stopped (`Library`); what goes wrong is the same for all.
+A vendor implements how its library is loaded, started, called and stopped (`Library`); faults are handled alike.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pertoken.agent.backoff import Backoff, Clock
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
-from pertoken.agent.readings import DeviceReading, Gap, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 
 _START, _STOP = "start", "stop"
 """What hangs when calls that belong to no device do."""
@@ -35,22 +35,22 @@ class Library(Protocol):
     calls: int
 
     def absent(self) -> bool:
-        """Whether this host has nothing of the vendor, so that there is nothing to say."""
+        """Return whether this host has nothing of the vendor, so that there is nothing to report."""
 
-    def load(self) -> Gap | None:
-        """Make it ready to start without asking the driver, or say why not."""
+    def load(self) -> Unavailable | None:
+        """Make it ready to start without calling the driver, or return the reason why not."""
 
     def start(self) -> int:
         """Start it; how many slots it lists. Raises `failure`."""
 
     def find(self, slot: int) -> Any:
-        """What is in a slot, for `cards`. Raises `failure`."""
+        """Return what is in a slot, for `cards`. Raises `failure`."""
 
-    def cards(self, found: Sequence[Any]) -> Sequence[Card]:
-        """The cards that were found, by slot."""
+    def cards(self, devices: Sequence[Any]) -> Sequence[Card]:
+        """Return the cards that were found, by slot."""
 
     def stop(self) -> None:
-        """Let go of the driver. Raises `failure`."""
+        """Release the driver. Raises `failure`."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Within it what the library prints is discarded."""
@@ -66,24 +66,24 @@ class CardProbe:
         self._patience = Patience(library.vendor, patience_s)
         self._backoff = Backoff(clock)
         self._up = False
-        self._found: dict[int, Any] = {}
-        self._unseen: dict[int, tuple[Gap, Backoff]] = {}
-        """Slots whose card would not even tell what it is."""
+        self._opened: dict[int, Any] = {}
+        self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
+        """Slots whose card does not report its identity."""
         self._cards: Sequence[Card] = ()
         self._lost: str | None = None
         """Why no card is read, where there were some."""
-        self._down: tuple[Gap, ...] = ()
+        self._down: tuple[Unavailable, ...] = ()
         self._gave_up = False
         """Whether no card has answered since that was reported."""
-        self._told: list[Happened] = []
+        self._events: list[DriverEvent] = []
 
     @property
     def calls(self) -> int:
         """Calls to the library so far."""
         return self._library.calls
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
-        """Every card found, and what is missing for the whole host. No error of the library is raised."""
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
+        """Return every card found, and what is missing for the whole host. No error of the library is raised."""
         if not self._up:
             if self._library.absent():
                 return (), ()
@@ -96,7 +96,7 @@ class CardProbe:
             due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
             if due:
                 self._find(due)
-            answers = self._patience.each(lambda card: card.read(processes), self._cards)
+            answers = self._patience.map(lambda card: card.read(processes), self._cards)
         read = [
             card.unread(HANGS) if answer is None else answer for card, answer in zip(self._cards, answers, strict=True)
         ]
@@ -105,70 +105,72 @@ class CardProbe:
             self._give_up(devices[0].lost or HANGS)
         elif devices:
             self._gave_up = False
-        return devices, tuple(gap for gap, _ in self._unseen.values())
+        return devices, tuple(missing for missing, _ in self._unseen.values())
 
-    def happened(self) -> tuple[Happened, ...]:
-        """What is worth an event since this was last asked."""
-        told, self._told = self._told, []
-        return tuple(told)
+    def driver_events(self) -> tuple[DriverEvent, ...]:
+        """Return what is worth an event since this was last asked."""
+        events, self._events = self._events, []
+        return tuple(events)
 
     def close(self) -> None:
-        """Let go of the driver. A call that hangs is left to return."""
+        """Release the driver. A call that hangs is left to return."""
         self._stop()
         self._patience.close()
 
     def _start(self) -> None:
-        gap = self._library.load()
-        if gap is None:
+        missing = self._library.load()
+        if missing is None:
             try:
                 with self._library.quiet():
-                    (listed,) = self._patience.each(lambda _: self._library.start(), [_START])
+                    (listed,) = self._patience.map(lambda _: self._library.start(), [_START])
                     if listed is None:
                         return
                     self._up, self._down, self._lost = True, (), None
-                    self._found, self._unseen = {}, {}
+                    self._opened, self._unseen = {}, {}
                     self._find(range(listed))
             except self._library.failure as error:
-                gap = Gap(self._library.vendor, "failing", f"its driver does not start: {error}", "see `dmesg`")
-        if gap is not None:
-            self._down = (gap,)
+                missing = Unavailable(
+                    self._library.vendor, "failing", f"its driver does not start: {error}", "see `dmesg`"
+                )
+        if missing is not None:
+            self._down = (missing,)
             self._backoff.failed()
 
     def _find(self, slots: Sequence[int]) -> None:
-        for slot, found in zip(slots, self._patience.each(self._found_in, slots), strict=True):
-            found = self._hangs(f"gpu {slot}") if found is None else found
-            if isinstance(found, Gap):
+        for slot, result in zip(slots, self._patience.map(self._open_slot, slots), strict=True):
+            result = self._hangs(f"gpu {slot}") if result is None else result
+            if isinstance(result, Unavailable):
                 _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
                 backoff.failed()
                 if slot not in self._unseen:
-                    self._told.append(Happened(None, "device_lost", f"{found.metric}: {found.reason}"))
-                self._unseen[slot] = found, backoff
+                    self._events.append(DriverEvent(None, "device_lost", f"{result.metric}: {result.reason}"))
+                self._unseen[slot] = result, backoff
             else:
                 self._unseen.pop(slot, None)
-                self._found[slot] = found
-        self._cards = self._library.cards([self._found[slot] for slot in sorted(self._found)])
+                self._opened[slot] = result
+        self._cards = self._library.cards([self._opened[slot] for slot in sorted(self._opened)])
 
-    def _found_in(self, slot: int) -> Any:
+    def _open_slot(self, slot: int) -> Any:
         try:
             return self._library.find(slot)
         except self._library.failure as error:
-            return Gap(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
+            return Unavailable(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
 
     def _give_up(self, why: str) -> None:
-        """No card answers: the driver may have been loaded anew, which only a new start can tell."""
+        """Start again where no card answers: the driver may have been reloaded, which only a new start can show."""
         self._stop()
         self._lost = why
         self._backoff = Backoff(self._clock)
         self._backoff.failed()
         if not self._gave_up:
-            text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
-            self._told.append(Happened(None, "driver", text))
+            text = f"no {self._library.vendor} device answers ({why}): the driver is started again"
+            self._events.append(DriverEvent(None, "driver", text))
         self._gave_up = True
 
     def _stop(self) -> None:
         if self._up and not self._patience.hung:
             with self._library.quiet():
-                self._patience.each(self._stopped, [_STOP])
+                self._patience.map(self._stopped, [_STOP])
         self._up = False
 
     def _stopped(self, _: str) -> bool:
@@ -181,6 +183,6 @@ class CardProbe:
     def _unread(self, why: str) -> tuple[DeviceReading, ...]:
         return tuple(reading for card in self._cards for reading in card.unread(why))
 
-    def _hangs(self, metric: str) -> Gap:
+    def _hangs(self, metric: str) -> Unavailable:
         reason = f"a call of the {self._library.vendor} driver hangs: nothing is asked of it until it returns"
-        return Gap(metric, "failing", reason, "dmesg")
+        return Unavailable(metric, "failing", reason, "dmesg")

@@ -16,12 +16,12 @@ from pertoken.agent.energy import energy_step
 from pertoken.agent.host import proc
 from pertoken.agent.probes.rapl import read_packages
 from pertoken.agent.probes.resctrl import NO_COUNTER, counts_traffic, read_traffic
-from pertoken.agent.readings import DeviceReading, Gap, HostReading, reading_of
+from pertoken.agent.readings import DeviceReading, HostReading, Unavailable, reading_of
 
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
 _VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
 _NAMESPACE = uuid.UUID("5f0a6d0e-9f0b-5c35-9c5e-6a0c2c1f7a11")
-"""Of the CPU device's UUID, made of the machine id, which is not to be told outside as it is."""
+"""Of the CPU device's UUID, made of the machine id, which must not leave the host as it is."""
 
 
 class CpuProbe:
@@ -44,8 +44,8 @@ class CpuProbe:
         self._cpu_count = psutil.cpu_count() or 1
         self._times: tuple[int, int] | None = None
         self._before: tuple[float, DeviceReading] | None = None
-        self._no_energy: Gap | None = None
-        self._no_power: tuple[Gap, ...] = ()
+        self._no_energy: Unavailable | None = None
+        self._no_power: tuple[Unavailable, ...] = ()
         self._energy_backoff = Backoff(clock)
         key = f"{self._machine_id or self._name} cpu"
         self._device_known = DeviceReading(
@@ -59,7 +59,7 @@ class CpuProbe:
         """Both at one instant."""
         memory_bytes, available_bytes = proc.memory_bytes()
         traffic = read_traffic(self._root / "sys") if self._counts_traffic else NO_COUNTER
-        unknown = (traffic,) if isinstance(traffic, Gap) else ()
+        unknown = (traffic,) if isinstance(traffic, Unavailable) else ()
         received_bytes, sent_bytes = proc.network_bytes()
         host = HostReading(
             name=self._name,
@@ -75,21 +75,21 @@ class CpuProbe:
             memory_used_bytes=memory_bytes - available_bytes,
             network_rx_bytes=received_bytes,
             network_tx_bytes=sent_bytes,
-            memory_traffic_bytes=None if isinstance(traffic, Gap) else traffic,
+            memory_traffic_bytes=None if isinstance(traffic, Unavailable) else traffic,
         )
         return host, self._device(host, unknown)
 
-    def _device(self, host: HostReading, unknown: tuple[Gap, ...]) -> DeviceReading:
+    def _device(self, host: HostReading, unknown: tuple[Unavailable, ...]) -> DeviceReading:
         values: dict[str, Any] = {
             "memory_bytes": host.memory_bytes,
             "util_1e4": host.cpu_util_1e4,
             "memory_used_bytes": host.memory_used_bytes,
         }
         energy, now_s = self._energy(), self._clock()
-        if isinstance(energy, Gap):
+        if isinstance(energy, Unavailable):
             self._before = None
-            return reading_of(self._device_known, **values, gaps=(energy, *self._no_power, *unknown))
-        values |= {"energy_mj": energy[0], "energy_wraps_mj": energy[1], "gaps": unknown}
+            return reading_of(self._device_known, **values, unavailable=(energy, *self._no_power, *unknown))
+        values |= {"energy_mj": energy[0], "energy_wraps_mj": energy[1], "unavailable": unknown}
         device = reading_of(self._device_known, **values)
         if self._before is not None:
             elapsed_ms = round((now_s - self._before[0]) * 1000)
@@ -98,17 +98,17 @@ class CpuProbe:
         self._before = now_s, device
         return device
 
-    def _energy(self) -> tuple[int, int] | Gap:
-        """The counter and where it wraps; where there is none, that is looked up again only now and then."""
+    def _energy(self) -> tuple[int, int] | Unavailable:
+        """Return the counter and where it wraps; where there is none, that is looked up again only now and then."""
         if self._no_energy is not None and not self._energy_backoff.due:
             return self._no_energy
-        found = read_packages(self._root / "sys")
-        if isinstance(found, Gap):
+        packages = read_packages(self._root / "sys")
+        if isinstance(packages, Unavailable):
             self._energy_backoff.failed()
-            self._no_energy, self._no_power = found, (replace(found, metric="power_mw"),)
+            self._no_energy, self._no_power = packages, (replace(packages, metric="power_mw"),)
         else:
             self._no_energy, self._energy_backoff = None, Backoff(self._clock)
-        return found
+        return packages
 
     def _utilization(self) -> int | None:
         idle, total = proc.cpu_ticks()
@@ -118,12 +118,12 @@ class CpuProbe:
         return round(10_000 * min(1, max(0, 1 - (idle - before[0]) / (total - before[1]))))
 
     def _cpuinfo(self) -> dict[str, str]:
-        """The words about the first processor."""
+        """Return the words about the first processor."""
         about: dict[str, str] = {}
         with suppress(OSError), (self._root / "proc/cpuinfo").open() as lines:
             for line in lines:
-                word, found, value = line.partition(":")
-                if not found:
+                word, separator, value = line.partition(":")
+                if not separator:
                     break
                 about[word.strip()] = value.strip()
         return about

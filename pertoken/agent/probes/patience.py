@@ -12,20 +12,20 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 Item = TypeVar("Item")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 PATIENCE_S = 1.5
 """Longer than any call of a healthy driver, and two of them still fit into the least deadline of a reading (5 s)."""
 HANGS = "a driver call on it hangs: nothing is read of it until that returns"
 """Why a device is lost then."""
 MAX_HUNG = 2
-"""So many things hanging at once are one driver that hangs: nothing more is asked of it."""
+"""Hanging items from which on the whole driver counts as hung: no further call is made."""
 
 
 @dataclass(slots=True)
-class _Batch(Generic[Item, Answer]):
-    function: Callable[[Item], Answer]
+class _Batch(Generic[Item, Result]):
+    function: Callable[[Item], Result]
     items: Sequence[Item]
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[Result] = field(default_factory=list)
     error: BaseException | None = None
     began_s: float = field(default_factory=time.monotonic)
     """When the call of the next item was made."""
@@ -54,13 +54,13 @@ class Patience:
         with self._moved:
             return frozenset(self._hung)
 
-    def each(self, function: Callable[[Item], Answer], items: Sequence[Item]) -> list[Answer | None]:
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
         """`function` of each item, in their order; None for one that hangs, now or still.
 
         An item is what hangs, so it must be hashable. Raises what `function` raises; nothing is asked after that.
         """
         hung = self.hung
-        answers: dict[Item, Answer] = {}
+        answers: dict[Item, Result] = {}
         waiting = [item for item in items if item not in hung]
         while waiting and len(self.hung) < MAX_HUNG:
             batch = _Batch(function, waiting)
@@ -90,7 +90,7 @@ class Patience:
         self._queue.put(batch)
 
     def _wait(self, batch: _Batch[Any, Any]) -> int:
-        """How many items were answered: all, those before an error, or those before the one that hangs."""
+        """Return how many items were answered: all, those before an error, or those before the one that hangs."""
         with self._moved:
             while not batch.over:
                 # Woken only when all is answered; till then, whether the call of the moment is late is looked up.

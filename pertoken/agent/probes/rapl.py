@@ -6,9 +6,9 @@ them, and `psys` and `intel-rapl-mmio` count the same energy again. Memory outsi
 
 from pathlib import Path
 
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
-_DENIED = Gap(
+_DENIED = Unavailable(
     "energy_mj",
     "denied",
     "the kernel lets only root read the CPU's energy counter",
@@ -16,7 +16,7 @@ _DENIED = Gap(
     "`z /sys/devices/virtual/powercap/intel-rapl/intel-rapl:*/energy_uj 0440 root pertoken - -` in "
     "/etc/tmpfiles.d/pertoken.conf",
 )
-_MISSING = Gap(
+_MISSING = Unavailable(
     "energy_mj",
     "missing",
     "this host shows no CPU energy counter, as is usual in virtual machines and containers",
@@ -24,8 +24,8 @@ _MISSING = Gap(
 )
 
 
-def read_packages(sys: Path) -> tuple[int, int] | Gap:
-    """Energy of all CPU packages and where that sum wraps, millijoules; or why there is none.
+def read_packages(sys: Path) -> tuple[int, int] | Unavailable:
+    """Return energy of all CPU packages and where that sum wraps, millijoules; or why there is none.
 
     Each package wraps for itself at the same value, so the sum is a counter only modulo that value.
     """
@@ -39,11 +39,13 @@ def read_packages(sys: Path) -> tuple[int, int] | Gap:
     except PermissionError:
         return _DENIED
     except (OSError, ValueError) as error:
-        return Gap("energy_mj", "failing", f"the CPU's energy counter cannot be read: {error}", _MISSING.remedy)
+        return Unavailable("energy_mj", "failing", f"the CPU's energy counter cannot be read: {error}", _MISSING.remedy)
     if not total_uj or not ranges_uj:  # Some virtual machines show a counter that is always 0.
         return _MISSING
     if len(ranges_uj) > 1:
-        return Gap("energy_mj", "unsupported", f"the CPU packages' energy counters wrap at {sorted(ranges_uj)} µJ each")
+        return Unavailable(
+            "energy_mj", "unsupported", f"the CPU packages' energy counters wrap at {sorted(ranges_uj)} µJ each"
+        )
     (wraps_uj,) = ranges_uj
     return total_uj % wraps_uj // 1000, wraps_uj // 1000
 

@@ -9,8 +9,8 @@ from itertools import chain
 
 from pertoken import __version__
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.readings import EngineReading, Gap, GatewayReading, Happened, ProbeReading
-from pertoken.agent.rows.allocation import Holding
+from pertoken.agent.readings import DriverEvent, EngineReading, GatewayReading, ProbeReading, Unavailable
+from pertoken.agent.rows.allocation import Allocation
 from pertoken.agent.rows.conditions import Condition, Conditions, followed
 from pertoken.agent.rows.counting.counters import is_bucket
 from pertoken.agent.rows.counting.gateways import GatewayRows, gateway_rows
@@ -28,7 +28,7 @@ from pertoken.agent.rows.engine_ids import bucket_set_id
 from pertoken.agent.rows.engines import EngineStep, engine_steps
 from pertoken.agent.rows.epochs import follow
 from pertoken.agent.rows.host_states import host_states
-from pertoken.agent.rows.owners import find_holders
+from pertoken.agent.rows.owners import find_owners
 from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
@@ -47,7 +47,7 @@ from pertoken.store.schema.rows import (
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the agent itself used since the tick before, its sampler included."""
+    """Resources that the agent used since the previous tick, its sampler included."""
 
     cpu_ms: int
     rss_bytes: int
@@ -63,7 +63,7 @@ class Readings:
     engines: tuple[EngineReading, ...] = ()
     cpu_time_ms: Mapping[int, int] | None = None
     """CPU time so far of each engine's processes, by engine id; None where it was not needed."""
-    gaps: tuple[Gap, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
     events: tuple[Event, ...] = ()
     identity: HostIdentity = field(default_factory=HostIdentity)
     conditions: tuple[Condition, ...] = ()
@@ -72,50 +72,54 @@ class Readings:
     """Those that were read since the tick before."""
 
 
-def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
-    """One tick and the memory to keep if the store takes it.
+def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Cost | None) -> tuple[Tick, TickState]:
+    """Return one tick and the memory to keep if the store takes it.
 
     `cost` None makes the first one: it lays the baseline (identities, counters never seen before) and no samples.
     """
     baseline = cost is None
     probe = readings.probe
     host_id, boot_id = host_id_of(probe), probe.host.boot_id
-    before = {device.uuid: device for device in memory.probe.devices} if memory.probe else {}
+    before = {device.uuid: device for device in tick_state.probe.devices} if tick_state.probe else {}
     device_readings = (*probe.devices, *vanished(before, probe))
     devices = [
-        device_step(memory, before.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline)
+        device_step(tick_state, before.get(reading.uuid), reading, host_id, boot_life(boot_id), moment, baseline)
         for reading in device_readings
     ]
-    engines, repeated, repeated_now = engine_steps(memory, readings.engines, host_id, boot_id, moment, baseline)
+    engines, repeated, repeated_now = engine_steps(tick_state, readings.engines, host_id, boot_id, moment, baseline)
     if repeated:
-        gaps_now, conditions_now = (*readings.gaps, *repeated), (*readings.conditions, *repeated_now)
-        readings = replace(readings, gaps=gaps_now, conditions=conditions_now)
-    holders = find_holders(memory, devices, engines, readings.cpu_time_ms)
-    holdings = {**holders.gpu, **holders.cpu}
-    gateways = gateway_rows(memory, readings.gateways, host_id, moment, baseline=baseline)
-    epochs = {**_epochs(memory, devices, engines, holdings, moment.ts), **gateways.epochs}
+        gaps_now, conditions_now = (*readings.unavailable, *repeated), (*readings.conditions, *repeated_now)
+        readings = replace(readings, unavailable=gaps_now, conditions=conditions_now)
+    owners = find_owners(tick_state, devices, engines, readings.cpu_time_ms)
+    allocations = {**owners.gpu, **owners.cpu}
+    gateways = gateway_rows(tick_state, readings.gateways, host_id, moment, baseline=baseline)
+    epochs = {**_epochs(tick_state, devices, engines, allocations, moment.ts), **gateways.epochs}
 
     samples: list[object] = []
     if cost is not None:
         absent = replaced(device_readings)
         present = [step for step in devices if step.row.uuid not in absent]
         samples += [step.sample for step in present]
-        samples += [host_sample(memory, probe, moment), _agent_sample(memory, probe, cost, moment)]
+        samples += [host_sample(tick_state, probe, moment), _agent_sample(tick_state, probe, cost, moment)]
         for step in engines:
             if step.filed and step.deployment and step.deployment.deployment_id in epochs:
                 epoch_id = epochs[step.deployment.deployment_id].epoch_id
                 samples += [step.sample(epoch_id, moment.ts), *step.histogram_rows(epoch_id, moment.ts)]
                 samples += step.counter_rows(epoch_id, moment.ts)
         samples += gateways.samples
-        samples += _shares(present, engines, holdings, epochs, moment.ts)
-    gaps = _gaps(readings, host_id, devices, engines, holders.gaps)
-    capabilities = memory.capabilities if gaps == memory.gaps else _capabilities(memory, gaps)
+        samples += _shares(present, engines, allocations, epochs, moment.ts)
+    unavailable = _unavailable(readings, host_id, devices, engines, owners.unavailable)
+    capabilities = (
+        tick_state.capabilities if unavailable == tick_state.unavailable else _capabilities(tick_state, unavailable)
+    )
     rows = {step.row.uuid: step.row for step in devices}
-    told = tuple(_told(each, rows) for each in probe.happened if each.uuid is None or each.uuid in rows)
-    conditions, changes = _conditions(memory, readings, host_id, devices, engines)
+    reported_events = tuple(
+        _stored_event(event, rows) for event in probe.driver_events if event.uuid is None or event.uuid in rows
+    )
+    conditions, changes = _conditions(tick_state, readings, host_id, devices, engines)
     events = [
         readings.events,
-        told,
+        reported_events,
         *(step.events for step in devices),
         *(step.events for step in engines),
         gateways.events,
@@ -123,46 +127,50 @@ def assemble(memory: TickState, readings: Readings, moment: Moment, cost: Cost |
     ]
     tick = Tick(
         ts=moment.ts,
-        host=host_row(probe, readings.identity, __version__, memory.boot_ms, moment),
+        host=host_row(probe, readings.identity, __version__, tick_state.boot_ms, moment),
         devices=tuple(step.row for step in devices),
         engines=(*(step.engine for step in engines), *gateways.engines),
         deployments=(*(step.deployment for step in engines if step.deployment), *gateways.deployments),
-        epochs=tuple(epoch for key, epoch in epochs.items() if memory.epochs.get(key) != epoch),
-        samples=tuple(spread(samples, memory, moment, epochs)),
+        epochs=tuple(epoch for key, epoch in epochs.items() if tick_state.epochs.get(key) != epoch),
+        samples=tuple(spread(samples, tick_state, moment, epochs)),
         bucket_sets={bucket_set_id(bounds): bounds for step in engines for _, bounds, _ in step.buckets},
         counters=(
             *chain.from_iterable(step.states for step in devices),
             *chain.from_iterable(step.states for step in engines),
             *gateways.states,
-            *host_states(memory, host_id, boot_id, moment, baseline),
+            *host_states(tick_state, host_id, boot_id, moment, baseline),
         ),
-        forgotten=(*(each for step in engines for each in step.forgotten), *gateways.forgotten),
-        capabilities=tuple(each for key, each in capabilities.items() if memory.capabilities.get(key) != each)
-        if capabilities is not memory.capabilities
+        forgotten=(*(owner_id for step in engines for owner_id in step.forgotten), *gateways.forgotten),
+        capabilities=tuple(
+            capability for key, capability in capabilities.items() if tick_state.capabilities.get(key) != capability
+        )
+        if capabilities is not tick_state.capabilities
         else (),
-        events=tuple(event for each in events for event in each),
+        events=tuple(event for item in events for event in item),
     )
-    kept = _kept(memory, readings, tick, moment, engines, gateways, epochs, gaps, capabilities, holders.gpu, baseline)
+    kept = _kept(
+        tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, owners.gpu, baseline
+    )
     return tick, replace(kept, conditions=conditions)
 
 
-def _told(happened: Happened, rows: Mapping[str, DeviceRow]) -> Event:
-    if happened.uuid is None:
-        return Event(happened.kind, happened.message)
-    row = rows[happened.uuid]
+def _stored_event(event: DriverEvent, rows: Mapping[str, DeviceRow]) -> Event:
+    if event.uuid is None:
+        return Event(event.kind, event.message)
+    row = rows[event.uuid]
     # The number of an Xid is what it is, not a figure that changes.
-    state = happened.message if happened.kind == "xid" else None
-    return Event(happened.kind, f"{row.name} ({row.uuid}): {happened.message}", row.device_id, state)
+    state = event.message if event.kind == "xid" else None
+    return Event(event.kind, f"{row.name} ({row.uuid}): {event.message}", row.device_id, state)
 
 
 def _epochs(
-    memory: TickState,
+    tick_state: TickState,
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
-    holdings: Mapping[int, tuple[Holding, ...]],
+    allocations: Mapping[int, tuple[Allocation, ...]],
     ts: int,
 ) -> dict[int, EpochRow]:
-    """The epoch of each deployment: carried on, completed or begun."""
+    """Return the epoch of each deployment: carried on, completed or begun."""
     epochs = {}
     # An engine on a MIG device runs on that, not on the GPU it is a slice of.
     sliced = {step.row.parent_id for step in devices}
@@ -171,16 +179,16 @@ def _epochs(
         if step.deployment is None:
             continue
         deployment_id = step.deployment.deployment_id
-        previous = memory.epochs.get(deployment_id)
+        previous = tick_state.epochs.get(deployment_id)
         if not step.usable:
             if previous is not None:
                 epochs[deployment_id] = previous
             continue
         device_ids = sorted(
             device
-            for device, held in holdings.items()
-            for each in held
-            if each.owner == step.engine.engine_id and device not in sliced
+            for device, held in allocations.items()
+            for allocation in held
+            if allocation.owner == step.engine.engine_id and device not in sliced
         )
         # One that just restarted beside others has not used the CPUs yet: it runs where it ran.
         spread = len(device_ids or (previous.device_ids if previous else ()))
@@ -209,28 +217,28 @@ def _only(versions: Iterable[str | None]) -> str | None:
 def _shares(
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
-    holdings: Mapping[int, tuple[Holding, ...]],
+    allocations: Mapping[int, tuple[Allocation, ...]],
     epochs: Mapping[int, EpochRow],
     ts: int,
 ) -> list[DeviceShare]:
-    """Rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
+    """Return rows of who had how much of which device; an engine whose model is not known yet is foreign work."""
     step_of = {step.engine.engine_id: step for step in engines}
     rows: dict[tuple[int, int], DeviceShare] = {}
     for device in devices:
         device_id, duration = device.row.device_id, device.sample.duration_ms
-        for holding in holdings.get(device_id, ()):
-            step = step_of.get(holding.owner)
+        for allocation in allocations.get(device_id, ()):
+            step = step_of.get(allocation.owner)
             epoch = epochs.get(step.deployment.deployment_id) if step and step.deployment else None
             busy = min(step.at_most_busy_ms, duration) if step and epoch else 0
             epoch_id = epoch.epoch_id if epoch else OTHER
-            row = DeviceShare(device_id, epoch_id, ts, duration, holding.share_1e6, busy, holding.provenance)
+            row = DeviceShare(device_id, epoch_id, ts, duration, allocation.share_1e6, busy, allocation.provenance)
             same = rows.get((device_id, epoch_id))
             rows[device_id, epoch_id] = replace(row, share_1e6=row.share_1e6 + same.share_1e6) if same else row
     return list(rows.values())
 
 
-def _agent_sample(memory: TickState, probe: ProbeReading, cost: Cost, moment: Moment) -> AgentSample:
-    span = memory.span(host_id_of(probe), moment)
+def _agent_sample(tick_state: TickState, probe: ProbeReading, cost: Cost, moment: Moment) -> AgentSample:
+    span = tick_state.span(host_id_of(probe), moment)
     return AgentSample(
         host_id=host_id_of(probe),
         ts=moment.ts,
@@ -244,22 +252,26 @@ def _agent_sample(memory: TickState, probe: ProbeReading, cost: Cost, moment: Mo
     )
 
 
-def _gaps(
+def _unavailable(
     readings: Readings,
     host_id: int,
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
-    hidden: Mapping[int, Gap],
-) -> dict[int, tuple[Gap, ...]]:
+    hidden: Mapping[int, Unavailable],
+) -> dict[int, tuple[Unavailable, ...]]:
     """Return what cannot be read now, by owner: everyone asked is there."""
-    owners = {host_id: (*readings.probe.gaps, *readings.gaps)}
-    owners |= {step.row.device_id: step.gaps for step in devices}
-    owners |= {device_id: (*owners.get(device_id, ()), gap) for device_id, gap in hidden.items()}
-    return owners | {step.engine.engine_id: step.gaps for step in engines}
+    owners = {host_id: (*readings.probe.unavailable, *readings.unavailable)}
+    owners |= {step.row.device_id: step.unavailable for step in devices}
+    owners |= {device_id: (*owners.get(device_id, ()), missing) for device_id, missing in hidden.items()}
+    return owners | {step.engine.engine_id: step.unavailable for step in engines}
 
 
 def _conditions(
-    memory: TickState, readings: Readings, host_id: int, devices: Sequence[DeviceStep], engines: Sequence[EngineStep]
+    tick_state: TickState,
+    readings: Readings,
+    host_id: int,
+    devices: Sequence[DeviceStep],
+    engines: Sequence[EngineStep],
 ) -> tuple[Conditions, list[Event]]:
     """Return the conditions that hold after this tick, and the events of what began and ended with it."""
     now = [*readings.conditions]
@@ -271,82 +283,87 @@ def _conditions(
         now += engine.conditions
         if not engine.gone:
             judged.add(engine.engine.engine_id)
-    return followed(memory.conditions, now, judged)
+    return followed(tick_state.conditions, now, judged)
 
 
-def _capabilities(memory: TickState, gaps: Mapping[int, tuple[Gap, ...]]) -> dict[tuple[int, str], Capability]:
-    """What cannot be read now and why; what could not be and now can turns `ok`."""
-    found = {
-        (owner, gap.metric): Capability(owner, gap.metric, gap.status, gap.reason, gap.remedy)
-        for owner, each in gaps.items()
-        for gap in each
+def _capabilities(
+    tick_state: TickState, unavailable: Mapping[int, tuple[Unavailable, ...]]
+) -> dict[tuple[int, str], Capability]:
+    """Return what cannot be read now and why; what could not be and now can turns `ok`."""
+    capabilities = {
+        (owner, missing.metric): Capability(owner, missing.metric, missing.status, missing.reason, missing.remedy)
+        for owner, reasons in unavailable.items()
+        for missing in reasons
     }
-    for key, capability in memory.capabilities.items():
-        if key not in found:
-            found[key] = replace(capability, status="ok", reason=None, remedy=None) if key[0] in gaps else capability
-    return found
+    for key, capability in tick_state.capabilities.items():
+        if key not in capabilities:
+            capabilities[key] = (
+                replace(capability, status="ok", reason=None, remedy=None) if key[0] in unavailable else capability
+            )
+    return capabilities
 
 
 def _kept(
-    memory: TickState,
+    tick_state: TickState,
     readings: Readings,
     tick: Tick,
     moment: Moment,
     engines: Sequence[EngineStep],
     gateways: GatewayRows,
     epochs: Mapping[int, EpochRow],
-    gaps: Mapping[int, tuple[Gap, ...]],
+    unavailable: Mapping[int, tuple[Unavailable, ...]],
     capabilities: Mapping[tuple[int, str], Capability],
-    gpu: Mapping[int, tuple[Holding, ...]],
+    gpu: Mapping[int, tuple[Allocation, ...]],
     baseline: bool,
 ) -> TickState:
-    row_ends, row_ts = dict(memory.row_ends), dict(memory.row_ts)
-    owners = {owner: moment for owner in (tick.host.host_id, *(each.device_id for each in tick.devices))}
+    row_ends, row_ts = dict(tick_state.row_ends), dict(tick_state.row_ts)
+    owners = {owner: moment for owner in (tick.host.host_id, *(device.device_id for device in tick.devices))}
     owners |= {step.deployment.deployment_id: step.at for step in engines if step.deployment and step.filed}
     for owner, at in owners.items():
         # At the baseline nothing has rows yet; what had some in the store is behind by the time away.
         if not baseline:
             row_ends[owner], row_ts[owner] = at.monotonic_ms, moment.ts
-        elif owner in memory.known_owners:
-            row_ends[owner] = moment.monotonic_ms - memory.away_ms
-            row_ts[owner] = memory.last_ts or 0
+        elif owner in tick_state.known_owners:
+            row_ends[owner] = moment.monotonic_ms - tick_state.away_ms
+            row_ts[owner] = tick_state.last_ts or 0
     usable = {step.engine.engine_id: step.reading for step in engines if step.usable}
     running = {step.engine.engine_id for step in engines if not step.gone}
     taken = {step.engine.engine_id: step.at for step in engines if step.counts_taken}
     taken |= dict.fromkeys(gateways.taken, moment)
     return replace(
-        memory,
-        last_ts=memory.last_ts if baseline else moment.ts,
-        newest_ts=memory.newest_ts if baseline else max(moment.ts, memory.newest_ts or 0),
-        set_back_ts=memory.set_back_ts if baseline else _set_back_ts(memory, moment.ts),
+        tick_state,
+        last_ts=tick_state.last_ts if baseline else moment.ts,
+        newest_ts=tick_state.newest_ts if baseline else max(moment.ts, tick_state.newest_ts or 0),
+        set_back_ts=tick_state.set_back_ts if baseline else _set_back_ts(tick_state, moment.ts),
         monotonic_ms=moment.monotonic_ms,
         row_ends=row_ends,
         row_ts=row_ts,
         probe=readings.probe,
-        counters=_counted(memory.counters, tick, buckets=False),
-        buckets=_counted(memory.buckets, tick, buckets=True),
-        pages={**memory.pages, **taken},
-        epochs={**memory.epochs, **epochs},
-        gaps=gaps,
+        counters=_counted(tick_state.counters, tick, buckets=False),
+        buckets=_counted(tick_state.buckets, tick, buckets=True),
+        pages={**tick_state.pages, **taken},
+        epochs={**tick_state.epochs, **epochs},
+        unavailable=unavailable,
         capabilities=capabilities,
-        engines={key: each for key, each in {**memory.engines, **usable}.items() if key in running},
-        stretches=memory.stretches
+        engines={key: reading for key, reading in {**tick_state.engines, **usable}.items() if key in running},
+        stretches=tick_state.stretches
         if baseline
         else {step.engine.engine_id: step.busy.stretch for step in engines if step.engine.engine_id in running},
-        gpu_holdings=gpu,
+        gpu_allocations=gpu,
         cpu_time_ms=dict(readings.cpu_time_ms or {}),
     )
 
 
-def _set_back_ts(memory: TickState, ts: int) -> int:
-    newest_ts = memory.newest_ts or 0
-    return newest_ts if ts <= newest_ts else memory.set_back_ts
+def _set_back_ts(tick_state: TickState, ts: int) -> int:
+    newest_ts = tick_state.newest_ts or 0
+    return newest_ts if ts <= newest_ts else tick_state.set_back_ts
 
 
 def _counted(
     known: Mapping[int, Mapping[str, CounterState]], tick: Tick, *, buckets: bool
 ) -> Mapping[int, Mapping[str, CounterState]]:
-    """States of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as before."""
+    """Return states of counters, or of buckets, after a tick, by owner; of an owner of which none moved the same as
+    before."""
     forgotten = [(owner, series) for owner, series in tick.forgotten if is_bucket(series) is buckets]
     moved = [state for state in tick.counters if is_bucket(state.series) is buckets]
     owners = {owner for owner, _ in forgotten} | {state.owner_id for state in moved}

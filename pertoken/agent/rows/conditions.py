@@ -16,7 +16,7 @@ class Condition:
     kind: str
     """Kind of the event of its begin."""
     state: str
-    """What tells it apart from another condition of the topic. Its messages may differ from tick to tick."""
+    """Distinguishes it from another condition of the topic. Its messages may differ from tick to tick."""
     begins: str
     ends: str | None = None
     """Message when it no longer holds; None: its end is no event."""
@@ -36,26 +36,30 @@ def followed(before: Conditions, now: Collection[Condition], judged: Collection[
 
     `judged` are the owners of which this tick knows all conditions; those of other owners stay as they were.
     """
-    holding = {each.key: each for each in now}
-    if not before and not holding:
+    allocation = {key.key: key for key in now}
+    if not before and not allocation:
         return before, []
-    remembered = {key: each for key, each in before.items() if key not in holding and each.owner_id not in judged}
-    events = [*_begun(before, holding), *_ended(before, holding, remembered)]
-    return remembered | {key: _oldest(before.get(key), each) for key, each in holding.items()}, events
+    remembered = {
+        key: condition
+        for key, condition in before.items()
+        if key not in allocation and condition.owner_id not in judged
+    }
+    events = [*_begun(before, allocation), *_ended(before, allocation, remembered)]
+    return remembered | {key: _oldest(before.get(key), condition) for key, condition in allocation.items()}, events
 
 
 def _oldest(before: Condition | None, now: Condition) -> Condition:
     return before if before is not None and before.state == now.state else now
 
 
-def _begun(before: Conditions, holding: Conditions) -> Iterator[Event]:
-    for key, each in holding.items():
+def _begun(before: Conditions, allocation: Conditions) -> Iterator[Event]:
+    for key, condition in allocation.items():
         known = before.get(key)
-        if known is None or known.state != each.state:
-            yield Event(each.kind, each.begins, each.owner_id)
+        if known is None or known.state != condition.state:
+            yield Event(condition.kind, condition.begins, condition.owner_id)
 
 
-def _ended(before: Conditions, holding: Conditions, remembered: Conditions) -> Iterator[Event]:
-    for key, each in before.items():
-        if key not in holding and key not in remembered and each.ends is not None:
-            yield Event(f"{each.topic}_back", each.ends, each.owner_id)
+def _ended(before: Conditions, allocation: Conditions, remembered: Conditions) -> Iterator[Event]:
+    for key, condition in before.items():
+        if key not in allocation and key not in remembered and condition.ends is not None:
+            yield Event(f"{condition.topic}_back", condition.ends, condition.owner_id)

@@ -9,7 +9,7 @@ from typing import Any
 from pertoken.agent.bounds import MAX_NETWORK_BYTES_S, MAX_TRAFFIC_BYTES_S
 from pertoken.agent.energy import EnergyStep, LastMeter, energy_step
 from pertoken.agent.host.identity import HostIdentity
-from pertoken.agent.readings import IDENTITY, DeviceReading, Gap, ProbeReading, identity_of, unread
+from pertoken.agent.readings import IDENTITY, DeviceReading, ProbeReading, Unavailable, identity_of, unread
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.lost_metrics import metric_events
 from pertoken.agent.rows.tick_state import Moment, Span, TickState
@@ -19,39 +19,39 @@ from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample, Ev
 
 ENERGY = "energy_mj"
 """Series of a device's energy counter."""
-_IDENTITY = tuple(each.name for each in fields(HostIdentity))
+_IDENTITY = tuple(field.name for field in fields(HostIdentity))
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """What one tick knows of one device."""
+    """Rows, events and conditions of one device in one tick."""
 
     row: DeviceRow
     reading: DeviceReading
     sample: DeviceSample
     states: tuple[CounterState, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
     events: tuple[Event, ...] = ()
     conditions: tuple[Condition, ...] = ()
 
 
 def host_id_of(probe: ProbeReading) -> int:
-    """The id of the host a reading is of: by machine-id, else by name."""
+    """Return the id of the host a reading is of: by machine-id, else by name."""
     return _host_id(probe.host.machine_id or probe.host.name)
 
 
 @lru_cache(1)
-def _host_id(told: str) -> int:
-    return stable_id("host", told)
+def _host_id(reported: str) -> int:
+    return stable_id("host", reported)
 
 
 def device_id_of(uuid: str) -> int:
-    """The id of a device by its UUID alone: a card moved to another slot stays the same device."""
+    """Return the id of a device by its UUID alone: a card moved to another slot stays the same device."""
     return stable_id("device", uuid)
 
 
 def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms: int, moment: Moment) -> HostRow:
-    """Identity of the host."""
+    """Return identity of the host."""
     host = probe.host
     return HostRow(
         host_id=host_id_of(probe),
@@ -69,16 +69,16 @@ def host_row(probe: ProbeReading, identity: HostIdentity, version: str, boot_ms:
     )
 
 
-def host_sample(memory: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
-    """What the host did since the tick before; network counters start at 0 with a boot."""
-    now, before = probe.host, memory.probe.host if memory.probe else None
+def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> HostSample:
+    """Return what the host did since the tick before; network counters start at 0 with a boot."""
+    now, before = probe.host, tick_state.probe.host if tick_state.probe else None
     if before is not None and before.boot_id != now.boot_id:
         before = None
-    span = memory.span(host_id_of(probe), moment)
+    span = tick_state.span(host_id_of(probe), moment)
 
-    def moved(counter: str, most_per_s: int) -> int | None:
+    def moved(counter: str, max_per_s: int) -> int | None:
         bytes_before = getattr(before, counter) if before is not None else None
-        return _grown(bytes_before, getattr(now, counter), most_per_s * max(span.duration_ms, 1000) // 1000)
+        return _increase(bytes_before, getattr(now, counter), max_per_s * max(span.duration_ms, 1000) // 1000)
 
     return HostSample(
         host_id=host_id_of(probe),
@@ -95,7 +95,7 @@ def host_sample(memory: TickState, probe: ProbeReading, moment: Moment) -> HostS
 
 
 def device_step(
-    memory: TickState,
+    tick_state: TickState,
     before: DeviceReading | None,
     reading: DeviceReading,
     host_id: int,
@@ -103,11 +103,11 @@ def device_step(
     moment: Moment,
     baseline: bool,
 ) -> DeviceStep:
-    """What changed for one device since its row before. Its energy counter has the life of the host's boot."""
+    """Return what changed for one device since its row before. Its energy counter has the life of the host's boot."""
     row = _device_row(host_id, *identity_of(reading))
     device_id = row.device_id
-    span = memory.span(device_id, moment)
-    state = memory.counters.get(device_id, {}).get(ENERGY)
+    span = tick_state.span(device_id, moment)
+    state = tick_state.counters.get(device_id, {}).get(ENERGY)
     used = _energy(before, reading, state, span, life, moment)
     observed_ms = span.observed_ms if reading.lost is None else 0
     values = _sampled(reading, before, used)
@@ -131,9 +131,11 @@ def device_step(
         reading,
         sample,
         states=() if meter is None or stands else (CounterState(device_id, ENERGY, meter, life, moment.ts),),
-        gaps=(*reading.gaps, Gap("device", "failing", reading.lost)) if reading.lost else reading.gaps,
+        unavailable=(*reading.unavailable, Unavailable("device", "failing", reading.lost))
+        if reading.lost
+        else reading.unavailable,
         events=tuple(events),
-        conditions=_energy_condition(memory, reading, device_id, used),
+        conditions=_energy_condition(tick_state, reading, device_id, used),
     )
 
 
@@ -147,15 +149,17 @@ def _sampled(reading: DeviceReading, before: DeviceReading | None, used: EnergyS
 
 
 _ENERGY_AT = DEVICE_COLUMNS.index("energy_counter_mj")
-_READ_AS = {each.stored: each.reading for each in DEVICE} | {"energy_integral_mj": ENERGY}
+_READ_AS = {metric.stored: metric.reading for metric in DEVICE} | {"energy_integral_mj": ENERGY}
 _read = attrgetter(*(_READ_AS[name] for name in DEVICE_COLUMNS))
 _COUNTERS = tuple(
-    (DEVICE_COLUMNS.index(each.stored), each.reading) for each in rolled(RollUp.COUNTER) if each.reading != ENERGY
+    (DEVICE_COLUMNS.index(metric.stored), metric.reading)
+    for metric in rolled(RollUp.COUNTER)
+    if metric.reading != ENERGY
 )
 
 
 def vanished(before: Mapping[str, DeviceReading], probe: ProbeReading) -> tuple[DeviceReading, ...]:
-    """Readings for devices of the tick before that this one does not list at all: lost, every value None."""
+    """Return readings for devices of the tick before that this one does not list at all: lost, every value None."""
     gone = before.keys() - {device.uuid for device in probe.devices}
     return tuple(unread(device, "the driver no longer lists it") for uuid, device in before.items() if uuid in gone)
 
@@ -165,18 +169,21 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
 
     A lost device that nothing replaced may still be there, and is paid for.
     """
-    lost = [each for each in readings if each.lost and each.pci_bus_id]
+    lost = [reading for reading in readings if reading.lost and reading.pci_bus_id]
     if not lost:
         return frozenset()
-    answering = {each.pci_bus_id: each.uuid for each in readings if not each.lost and each.parent_uuid is None}
+    answering = {
+        reading.pci_bus_id: reading.uuid for reading in readings if not reading.lost and reading.parent_uuid is None
+    }
     return frozenset(
-        each.uuid for each in lost if answering.get(each.pci_bus_id) not in (None, each.parent_uuid or each.uuid)
+        name.uuid for name in lost if answering.get(name.pci_bus_id) not in (None, name.parent_uuid or name.uuid)
     )
 
 
 @lru_cache(512)
 def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
-    """Identity of a device: the same value as long as nothing of it changes, so that it is told apart at once."""
+    """Return the identity of a device: the same object as long as nothing of it changes, so that changes show at
+    once."""
     known = dict(zip(IDENTITY[1:], identity, strict=True))
     parent_uuid = known.pop("parent_uuid")
     parent_id = device_id_of(parent_uuid) if parent_uuid else None
@@ -191,8 +198,8 @@ def _energy(
     life: int | None,
     moment: Moment,
 ) -> EnergyStep:
-    """Energy since the row before: by the counter from where it was last read, even before an outage of the device
-    or of the agent; by power only between two readings in a row."""
+    """Return energy since the row before: by the counter from where it was last read, even before an outage of the
+    device or of the agent; by power only between two readings in a row."""
     integral = energy_step(before, now, span.duration_ms) if before and span.duration_ms else EnergyStep(None, None)
     if state is None or state.life != life:
         return EnergyStep(None, integral.integral_mj)
@@ -205,26 +212,26 @@ def _energy(
 
 
 def _energy_condition(
-    memory: TickState, reading: DeviceReading, device_id: int, used: EnergyStep
+    tick_state: TickState, reading: DeviceReading, device_id: int, used: EnergyStep
 ) -> tuple[Condition, ...]:
     """Return why the energy counter is not believed; as before where this tick does not show it."""
     topic = "energy_counter"
     if used.fault is not None:
         begins, ends = f"{reading.name}: {used.fault}", f"{reading.name}: its energy counter counts again"
         return (Condition(device_id, topic, topic, used.fault, begins, ends),)
-    known = memory.conditions.get((device_id, topic))
+    known = tick_state.conditions.get((device_id, topic))
     return (known,) if known is not None and used.counter_mj is None else ()
 
 
 def _more(before: int | None, now: int | None) -> int | None:
-    """What a counter grew by; a driver that was loaded again counts from 0."""
+    """Return what a counter grew by; a driver that was loaded again counts from 0."""
     if before is None or now is None:
         return None
     return now - before if now >= before else now
 
 
-def _grown(before: int | None, now: int | None, most: int) -> int | None:
+def _increase(before: int | None, now: int | None, limit: int) -> int | None:
     """Return the increase of a counter; None where it fell, or rose by more than can be."""
-    if before is None or now is None or not 0 <= now - before <= most:
+    if before is None or now is None or not 0 <= now - before <= limit:
         return None
     return now - before

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pertoken.agent.engines.adapters import tokens
-from pertoken.agent.readings import LATE, Endpoint, EngineReading, Gap
+from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.rows.busy import NO_WORK, Busy, Stretch, busy
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.counting import counters, life_ids
@@ -35,7 +35,7 @@ MAX_GAUGE = 10**9
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """What one tick knows of one engine. `deployment` is None until its model was read once."""
+    """Rows, events and conditions of one engine in one tick. `deployment` is None until its model was read once."""
 
     engine: EngineRow
     deployment: DeploymentRow | None
@@ -61,7 +61,7 @@ class EngineStep:
     """Those that changed."""
     forgotten: tuple[tuple[int, str], ...] = ()
     """(owner, series) of states to remove: counters of a process that is gone, and peaks that were passed."""
-    gaps: tuple[Gap, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
     events: tuple[Event, ...] = ()
     conditions: tuple[Condition, ...] = ()
     gone: bool = False
@@ -75,7 +75,7 @@ class EngineStep:
         return self.span.observed_ms if self.busy.ms is None else self.busy.ms
 
     def sample(self, epoch_id: int, ts: int) -> DeploymentSample:
-        """Its row of this tick; tokens are NULL where the page could not be used."""
+        """Return its row of this tick; tokens are NULL where the page could not be used."""
         gauges = self.reading.gauges if self.usable else {}
         return DeploymentSample(
             epoch_id=epoch_id,
@@ -92,11 +92,11 @@ class EngineStep:
         )
 
     def counter_rows(self, epoch_id: int, ts: int) -> tuple[EngineCounterSample, ...]:
-        """Its other counters that grew, of the same epoch."""
+        """Return its other counters that grew, of the same epoch."""
         return tuple(EngineCounterSample(epoch_id, metric, ts, delta) for metric, delta in self.counted.items())
 
     def histogram_rows(self, epoch_id: int, ts: int) -> tuple[HistogramSample, ...]:
-        """Buckets that grew, of the same epoch."""
+        """Return buckets that grew, of the same epoch."""
         return tuple(
             HistogramSample(epoch_id, metric, ts, set_id, bucket, count)
             for metric, bounds, counts in self.buckets
@@ -110,57 +110,59 @@ _IN_TURN = "another process answers in turn, so neither is counted: name each se
 
 
 def engine_steps(
-    memory: TickState,
+    tick_state: TickState,
     readings: Iterable[EngineReading],
     host_id: int,
     boot_id: str | None,
     moment: Moment,
     baseline: bool,
-) -> tuple[list[EngineStep], list[Gap], list[Condition]]:
+) -> tuple[list[EngineStep], list[Unavailable], list[Condition]]:
     """Return the step of every engine known now, and what to report of readings that are of an engine already read.
 
     `boot_id`: of the host they were read on. Two readings with one id are one server named twice where its process
     cannot be seen: the first is taken.
     """
     steps: dict[int, EngineStep] = {}
-    gaps: list[Gap] = []
+    unavailable: list[Unavailable] = []
     conditions: list[Condition] = []
     for reading in readings:
-        engine_id = engine_id_of(host_id, reading.endpoint, memory.engine_urls)
-        before = memory.engines.get(engine_id)
+        engine_id = engine_id_of(host_id, reading.endpoint, tick_state.engine_urls)
+        before = tick_state.engines.get(engine_id)
         if engine_id in steps:
             url, taken = reading.endpoint.base_url, steps[engine_id].reading.endpoint.base_url
             reason = f"{url} is the address of an engine that is already read at {taken}, so it was not counted"
-            gaps.append(Gap(f"engine {url}", "failing", reason, "name each server once in agent.engines"))
+            unavailable.append(
+                Unavailable(f"engine {url}", "failing", reason, "name each server once in agent.engines")
+            )
             conditions.append(Condition(engine_id, f"engine {url}", "engine_named_twice", "twice", reason))
         elif reading.fault_kind != LATE:
-            steps[engine_id] = engine_step(memory, reading, host_id, boot_id, moment, baseline)
+            steps[engine_id] = engine_step(tick_state, reading, host_id, boot_id, moment, baseline)
         elif before is not None:
-            steps[engine_id] = late_step(engine_id, before, memory, host_id, boot_id, moment)
-    for engine_id, before in memory.engines.items():
+            steps[engine_id] = late_step(engine_id, before, tick_state, host_id, boot_id, moment)
+    for engine_id, before in tick_state.engines.items():
         if engine_id not in steps:
-            steps[engine_id] = gone_step(engine_id, before, memory, host_id, boot_id, moment)
-    return list(steps.values()), gaps, conditions
+            steps[engine_id] = gone_step(engine_id, before, tick_state, host_id, boot_id, moment)
+    return list(steps.values()), unavailable, conditions
 
 
 def engine_step(
-    memory: TickState, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+    tick_state: TickState, reading: EngineReading, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> EngineStep:
     """Return what changed for one engine since its last usable page. `boot_id`: of the host it was read on.
 
     With `baseline`, counters already known are left for the first real tick to take.
     """
     endpoint = reading.endpoint
-    engine_id = engine_id_of(host_id, endpoint, memory.engine_urls)
-    before = memory.engines.get(engine_id)
+    engine_id = engine_id_of(host_id, endpoint, tick_state.engine_urls)
+    before = tick_state.engines.get(engine_id)
     usable = reading.fault is None
     if reading.read_ms is not None:
         moment = moment.earlier(reading.read_ms)
     engine = _engine(engine_id, host_id, boot_id, endpoint, reading.version or (before.version if before else None))
     deployment = _deployment(engine, reading, before)
     if not usable:
-        span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
-        gap = Gap(PAGE, "failing", reading.fault or "", reading.remedy)
+        span = tick_state.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+        missing = Unavailable(PAGE, "failing", reading.fault or "", reading.remedy)
         fault = Condition(
             engine_id,
             topic="engine",
@@ -176,29 +178,29 @@ def engine_step(
             span,
             moment,
             usable=False,
-            busy=_unfinished(memory, engine_id),
-            gaps=(gap,),
+            busy=_unfinished(tick_state, engine_id),
+            unavailable=(missing,),
             conditions=(fault,),
         )
-    known = memory.counters.get(engine_id, {})
+    known = tick_state.counters.get(engine_id, {})
     if baseline and known:
-        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
-    peaks = stored_peaks(memory, engine_id)
-    advance = _advance(memory, reading, engine, moment, peaks)
+        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
+    peaks = stored_peaks(tick_state, engine_id)
+    advance = _advance(tick_state, reading, engine, moment, peaks)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
-        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, gaps=reading.gaps)
+        return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
     peaks_now, peaks_gone = peak_states(engine_id, peaks, advance.peaks, life=engine.life, ts=moment.ts)
     counted_deltas = {series: advance.deltas[series] for series in reading.counters}
     words = tokens(counters.word_totals(counted_deltas))
     since = endpoint.process_start_ms if advance.restarted else None
-    page_ms = memory.pages[engine_id].monotonic_ms if engine_id in memory.pages else None
-    span = memory.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
+    page_ms = tick_state.pages[engine_id].monotonic_ms if engine_id in tick_state.pages else None
+    span = tick_state.span(deployment.deployment_id, moment, since, page_ms) if deployment else Span(0, 0)
     counted = {word: delta for word, delta in words.items() if word in ENGINE_COUNTERS and delta}
     counted |= {metric: delta for metric, delta in counters.reason_totals(counted_deltas).items() if delta}
     if reading.gauges.get("awake") == 0 and span.observed_ms:
         counted["asleep_ms"] = span.observed_ms
-    counted |= load(memory, reading, engine, moment)
+    counted |= load(tick_state, reading, engine, moment)
     return EngineStep(
         engine,
         deployment,
@@ -210,7 +212,7 @@ def engine_step(
         restarted=advance.restarted,
         words=words,
         counted=counted,
-        busy=_busy(memory, engine_id, reading, words, span, moment, restarted=advance.restarted),
+        busy=_busy(tick_state, engine_id, reading, words, span, moment, restarted=advance.restarted),
         buckets=tuple(
             (metric, bounds, counts)
             for (metric, bounds), counts in counters.bucket_totals(reading.histograms or {}, advance.deltas).items()
@@ -219,14 +221,14 @@ def engine_step(
         counts_taken=True,
         states=(*advance.moved, *peaks_now),
         forgotten=(*((engine_id, series) for series in advance.forgotten), *peaks_gone),
-        gaps=reading.gaps,
+        unavailable=reading.unavailable,
         events=_events(engine, before, advance),
         conditions=_conditions(engine, advance.reason),
     )
 
 
 def _advance(
-    memory: TickState,
+    tick_state: TickState,
     reading: EngineReading,
     engine: EngineRow,
     moment: Moment,
@@ -234,12 +236,12 @@ def _advance(
 ) -> counters.Advance:
     """Return what its counters increased by since the last page that was taken."""
     engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
-    known, values = memory.counters.get(engine_id, {}), reading.counters
-    buckets = memory.buckets.get(engine_id, {})
+    known, values = tick_state.counters.get(engine_id, {}), reading.counters
+    buckets = tick_state.buckets.get(engine_id, {})
     if reading.histograms is not None:
         known = {**known, **buckets}
         values = {**values, **counters.bucket_values(reading.histograms)}
-    since_page_ms = memory.since_page_ms(engine_id, moment)
+    since_page_ms = tick_state.since_page_ms(engine_id, moment)
     life, elapsed_ms = engine.life, since_page_ms
     if reading.life_ms is not None and (life is None or not reading.endpoint.certain):
         life = life_ids.page_life(reading.life_ms)
@@ -248,7 +250,7 @@ def _advance(
     from_zero = False
     if start_ms is not None and life == engine.life:
         # One that began while we watched is ours from 0, though its page could not be read before the agent restarted.
-        from_zero = start_ms >= memory.watching_since_ms or memory.begun.get(engine_id) == life
+        from_zero = start_ms >= tick_state.watching_since_ms or tick_state.begun.get(engine_id) == life
         if not known:
             elapsed_ms = moment.monotonic_ms - start_ms
     advance = counters.advance(
@@ -270,13 +272,13 @@ def _advance(
 
 def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: int, last_page_ms: int) -> bool:
     """Return whether another process answers than did before and ran already then: several servers behind one URL."""
-    told = {each for each in {state.life for state in known.values()} if life_ids.is_page_life(each)}
-    another = bool(told) and life not in told
+    page_lives = {life for life in {state.life for state in known.values()} if life_ids.is_page_life(life)}
+    another = bool(page_lives) and life not in page_lives
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
 
 
 def late_step(
-    engine_id: int, before: EngineReading, memory: TickState, host_id: int, boot_id: str | None, moment: Moment
+    engine_id: int, before: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
     """Return the step of an engine that is still being read: nothing changed, and nothing is filed."""
     engine = _engine(engine_id, host_id, boot_id, before.endpoint, before.version)
@@ -289,20 +291,20 @@ def late_step(
         moment,
         usable=False,
         filed=False,
-        busy=_unfinished(memory, engine_id),
-        gaps=(memory.gaps or {}).get(engine_id, ()),
-        conditions=tuple(each for (owner, _), each in memory.conditions.items() if owner == engine_id),
+        busy=_unfinished(tick_state, engine_id),
+        unavailable=(tick_state.unavailable or {}).get(engine_id, ()),
+        conditions=tuple(condition for (owner, _), condition in tick_state.conditions.items() if owner == engine_id),
     )
 
 
 def gone_step(
-    engine_id: int, before: EngineReading, memory: TickState, host_id: int, boot_id: str | None, moment: Moment
+    engine_id: int, before: EngineReading, tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment
 ) -> EngineStep:
-    """The last row of an engine whose process ended: what it counted after its last page, nobody saw."""
+    """Return the last row of an engine whose process ended: what it counted after its last page, nobody saw."""
     endpoint = before.endpoint
     engine = _engine(engine_id, host_id, boot_id, endpoint, before.version)
     deployment = _deployment(engine, before, before)
-    span = memory.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
+    span = tick_state.span(deployment.deployment_id, moment) if deployment else Span(0, 0)
     event = Event("engine_stopped", f"{endpoint.kind} at {endpoint.base_url} stopped", engine_id)
     return EngineStep(
         engine, deployment, before, span, moment, usable=False, complete=False, events=(event,), gone=True
@@ -358,13 +360,13 @@ def _conditions(engine: EngineRow, reason: str | None) -> tuple[Condition, ...]:
     return (Condition(engine.engine_id, "engine", "engine_restarted", "in turn", begins),)
 
 
-def _unfinished(memory: TickState, engine_id: int) -> Busy:
+def _unfinished(tick_state: TickState, engine_id: int) -> Busy:
     """Return no busy time, and what is not reported in full yet: for a tick without a page."""
-    return Busy(None, Provenance.COUNTER, memory.stretches.get(engine_id, Stretch()))
+    return Busy(None, Provenance.COUNTER, tick_state.stretches.get(engine_id, Stretch()))
 
 
 def _busy(
-    memory: TickState,
+    tick_state: TickState,
     engine_id: int,
     reading: EngineReading,
     words: Mapping[str, int | None],
@@ -377,9 +379,9 @@ def _busy(
     if reading.endpoint.follows:
         # Worker ranks expose nothing: they work at most all the time. Their head decides where it is known (costs).
         return Busy(span.observed_ms, Provenance.BOUND, Stretch())
-    last = None if restarted else memory.pages.get(engine_id)
+    last = None if restarted else tick_state.pages.get(engine_id)
     return busy(
-        Stretch() if restarted else memory.stretches.get(engine_id, Stretch()),
+        Stretch() if restarted else tick_state.stretches.get(engine_id, Stretch()),
         words,
         observed_ms=span.observed_ms,
         elapsed_ms=span.duration_ms if last is None else moment.monotonic_ms - last.monotonic_ms,
@@ -390,7 +392,8 @@ def _busy(
 
 
 def _is_exact(reading: EngineReading, words: Mapping[str, int | None]) -> bool:
-    """Whether the time that the engine counts cannot overlap: of one replica, or of requests one after the other."""
+    """Return whether the time that the engine counts cannot overlap: of one replica, or of requests one after the
+    other."""
     if words.get("engine_ms"):
         return reading.knobs.get("dp", 1) == 1
     return reading.gauges.get("requests_per_step") == 1

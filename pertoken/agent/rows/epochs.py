@@ -24,7 +24,7 @@ def follow(
     ts: int,
     driver_version: str | None = None,
 ) -> EpochRow:
-    """The epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
+    """Return the epoch a deployment is in at `ts`: the one before, or a new one if something known changed.
 
     What was unknown and becomes known completes the epoch, as does what is `KEPT_UP_TO_DATE`. A restart alone begins
     none; after one, a knob that is no longer set has changed, while before one it may merely not have answered. The
@@ -33,7 +33,7 @@ def follow(
     knobs = knobs if driver_version is None else {**knobs, DRIVER: driver_version}
     if previous is None:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
-    known, told = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
+    known, reported = json.loads(previous.knobs), {name: knob for name, knob in knobs.items() if knob is not None}
     changed = (
         any(known[name] != knobs[name] for name in (known.keys() & knobs.keys()) - KEPT_UP_TO_DATE)
         or (restarted and bool(known.keys() - knobs.keys() - KEPT_UP_TO_DATE - {DRIVER}))
@@ -43,7 +43,7 @@ def follow(
     if changed:
         return _begin(deployment_id, knobs, engine_version, device_ids, ts)
     version, devices = previous.engine_version or engine_version, previous.device_ids or device_ids
-    now = {**known, **told}
+    now = {**known, **reported}
     if now != known or (version, devices) != (previous.engine_version, previous.device_ids):
         return replace(previous, knobs=canonical(now), engine_version=version, device_ids=devices)
     return previous
@@ -65,5 +65,5 @@ def _begin(
 
 
 def canonical(knobs: Mapping[str, object]) -> str:
-    """Knobs as JSON with sorted keys, unknown ones left out."""
+    """Return knobs as JSON with sorted keys, unknown ones left out."""
     return json.dumps({name: value for name, value in sorted(knobs.items()) if value is not None})

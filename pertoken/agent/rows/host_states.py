@@ -1,4 +1,4 @@
-"""What is stored of the host's own time with each tick, so that an agent that starts can go on from it.
+"""Counter states of the host's own time, stored with each tick so that an agent that starts can go on from them.
 
 These states lie beside those of counters, of the host as their owner and with its boot as their life.
 """
@@ -20,11 +20,11 @@ MIN_MOVED_MS = 500
 
 
 def host_states(
-    memory: TickState, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
+    tick_state: TickState, host_id: int, boot_id: str | None, moment: Moment, baseline: bool
 ) -> Iterator[CounterState]:
     """Yield the states of the host's time that a tick stores; with `baseline`, of a new host alone."""
-    known, life = memory.counters.get(host_id, {}), boot_life(boot_id)
-    if not baseline or host_id not in memory.known_owners:
+    known, life = tick_state.counters.get(host_id, {}), boot_life(boot_id)
+    if not baseline or host_id not in tick_state.known_owners:
         yield CounterState(host_id, WATCHED, moment.monotonic_ms, life, moment.ts)
     if FIRST_WATCHED not in known:
         yield CounterState(host_id, FIRST_WATCHED, moment.monotonic_ms, life, moment.ts)

@@ -1,10 +1,10 @@
-"""Who holds each device in a tick, and where that is not known."""
+"""Owners of each device in a tick, and the devices whose owners are unknown."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from pertoken.agent.readings import Gap
-from pertoken.agent.rows.allocation import Holding, cpu_holdings, gpu_holdings, sliced_holdings
+from pertoken.agent.readings import Unavailable
+from pertoken.agent.rows.allocation import Allocation, cpu_allocations, gpu_allocations, partition_allocations
 from pertoken.agent.rows.devices import DeviceStep
 from pertoken.agent.rows.engines import EngineStep
 from pertoken.agent.rows.tick_state import TickState
@@ -12,51 +12,53 @@ from pertoken.provenance import Provenance
 
 PROCESSES = "processes"
 """Metric of the gap for a device whose holders are unknown."""
-_PARTITION_HIDDEN = Gap(
+_PARTITION_HIDDEN = Unavailable(
     PROCESSES,
     "failing",
     "who holds one of its partitions, or how large that is, is not known",
     "see with `pertoken doctor` what cannot be read of its partitions",
 )
-ByDevice = Mapping[int, tuple[Holding, ...]]
+ByDevice = Mapping[int, tuple[Allocation, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Holders:
+class DeviceOwners:
     """Holdings by device id. A device is left out where its holders are unknown: that is not the same as none."""
 
     gpu: ByDevice
     """Of GPUs and their partitions."""
     cpu: ByDevice
-    gaps: Mapping[int, Gap] = field(default_factory=dict)
+    unavailable: Mapping[int, Unavailable] = field(default_factory=dict)
     """For GPUs of which only a part of the holders is known."""
 
 
-def find_holders(
-    memory: TickState,
+def find_owners(
+    tick_state: TickState,
     devices: Sequence[DeviceStep],
     engines: Sequence[EngineStep],
     cpu_time_ms: Mapping[int, int] | None,
-) -> Holders:
+) -> DeviceOwners:
     """Return who holds what, by the processes on each device.
 
     Engines that hold no GPU compute on the host's CPUs; that is concluded only if the holders of every GPU are known.
     """
     accelerators = [step for step in devices if step.reading.kind != "cpu"]
-    refused = {step.row.device_id for step in accelerators if any(gap.metric == PROCESSES for gap in step.gaps)}
-    found = _by_processes(memory, accelerators, engines, refused)
-    gpu, hidden = _with_partitions(accelerators, found, refused)
+    refused = {
+        step.row.device_id for step in accelerators if any(missing.metric == PROCESSES for missing in step.unavailable)
+    }
+    by_device = _by_processes(tick_state, accelerators, engines, refused)
+    gpu, hidden = _with_partitions(accelerators, by_device, refused)
     unknown = hidden.keys() | refused
     known = gpu.keys() - unknown
     cpu = next((step.row.device_id for step in devices if step.reading.kind == "cpu"), None)
     if cpu is None or not all(step.row.device_id in known for step in accelerators if step.reading.kind == "gpu"):
-        return Holders(gpu, {}, hidden)
-    return Holders(gpu, {cpu: _on_cpu(memory, engines, gpu, cpu_time_ms)}, hidden)
+        return DeviceOwners(gpu, {}, hidden)
+    return DeviceOwners(gpu, {cpu: _on_cpu(tick_state, engines, gpu, cpu_time_ms)}, hidden)
 
 
 def _by_processes(
-    memory: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep], refused: Set[int]
-) -> dict[int, tuple[Holding, ...]]:
+    tick_state: TickState, accelerators: Sequence[DeviceStep], engines: Sequence[EngineStep], refused: Set[int]
+) -> dict[int, tuple[Allocation, ...]]:
     """Return holdings by the processes of each device: as they were listed this time, else as they were listed last.
 
     `refused`: devices whose processes cannot be read.
@@ -65,34 +67,34 @@ def _by_processes(
     for engine in engines:
         for pid in () if engine.gone else engine.reading.endpoint.pids:
             engines_of_pid[pid] = (*engines_of_pid.get(pid, ()), engine.engine.engine_id)
-    found: dict[int, tuple[Holding, ...]] = {}
+    by_device: dict[int, tuple[Allocation, ...]] = {}
     for step in accelerators:
         device_id, processes = step.row.device_id, step.reading.processes
-        last = memory.gpu_holdings.get(device_id)
+        last = tick_state.gpu_allocations.get(device_id)
         if processes is not None:
-            found[device_id] = gpu_holdings(processes, engines_of_pid)
+            by_device[device_id] = gpu_allocations(processes, engines_of_pid)
         elif last is not None and device_id not in refused:
-            found[device_id] = last
+            by_device[device_id] = last
         elif last:
-            # Who held it last may hold it still; that nobody did says nothing about now.
-            found[device_id] = tuple(replace(each, provenance=Provenance.ASSUMED) for each in last)
-    return found
+            # Who held it last may hold it still; that nobody did proves nothing for now.
+            by_device[device_id] = tuple(replace(allocation, provenance=Provenance.ASSUMED) for allocation in last)
+    return by_device
 
 
 def _with_partitions(
-    accelerators: Sequence[DeviceStep], found: dict[int, tuple[Holding, ...]], refused: Set[int]
-) -> tuple[dict[int, tuple[Holding, ...]], dict[int, Gap]]:
+    accelerators: Sequence[DeviceStep], by_device: dict[int, tuple[Allocation, ...]], refused: Set[int]
+) -> tuple[dict[int, tuple[Allocation, ...]], dict[int, Unavailable]]:
     """Return the holdings with those of GPUs in partitions, which are held by who holds the partitions."""
     partitions: dict[int, list[DeviceStep]] = {}
     for step in accelerators:
         if step.row.parent_id is not None and not step.reading.lost:
             partitions.setdefault(step.row.parent_id, []).append(step)
-    hidden: dict[int, Gap] = {}
-    together = dict(found)
+    hidden: dict[int, Unavailable] = {}
+    together = dict(by_device)
     for gpu_id, steps in partitions.items():
-        parts = [(step.row.part_1e6, found.get(step.row.device_id)) for step in steps]
+        parts = [(step.row.part_1e6, by_device.get(step.row.device_id)) for step in steps]
         known = [(part_1e6, held) for part_1e6, held in parts if part_1e6 is not None and held is not None]
-        together[gpu_id] = sliced_holdings(known)
+        together[gpu_id] = partition_allocations(known)
         if len(known) < len(parts) or any(step.row.device_id in refused for step in steps):
             hidden[gpu_id] = _PARTITION_HIDDEN
         if not together[gpu_id] and (gpu_id in hidden or gpu_id in refused):
@@ -101,14 +103,17 @@ def _with_partitions(
 
 
 def _on_cpu(
-    memory: TickState, engines: Sequence[EngineStep], gpu: ByDevice, cpu_time_ms: Mapping[int, int] | None
-) -> tuple[Holding, ...]:
-    on_gpu = {holding.owner for held in gpu.values() for holding in held}
+    tick_state: TickState, engines: Sequence[EngineStep], gpu: ByDevice, cpu_time_ms: Mapping[int, int] | None
+) -> tuple[Allocation, ...]:
+    on_gpu = {allocation.owner for held in gpu.values() for allocation in held}
     local = [
         step.engine.engine_id
         for step in engines
         if not step.gone and step.reading.endpoint.pids and step.engine.engine_id not in on_gpu
     ]
-    now, before = cpu_time_ms or {}, memory.cpu_time_ms
-    used = {each: max(0, now[each] - before[each]) if each in now and each in before else None for each in local}
-    return cpu_holdings(used)
+    now, before = cpu_time_ms or {}, tick_state.cpu_time_ms
+    used = {
+        engine_id: max(0, now[engine_id] - before[engine_id]) if engine_id in now and engine_id in before else None
+        for engine_id in local
+    }
+    return cpu_allocations(used)

@@ -20,9 +20,9 @@ _SAME_START_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What an agent goes on from."""
+    """State that an agent goes on from."""
 
-    memory: TickState
+    tick_state: TickState
     clock: RecordedClock
     last_ts: int | None
     """Of the last row stored for this host; None for a new host."""
@@ -58,7 +58,7 @@ def restored(
     clock = RecordedClock(offset.value if offset is not None and same_boot else wall_ms - since_boot_ms)
     first = host.get(FIRST_WATCHED)
     first_ms = since_boot_ms if first is None else first.value if first.life == life else 0
-    memory = TickState(
+    tick_state = TickState(
         watching_since_ms=watching_since_ms,
         boot_ms=boot_ms(),
         begun=before.lives(host_id, first_ms),
@@ -71,13 +71,13 @@ def restored(
         newest_ts=max((ts for ts in (last_ts, newest_ts) if ts is not None), default=None),
         set_back_ts=newest_ts if last_ts is not None and newest_ts is not None and newest_ts > last_ts else 0,
         epochs={epoch.deployment_id: epoch for epoch in before.open_epochs(host_id)},
-        capabilities={(each.owner_id, each.metric): each for each in before.capabilities()},
+        capabilities={(capability.owner_id, capability.metric): capability for capability in before.capabilities()},
     )
-    return Restored(memory, clock, last_ts)
+    return Restored(tick_state, clock, last_ts)
 
 
 def _with_lives(before: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
-    """Return the stored states; those of before schema 0005 with a life where their process can be identified."""
+    """Return the stored states; those older than schema 0005 with a life where their process can be identified."""
     states = before.counters()
     if not any(state.process_start_ms is not None for state in states):
         return list(states)
@@ -109,6 +109,6 @@ def _identified(
         life = life_ids.process_life(stored_boot_id, start_ms)  # none of this boot
     elif stored_boot_ms is not None:
         own_ms = start_ms - stored_boot_ms
-        same = next((each for each in starts_ms if abs(each - own_ms) <= _SAME_START_MS), None)
+        same = next((start_ms for start_ms in starts_ms if abs(start_ms - own_ms) <= _SAME_START_MS), None)
         life = life_ids.process_life(boot_id, same)
     return replace(state, life=life)  # with its old start, so that it is stored again

@@ -29,16 +29,16 @@ class Part:
     duration_ms: int
 
 
-def spread(samples: Sequence[Any], memory: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
+def spread(samples: Sequence[Any], tick_state: TickState, moment: Moment, epochs: Mapping[int, EpochRow]) -> list[Any]:
     """Return the samples of a tick, those that cover a long time in parts; `epochs` by deployment.
 
     The durations, the times observed and busy, and the energy of the parts of a row add up to those of the row.
     """
     limit_ms = OBSERVED_TICKS * 1000 * moment.interval_s
-    if moment.ts <= memory.set_back_ts or all(getattr(each, "duration_ms", 0) <= limit_ms for each in samples):
+    if moment.ts <= tick_state.set_back_ts or all(getattr(sample, "duration_ms", 0) <= limit_ms for sample in samples):
         return list(samples)
     deployments = {epoch.epoch_id: deployment_id for deployment_id, epoch in epochs.items()}
-    observed = {each.epoch_id: each.observed_ms for each in samples if isinstance(each, DeploymentSample)}
+    observed = {sample.epoch_id: sample.observed_ms for sample in samples if isinstance(sample, DeploymentSample)}
     rows: list[Any] = []
     for sample in samples:
         if getattr(sample, "duration_ms", 0) <= limit_ms:
@@ -54,7 +54,7 @@ def spread(samples: Sequence[Any], memory: TickState, moment: Moment, epochs: Ma
             case _:
                 rows.append(sample)
                 continue
-        after_ts = max(memory.row_ts.get(owner, 0), memory.set_back_ts)
+        after_ts = max(tick_state.row_ts.get(owner, 0), tick_state.set_back_ts)
         rows += _split(sample, parts(sample.ts, sample.duration_ms, after_ts), observed)
     return rows
 
@@ -82,7 +82,7 @@ def parts(ts: int, duration_ms: int, after_ts: int) -> tuple[Part, ...]:
 def _split(sample: Any, buckets: Sequence[Part], observed_of: Mapping[int, int]) -> list[Any]:
     if len(buckets) == 1:
         return [sample]
-    durations = [each.duration_ms for each in buckets]
+    durations = [bucket.duration_ms for bucket in buckets]
     if isinstance(sample, DeviceSample):
         return _split_device(sample, buckets, durations)
     if isinstance(sample, HostSample):
@@ -133,7 +133,7 @@ def _split_device(sample: DeviceSample, buckets: Sequence[Part], durations: Sequ
         )
     ]
     *earlier, last = values
-    return [*(DeviceSample(sample.device_id, **each) for each in earlier), sample._replace(**last)]
+    return [*(DeviceSample(sample.device_id, **key) for key in earlier), sample._replace(**last)]
 
 
 def _latest(amount: int, durations: Sequence[int]) -> list[int]:

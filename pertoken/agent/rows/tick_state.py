@@ -1,10 +1,10 @@
-"""What one tick leaves for the next, and the moments they happen at."""
+"""State that one tick leaves for the next, and the moments of ticks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from pertoken.agent.readings import EngineReading, Gap, ProbeReading
-from pertoken.agent.rows.allocation import Holding
+from pertoken.agent.readings import EngineReading, ProbeReading, Unavailable
+from pertoken.agent.rows.allocation import Allocation
 from pertoken.agent.rows.busy import Stretch
 from pertoken.agent.rows.conditions import Conditions
 from pertoken.store.schema.rows import Capability, CounterState, EpochRow
@@ -15,7 +15,7 @@ OBSERVED_TICKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a tick happens: `ts` names it, the time since the host's boot measures its span."""
+    """Moment of a tick: `ts` names it, the time since the host's boot measures its span."""
 
     ts: int
     """Recorded time (`agent.host.recorded_clock`), epoch seconds."""
@@ -34,7 +34,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How much time a row covers, and how much of it was watched."""
+    """Time that a row covers, and the part of it that was watched."""
 
     duration_ms: int
     observed_ms: int
@@ -74,7 +74,7 @@ class TickState:
     """Host, devices and deployments with rows in the store from before this start."""
     epochs: Mapping[int, EpochRow] = field(default_factory=dict)
     """The open epoch of each deployment."""
-    gaps: Mapping[int, tuple[Gap, ...]] | None = None
+    unavailable: Mapping[int, tuple[Unavailable, ...]] | None = None
     """What could not be read, by owner: the capabilities were made of it."""
     capabilities: Mapping[tuple[int, str], Capability] = field(default_factory=dict)
     engine_urls: Mapping[int, str] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class TickState:
     """The last usable reading of each engine."""
     stretches: Mapping[int, Stretch] = field(default_factory=dict)
     """Work of each engine whose time is not reported in full yet."""
-    gpu_holdings: Mapping[int, tuple[Holding, ...]] = field(default_factory=dict)
+    gpu_allocations: Mapping[int, tuple[Allocation, ...]] = field(default_factory=dict)
     """By device, since the processes were last listed."""
     cpu_time_ms: Mapping[int, int] = field(default_factory=dict)
     """CPU time of each engine's processes so far."""

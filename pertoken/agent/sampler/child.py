@@ -19,10 +19,10 @@ from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
-from pertoken.agent.readings import DeviceReading, DriversReading, Gap, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent, DriversReading, Unavailable
 from pertoken.agent.sampler.wire import encode
 
-Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]]
+Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]]
 
 
 class Probe(Protocol):
@@ -35,14 +35,14 @@ class Probe(Protocol):
     def calls(self) -> int:
         """Made to its driver so far."""
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
-        """Every device, and what is missing for the whole host; the process lists only if asked for."""
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
+        """Return every device, and what is missing for the whole host; the process lists only if asked for."""
 
-    def happened(self) -> tuple[Happened, ...]:
-        """What its driver told by itself since this was last asked."""
+    def driver_events(self) -> tuple[DriverEvent, ...]:
+        """Return its driver's events since the last call."""
 
     def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded."""
+        """Release the driver, so that it can be unloaded."""
 
 
 VENDORS: dict[str, Callable[[], Probe]] = {
@@ -61,14 +61,14 @@ class Probes:
         self._cpu_ms = 0
 
     def read(self, processes: bool) -> DriversReading:
-        """Everything at one instant; the process lists only if asked for."""
+        """Return everything at one instant; the process lists only if asked for."""
         read = [_apart(name, probe.read, processes) for name, probe in self._vendors.items()]
         calls = sum(probe.calls for probe in self._vendors.values())
         cpu_ms = int(time.process_time() * 1000)
         reading = DriversReading(
             devices=tuple(device for devices, _ in read for device in devices),
-            gaps=tuple(gap for _, gaps in read for gap in gaps),
-            happened=tuple(told for probe in self._vendors.values() for told in probe.happened()),
+            unavailable=tuple(missing for _, unavailable in read for missing in unavailable),
+            driver_events=tuple(event for probe in self._vendors.values() for event in probe.driver_events()),
             driver_calls=calls - self._calls,
             cpu_ms=cpu_ms - self._cpu_ms,
             rss_bytes=own_rss_bytes(),
@@ -77,7 +77,7 @@ class Probes:
         return reading
 
     def close(self) -> None:
-        """Let go of the drivers, so that they can be unloaded."""
+        """Release the drivers, so that they can be unloaded."""
         for probe in self._vendors.values():
             probe.close()
 
@@ -87,16 +87,16 @@ class Probes:
         return any(probe.outdated for probe in self._vendors.values())
 
 
-def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
-    """A vendor's devices; its library's surprises cost no other vendor."""
+def _apart(vendor: str, read: Read, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
+    """Return a vendor's devices; its library's surprises cost no other vendor."""
     try:
         return read(processes)
     except Exception as error:
-        return (), (Gap(vendor, "failing", f"the probe failed: {error!r}", "please report this"),)
+        return (), (Unavailable(vendor, "failing", f"the probe failed: {error!r}", "please report this"),)
 
 
 def _protocol_fd() -> int:
-    """A descriptor of our own for answers; what libraries print to stdout goes to stderr from here on."""
+    """Return a descriptor of our own for answers; what libraries print to stdout goes to stderr from here on."""
     fd = os.dup(1)
     os.dup2(2, 1)
     return fd

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pertoken
 from pertoken.agent.backoff import Backoff, Clock
-from pertoken.agent.readings import DriversReading, Gap
+from pertoken.agent.readings import DriversReading, Unavailable
 from pertoken.agent.sampler.wire import decode
 from pertoken.errors import PertokenError
 from pertoken.settings.values import PROBES
@@ -68,7 +68,7 @@ class _Child:
         self.owed = True
 
     def answer(self, clock: Clock, until_s: float) -> bytes | None:
-        """Its next line, or None if there is none by then. Raises _Ended."""
+        """Return its next line, or None if there is none by then. Raises _Ended."""
         assert self.process.stdout is not None
         while b"\n" not in self._rest:
             if not self._poll.poll(max(0.0, until_s - clock()) * 1000):
@@ -82,7 +82,8 @@ class _Child:
         return line
 
     def leave(self, wait_s: float) -> str:
-        """End of file for it, then how it ended. One that hangs in a driver is never killed: it is left to end."""
+        """Return end of file for it, then how it ended. One that hangs in a driver is never killed: it is left to
+        end."""
         for pipe in (self.process.stdin, self.process.stdout):
             assert pipe is not None
             pipe.close()
@@ -131,14 +132,15 @@ class Sampler:
                 self._child.ahead = True
 
     def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> DriversReading:
-        """What all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
+        """Return what all probes read now. A child that had ended is replaced, which `sampler` in `unavailable`
+        reports.
 
         Raises SamplerStalled if there is no answer within `deadline_s`: the child is left in its call, and its late
         answer, of an instant long gone, is discarded. A child that still owes that answer is given `late_s` for it
-        (None: the same deadline) before it is asked anew. Raises SamplerDied if a new child ends too; after that
+        (None: the same deadline) before it is asked again. Raises SamplerDied if a new child ends too; after that
         none is started for a while.
         """
-        gaps: tuple[Gap, ...] = ()
+        unavailable: tuple[Unavailable, ...] = ()
         for _ in ("as it is", "replaced"):
             if self._child is None:
                 self.start()
@@ -150,10 +152,10 @@ class Sampler:
                 ending = self._child.leave(wait_s=1.0)
                 self._child = None
                 why = f"the sampler had ended ({ending}{f'; {error}' if str(error) else ''}) and was started again"
-                gaps = (Gap("sampler", "failing", why, "see the lines before this in the agent's log"),)
+                unavailable = (Unavailable("sampler", "failing", why, "see the lines before this in the agent's log"),)
             else:
                 self._backoff = Backoff(self._clock)
-                return replace(reading, gaps=reading.gaps + gaps) if gaps else reading
+                return replace(reading, unavailable=reading.unavailable + unavailable) if unavailable else reading
         else:
             self._backoff.failed()
         raise SamplerDied(
@@ -162,7 +164,7 @@ class Sampler:
         )
 
     def close(self, wait_s: float = 2.0) -> None:
-        """End the child; one that does not end within `wait_s` is left to end by itself."""
+        """End the child; one that does not end within `wait_s` is left to end on its own."""
         if self._child is not None:
             self._child.leave(wait_s)
             self._child = None

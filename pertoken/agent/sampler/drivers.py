@@ -7,7 +7,7 @@ from dataclasses import replace
 from pertoken.agent.backoff import Clock
 from pertoken.agent.bounds import DUPLICATE, HOST_METRICS, bounded
 from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.readings import DeviceReading, Gap, HostReading, ProbeReading, unread
+from pertoken.agent.readings import DeviceReading, HostReading, ProbeReading, Unavailable, unread
 from pertoken.agent.sampler.client import Sampler, SamplerError, SamplerStalled
 from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace
 from pertoken.store.schema.rows import Event
@@ -15,9 +15,9 @@ from pertoken.store.schema.rows import Event
 LATE_S = 0.05
 """How long a tick waits for a sampler that has hung since an earlier one."""
 LET_GO_S = 600
-"""How long drivers stay let go: replacing one takes minutes, and what is forgotten costs no more than that."""
+"""How long drivers stay released: replacing one takes minutes, and what is forgotten costs no more than that."""
 _REMEDY = "look for driver errors in `dmesg`; it is left alone until its call returns"
-_RELEASED = "the drivers were let go by `pertoken agent release`"
+_RELEASED = "the drivers were released by `pertoken agent release`"
 _RESUME = "`pertoken agent resume`, or wait: they are taken up again after 10 minutes"
 
 
@@ -69,11 +69,11 @@ class Drivers:
         return reading, events
 
     def close(self) -> None:
-        """End the sampler; one that hangs is left to end by itself."""
+        """End the sampler; one that hangs is left to end on its own."""
         self._sampler.close()
 
     def release(self) -> None:
-        """Let go of the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
+        """Release the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
         self._let_go_until_s = self._clock() + LET_GO_S
         self._sampler.close()
 
@@ -98,8 +98,8 @@ class Drivers:
         whole = ProbeReading(
             host,
             (*answer.devices, cpu),
-            answer.gaps,
-            answer.happened,
+            answer.unavailable,
+            answer.driver_events,
             answer.driver_calls,
             answer.cpu_ms,
             answer.rss_bytes,
@@ -116,12 +116,14 @@ class Drivers:
 
     def _new_faults(self, reading: ProbeReading) -> list[Event]:
         """Return events for gaps of the whole host that the reading before did not have."""
-        known = {gap.metric for gap in self._last.gaps} if self._last else set()
+        known = {missing.metric for missing in self._last.unavailable} if self._last else set()
         if self._away:
             known.discard("sampler")  # that gap was of a sampler that did not answer
-        new = [gap for gap in reading.gaps if gap.metric not in known]
-        restarted = [Event("sampler_restarted", gap.reason) for gap in new if gap.metric == "sampler"]
-        return restarted + [Event("device_duplicate", gap.reason) for gap in new if gap.metric.startswith(DUPLICATE)]
+        new = [missing for missing in reading.unavailable if missing.metric not in known]
+        restarted = [Event("sampler_restarted", missing.reason) for missing in new if missing.metric == "sampler"]
+        return restarted + [
+            Event("device_duplicate", missing.reason) for missing in new if missing.metric.startswith(DUPLICATE)
+        ]
 
     def _aged(self, device: DeviceReading, now_s: float) -> DeviceReading:
         if not device.lost:
@@ -135,13 +137,17 @@ class Drivers:
         events = () if self._away else (Event(kind, reason),)
         known = self._last or ProbeReading(host, ())
         devices = (unread(device, reason) for device in known.devices if device.kind != "cpu")
-        gaps = (gap for gap in known.gaps if gap.metric != "sampler" and gap.metric not in HOST_METRICS)
+        unavailable = (
+            missing
+            for missing in known.unavailable
+            if missing.metric != "sampler" and missing.metric not in HOST_METRICS
+        )
         reading = replace(
             known,
             host=host,
             devices=(*devices, cpu),
-            gaps=(*gaps, Gap("sampler", "failing", reason, remedy)),
-            happened=(),
+            unavailable=(*unavailable, Unavailable("sampler", "failing", reason, remedy)),
+            driver_events=(),
             driver_calls=0,
             cpu_ms=0,
         )

@@ -10,43 +10,47 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-from pertoken.agent.readings import DeviceProcess, DeviceReading, DriversReading, Gap, Happened
+from pertoken.agent.readings import DeviceProcess, DeviceReading, DriverEvent, DriversReading, Unavailable
 
 _KEPT = 256
 """Sets of gaps remembered."""
 
 
 def _values(kind: type) -> Any:
-    return attrgetter(*(each.name for each in fields(kind)))
+    return attrgetter(*(field.name for field in fields(kind)))
 
 
-_process, _gap, _happened = _values(DeviceProcess), _values(Gap), _values(Happened)
+_process_values, _reason_values, _event_values = _values(DeviceProcess), _values(Unavailable), _values(DriverEvent)
 _costs = attrgetter("driver_calls", "cpu_ms", "rss_bytes")
 _APART = DeviceReading._fields.index("processes")
 """These and the gaps, its last two values, are not plain."""
 
 
 def encode(reading: DriversReading) -> str:
-    """One line of JSON without its line end."""
+    """Return one line of JSON without its line end."""
     devices = [
-        (each[:_APART], None if each.processes is None else list(map(_process, each.processes)), _told(each.gaps))
-        for each in reading.devices
+        (
+            device[:_APART],
+            None if device.processes is None else list(map(_process_values, device.processes)),
+            _encoded(device.unavailable),
+        )
+        for device in reading.devices
     ]
-    happened = list(map(_happened, reading.happened))
-    return json.dumps((devices, _told(reading.gaps), happened, _costs(reading)))
+    driver_events = list(map(_event_values, reading.driver_events))
+    return json.dumps((devices, _encoded(reading.unavailable), driver_events, _costs(reading)))
 
 
 def decode(line: str | bytes) -> DriversReading:
-    """The reading `encode` was given.
+    """Return the reading `encode` was given.
 
     Raises ValueError if the line is not one.
     """
     try:
-        devices, gaps, happened, costs = json.loads(line)
+        devices, unavailable, driver_events, costs = json.loads(line)
         return DriversReading(
-            tuple(DeviceReading(*(*values, _processes(held), _gaps(told))) for values, held, told in devices),
-            _gaps(gaps),
-            tuple(Happened(*each) for each in happened),
+            tuple(DeviceReading(*(*values, _processes(held), _decoded(reasons))) for values, held, reasons in devices),
+            _decoded(unavailable),
+            tuple(DriverEvent(*driver_event) for driver_event in driver_events),
             *costs,
         )
     except TypeError as error:
@@ -54,14 +58,14 @@ def decode(line: str | bytes) -> DriversReading:
 
 
 def _processes(held: Any) -> Any:
-    return None if held is None else tuple(DeviceProcess(*each) for each in held)
+    return None if held is None else tuple(DeviceProcess(*values) for values in held)
 
 
 @lru_cache(_KEPT)
-def _told(gaps: tuple[Gap, ...]) -> str:
-    return json.dumps(list(map(_gap, gaps)))
+def _encoded(unavailable: tuple[Unavailable, ...]) -> str:
+    return json.dumps(list(map(_reason_values, unavailable)))
 
 
 @lru_cache(_KEPT)
-def _gaps(told: str) -> tuple[Gap, ...]:
-    return tuple(Gap(*each) for each in json.loads(told))
+def _decoded(text: str) -> tuple[Unavailable, ...]:
+    return tuple(Unavailable(*load) for load in json.loads(text))

@@ -25,7 +25,7 @@ ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one GET may cost, and what may be shown where."""
+    """Limits of one GET, and the credentials for each base URL."""
 
     timeout_s: float = 3.0
     """From connecting to the last byte, however the server spreads them; resolving a name is not in it."""
@@ -47,7 +47,7 @@ class Reply:
     body: bytes
     content_type: str
     process_start: str = ""
-    """What llama.cpp's server tells of its start: microseconds since boot, whatever the name of the header says."""
+    """Start of llama.cpp's server as its header gives it: microseconds since boot, whatever the header is called."""
 
 
 class ScrapeError(Exception):
@@ -62,7 +62,7 @@ class ScrapeError(Exception):
 
 
 def get(url: str, limits: Limits) -> Reply:
-    """The page of an engine at `url`. Raises ScrapeError as `fetch` does."""
+    """Return the page of an engine at `url`. Raises ScrapeError as `fetch` does."""
     return fetch("GET", url, limits, {"Accept": ACCEPT, "Accept-Encoding": "gzip"})
 
 
@@ -73,8 +73,11 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     `access` (401, 403, or a certificate that is not believed), `http` (any other status but 200), `malformed`,
     `too_large` or `timeout`.
     """
-    target = _target(url)
-    access = next((each for each in limits.access if each.covers(url)), Access(url))
+    try:
+        target = _target(url)
+    except ValueError:  # its message may hold a part of a password
+        raise ScrapeError("malformed", "an engine's URL holds no address that can be read") from None
+    access = next((access for access in limits.access if access.covers(url)), Access(url))
     try:
         token, context = access.token(), _context(access) if target.secure else None
     except ValueError as error:
@@ -88,8 +91,8 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
     except TimeoutError:
         raise ScrapeError("timeout", f"{at}: no whole reply within {limits.timeout_s:g} s") from None
     except ssl.SSLError as error:
-        told = getattr(error, "verify_message", "") or error.reason or "TLS failed"
-        raise ScrapeError("access", f"{at}: no trusted connection ({told})") from None
+        reason = getattr(error, "verify_message", "") or error.reason or "TLS failed"
+        raise ScrapeError("access", f"{at}: no trusted connection ({reason})") from None
     except ConnectionError:
         raise ScrapeError("closed", f"{at}: the connection was closed before it answered") from None
     except (OSError, ValueError) as error:
@@ -98,7 +101,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a URL names."""
+    """Parts of a URL."""
 
     secure: bool
     host: str | None
@@ -153,7 +156,7 @@ def _context(access: Access) -> ssl.SSLContext:
 
 
 def _connected(addresses: Sequence[_Address], at: str, deadline: Deadline) -> socket.socket:
-    """A connection to the first address that takes one."""
+    """Return a connection to the first address that takes one."""
     refused: OSError | None = None
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)

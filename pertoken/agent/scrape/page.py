@@ -1,6 +1,6 @@
 """Prometheus text pages: only the wanted series of a page, or the reason why the page cannot be trusted.
 
-Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands when told so). Every line is
+Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands where asked to). Every line is
 checked, since a page cut or mixed up anywhere is not a page to bill by; labels and values are read only where
 wanted. Between two pages that are read so, of one with as many lines only the counters and gauges known are looked for:
 a series that comes in the place of another line is seen by the next whole page, and counts from 0 then.
@@ -31,13 +31,13 @@ class PageError(Exception):
 
 
 class Layout:
-    """Which series a page has: the same object for as long as the pages of a server have the same ones."""
+    """Series of a page: the same object for as long as the pages of a server have the same ones."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
 
     def once(self, what: Hashable, work: Callable[[], T]) -> T:
-        """The answer of `work`, which follows from the series alone and so is asked for once."""
+        """Return the answer of `work`, which follows from the series alone and so is asked for once."""
         if what not in self._known:
             self._known[what] = work()
         answer: T = self._known[what]
@@ -52,18 +52,18 @@ class Page:
     layout: Layout = field(default_factory=Layout, compare=False)
 
     def only(self, label: str, value: str) -> "Page":
-        """The series with this label."""
+        """Return the series with this label."""
         pair = (label, value)
-        found = {name: {k: v for k, v in series.items() if pair in k} for name, series in self.samples.items()}
-        return Page({name: series for name, series in found.items() if series}, self.layout.once(pair, Layout))
+        samples = {name: {k: v for k, v in series.items() if pair in k} for name, series in self.samples.items()}
+        return Page({name: series for name, series in samples.items() if series}, self.layout.once(pair, Layout))
 
     def gauge(self, name: str) -> dict[Labels, float]:
-        """Values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so, and what
-        no gauge of ours can be."""
+        """Return values of one gauge; NaN and infinities are left out, as an engine writes *nothing to report* so, and
+        what no gauge of ours can be."""
         return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MOST}
 
     def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
-        """Values of one counter in units of `unit` of the page's, rounded to whole counts.
+        """Return values of one counter in units of `unit` of the page's, rounded to whole counts.
 
         Raises PageError for a negative, non-finite or impossibly large one: leaving that series out would make the
         sum over the others a wrong number.
@@ -75,13 +75,13 @@ class Page:
         return dict(zip(series, counts, strict=True))
 
     def histogram(self, name: str) -> dict[Labels, tuple[tuple[float, ...], tuple[int, ...]]]:
-        """Upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
+        """Return upper bounds (without +Inf) and non-cumulative counts (with it, one more) of one histogram, by labels.
 
         Raises PageError for a set of buckets without +Inf or whose cumulative counts fall.
         """
         bucket = f"{name}_bucket"
         series = self.samples.get(bucket, {})
-        found = {}
+        by_labels = {}
         for labels, ladder in self.layout.once(bucket, lambda: _ladders(bucket, series)).items():
             cumulative = _counts(bucket, [series[step] for step in ladder.steps])
             for at, again in ladder.again:
@@ -90,8 +90,8 @@ class Page:
             counts = tuple(map(sub, cumulative, (0, *cumulative)))
             if min(counts) < 0:
                 raise PageError(f"{bucket}: cumulative counts fall from one bucket to the next")
-            found[labels] = (ladder.bounds, counts)
-        return found
+            by_labels[labels] = (ladder.bounds, counts)
+        return by_labels
 
 
 Sample = tuple[str, Labels, float]
@@ -107,7 +107,7 @@ class Parser:
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
         self._lines: list[str] = []
-        """Those of the page before; none if the next one has to be read anew."""
+        """Those of the page before; none if the next one has to be read from its start."""
         self._places: list[tuple[str, _Place | None]] = []
         """For each line what stands before its number ("" if it must stay as it is), and whose that is, if wanted."""
         self._heads: list[tuple[bytes, _Place]] | None = None
@@ -117,7 +117,7 @@ class Parser:
         self._ended = False
 
     def parse(self, body: bytes, *, eof_required: bool = False, buckets: bool = True) -> Page:
-        """One page.
+        """Return one page.
 
         Without `buckets` it has none, and of a page of as many lines as the last one that was read whole only the
         other wanted series are looked at, in their order.
@@ -133,11 +133,11 @@ class Parser:
         except UnicodeDecodeError as error:
             raise PageError(f"byte {error.start} is not UTF-8") from None
         page = self._again(lines) if self._ended or not eof_required else None
-        page = page or self._anew(lines, eof_required)
+        page = page or self._from_start(lines, eof_required)
         return page if buckets else Page({n: s for n, s in page.samples.items() if not _of_buckets(n)}, page.layout)
 
     def _counts_again(self, body: bytes, eof_required: bool) -> Page | None:
-        """The page without its buckets, if its lines seem to be those of the page before with other numbers."""
+        """Return the page without its buckets, if its lines seem to be those of the page before with other numbers."""
         if self._heads is None or body.count(b"\n") + 1 != len(self._lines) or eof_required > self._ended:
             return None
         if not body.endswith(b"\n# EOF\n" if self._ended else b"\n"):
@@ -157,31 +157,31 @@ class Parser:
         return Page(samples, self._page.layout)
 
     def _again(self, lines: list[str]) -> Page | None:
-        """The page, if its lines are those of the page before with other numbers."""
+        """Return the page, if its lines are those of the page before with other numbers."""
         if len(lines) != len(self._lines):
             return None
         numbers: list[str] = []
-        found: list[tuple[_Place, str]] = []
+        places: list[tuple[_Place, str]] = []
         for line, (head, place) in compress(zip(lines, self._places, strict=True), map(ne, lines, self._lines)):
             if not head or not line.startswith(head):
                 return None
             value = line[len(head) :]
             numbers.append(value)
             if place is not None:
-                found.append((place, value))
+                places.append((place, value))
         if _PLAIN_NUMBERS("\n".join([*numbers, ""])) is None:
             return None
         before = self._page.samples
         samples = dict(before)
-        for (name, labels), value in found:
+        for (name, labels), value in places:
             if samples[name] is before[name]:
                 samples[name] = before[name].copy()
             samples[name][labels] = float(value)
         self._lines, self._page = lines, Page(samples, self._page.layout)
         return self._page
 
-    def _anew(self, lines: list[str], eof_required: bool) -> Page:
-        """The page, whatever was before it. Raises PageError."""
+    def _from_start(self, lines: list[str], eof_required: bool) -> Page:
+        """Return the page, whatever was before it. Raises PageError."""
         self._lines, self._heads = [], None
         *whole, rest = lines
         samples: dict[str, dict[Labels, float]] = {}
@@ -200,9 +200,9 @@ class Parser:
             name, labels, amount = sample
             series = samples.setdefault(name, {})
             repeated = repeated or labels in series
-            told = series.setdefault(labels, amount)
-            if told != amount and not (told != told and amount != amount):
-                raise PageError(f"line {number}: {name} is given twice with these labels, as {told:g} and {amount:g}")
+            first = series.setdefault(labels, amount)
+            if first != amount and not (first != first and amount != amount):
+                raise PageError(f"line {number}: {name} is given twice with these labels, as {first:g} and {amount:g}")
         if ended and rest:
             raise PageError(f"line {len(lines)}: text after # EOF")
         if rest.strip() and not rest.startswith("#"):
@@ -218,12 +218,12 @@ class Parser:
 
 
 def parse(body: bytes, wanted: Collection[str], *, eof_required: bool = False) -> Page:
-    """The samples of a single page, as `Parser` reads it."""
+    """Return the samples of a single page, as `Parser` reads it."""
     return Parser(wanted).parse(body, eof_required=eof_required)
 
 
 def _sample(line: str, number: int, wanted: Collection[str]) -> Sample | None:
-    """The sample of a line; None for a comment and for one that is not wanted. Raises PageError."""
+    """Return the sample of a line; None for a comment and for one that is not wanted. Raises PageError."""
     if line.startswith("#") or not line.strip():
         return None
     plain, _, value = line.rpartition(" ")
@@ -262,19 +262,19 @@ _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_ST
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
 REMEMBERED = 8192
-"""Series kept in mind for pages that are read anew."""
+"""Series remembered for pages that are read from their start."""
 
 
 @lru_cache(REMEMBERED)
 def _head(head: str) -> tuple[str, str] | None:
-    """Name and braces of a line up to its number; None if it takes the whole grammar to tell."""
+    """Return name and braces of a line up to its number; None if only the whole grammar can decide."""
     match = _PLAIN_HEAD(head)
     return (match[1], match[2] or "") if match else None
 
 
 @lru_cache(REMEMBERED)
 def _labels(braces: str) -> Labels | None:
-    """Sorted label pairs; None if they are not well-formed."""
+    """Return sorted label pairs; None if they are not well-formed."""
     inside = braces[1:-1].rstrip(" \t")
     pairs: dict[str, str] = {}
     at = 0
@@ -312,7 +312,7 @@ def _counts(name: str, values: Collection[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Ladder:
-    """One set of buckets, rising: their upper bounds (without +Inf), the series of each, and what tells one again."""
+    """One set of buckets, rising: their upper bounds (without +Inf), the series of each, and what repeats one."""
 
     bounds: tuple[float, ...]
     steps: tuple[Labels, ...]
@@ -320,7 +320,7 @@ class _Ladder:
 
 
 def _ladders(name: str, series: Iterable[Labels]) -> dict[Labels, _Ladder]:
-    """The sets of buckets among these series by their other labels. Raises PageError."""
+    """Return the sets of buckets among these series by their other labels. Raises PageError."""
     sets: dict[Labels, dict[float, list[Labels]]] = {}
     for labels in series:
         others = tuple(pair for pair in labels if pair[0] != "le")
@@ -337,6 +337,6 @@ def _ladders(name: str, series: Iterable[Labels]) -> dict[Labels, _Ladder]:
     for others, buckets in sets.items():
         bounds = sorted(buckets)
         steps = tuple(buckets[bound][0] for bound in bounds)
-        again = tuple((at, each) for at, bound in enumerate(bounds) for each in buckets[bound][1:])
+        again = tuple((at, bucket) for at, bound in enumerate(bounds) for bucket in buckets[bound][1:])
         ladders[others] = _Ladder(tuple(bounds[:-1]), steps, again)
     return ladders

@@ -31,7 +31,7 @@ from pertoken.store.connect.postgres import catalog
 from pertoken.store.connect.server import Server
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.check import DAY, Stretch, closed_until, differing
-from pertoken.store.sync.read import Batch, Here, Local, Row
+from pertoken.store.sync.read import Batch, Local, LocalState, Row
 from pertoken.store.sync.write import OlderServer, Session, Standing, enter, take
 from pertoken.store.sync.write import Shipper as Identity
 from pertoken.store.write.outbox import RAW, ROLLED
@@ -47,17 +47,17 @@ _OLDER = "its tables are of an older pertoken: run `pertoken db init-fleet` ther
 END_S = 5.0
 """How long a call under way may take to end once the agent is gone."""
 
-Tell = Callable[..., None]
+Report = Callable[..., None]
 """Reports to the agent: acked=SEQ, kind=EVENT and message=TEXT, done=True, failed=TEXT; nothing as a sign of life."""
 
 
 class Shipper:
-    """What is shipped of one folder, round after round. Everything remembered is only to save work."""
+    """Shipper of one folder, round after round. Everything it remembers only saves work."""
 
     def __init__(
-        self, local: Local, server: Server, tell: Tell, stop: threading.Event, boot_id: str | None = None
+        self, local: Local, server: Server, report: Report, stop: threading.Event, boot_id: str | None = None
     ) -> None:
-        self._local, self._server, self._tell, self._stop = local, server, tell, stop
+        self._local, self._server, self._report, self._stop = local, server, report, stop
         self._identity = Identity(secrets.randbits(62), boot_id or own_boot_id())
         self._spool_id: int | None = None
         self._batch = 0
@@ -74,8 +74,8 @@ class Shipper:
 
         Raises StoreError in one line; what was stored by then stays stored.
         """
-        here = self._local.here()
-        if here is None:
+        state = self._local.state()
+        if state is None:
             return
         try:
             import psycopg
@@ -85,79 +85,79 @@ class Shipper:
         try:
             with connection:
                 connection.autocommit = True  # transactions are begun and ended by name
-                session = self._enter(connection, here)
+                session = self._enter(connection, state)
                 self._drain(session)
-                self._compare(session, here)
-                self._answer(session, here)
-            self._maintain(here)
+                self._compare(session, state)
+                self._answer(session, state)
+            self._maintain(state)
         except OlderServer:
             raise StoreError(f"{self._server}: {_OLDER}") from None
         except (psycopg.Error, SQLAlchemyError) as error:
-            raise StoreError(f"{self._server}: {self._server.told(error)}") from None
+            raise StoreError(f"{self._server}: {self._server.message_of(error)}") from None
 
-    def _enter(self, connection: "psycopg.Connection[Any]", here: Here) -> Session:
-        standing = enter(connection, here)
+    def _enter(self, connection: "psycopg.Connection[Any]", state: LocalState) -> Session:
+        standing = enter(connection, state)
         if standing.schema in REVISIONS["telemetry"][:-1]:
             raise StoreError(f"{self._server}: {_OLDER}")
-        anew = self._went_back(here, standing)
-        session = take(connection, here, self._identity, standing, anew=anew)
-        if anew:
+        restart = self._went_back(state, standing)
+        session = take(connection, state, self._identity, standing, restart=restart)
+        if restart:
             self._differed.clear()
-        if anew or self._spool_id != here.spool_id:
-            self._spool_id, self._identities_ts = here.spool_id, None
-            self._plan(here, None if anew else standing.checked_ts)
+        if restart or self._spool_id != state.spool_id:
+            self._spool_id, self._identities_ts = state.spool_id, None
+            self._plan(state, None if restart else standing.checked_ts)
         self._ages = standing.ages
-        self._batch, self._acked = session.batch, 0 if anew else standing.seq
-        self._tell(acked=self._acked, batch=self._batch)
-        if here.newest_ts > standing.now_ts + DAY:
-            ahead_h = (here.newest_ts - standing.now_ts) // HOUR
+        self._batch, self._acked = session.batch, 0 if restart else standing.seq
+        self._report(acked=self._acked, batch=self._batch)
+        if state.newest_ts > standing.now_ts + DAY:
+            ahead_h = (state.newest_ts - standing.now_ts) // HOUR
             text = f"this host's clock is {ahead_h} h ahead of the server's: rows more than a day ahead are not stored"
-            self._tell(kind="ship_clock", message=text)
-        if self._identities_ts is None or here.newest_ts - self._identities_ts >= DAY:
+            self._report(kind="ship_clock", message=text)
+        if self._identities_ts is None or state.newest_ts - self._identities_ts >= DAY:
             self._send(session, self._local.identities(self._acked))
-            self._identities_ts = here.newest_ts
-        if anew:
-            self._send_open_hour(session, here)
+            self._identities_ts = state.newest_ts
+        if restart:
+            self._send_open_hour(session, state)
         return session
 
-    def _send_open_hour(self, session: Session, here: Here) -> None:
+    def _send_open_hour(self, session: Session, state: LocalState) -> None:
         """Send the rows that are too new to be compared, whose marks may be deleted."""
         for source in ROLLED:
             ((table, owner),) = source.tables
-            rows = self._local.between(table, owner, here.owners[owner], closed_until(here), here.newest_ts + 1)
+            rows = self._local.between(table, owner, state.owners[owner], closed_until(state), state.newest_ts + 1)
             for part in _parts(rows):
                 self._send(session, Batch({table: part}, self._acked, again=True))
 
-    def _went_back(self, here: Here, standing: Standing) -> bool:
+    def _went_back(self, state: LocalState, standing: Standing) -> bool:
         """Return whether this database or the server is an older copy of itself: then neither is what the other knew.
 
         Raises StoreError where another machine is shipping a copy of this database.
         """
         last = standing.last
         another = last is not None and last.shipper_id != self._identity.shipper_id
-        if (standing.chain is not None and not self._local.knows(standing.chain)) or here.last_seq < standing.seq:
+        if (standing.chain is not None and not self._local.knows(standing.chain)) or state.last_seq < standing.seq:
             if another and standing.leased and last is not None and last.boot_id != self._identity.boot_id:
                 text = (
                     "another machine ships a copy of this host's database: a clone needs a machine-id, a database and "
                     "a login of its own"
                 )
-                self._tell(kind="ship_cloned", message=text)
+                self._report(kind="ship_cloned", message=text)
                 raise StoreError(text)
-            text = "this host's database is not the one that shipped last, but a copy of before: all of it is compared"
-            self._tell(kind="ship_restored", message=text)
+            text = "this host's database is not the one that shipped last, but an earlier copy: all of it is compared"
+            self._report(kind="ship_restored", message=text)
             return True
-        known = max(self._batch if self._spool_id == here.spool_id else 0, here.acked_batch or 0)
-        if standing.batch < known or (self._spool_id == here.spool_id and standing.seq < self._acked):
+        known = max(self._batch if self._spool_id == state.spool_id else 0, state.acked_batch or 0)
+        if standing.batch < known or (self._spool_id == state.spool_id and standing.seq < self._acked):
             # What was acknowledged is gone: the server was replaced by a copy that lagged behind it.
             text = f"the server went back from batch {known} to {standing.batch}; all it holds is compared"
-            self._tell(kind="ship_lost", message=text)
+            self._report(kind="ship_lost", message=text)
             return True
         return False
 
-    def _plan(self, here: Here, checked_ts: int | None) -> None:
-        """Which days to compare: all of them, or the last two and those before `checked_ts`, never compared yet."""
-        oldest = min(here.oldest_ts.values(), default=here.newest_ts) // DAY * DAY
-        newest = here.newest_ts // DAY * DAY
+    def _plan(self, state: LocalState, checked_ts: int | None) -> None:
+        """Plan the days to compare: all of them, or the last two and those before `checked_ts`, never compared yet."""
+        oldest = min(state.oldest_ts.values(), default=state.newest_ts) // DAY * DAY
+        newest = state.newest_ts // DAY * DAY
         reached = newest + DAY if checked_ts is None else checked_ts
         self._days = [day for day in range(oldest, newest + 1, DAY) if day < reached or day >= newest - DAY]
 
@@ -168,64 +168,64 @@ class Shipper:
                 return
             self._send(session, batch)
             self._acked = batch.seq
-            self._tell(acked=batch.seq, batch=self._batch)
+            self._report(acked=batch.seq, batch=self._batch)
 
     def _send(self, session: Session, batch: Batch) -> None:
         session.send(batch)
         self._batch = session.batch
-        self._tell()
+        self._report()
 
-    def _compare(self, session: Session, here: Here) -> None:
-        hour = here.newest_ts // HOUR
+    def _compare(self, session: Session, state: LocalState) -> None:
+        hour = state.newest_ts // HOUR
         if self._checked_hour is not None and hour != self._checked_hour:
             # What closed since, and one older day in turn: in a month everything that is kept.
-            days = {here.newest_ts // DAY * DAY, (here.newest_ts - HOUR) // DAY * DAY}
-            oldest = min(here.oldest_ts.values(), default=here.newest_ts) // DAY * DAY
-            span = max(1, (here.newest_ts - oldest) // DAY)
-            days.add(here.newest_ts // DAY * DAY - hour % span * DAY)
+            days = {state.newest_ts // DAY * DAY, (state.newest_ts - HOUR) // DAY * DAY}
+            oldest = min(state.oldest_ts.values(), default=state.newest_ts) // DAY * DAY
+            span = max(1, (state.newest_ts - oldest) // DAY)
+            days.add(state.newest_ts // DAY * DAY - hour % span * DAY)
             self._days = sorted({*self._days, *days})
         self._checked_hour = hour
         while self._days and not self._stop.is_set():
             day = self._days[-1]
-            for stretch in differing(self._local, session, here, self._ages, day):
+            for stretch in differing(self._local, session, state, self._ages, day):
                 self._again(session, stretch)
                 if self._stop.is_set():
                     return
             self._days.pop()
             session.note_checked(day)
-            self._tell()
+            self._report()
             self._drain(session)  # what is new goes first
 
     def _again(self, session: Session, stretch: Stretch) -> None:
         key = stretch.table.name, stretch.start
-        if self._differed.get(key) == stretch.here:
+        if self._differed.get(key) == stretch.local_sum:
             # Sent once already. More rows than here: they are past their age here.
-            if stretch.there[0] <= stretch.here[0]:
-                self._tell(
+            if stretch.server_sum[0] <= stretch.local_sum[0]:
+                self._report(
                     kind="ship_differs",
                     message=f"{stretch.table.name}: the server keeps rows of a newer revision than this host's, "
                     "or refuses these",
                 )
             return
-        self._differed[key] = stretch.here
+        self._differed[key] = stretch.local_sum
         for start in range(0, len(stretch.rows), ROWS):
             part = stretch.rows[start : start + ROWS]
             self._send(session, Batch({stretch.table: part}, self._acked, again=True))
 
-    def _answer(self, session: Session, here: Here) -> None:
+    def _answer(self, session: Session, state: LocalState) -> None:
         """Send the ticks that somebody asked for at the server."""
         for request in session.requests():
             sent = 0
-            for part in self._ticks(here, request.start, min(request.end, here.newest_ts + 1)):
+            for part in self._ticks(state, request.start, min(request.end, state.newest_ts + 1)):
                 self._send(session, part)
                 sent += part.rows_n
-            oldest = here.oldest_ts.get("host_sample", here.newest_ts)
+            oldest = state.oldest_ts.get("host_sample", state.newest_ts)
             note = f"ticks before {oldest} are deleted on the host" if request.start < oldest else None
             session.note_answered(request, sent, note)
 
-    def _maintain(self, here: Here) -> None:
+    def _maintain(self, state: LocalState) -> None:
         """Once a day keep the server's partitions where this login owns them; else `pertoken db maintain` does."""
-        day = here.newest_ts // DAY
+        day = state.newest_ts // DAY
         if day == self._maintained_day:
             return
         self._maintained_day = day
@@ -238,14 +238,14 @@ class Shipper:
                 ((server_ts,),) = catalog(connection, "SELECT extract(epoch FROM now())::bigint")
                 connection.rollback()
                 with suppress(Maintained):
-                    keep_partitions(connection, min(here.newest_ts, server_ts))
+                    keep_partitions(connection, min(state.newest_ts, server_ts))
 
-    def _ticks(self, here: Here, start: int, end: int) -> Iterator[Batch]:
+    def _ticks(self, state: LocalState, start: int, end: int) -> Iterator[Batch]:
         for source in RAW:
             for table, owner in source.tables:
-                oldest = here.oldest_ts.get(source.name, end)
+                oldest = state.oldest_ts.get(source.name, end)
                 for hour in range(max(start, oldest), end, HOUR):
-                    rows = self._local.between(table, owner, here.owners[owner], hour, min(hour + HOUR, end))
+                    rows = self._local.between(table, owner, state.owners[owner], hour, min(hour + HOUR, end))
                     yield from (Batch({table: part}, self._acked) for part in _parts(rows))
 
 
@@ -254,15 +254,15 @@ def _parts(rows: list[Row]) -> Iterator[list[Row]]:
         yield rows[start : start + ROWS]
 
 
-def serve(shipper: Shipper, asked: "SimpleQueue[str | None]", tell: Tell, stop: threading.Event) -> None:
+def serve(shipper: Shipper, asked: "SimpleQueue[str | None]", report: Report, stop: threading.Event) -> None:
     """Do a round for each line of `asked`, until it yields None or `stop` is set."""
     while asked.get() is not None and not stop.is_set():
         try:
             shipper.round()
         except PertokenError as error:
-            tell(failed=str(error))
+            report(failed=str(error))
         else:
-            tell(done=True)
+            report(done=True)
 
 
 def main() -> None:
@@ -283,12 +283,12 @@ def main() -> None:
 
     threading.Thread(target=listen, name="asked", daemon=True).start()
 
-    def tell(**told: object) -> None:
-        print(json.dumps(told), flush=True)
+    def report(**values: object) -> None:
+        print(json.dumps(values), flush=True)
 
     server = Server.from_json(options["server"])
-    shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, tell, stop)
+    shipper = Shipper(Local(StoreLocation(folder=Path(sys.argv[1]))), server, report, stop)
     try:
-        serve(shipper, asked, tell, stop)
+        serve(shipper, asked, report, stop)
     except BrokenPipeError:
         os._exit(0)

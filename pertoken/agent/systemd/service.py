@@ -32,7 +32,7 @@ Run = Callable[[Sequence[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to write; one that is there already is left as it is where `keep` says so."""
+    """A file to write; one that is there already is left as it is with `keep`."""
 
     path: Path
     text: str
@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an installation writes, then runs."""
+    """Plan of an installation: files to write, then commands to run."""
 
     files: tuple[File, ...]
     commands: tuple[tuple[str, ...], ...]
@@ -56,9 +56,9 @@ class Plan:
 
 
 def installation(python: str = sys.executable, groups: Iterable[str] | None = None) -> Plan:
-    """The plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
-    there = {each.gr_name for each in grp.getgrall()} if groups is None else set(groups)
-    device_groups = [each for each in _DEVICE_GROUPS if each in there]
+    """Return the plan for a service run by this Python. `groups` are those of the host (None: ask it)."""
+    existing = {group.gr_name for group in grp.getgrall()} if groups is None else set(groups)
+    device_groups = [name for name in _DEVICE_GROUPS if name in existing]
     unit = files("pertoken.agent.systemd").joinpath(UNIT).read_text(encoding="utf-8")
     return Plan(
         files=(
@@ -69,14 +69,15 @@ def installation(python: str = sys.executable, groups: Iterable[str] | None = No
         commands=(
             ("systemd-sysusers", str(_USER_FILE)),
             ("systemctl", "daemon-reload"),
-            ("systemctl", "enable", "--now", UNIT),
-            ("systemctl", "try-reload-or-restart", UNIT),
+            ("systemctl", "enable", UNIT),
+            # A reload would leave the previous version running where another one was installed.
+            ("systemctl", "restart", UNIT),
         ),
     )
 
 
 def hidden_from_service(python: str = sys.executable) -> str | None:
-    """Why the service could not start this Python, with what to do; None if it can."""
+    """Return why the service could not start this Python, with what to do; None if it can."""
     for path in (python, os.path.realpath(python), sys.prefix, sys.base_prefix):
         if any(Path(path).is_relative_to(folder) for folder in _HIDDEN):
             return (
@@ -104,7 +105,7 @@ def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
 
 
 def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
-    """Stop the service and take away what an installation wrote; settings and recorded data only if told."""
+    """Stop the service and take away what an installation wrote; settings and recorded data only on request."""
     if (root / _UNIT_FILE.relative_to("/")).exists():
         run(("systemctl", "disable", "--now", UNIT))
     folders = [SERVICE_FOLDER, SETTINGS_FILE.parent] if delete_data else []
@@ -120,31 +121,31 @@ def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
 
 
 def manager_state() -> str:
-    """What systemd says of the service: `active (running)`, `not installed`, ..."""
+    """Return the service's state by systemd: `active (running)`, `not installed`, ..."""
     if shutil.which("systemctl") is None:
         return "this host has no systemd"
     show = ["systemctl", "show", UNIT, "--property=LoadState,ActiveState,SubState,StatusText"]
     done = subprocess.run(show, capture_output=True, text=True, check=False)
     if done.returncode:
         return f"systemd does not answer: {done.stderr.strip()}"
-    told = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
-    if told.get("LoadState") == "not-found":
+    properties = dict(line.partition("=")[::2] for line in done.stdout.splitlines())
+    if properties.get("LoadState") == "not-found":
         return "not installed"
-    text = f": {told['StatusText']}" if told.get("StatusText") else ""
-    return f"{told.get('ActiveState')} ({told.get('SubState')}){text}"
+    text = f": {properties['StatusText']}" if properties.get("StatusText") else ""
+    return f"{properties.get('ActiveState')} ({properties.get('SubState')}){text}"
 
 
 def samplers(pid: int) -> list[int]:
-    """Children of an agent that hold drivers now."""
+    """Return children of an agent that hold drivers now."""
     try:
         children = psutil.Process(pid).children()
-        return [each.pid for each in children if "pertoken.agent.sampler" in each.cmdline()]
+        return [child.pid for child in children if "pertoken.agent.sampler" in child.cmdline()]
     except psutil.Error:
         return []
 
 
 def carry_out(command: Sequence[str]) -> None:
-    """Run a command of a plan. Raises PertokenError with what it said; BadInput where systemd is absent."""
+    """Run a command of a plan. Raises PertokenError with its output; BadInput where systemd is absent."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

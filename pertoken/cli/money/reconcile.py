@@ -16,18 +16,22 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Compare a cloud's bill with the computed costs.")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--apply", is_flag=True, help="Let the billed prices lead, after showing what they change.")
 @click.option("--yes", is_flag=True, help="With --apply: change the cost of past hours without being asked.")
 @json_option
 @db_option
-def reconcile(config_file: str | None, db: str | None, file: Path, apply: bool, yes: bool, as_json: bool) -> None:
+def reconcile(
+    config_file: str | None, db: str | None, files: tuple[Path, ...], apply: bool, yes: bool, as_json: bool
+) -> None:
     """Compare the bill in FILE with what was computed, by instance and day, and name every difference.
 
     FILE is an export with resources: AWS CUR 2.0, Google Cloud detailed usage cost, Azure cost details, or FOCUS, as
-    CSV, JSON (a list, or an object on each line) or Parquet (needs pertoken[parquet]). A line belongs to the host whose
-    name it carries, or whose `resource_id` in [hosts."NAME"]. All lines sum to the bill: what is of no recorded host is
-    listed by its kind.
+    CSV, JSON (a list, or an object on each line), both also gzipped, or Parquet (needs pertoken[parquet]). Pass all
+    files of a bill that comes in parts, or their folder: it stands for the CSV and Parquet files in it.
+
+    A line belongs to the host whose name it carries, or whose `resource_id` in [hosts."NAME"]. All lines sum to the
+    bill: what is of no recorded host is listed by its kind.
 
     With --apply the billed price of each device is stored, from the first day of the bill on, and leads over all
     others until the next bill; the cost of past hours changes, as shown before.
@@ -36,7 +40,7 @@ def reconcile(config_file: str | None, db: str | None, file: Path, apply: bool, 
 
     from pertoken.cli.progress import Progress
     from pertoken.costs.invoice.compare import compared
-    from pertoken.costs.invoice.read import read_invoice
+    from pertoken.costs.invoice.parts import read_bill
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -46,7 +50,8 @@ def reconcile(config_file: str | None, db: str | None, file: Path, apply: bool, 
         raise click.UsageError("--apply asks and shows: it has no --json")
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    invoice = read_invoice(file)
+    with Progress("Reading the bill") as bar:
+        invoice = read_bill(files, bar.advance)
     stated = {each.name: each.resource_id for each in settings.hosts if each.resource_id is not None}
     now = int(time.time())
     with Progress("Reading what was computed"):
@@ -56,12 +61,18 @@ def reconcile(config_file: str | None, db: str | None, file: Path, apply: bool, 
         return
     echo(invoice_text(found, invoice), nl=False)
     if apply:
-        prices = found.prices(f"{invoice.format.name} {file.name}", now)
+        prices = found.prices(f"{invoice.format.name} {_name(files)}", now)
         if not prices:
             raise BadInput("no line of the bill has hours of a recorded host: there is no price to store")
         stored = _store(where, prices, now, yes)
         done = f"Stored {stored} billed prices." if stored else "The prices of this bill are stored already."
         echo(f"{done} `pertoken prices show` lists them.")
+
+
+def _name(files: Sequence[Path]) -> str:
+    """Return how the bill is called where its prices are listed."""
+    more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+    return f"{files[0].name}{more}"
 
 
 def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -> int:

@@ -49,11 +49,11 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     store = open_store(locate(settings.db, settings.advice))
     first = first_recorded(store)
     if first is None:
-        raise BadInput(f"{store.place}: nothing is recorded in it yet")
+        raise BadInput(f"{store.location}: nothing is recorded in it yet")
     end = int(time.time()) // 60 * 60
     of = r.Recording(int(end - last_s), end, anonymize)
     if first >= end:
-        raise BadInput(f"{store.place}: its first row is less than a minute old")
+        raise BadInput(f"{store.location}: its first row is less than a minute old")
     published = {each.name.casefold() for each in load_market().models}
     with tempfile.TemporaryDirectory(dir=file.parent) as folder, Progress("Making an empty database") as progress:
         place = StoreLocation(folder=Path(folder))

@@ -1,7 +1,9 @@
 """Lines of a bill, from the file that a cloud exports."""
 
+import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,9 +15,11 @@ from pertoken.catalog.invoices import InvoiceFormat, format_of, formats, plain
 from pertoken.costs.csv_rows import csv_rows
 from pertoken.costs.invoice.parquet import MAGIC, parquet_rows
 from pertoken.errors import BadInput
+from pertoken.printable import short
 from pertoken.units import NANO_USD
 
 MAX_BYTES = 512 * 2**20
+GZIP_MAGIC = b"\x1f\x8b"
 MAX_AMOUNT = 10**12
 DAY = 86_400
 USAGE, COVERED = "usage", "covered"
@@ -68,7 +72,7 @@ class Invoice:
 
 
 def read_invoice(path: Path) -> Invoice:
-    """Return the lines of a CSV, JSON (a list, or an object on each line) or Parquet export.
+    """Return the lines of a CSV, JSON (a list, or an object on each line) or Parquet export; text may be gzipped.
 
     Raises BadInput naming the file, the row and the column that is wrong.
     """
@@ -76,11 +80,14 @@ def read_invoice(path: Path) -> Invoice:
         if path.stat().st_size > MAX_BYTES:
             raise BadInput(f"{path}: larger than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
         with path.open("rb") as file:
-            is_parquet = file.read(len(MAGIC)) == MAGIC
-        rows = parquet_rows(path) if is_parquet else _text_rows(path, path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError) as error:
+            start = file.read(len(MAGIC))
+        rows = parquet_rows(path) if start == MAGIC else _text_rows(path, _decoded(path, start))
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise BadInput(f"{path}: cannot be read: {error}") from None
-    flat = [_flat(row) for row in rows]
+    try:
+        flat = [_flat(row) for row in rows]
+    except RecursionError:
+        raise BadInput(f"{path}: its rows are nested too deeply") from None
     if not flat:
         raise BadInput(f"{path}: holds no line")
     found = format_of({name for row in flat[:100] for name in row})
@@ -88,6 +95,17 @@ def read_invoice(path: Path) -> Invoice:
         known = "; ".join(f"{each.title}: {', '.join(each.needs)}" for each in formats())
         raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
     return Invoice(found, tuple(_line(f"{path}: row {n}", row, found) for n, row in enumerate(flat, 1)))
+
+
+def _decoded(path: Path, start: bytes) -> str:
+    """Return the text of a file, which may be compressed by gzip."""
+    if not start.startswith(GZIP_MAGIC):
+        return path.read_text(encoding="utf-8-sig")
+    with gzip.open(path) as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise BadInput(f"{path}: unpacks to more than {MAX_BYTES // 2**20} MiB: export one month, or instances alone")
+    return content.decode("utf-8-sig")
 
 
 def _text_rows(path: Path, text: str) -> list[Mapping[str, Any]]:
@@ -150,7 +168,7 @@ def _rate(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal:
         return Decimal(1)
     rate = _number(where, row, form.per_usd) if form.per_usd else None
     if not rate or rate <= 0:
-        raise BadInput(f"{where}: is in {currency}, and no rate to dollars stands beside it: export it in USD")
+        raise BadInput(f"{where}: is in {short(currency)}, and no rate to dollars stands beside it: export it in USD")
     return rate
 
 
@@ -160,7 +178,7 @@ def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal
     if isinstance(given, str) and given.strip():
         try:
             given = json.loads(given, parse_float=Decimal)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadInput(f"{where}: {form.credits} is not JSON") from None
     if not isinstance(given, list):
         return Decimal(0)
@@ -193,7 +211,7 @@ def _time(where: str, row: Mapping[str, Any], column: str) -> int:
         except ValueError:
             continue
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-    raise BadInput(f"{where}: {column} {text!r} is not a time")
+    raise BadInput(f"{where}: {column} {short(repr(text))} is not a time")
 
 
 def _text(row: Mapping[str, Any], column: str) -> str:
@@ -218,7 +236,7 @@ def _decimal(where: str, column: str, value: object) -> Decimal:
     except InvalidOperation:
         number = Decimal("NaN")
     if not number.is_finite() or abs(number) > MAX_AMOUNT:
-        raise BadInput(f"{where}: {column} {str(value)!r} is not a number")
+        raise BadInput(f"{where}: {column} {short(repr(str(value)))} is not a number")
     return number
 
 

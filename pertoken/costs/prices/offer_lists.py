@@ -13,6 +13,7 @@ from pertoken.catalog.offers import Offer, OfferKey, newest, per_device
 from pertoken.catalog.sanity import Fault, faults
 from pertoken.costs.csv_rows import csv_rows
 from pertoken.errors import BadInput
+from pertoken.printable import short
 
 REQUIRED = (
     "provider",
@@ -107,7 +108,9 @@ def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
 def _offer(where: str, row: Mapping[str, Any], market: Market) -> Offer:
     unknown = [name for name in row if name not in (*REQUIRED, *OPTIONAL)]
     if unknown:
-        raise BadInput(f"{where}: {unknown[0]!r} is no column; there are {', '.join((*REQUIRED, *OPTIONAL))}")
+        raise BadInput(
+            f"{where}: {short(repr(unknown[0]))} is no column; there are {', '.join((*REQUIRED, *OPTIONAL))}"
+        )
     values = {name: "" if row.get(name) is None else str(row[name]).strip() for name in (*REQUIRED, *OPTIONAL)}
     missing = [name for name in REQUIRED if not values[name]]
     if missing:
@@ -122,7 +125,7 @@ def _offer(where: str, row: Mapping[str, Any], market: Market) -> Offer:
     except (ValueError, InvalidOperation) as error:
         raise BadInput(
             f"{where}: n_devices is a whole number, usd_per_hour dollars such as 55.04, as_of a date such as "
-            f"2026-11-22: {error}"
+            f"2026-11-22: {short(str(error))}"
         ) from None
     return Offer(
         provider=values["provider"].lower(),

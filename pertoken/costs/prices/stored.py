@@ -39,8 +39,7 @@ def price_book(store: Store, connection: Connection, there: Inventory) -> PriceB
     elif store.advice is None:
         prices, imported, owned = (), (), {}
     else:
-        with store.read("advice") as advice:
-            prices, imported, owned = _stored(advice)
+        prices, imported, owned = store.read_advice(_stored)
     today = datetime.fromtimestamp(there.now_ts, UTC).date()
     market = load_market().having(imported) if imported else load_market()
     listed = detected_prices(there.devices.values(), there.host, market, today)

@@ -97,7 +97,7 @@ def figures_of(
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
         pieces = window.pieces(prices.changes())
-        with window.asking():
+        with window.pipelined():
             priced = PricedWindow(window, window.totals(pieces), window.recent(), window.details(), prices)
             return model_figures(priced, window.energy(), slo_of)
 

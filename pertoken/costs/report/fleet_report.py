@@ -39,13 +39,13 @@ def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = Fals
         window = Window(connection, now_ts - window_s, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
         pieces = window.pieces(prices.changes())
-        with window.asking():
+        with window.pipelined():
             totals, recent = window.totals(pieces), window.recent()
             current = _current(window.inventory)
             recent.wait()
             # A server finds what only the lines of deployments show while the bill is worked out.
             priced = PricedWindow(window, totals, recent, window.details(), prices)
-            return _report(priced, current, str(store.place))
+            return _report(priced, current, str(store.location))
 
 
 def _current(there: Inventory) -> tuple[Any, ...]:

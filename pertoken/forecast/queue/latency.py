@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
@@ -23,7 +24,7 @@ from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
 from pertoken.forecast.queue.queueing import beyond, capacity_per_s
 from pertoken.forecast.queue.service import forecast_under, service
-from pertoken.forecast.served import Abstained, Load, Row, resolve, resolve_each, stack_rows
+from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
 from pertoken.state.deployment import Deployment
 
@@ -125,7 +126,7 @@ def _latencies(asked: Sequence[Asked], c: Candidates, market: Market) -> list[La
         SHARES,
     )
     figures = 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
-    unpacked = unpacks_cache(c)
+    unpacked = unpacks_cache(c) | _unpacked_where_measured(asked, market)
     found = []
     for place, each in enumerate(asked):
         own = slice(place * len(nudged), (place + 1) * len(nudged))
@@ -138,21 +139,35 @@ def _latencies(asked: Sequence[Asked], c: Candidates, market: Market) -> list[La
                 )
             )
         else:
-            found.append(_with_ranges(each, figures[own], state.utilization[own], bool(unpacked[place]), market))
+            found.append(_with_ranges(each, figures[own], state.utilization[own], bool(unpacked[place])))
     return found
 
 
-def _with_ranges(asked: Asked, figures: Array, utilization: Array, unpacked: bool, market: Market) -> Latency:
+def _unpacked_where_measured(asked: Sequence[Asked], market: Market) -> NDArray[np.bool_]:
+    """Return whether the deployment that each was calibrated on unpacks its cache. Raises Abstained as `resolve`."""
+    measured = [(place, each.calibration.origin) for place, each in enumerate(asked)]
+    of = [(place, origin) for place, origin in measured if origin is not None]
+    found = np.zeros(len(asked), dtype=bool)
+    if of:
+        rows = resolve_each([(origin, asked[place].load) for place, origin in of], market)
+        for row in rows:
+            if isinstance(row, Abstained):
+                raise row
+        found[[place for place, _ in of]] = unpacks_cache(stack_rows([e for e in rows if not isinstance(e, Abstained)]))
+    return found
+
+
+def _with_ranges(asked: Asked, figures: Array, utilization: Array, unpacked: bool) -> Latency:
     """Return the latency of one deployment: its likely figures first in each column, then as they are nudged."""
     deployment, known = asked.deployment, asked.calibration
-    if known.origin is not None:
-        unpacked |= bool(unpacks_cache(resolve([known.origin], [asked.load], market)).any())
-    log_sd = [_log_sd(column, deployment, known) for column in figures.T]
+    kept, left_open = known.kept(deployment), known.posterior.covariance[0]
+    kinds = with_unpacked(kinds_of(known.origin, deployment), unpacked) if known.origin is not None else None
+    log_sd = [_log_sd(column, kept, left_open) for column in figures.T]
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
-        _range(float(likely), math.hypot(_half_width(sd, deployment, known, unpacked), Z_80 * missed))
+        _range(float(likely), math.hypot(_half_width(sd, kinds), Z_80 * missed))
         for likely, sd, missed in zip(figures[0], log_sd, MISSED, strict=True)
     )
-    spare = -math.log(utilization[0]) / max(_log_sd(utilization, deployment, known), 1e-9)
+    spare = -math.log(utilization[0]) / max(_log_sd(utilization, kept, left_open), 1e-9)
     return Latency(
         ttft_p50_ms=ttft_p50,
         ttft_p95_ms=ttft_p95,
@@ -232,21 +247,21 @@ def _chunk_tokens(deployment: Deployment) -> float:
     return math.inf if whole else float(deployment.max_num_batched_tokens or math.inf)
 
 
-def _log_sd(figure: Array, deployment: Deployment, known: Calibration) -> float:
+def _log_sd(figure: Array, kept: Array, covariance: Array) -> float:
     """Of a figure, from its values as the times of each group of terms are nudged: what the calibration left open, what
     of it does not hold for this deployment, and the noise of one measurement."""
-    prior, kept = deviation(), known.kept(deployment)
+    prior = deviation()
     slope = np.log(figure[1:] / figure[0]) / NUDGE
-    left_open = (slope * kept) @ known.posterior.covariance[0] @ (slope * kept)
+    left_open = (slope * kept) @ covariance @ (slope * kept)
     lost = np.square(slope * prior.sd) @ (1 - np.square(kept))
     return math.sqrt(max(left_open, 0.0) + lost + (slope[-1] * prior.noise) ** 2)
 
 
-def _half_width(log_sd: float, deployment: Deployment, known: Calibration, unpacked: bool) -> float:
-    """Of the 80 % interval of a logarithm, as `compare` has it for a change from where the host was measured."""
-    if known.origin is None:
+def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
+    """Of the 80 % interval of a logarithm, as `compare` has it for a change from where the host was measured; `kinds`:
+    None where nothing was measured."""
+    if kinds is None:
         return max(absolute_half_width(), Z_80 * log_sd)
-    kinds = with_unpacked(kinds_of(known.origin, deployment), unpacked)
     return float(half_width(kinds or {"raise_batch"}, log_sd))
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 FACTORS = (2, 4)
@@ -61,7 +62,7 @@ def batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[
         yield skip("replicas-differ", f"its replicas have different limits on batched requests or tokens: {shown}")
         return
     if limit is None:
-        yield skip("limit-unknown", "its limit on batched requests is not known")
+        yield skip("limit-unknown", f"its limit on batched requests is not known: {DOCTOR}")
         return
     if limit == 1:
         yield skip("one-at-a-time", "its limit is 1 request: the rule continuous-batching proposes to leave it")

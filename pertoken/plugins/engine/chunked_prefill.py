@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
@@ -60,7 +61,7 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
         reason = f"its configuration file decides whether {now.engine} computes prompts in chunks, which is not known"
         yield skip("chunking-unknown", reason)
     elif now.enable_chunked_prefill is not False and now.max_num_batched_tokens is None:
-        yield skip("budget-unknown", "how many tokens it computes in a step is not known")
+        yield skip("budget-unknown", f"how many tokens it computes in a step is not known: {DOCTOR}")
     else:
         yield _tuned(seen, service, now, options)
 

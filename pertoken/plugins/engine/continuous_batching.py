@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 BATCHES = (8, 32)
@@ -48,7 +49,7 @@ def continuous_batching(
     """
     limits = {each.max_num_seqs for each in service.deployments}
     if None in limits:
-        yield skip("limit-unknown", "its limit on batched requests is not known")
+        yield skip("limit-unknown", f"its limit on batched requests is not known: {DOCTOR}")
         return
     if limits != {1}:
         shown = ", ".join(sorted(str(each) for each in limits))

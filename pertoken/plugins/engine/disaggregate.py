@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "trtllm", "dynamo-trtllm")
@@ -72,7 +73,7 @@ def disaggregate(
     elif busy <= 0:
         yield skip("no-load", "it was busy 0 % of the time")
     elif peak is None or now.model.params_active is None:
-        yield skip("device-unknown", f"how fast its {devices} devices compute a prompt is not known")
+        yield skip("device-unknown", f"how fast its {devices} devices compute a prompt is not known: {CATALOG}")
     else:
         flops = 2 * now.model.params_active * seen.computed_tok_s.mean
         prefill = min(0.99, flops / (options.prefill_mfu * peak * devices) / busy)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.plugins.engine.versions import interval, is_newer, judged, percent
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Deployment, Epoch, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 
@@ -40,7 +41,9 @@ def pin_engine(seen: Evidence, service: Service, options: Options) -> Iterator[P
     """
     versions = {each.engine_version for each in service.deployments}
     if None in versions:
-        yield skip("version-unknown", f"the engine version of its {len(service.deployments)} replicas is not known")
+        yield skip(
+            "version-unknown", f"the engine version of its {len(service.deployments)} replicas is not known: {DOCTOR}"
+        )
         return
     before = seen.epochs
     found: dict[int, Epoch] = {}

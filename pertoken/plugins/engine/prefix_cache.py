@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, to
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "llama.cpp", "trtllm")
@@ -57,7 +58,7 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
         return
     cached = {each.enable_prefix_caching for each in service.deployments}
     if None in cached:
-        yield skip("caching-unknown", "whether it has a prefix cache is not known")
+        yield skip("caching-unknown", f"whether it has a prefix cache is not known: {DOCTOR}")
         return
     if len(cached) > 1:
         some = sum(each.enable_prefix_caching is True for each in service.deployments)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import (
     Deployment,
     Evidence,
@@ -84,7 +85,9 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
 def _format(now: Deployment, market: Market) -> str | Skip:
     """Return the 8-bit format that the engine stores the cache in on this device, else why there is none."""
     if now.kv_dtype is None and now.engine not in OWN_DEFAULT and now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
-        return skip("dtype-unknown", "the dtype of its KV cache is not known, and a quantized checkpoint may set it")
+        return skip(
+            "dtype-unknown", f"the dtype of its KV cache is not known, and a quantized checkpoint may set it: {DOCTOR}"
+        )
     if now.kv_dtype is not None and now.kv_dtype not in SIXTEEN_BIT_OR_MORE:
         return skip("already-quantized", f"its KV cache is in {now.kv_dtype} already")
     if now.model.n_kv_heads == 1 and now.model.head_dim is not None:

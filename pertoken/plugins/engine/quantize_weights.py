@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Accelerator, Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
@@ -45,7 +46,7 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield skip("replicas-differ", differing)
         return
     if now.weight_dtype is None:
-        yield skip("dtype-unknown", "the dtype of its weights is not known")
+        yield skip("dtype-unknown", f"the dtype of its weights is not known: {DOCTOR}")
         return
     if now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
         yield skip("already-quantized", f"its weights are in {now.weight_dtype} already")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     Accelerator,
     Deployment,
@@ -91,7 +92,7 @@ def right_size_parallelism(
         return
     fewest = market.fewest_ranks(now.model, now.weight_dtype, device, now.pp or 1)
     if fewest is None:
-        yield skip("weights-unknown", f"how many of its {ranks} ranks its weights need is not known")
+        yield skip("weights-unknown", f"how many of its {ranks} ranks its weights need is not known: {CATALOG}")
         return
     yielded = False
     for changed in _layouts(seen, service, now, _slow_link(fleet, now, device, options), fewest, options):

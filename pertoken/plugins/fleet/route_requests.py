@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.plugins.fleet.smaller_models import smaller_models
+from pertoken.plugins.unknown import CATALOG, DOCTOR
 from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 
@@ -54,7 +55,8 @@ def route_requests(
     ranks = market.fewest_ranks(smaller[0], now.weight_dtype, device) if device else None
     if ranks is None:
         known = f"{now.accelerator or 'an unknown device'} with weights in {now.weight_dtype or 'an unknown dtype'}"
-        yield skip("layout-unknown", f"{smaller[0].name} cannot be laid out on {known}")
+        way = DOCTOR if device and now.weight_dtype is None else CATALOG
+        yield skip("layout-unknown", f"{smaller[0].name} cannot be laid out on {known}: {way}")
         return
     layout: dict[str, Any] = {name: 1 for name in ("pp", "dp") if getattr(now, name) is not None}
     small = now.but(model=smaller[0], tp=ranks, **layout)

@@ -15,14 +15,16 @@ def owned_devices(now: Deployment, fleet: Fleet, market: Market) -> Accelerator 
             "device-unknown", f"{now.accelerator or 'its device'} is not in the catalog: its limits are not known"
         )
     if purchase is None:
-        return skip("purchase-unknown", "who pays for the electricity of its devices is not known")
+        return skip(
+            "purchase-unknown", "who pays for the electricity of its devices is not known: set `purchase` of its hosts"
+        )
     if purchase != "owned":
         paid = purchase.replace("_", "-")
         return skip("rented", f"its devices are rented ({paid}): the price includes their electricity, so it saves $0")
     if device.vendor not in ADJUSTABLE:
         return skip("vendor-cannot", f"no tool that sets clocks and power limits of {device.name} is known")
     if not now.device_ids or device.tdp_w is None:
-        return skip("limit-unknown", f"its devices were not seen, or the power limit of {device.name} is not known")
+        return skip("limit-unknown", f"its devices were not seen, or the catalog has no power limit of {device.name}")
     whole = {
         each.device_id: {each.device_id, *(part.partition_id for part in each.partitions)} for each in fleet.devices
     }

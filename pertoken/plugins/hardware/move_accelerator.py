@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     WEIGHT_BYTES,
     Evidence,
@@ -69,7 +70,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         yield skip("committed", f"its devices are {paid}: they are paid for whether used or not")
         return
     if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
-        yield skip("weights-unknown", "the size of its weights is not known")
+        yield skip("weights-unknown", f"the size of its weights is not known: {CATALOG}")
         return
     tried = 0
     proposed = False

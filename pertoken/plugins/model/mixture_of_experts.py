@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.plugins.model.replacing import MODEL_RULES, fewest_ranks, refusal, replaced
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Market, Model, Proposal, Service, Skip, option, propose, rule, skip
 
 MAX_MODELS = 3
@@ -71,7 +72,10 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
         yield skip("device-unknown", f"{name} is not in the catalog: how many devices a mixture needs is not known")
         return
     if now.weight_dtype is None:
-        yield skip("dtype-unknown", "the dtype of its weights is not known: how many devices a mixture needs neither")
+        yield skip(
+            "dtype-unknown",
+            f"the dtype of its weights is not known: how many devices a mixture needs neither; {DOCTOR}",
+        )
         return
     known = [(each, fewest_ranks(now, each, market)) for each in _mixtures(dense, market, options)]
     fitting = [(each, needed) for each, needed in known if needed is not None]

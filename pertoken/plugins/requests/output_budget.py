@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Series, Service, Skip, option, propose, rule, skip, times
 
 QUANTILES = 1000
@@ -53,7 +54,7 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
     if service.demand.output_len is None:
-        yield skip("length-unknown", "the length of its outputs is not known")
+        yield skip("length-unknown", f"the length of its outputs is not known: {DOCTOR}")
         return
     if options.kept is not None:
         shorter = times(options.kept, "as [rules.output-budget] states", confirmed=True)

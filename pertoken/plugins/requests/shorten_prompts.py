@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip, times
 
 
@@ -49,7 +50,7 @@ def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Itera
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
     if service.demand.prompt_len is None:
-        yield skip("length-unknown", "the length of its prompts is not known")
+        yield skip("length-unknown", f"the length of its prompts is not known: {DOCTOR}")
         return
     prompts, generated = seen.prompt_tok_s.mean, seen.generated_tok_s.mean
     found = seen.cached_share.mean if seen.has("cached_share") else 0.0

@@ -21,8 +21,8 @@ IDENTITIES = (t.host, t.device, t.engine, t.deployment, t.epoch, t.event)
 UNTIMED = (*IDENTITIES, t.epoch_device, t.histogram_set, t.capability)
 TIMED = (
     t.agent_sample,
-    *(each.samples for each in ROLLUPS),
-    *(table for each in ROLLUPS for table in each.tables.values()),
+    *(rollup.samples for rollup in ROLLUPS),
+    *(table for rollup in ROLLUPS for table in rollup.tables.values()),
 )
 MAX_AHEAD_S = 86_400
 """Rows later than the server's clock by more than this are not stored: they would be a wrong clock's."""
@@ -210,7 +210,9 @@ def _quoted(tables: Iterable[Table]) -> str:
 
 
 _OWNED = _quoted(IDENTITIES)
-_SHARES = _quoted(table for each in ROLLUPS if each.name == "share" for table in (each.samples, *each.tables.values()))
+_SHARES = _quoted(
+    table for rollup in ROLLUPS if rollup.name == "share" for table in (rollup.samples, *rollup.tables.values())
+)
 
 
 _SUMS = f"""(named text, names text[], owners bigint[], since bigint, until bigint, span bigint)
@@ -360,7 +362,8 @@ ENTRIES = {
 
 
 def functions() -> Iterator[str]:
-    """Statements that make the functions and what they read, or bring them up to date, and let agents call them."""
+    """Yield statements that make the functions and what they read, or bring them up to date, and let agents call
+    them."""
     for table, column in _LOOKUPS:
         yield f"CREATE INDEX IF NOT EXISTS fleet_{table}_{column} ON telemetry.{table} ({column})"
     yield "CREATE INDEX IF NOT EXISTS fleet_enrolment_role ON fleet.enrolment (role_name)"

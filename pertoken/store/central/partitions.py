@@ -43,11 +43,11 @@ class Maintained(StoreError):
     """Another process maintains the server now."""
 
 
-Told = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 """(steps done, of how many)"""
 
 
-def untold(done: int, of: int) -> None:
+def no_progress(done: int, of: int) -> None:
     """For nobody."""
 
 
@@ -66,23 +66,23 @@ class Timed:
         return f"{self.name}_rest"
 
     def partition(self, start: int) -> str:
-        """Name of the partition that begins at `start`."""
+        """Return name of the partition that begins at `start`."""
         return f"{self.name}_p{datetime.fromtimestamp(start, UTC):%Y%m%d}"
 
 
 TIMED = (
-    *(Timed(each.samples.name, "raw", DAY) for each in ROLLUPS),
+    *(Timed(rollup.samples.name, "raw", DAY) for rollup in ROLLUPS),
     Timed(t.agent_sample.name, "raw", DAY),
-    *(Timed(each.tables[MINUTE].name, "1m", DAY) for each in ROLLUPS),
-    *(Timed(each.tables[HOUR].name, "1h", 30 * DAY) for each in ROLLUPS),
+    *(Timed(rollup.tables[MINUTE].name, "1m", DAY) for rollup in ROLLUPS),
+    *(Timed(rollup.tables[HOUR].name, "1h", 30 * DAY) for rollup in ROLLUPS),
 )
 AGES = {"raw": 2 * DAY, "1m": 30 * DAY, "1h": 730 * DAY}
-"""Seconds for which each resolution is kept, unless `init-fleet` is told otherwise."""
+"""Seconds for which each resolution is kept, unless `init-fleet` is given others."""
 
 
 def partitions(connection: Connection) -> dict[str, dict[str, int]]:
-    """Partitions of each partitioned table and where each begins, without the DEFAULT."""
-    found: dict[str, dict[str, int]] = {}
+    """Return partitions of each partitioned table and where each begins, without the DEFAULT."""
+    starts: dict[str, dict[str, int]] = {}
     rows = catalog(
         connection,
         "SELECT parent.relname, child.relname, pg_get_expr(child.relpartbound, child.oid) "
@@ -91,34 +91,35 @@ def partitions(connection: Connection) -> dict[str, dict[str, int]]:
         "LEFT JOIN pg_inherits i ON i.inhparent = parent.oid LEFT JOIN pg_class child ON child.oid = i.inhrelid",
     )
     for parent, child, bound in rows:
-        found.setdefault(parent, {})
+        starts.setdefault(parent, {})
         if bound and bound.startswith("FOR VALUES FROM ('"):
-            found[parent][child] = int(bound.split("'")[1])
-    return found
+            starts[parent][child] = int(bound.split("'")[1])
+    return starts
 
 
 def partitioning(connection: Connection) -> Iterator[str]:
-    """Statements that partition the tables that are not yet: what they hold becomes their DEFAULT."""
+    """Yield statements that partition the tables that are not yet: what they hold becomes their DEFAULT."""
     already = partitions(connection)
-    for each in TIMED:
-        if each.name in already:
+    for table in TIMED:
+        if table.name in already:
             continue
-        yield f"ALTER TABLE telemetry.{each.name} RENAME TO {each.rest}"
-        yield f"ALTER TABLE telemetry.{each.rest} RENAME CONSTRAINT pk_{each.name} TO pk_{each.rest}"
-        yield f"CREATE TABLE telemetry.{each.name} (LIKE telemetry.{each.rest}) PARTITION BY RANGE (ts)"
-        keys = ", ".join(column.name for column in t.metadata.tables[f"telemetry.{each.name}"].primary_key)
-        yield f"ALTER TABLE telemetry.{each.name} ADD CONSTRAINT pk_{each.name} PRIMARY KEY ({keys})"
-        yield f"ALTER TABLE telemetry.{each.name} ATTACH PARTITION telemetry.{each.rest} DEFAULT"
-        yield f"CREATE INDEX fleet_ts_{each.name} ON telemetry.{each.name} USING brin (ts) WITH (pages_per_range = 16)"
+        yield f"ALTER TABLE telemetry.{table.name} RENAME TO {table.rest}"
+        yield f"ALTER TABLE telemetry.{table.rest} RENAME CONSTRAINT pk_{table.name} TO pk_{table.rest}"
+        yield f"CREATE TABLE telemetry.{table.name} (LIKE telemetry.{table.rest}) PARTITION BY RANGE (ts)"
+        keys = ", ".join(column.name for column in t.metadata.tables[f"telemetry.{table.name}"].primary_key)
+        yield f"ALTER TABLE telemetry.{table.name} ADD CONSTRAINT pk_{table.name} PRIMARY KEY ({keys})"
+        yield f"ALTER TABLE telemetry.{table.name} ATTACH PARTITION telemetry.{table.rest} DEFAULT"
+        index = f"fleet_ts_{table.name} ON telemetry.{table.name}"
+        yield f"CREATE INDEX {index} USING brin (ts) WITH (pages_per_range = 16)"
 
 
 def ages(connection: Connection) -> dict[str, int]:
-    """Seconds for which each resolution is kept here."""
+    """Return seconds for which each resolution is kept here."""
     return {name: age_s for name, age_s in connection.execute(select(kept.c.resolution, kept.c.age_s))}
 
 
 def keeping(connection: Connection, now_ts: int, kept_s: Mapping[str, int] | None = None) -> Iterator[tuple[str, ...]]:
-    """Groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
+    """Yield groups of statements, each a transaction of its own: partitions that are due, then what is past its age.
 
     Rows that the DEFAULT holds of a partition's time are moved into it. Age is counted from `now_ts` or, if that is
     earlier, from the newest host's last row: a clock that is ahead drops nothing more. A table loses up to
@@ -127,16 +128,16 @@ def keeping(connection: Connection, now_ts: int, kept_s: Mapping[str, int] | Non
     kept_s = ages(connection) if kept_s is None else kept_s
     newest = connection.execute(select(func.max(t.host.c.last_ts))).scalar()
     now_ts = now_ts if newest is None else min(now_ts, newest)
-    there = partitions(connection)
-    for each in TIMED:
-        first = (now_ts - kept_s[each.resolution]) // each.span_s * each.span_s
-        strays = _strays(connection, each) if each.name in there else {}
-        due = {*range(first, now_ts + AHEAD_S, each.span_s)} - {*there.get(each.name, {}).values()}
+    existing = partitions(connection)
+    for table in TIMED:
+        first = (now_ts - kept_s[table.resolution]) // table.span_s * table.span_s
+        strays = _strays(connection, table) if table.name in existing else {}
+        due = {*range(first, now_ts + AHEAD_S, table.span_s)} - {*existing.get(table.name, {}).values()}
         for start in sorted(due):
-            yield tuple(_new(each, start, moving=start in strays))
+            yield tuple(_new(table, start, moving=start in strays))
         if any(start < first for start in strays):
-            yield (f"DELETE FROM telemetry.{each.rest} WHERE ts < {first}",)
-        old = sorted((start, name) for name, start in there.get(each.name, {}).items() if start < first)
+            yield (f"DELETE FROM telemetry.{table.rest} WHERE ts < {first}",)
+        old = sorted((start, name) for name, start in existing.get(table.name, {}).items() if start < first)
         for _, name in old[:MAX_DROPPED]:
             yield (f"DROP TABLE telemetry.{name}",)
     yield from _old_events(connection, now_ts - kept_s["1h"])
@@ -153,7 +154,7 @@ def _old_events(connection: Connection, before: int) -> Iterator[tuple[str, ...]
         yield (f"DELETE FROM telemetry.event WHERE event_id IN (SELECT event_id FROM telemetry.event {beyond})",)
 
 
-def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) -> list[str]:
+def keep_partitions(connection: Connection, now_ts: int, progress: Progress = no_progress) -> list[str]:
     """Do what `keeping` yields, as the tables' owner; return the statements. Raises Maintained if another does it."""
     done: list[str] = []
     with connection.begin():
@@ -167,26 +168,26 @@ def keep_partitions(connection: Connection, now_ts: int, told: Told = untold) ->
                 raise Maintained("another process maintains this server now: nothing more was done")
             commands(connection, *statements)
         done += statements
-        told(n, len(due))
+        progress(n, len(due))
     return done
 
 
-def _new(each: Timed, start: int, *, moving: bool) -> Iterator[str]:
-    name, end = each.partition(start), start + each.span_s
+def _new(table: Timed, start: int, *, moving: bool) -> Iterator[str]:
+    name, end = table.partition(start), start + table.span_s
     values = f"FOR VALUES FROM ({start}) TO ({end})"
     if not moving:
-        yield f"CREATE TABLE telemetry.{name} PARTITION OF telemetry.{each.name} {values}"
+        yield f"CREATE TABLE telemetry.{name} PARTITION OF telemetry.{table.name} {values}"
         return
-    within = f"FROM telemetry.{each.rest} WHERE ts >= {start} AND ts < {end}"
-    yield f"LOCK TABLE telemetry.{each.rest} IN EXCLUSIVE MODE"
-    yield f"CREATE TABLE telemetry.{name} (LIKE telemetry.{each.name} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
+    within = f"FROM telemetry.{table.rest} WHERE ts >= {start} AND ts < {end}"
+    yield f"LOCK TABLE telemetry.{table.rest} IN EXCLUSIVE MODE"
+    yield f"CREATE TABLE telemetry.{name} (LIKE telemetry.{table.name} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
     yield f"INSERT INTO telemetry.{name} SELECT * {within}"
     yield f"DELETE {within}"
-    yield f"ALTER TABLE telemetry.{each.name} ATTACH PARTITION telemetry.{name} {values}"
+    yield f"ALTER TABLE telemetry.{table.name} ATTACH PARTITION telemetry.{name} {values}"
 
 
-def _strays(connection: Connection, each: Timed) -> dict[int, int]:
-    """Starts of the spans that the DEFAULT holds rows of, with how many."""
-    span = f"ts / {each.span_s} * {each.span_s}"
-    rows = catalog(connection, f"SELECT {span}, count(*) FROM telemetry.{each.rest} GROUP BY 1")
+def _strays(connection: Connection, table: Timed) -> dict[int, int]:
+    """Return starts of the spans that the DEFAULT holds rows of, with how many."""
+    span = f"ts / {table.span_s} * {table.span_s}"
+    rows = catalog(connection, f"SELECT {span}, count(*) FROM telemetry.{table.rest} GROUP BY 1")
     return {start: n for start, n in rows}

@@ -1,4 +1,4 @@
-"""Who may do what on a fleet's server: group roles and their rights.
+"""Group roles of a fleet's server and their rights.
 
 Agents log in with roles of their own. They have no right on any table: they ship through the functions of
 `store.central.functions`, which let a login write the rows of its own hosts alone. A host belongs to the first login
@@ -17,16 +17,16 @@ _SCHEMAS = ("telemetry", "advice", "fleet")
 
 
 def roles(connection: Connection) -> Iterator[str]:
-    """Statements that make the group roles there are not."""
-    there = {name for (name,) in catalog(connection, "SELECT rolname FROM pg_roles")}
+    """Yield statements that make the group roles there are not."""
+    existing = {name for (name,) in catalog(connection, "SELECT rolname FROM pg_roles")}
     for role in (AGENT, READER, ADVISOR):
-        if role not in there:
+        if role not in existing:
             yield f"CREATE ROLE {role} NOLOGIN"
     yield f"GRANT {READER} TO {ADVISOR}"
 
 
 def rights(connection: Connection) -> Iterator[str]:
-    """Statements that give each group its rights, and take from agents what an older pertoken gave them."""
+    """Yield statements that give each group its rights, and take from agents what an older pertoken gave them."""
     for schema in _SCHEMAS:
         yield f"REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {AGENT}"
         yield f"REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM PUBLIC, {AGENT}"
@@ -46,7 +46,7 @@ def rights(connection: Connection) -> Iterator[str]:
 
 
 def _without_policies(connection: Connection) -> Iterator[str]:
-    """Statements that end row-level security, by which agents once wrote into the tables themselves."""
+    """Yield statements that end row-level security, by which agents once wrote into the tables themselves."""
     policies = "SELECT schemaname, tablename, policyname FROM pg_policies WHERE schemaname IN ('telemetry', 'fleet')"
     for schema, table, policy in catalog(connection, policies):
         yield f"DROP POLICY {policy} ON {schema}.{table}"

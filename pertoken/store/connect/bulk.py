@@ -32,7 +32,7 @@ def run_many(connection: Connection, statement: Executable, names: tuple[str, ..
 
 @lru_cache(maxsize=128)
 def _compiled(statement: Any, names: tuple[str, ...]) -> tuple[str, Callable[[Values], Values] | None]:
-    """The statement's text, and how a row becomes its parameters (None: as it is)."""
+    """Return the statement's text, and how a row becomes its parameters (None: as it is)."""
     compiled = statement.compile(dialect=sqlite.dialect())
     positions, constants = tuple(compiled.positiontup), compiled.params
     if positions == names:

@@ -27,7 +27,7 @@ def changes(store: Store) -> Changes | None:
     opened = {group: engine for group, engine in engines.items() if engine is not None}
     if any(engine.dialect.name != "sqlite" for engine in opened.values()):
         return None
-    with explained(store.place):
+    with explained(store.location):
         found = [number for group, engine in opened.items() for number in _counters(group, engine)]
     return Changes(tuple(commits for commits, _ in found), tuple(tables for _, tables in found))
 

@@ -10,13 +10,13 @@ from pertoken.store.connect.open import REVISIONS, explained, version_table, wri
 from pertoken.store.schema import telemetry
 
 
-def create(place: StoreLocation) -> None:
+def create(location: StoreLocation) -> None:
     """Make the tables of a place that has no telemetry yet, in one transaction.
 
     Raises StoreError if that cannot be written.
     """
     version = version_table("telemetry")
-    with explained(place), writing(place, "telemetry").begin() as connection:
+    with explained(location), writing(location, "telemetry").begin() as connection:
         telemetry.metadata.create_all(connection, checkfirst=False)
         version.create(connection)
         connection.execute(insert(version).values(version_num=REVISIONS["telemetry"][-1]))

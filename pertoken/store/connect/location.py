@@ -1,4 +1,4 @@
-"""Where a database is: a folder with two SQLite files, or a PostgreSQL server with two schemas."""
+"""Location of a database: a folder with two SQLite files, or a PostgreSQL server with two schemas."""
 
 import fcntl
 import os
@@ -26,18 +26,18 @@ class StoreLocation:
     url: URL | None = None
 
     def __str__(self) -> str:
-        """How it is shown: never with a password."""
+        """Return how it is shown: never with a password."""
         return shown(self.url) if self.url else str(self.folder)
 
     def file(self, group: str) -> Path:
-        """The SQLite file of one group. Raises ValueError for a PostgreSQL place."""
+        """Return the SQLite file of one group. Raises ValueError for a PostgreSQL place."""
         if self.folder is None:
             raise ValueError(f"{self} has no files")
         folder = self.advice_folder if group == "advice" and self.advice_folder else self.folder
         return folder / f"{group}.db"
 
     def exists(self, group: str) -> bool:
-        """Whether there is something to open (a server is taken to exist until it is asked).
+        """Return whether there is something to open (a server is taken to exist until it is asked).
 
         Raises StoreInaccessible where this user may not look.
         """
@@ -56,7 +56,7 @@ def _inaccessible(file: Path, error: OSError) -> StoreInaccessible:
 
 
 def locate(db: str | None = None, advice: str | None = None) -> StoreLocation:
-    """The place `--db` names, else the service's folder if it can be read, else this person's data folder.
+    """Return the place `--db` names, else the service's folder if it can be read, else this person's data folder.
 
     Raises BadInput for a URL that is neither a folder nor PostgreSQL.
     """

@@ -4,12 +4,12 @@ import logging
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     Column,
@@ -33,6 +33,7 @@ from pertoken.store.connect.postgres import set_local
 from pertoken.store.connect.server import not_allowed, tls_defaults, tls_hint, without_secret
 from pertoken.store.connect.sqlite import UNREADABLE_VALUE, driver
 from pertoken.store.connect.trouble import trouble
+from pertoken.store.connect.unchanged import Unchanged
 
 # A connection that fails as it is given back follows the error that is reported: its traceback would hide that line.
 logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
@@ -43,30 +44,31 @@ REVISIONS = {
 }
 """Schema revisions this pertoken knows, oldest first, by their files; the last is the one it reads and writes."""
 
+T = TypeVar("T")
 _INSUFFICIENT_PRIVILEGE = "42501"
 _BEGIN = "BEGIN IMMEDIATE"
 
 
-def reading(place: StoreLocation, group: str, *, keep: bool = False) -> Engine:
-    """An engine that can only read one group. Nothing is opened yet.
+def reading(location: StoreLocation, group: str, *, keep: bool = False) -> Engine:
+    """Return an engine that can only read one group. Nothing is opened yet.
 
     `keep` a connection to a SQLite file between transactions, as screens do that refresh; one to a server is kept.
     """
-    return _postgres(place, read_only=True) if place.url else _sqlite(place, group, "ro", keep=keep)
+    return _postgres(location, read_only=True) if location.url else _sqlite(location, group, "ro", keep=keep)
 
 
-def writing(place: StoreLocation, group: str) -> Engine:
-    """An engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
-    return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc")
+def writing(location: StoreLocation, group: str) -> Engine:
+    """Return an engine that may write one group: WAL and FULL for telemetry, a rollback journal for advice."""
+    return _postgres(location, read_only=False) if location.url else _sqlite(location, group, "rwc")
 
 
-def altering(place: StoreLocation, group: str) -> Engine:
-    """An engine for Alembic, which alters the tables of one group."""
-    return _postgres(place, read_only=False) if place.url else _sqlite(place, group, "rwc", attached=False)
+def altering(location: StoreLocation, group: str) -> Engine:
+    """Return an engine for Alembic, which alters the tables of one group."""
+    return _postgres(location, read_only=False) if location.url else _sqlite(location, group, "rwc", attached=False)
 
 
-def _sqlite(place: StoreLocation, group: str, mode: str, *, attached: bool = True, keep: bool = False) -> Engine:
-    file = Path(os.path.realpath(place.file(group)))  # raises nothing for a loop of links
+def _sqlite(location: StoreLocation, group: str, mode: str, *, attached: bool = True, keep: bool = False) -> Engine:
+    file = Path(os.path.realpath(location.file(group)))  # raises nothing for a loop of links
     kept: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
     pool = kept if keep else {"poolclass": NullPool}
     engine = create_engine("sqlite://", creator=lambda: sqlite.connect(file, group, mode, attached=attached), **pool)
@@ -90,10 +92,10 @@ def _keep(engine: Engine, file: Path) -> None:
 
     def identity() -> tuple[int, int] | None:
         try:
-            found = file.stat()
+            status = file.stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     @event.listens_for(engine, "connect")
     def connected(_: Any, record: Any) -> None:
@@ -105,14 +107,14 @@ def _keep(engine: Engine, file: Path) -> None:
             raise DisconnectionError(f"{file} is another file now")
 
 
-def _postgres(place: StoreLocation, *, read_only: bool) -> Engine:
-    if place.url is None:
-        raise ValueError(f"{place} is not a server")
+def _postgres(location: StoreLocation, *, read_only: bool) -> Engine:
+    if location.url is None:
+        raise ValueError(f"{location} is not a server")
     pool: dict[str, Any] = {"pool_size": 1, "pool_pre_ping": True} if read_only else {"poolclass": NullPool}
     try:
         # PgBouncer in transaction mode hands the next transaction to another session: nothing is prepared there.
-        arguments = {"prepare_threshold": None, **tls_defaults(place.url)}
-        engine = create_engine(place.url, hide_parameters=True, connect_args=arguments, **pool)
+        arguments = {"prepare_threshold": None, **tls_defaults(location.url)}
+        engine = create_engine(location.url, hide_parameters=True, connect_args=arguments, **pool)
     except ModuleNotFoundError:
         raise StoreError("PostgreSQL needs psycopg: pip install 'pertoken[postgres]'") from None
     return _snapshots(engine) if read_only else engine
@@ -129,7 +131,7 @@ _PLANS = {
 
 
 def _snapshots(engine: Engine) -> Engine:
-    """Read-only transactions that each see one moment, over a connection that is kept."""
+    """Return read-only transactions that each see one moment, over a connection that is kept."""
     weakref.finalize(engine, engine.pool.dispose)
 
     @event.listens_for(engine, "begin")
@@ -141,60 +143,61 @@ def _snapshots(engine: Engine) -> Engine:
 
 
 @contextmanager
-def explained(place: StoreLocation) -> Iterator[None]:
-    """Turn a driver's error into one line that says which database and what to do; never shows a password."""
+def explained(location: StoreLocation) -> Iterator[None]:
+    """Turn a driver's error into one line that names the database and what to do; never shows a password."""
     try:
         yield
     except (OperationalError, ProgrammingError, DatabaseError) as error:
         lines = str(error.orig).strip().splitlines() if error.orig else []
         reason = lines[0] if lines else type(error.orig or error).__name__
         if getattr(error.orig, "sqlstate", None) == _INSUFFICIENT_PRIVILEGE:
-            reason += f"; {not_allowed(place.url)}"
-        reason += tls_hint(place.url, reason)
-        why = _unopened(place, error.orig)
+            reason += f"; {not_allowed(location.url)}"
+        reason += tls_hint(location.url, reason)
+        why = _unopened(location, error.orig)
         kind = StoreInaccessible if why else _kind_of(error.orig)
-        reason += why or _next_step(place, kind, error.orig)
-        raise kind(f"{place}: {without_secret(reason, place.url)}") from error
+        reason += why or _next_step(location, kind, error.orig)
+        raise kind(f"{location}: {without_secret(reason, location.url)}") from error
     except sqlite3.Error as error:
-        why = _unopened(place, error)
+        why = _unopened(location, error)
         kind = StoreInaccessible if why else _kind_of(error)
-        raise kind(f"{place}: {error}{why or _next_step(place, kind, error)}") from error
+        raise kind(f"{location}: {error}{why or _next_step(location, kind, error)}") from error
     except UnicodeDecodeError as error:  # SQLite's own text of an error may repeat a damaged name
-        raise CorruptStore(f"{place}: holds text that is none: {error}{_SET_ASIDE}") from error
+        raise CorruptStore(f"{location}: holds text that is none: {error}{_QUARANTINE}") from error
 
 
-def _unopened(place: StoreLocation, error: BaseException | None) -> str:
-    """Why a file cannot be opened or written, to be added to SQLite's message that it cannot.
+def _unopened(location: StoreLocation, error: BaseException | None) -> str:
+    """Return why a file cannot be opened or written, to be added to SQLite's message that it cannot.
 
     Raises LimitReached where this process may open no more files.
     """
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if place.url is not None or code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+    if location.url is not None or code not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
         return ""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as limit:
         raise limit_reached(limit) or limit from None
-    found = (trouble(place.file(group), writing=code == sqlite3.SQLITE_READONLY) for group in GROUPS)
-    why = next(filter(None, found), None)
+    reasons = (trouble(location.file(group), writing=code == sqlite3.SQLITE_READONLY) for group in GROUPS)
+    why = next(filter(None, reasons), None)
     return f": {why}" if why else ""
 
 
-_SET_ASIDE = (
-    "; put an earlier copy in its place, or start `pertoken agent`, which sets damaged telemetry aside and begins anew"
+_QUARANTINE = (
+    "; put an earlier copy in its place, or start `pertoken agent`, "
+    "which quarantines damaged telemetry and starts a new database"
 )
 _FREE = "; free space on its disk or in your quota, or lower store.max_mb"
 _WRITABLE = "; make the file and its folder writable, or run as their owner"
 _BUSY = "; another process writes it: try again when that is done"
 
 
-def _next_step(place: StoreLocation, kind: type[StoreError], error: BaseException | None) -> str:
+def _next_step(location: StoreLocation, kind: type[StoreError], error: BaseException | None) -> str:
     """Return what to do about SQLite's error, where the error does not contain it."""
-    if place.url is not None:
+    if location.url is not None:
         return ""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     by_code = {sqlite3.SQLITE_READONLY: _WRITABLE, sqlite3.SQLITE_BUSY: _BUSY, sqlite3.SQLITE_LOCKED: _BUSY}
-    return {CorruptStore: _SET_ASIDE, FullStore: _FREE}.get(kind) or by_code.get(code, "")
+    return {CorruptStore: _QUARANTINE, FullStore: _FREE}.get(kind) or by_code.get(code, "")
 
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VALUE)
@@ -202,25 +205,25 @@ _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VA
 
 
 def _kind_of(error: BaseException | None) -> type[StoreError]:
-    """What SQLite's result code means for who stores."""
+    """Return what SQLite's result code means for who stores."""
     code = getattr(error, "sqlite_errorcode", 0)
     if code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return CorruptStore
     if any(text in str(error) for text in _DAMAGE):
         return CorruptStore
     # An I/O error by its own code is a file that cannot grow, or be written to its end: the disk is full.
-    grown = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
-    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grown else StoreError
+    grows_file = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
+    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grows_file else StoreError
 
 
 def revision(engine: Engine, group: str) -> str | None:
-    """The schema revision a group is at; None if it was never set up."""
+    """Return the schema revision a group is at; None if it was never set up."""
     with engine.connect() as connection:
         # Not by an Inspector: it is freed by the garbage collector alone, and keeps a server's connection until then.
         if not connection.dialect.has_table(connection, "alembic_version", schema=group):
             return None
-        found: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
-        return found
+        stored_revision: str | None = connection.execute(select(version_table(group).c.version_num)).scalar()
+        return stored_revision
 
 
 @cache
@@ -234,24 +237,27 @@ def version_table(group: str) -> Table:
     )
 
 
-def check_revision(found: str | None, group: str, place: StoreLocation) -> None:
+def check_revision(stored_revision: str | None, group: str, location: StoreLocation) -> None:
     """Refuse a schema this pertoken does not read.
 
     Raises StoreError: set up by nobody, older (upgrade it), or written by a newer pertoken.
     """
     known = REVISIONS[group]
-    if found == known[-1]:
+    if stored_revision == known[-1]:
         return
-    if found is None and place.url is not None:
-        raise StoreError(f"{place}: holds no {group} yet; `pertoken db init-fleet` makes a server ready")
-    if found is None:
-        raise StoreError(f"{place}: holds no {group} yet; `pertoken agent --db {place}` starts recording")
-    if found in known and place.url is not None:
-        raise StoreError(f"{place}: its {group} is of an older pertoken; its owner runs `pertoken db init-fleet` there")
-    if found in known:
-        raise StoreError(f"{place}: its {group} is of an older pertoken; run `pertoken db upgrade --db {place}`")
+    if stored_revision is None and location.url is not None:
+        raise StoreError(f"{location}: holds no {group} yet; `pertoken db init-fleet` makes a server ready")
+    if stored_revision is None:
+        raise StoreError(f"{location}: holds no {group} yet; `pertoken agent --db {location}` starts recording")
+    if stored_revision in known and location.url is not None:
+        raise StoreError(
+            f"{location}: its {group} is of an older pertoken; its owner runs `pertoken db init-fleet` there"
+        )
+    if stored_revision in known:
+        raise StoreError(f"{location}: its {group} is of an older pertoken; run `pertoken db upgrade --db {location}`")
     raise StoreError(
-        f"{place}: its {group} was written by a newer pertoken (schema {found}; this one knows {known[-1]}); "
+        f"{location}: its {group} was written by a newer pertoken "
+        f"(schema {stored_revision}; this one knows {known[-1]}); "
         "upgrade pertoken here"
     )
 
@@ -260,43 +266,60 @@ def check_revision(found: str | None, group: str, place: StoreLocation) -> None:
 class Store:
     """An opened database for reading. `advice` is None where none was ever written."""
 
-    place: StoreLocation
+    location: StoreLocation
     telemetry: Engine
     advice: Engine | None
+    advice_file: Unchanged | None = None
+    """What was read of a file of advice that is opened to stay open."""
+
+    def read_advice(self, read: Callable[[Connection], T]) -> T:
+        """Return what `read` makes of the advice; of a file kept open, again only after the file changed.
+
+        `read` returns a value that nobody alters. Raises StoreError if the advice cannot be read, or there is none.
+        """
+
+        def read_now() -> T:
+            with self.read("advice") as connection:
+                return read(connection)
+
+        return read_now() if self.advice_file is None else self.advice_file.get(read, read_now)
 
     @contextmanager
     def read(self, group: str = "telemetry") -> Iterator[Connection]:
         """One snapshot of one group. Raises StoreError if it cannot be read."""
         engine = self.telemetry if group == "telemetry" else self.advice
         if engine is None:
-            raise StoreError(f"{self.place}: holds no advice yet")
-        with explained(self.place), engine.begin() as connection:
+            raise StoreError(f"{self.location}: holds no advice yet")
+        with explained(self.location), engine.begin() as connection:
             yield connection
 
 
-def open_store(place: StoreLocation, *, keep: bool = False) -> Store:
+def open_store(location: StoreLocation, *, keep: bool = False) -> Store:
     """Open a database for reading; `keep` as in `reading`.
 
     Raises StoreError if there is no telemetry, or it is of another version, or it cannot be read.
     """
-    if not place.exists("telemetry"):
-        raise StoreError(f"{place}: holds no telemetry.db; start one with `pertoken agent --db {place}`")
-    telemetry = reading(place, "telemetry", keep=keep)
-    with explained(place):
-        check_revision(revision(telemetry, "telemetry"), "telemetry", place)
-    return Store(place, telemetry, open_advice(place, telemetry if place.url else None, keep=keep))
+    if not location.exists("telemetry"):
+        raise StoreError(f"{location}: holds no telemetry.db; start one with `pertoken agent --db {location}`")
+    telemetry = reading(location, "telemetry", keep=keep)
+    with explained(location):
+        check_revision(revision(telemetry, "telemetry"), "telemetry", location)
+    advice = open_advice(location, telemetry if location.url else None, keep=keep)
+    kept = keep and advice is not None and not location.url
+    return Store(location, telemetry, advice, Unchanged(Path(location.file("advice"))) if kept else None)
 
 
-def open_advice(place: StoreLocation, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:
-    """An engine (that one, where it reads a server) reading the advice of a place; None where none was ever written."""
-    if not place.exists("advice"):
+def open_advice(location: StoreLocation, engine: Engine | None = None, *, keep: bool = False) -> Engine | None:
+    """Return an engine (that one, where it reads a server) reading the advice of a place; None where none was ever
+    written."""
+    if not location.exists("advice"):
         return None
-    engine = reading(place, "advice", keep=keep) if engine is None else engine
-    with explained(place):
-        found = revision(engine, "advice")
-        if found is None:
+    engine = reading(location, "advice", keep=keep) if engine is None else engine
+    with explained(location):
+        stored_revision = revision(engine, "advice")
+        if stored_revision is None:
             return None
-        check_revision(found, "advice", place)
+        check_revision(stored_revision, "advice", location)
     return engine
 
 
@@ -334,7 +357,7 @@ def savepoint(connection: Connection) -> Iterator[None]:
 
 
 def upsert(dialect: str, table: Any) -> Any:
-    """An INSERT of the dialect of that name, which has `on_conflict_do_update`."""
+    """Return an INSERT of the dialect of that name, which has `on_conflict_do_update`."""
     if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 

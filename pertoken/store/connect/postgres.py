@@ -1,4 +1,4 @@
-"""What only PostgreSQL needs: DDL, roles and rights, settings and its catalogs, which Core has no words for.
+"""Statements that only PostgreSQL needs: DDL, roles and rights, settings and its catalogs, which Core has no words for.
 
 Statements come from code alone, never from a person or a row; values are bound.
 """
@@ -11,8 +11,8 @@ from sqlalchemy import Connection, text
 
 def commands(connection: Connection, *statements: str) -> None:
     """Run statements as they are written, in the caller's transaction."""
-    for each in statements:
-        connection.exec_driver_sql(each.replace("%", "%%"))  # which stands for a value otherwise
+    for statement in statements:
+        connection.exec_driver_sql(statement.replace("%", "%%"))  # which stands for a value otherwise
 
 
 def set_local(connection: Connection, **settings: str) -> None:

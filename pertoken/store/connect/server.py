@@ -26,7 +26,7 @@ CONNECT_S = 10
 
 
 def server_url(text: str, where: str) -> URL:
-    """A checked PostgreSQL URL, for psycopg. Raises BadInput naming `where` it was set; never repeats it."""
+    """Return a checked PostgreSQL URL, for psycopg. Raises BadInput naming `where` it was set; never repeats it."""
     authority = text.partition("://")[2].partition("/")[0].partition("?")[0]
     if authority.count("@") > 1:
         raise BadInput(f"{where}: a @ in a user name or password is written %40")
@@ -47,14 +47,14 @@ _SECRET = ("sslpassword", "oauth_client_secret", "scram_client_key", "scram_serv
 
 
 def shown(url: URL) -> str:
-    """A URL as people write it, its password and other secrets left out."""
+    """Return a URL as people write it, its password and other secrets left out."""
     hidden = {name: "***" for name in _SECRET if name in url.query}
     text = url.set(drivername="postgresql").update_query_dict(hidden).render_as_string(hide_password=True)
     return text.replace("=%2A%2A%2A", "=***")
 
 
 def not_allowed(url: URL | None) -> str:
-    """What to add to a server's refusal: which login may do what."""
+    """Return what to add to a server's refusal: which login may do what."""
     who = f"{url.username} " if url and url.username else ""
     return (
         f"{who}may not do this: screens need a member of pertoken_reader, advice and prices one of pertoken_advisor, "
@@ -63,7 +63,7 @@ def not_allowed(url: URL | None) -> str:
 
 
 def without_secret(message: str, url: URL | None) -> str:
-    """A driver's message with the URL's password and other secrets, should it hold one, left out."""
+    """Return a driver's message with the URL's password and other secrets, should it hold one, left out."""
     if url is None:
         return message
     for secret in (url.password, *(url.query.get(name) for name in _SECRET)):
@@ -84,7 +84,7 @@ class Server:
     key_file: str | None = None
 
     def __str__(self) -> str:
-        """How it is shown: never with a password."""
+        """Return how it is shown: never with a password."""
         return shown(self.url)
 
     def to_json(self) -> dict[str, Any]:
@@ -94,11 +94,11 @@ class Server:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Server":
-        """The same again. Raises BadInput for a URL that is none."""
+        """Return the same again. Raises BadInput for a URL that is none."""
         return cls(**{**values, "url": server_url(values["url"], "ship.url")})
 
     def connect(self) -> "psycopg.Connection[Any]":
-        """A connection that works behind PgBouncer in transaction mode: nothing of it outlives a transaction.
+        """Return a connection that works behind PgBouncer in transaction mode: nothing of it outlives a transaction.
 
         Raises StoreError, in one line, if there is no way in.
         """
@@ -115,10 +115,10 @@ class Server:
                 keepalives_idle=30,
             )
         except psycopg.Error as error:
-            raise StoreError(f"{self}: {self.told(error)}") from None
+            raise StoreError(f"{self}: {self.message_of(error)}") from None
 
-    def told(self, error: BaseException) -> str:
-        """The first line of a driver's error, without a secret."""
+    def message_of(self, error: BaseException) -> str:
+        """Return the first line of a driver's error, without a secret."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         text = without_secret(lines[0], self.url)
         password = self._password()
@@ -172,8 +172,8 @@ def _is_local(url: URL, environment: Mapping[str, str]) -> bool:
     named: list[str] = [url.host] if url.host else []
     for name, variable in (("host", "PGHOST"), ("hostaddr", "PGHOSTADDR")):
         value = url.query.get(name) or ("" if name == "host" and url.host else environment.get(variable, ""))
-        named += [part for each in ((value,) if isinstance(value, str) else value) for part in each.split(",") if part]
-    return all(_is_near(each) for each in named)
+        named += [part for item in ((value,) if isinstance(value, str) else value) for part in item.split(",") if part]
+    return all(_is_near(item) for item in named)
 
 
 def _is_near(host: str) -> bool:
@@ -198,7 +198,7 @@ def tls_hint(url: URL | None, reason: str) -> str:
 
 
 def shipping_server(settings: Settings, environment: Mapping[str, str] = os.environ) -> Server | None:
-    """Where this host ships to: the setting, else the service manager's credential; None: nowhere.
+    """Return where this host ships to: the setting, else the service manager's credential; None: nowhere.
 
     Raises BadInput for a URL that is none or a credential that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What only SQLite needs: opening a file under the name of its group, PRAGMAs, and the state they change.
+"""Calls that only SQLite needs: opening a file under the name of its group, PRAGMAs, and the state they change.
 
 A file is attached as `telemetry` or `advice` to a connection whose main database is empty memory, so that both dialects
 run the same qualified statements (`telemetry.device_1h`) and no statement is rewritten for SQLite. Against the file as
@@ -73,7 +73,7 @@ def limit_size(connection: Connection, max_bytes: int | None) -> None:
     (page_bytes,) = raw.execute("PRAGMA telemetry.page_size").fetchone()
     limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     limits = (max_bytes, None if limit == resource.RLIM_INFINITY else limit)
-    pages = min([MAX_PAGES, *(each // page_bytes for each in limits if each is not None)])
+    pages = min([MAX_PAGES, *(limit // page_bytes for limit in limits if limit is not None)])
     raw.execute(f"PRAGMA telemetry.max_page_count = {pages}")
 
 
@@ -149,11 +149,11 @@ def add_triggers(
 
 def columns(connection: Connection, group: str) -> dict[str, set[str]]:
     """Return the names of columns by table, as the file's own schema has them."""
-    found: dict[str, set[str]] = {}
+    by_table: dict[str, set[str]] = {}
     query = (
         f"SELECT t.name, c.name FROM {group}.sqlite_master t JOIN pragma_table_info(t.name, '{group}') c "
         "WHERE t.type = 'table' AND t.name NOT LIKE 'sqlite_%'"
     )
     for table, column in driver(connection).execute(query):
-        found.setdefault(table, set()).add(column)
-    return found
+        by_table.setdefault(table, set()).add(column)
+    return by_table

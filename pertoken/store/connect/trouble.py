@@ -1,11 +1,11 @@
-"""Why a file of the database cannot be opened or written, where SQLite reports only that it cannot."""
+"""Reasons why a file of the database cannot be opened or written, where SQLite reports only that it cannot."""
 
 import os
 from pathlib import Path
 
 
 def trouble(file: Path, *, writing: bool) -> str | None:
-    """What is in the way of a file and what to do about it; None if nothing is found."""
+    """Return what is in the way of a file and what to do about it; None if nothing is found."""
     folder = file.parent
     for ancestor in (*reversed(folder.absolute().parents), folder):
         if ancestor.is_dir() and not os.access(ancestor, os.X_OK):

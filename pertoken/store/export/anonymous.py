@@ -71,8 +71,8 @@ class Pseudonyms:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self._plain(key): self._json(each) for key, each in value.items()}
-        return [self._json(each) for each in value] if isinstance(value, list) else value
+            return {self._plain(key): self._json(item) for key, item in value.items()}
+        return [self._json(item) for item in value] if isinstance(value, list) else value
 
     def _plain(self, text: str) -> str:
         if self._long is None or self._short is None:
@@ -81,11 +81,11 @@ class Pseudonyms:
         for pattern in (self._long, self._short):
             text = pattern.sub(lambda match: self._names[match[0]], text)
         for kind, pattern in _PATTERNS:
-            text = pattern.sub(self._found(kind), text)
+            text = pattern.sub(self._pseudonym_for(kind), text)
         return text
 
-    def _found(self, kind: str) -> Callable[[re.Match[str]], str]:
-        # A name found by its form is not added to the patterns: they would be compiled anew for each.
+    def _pseudonym_for(self, kind: str) -> Callable[[re.Match[str]], str]:
+        # A name found by its form is not added to the patterns: they would be compiled again for each.
         def replaced(match: re.Match[str]) -> str:
             if match[0] not in self._names:
                 self._counts[kind] += 1
@@ -97,8 +97,8 @@ class Pseudonyms:
     def _compile(self) -> None:
         """Longest first: a name may hold another."""
         ordered = sorted(self._names, key=len, reverse=True)
-        self._long = _any_of([each for each in ordered if len(each) >= MIN_PLAIN], "", "")
-        self._short = _any_of([each for each in ordered if len(each) < MIN_PLAIN], r"(?<![\w.-])", r"(?![\w-])")
+        self._long = _any_of([name for name in ordered if len(name) >= MIN_PLAIN], "", "")
+        self._short = _any_of([name for name in ordered if len(name) < MIN_PLAIN], r"(?<![\w.-])", r"(?![\w-])")
 
 
 def _any_of(names: Iterable[str], before: str, after: str) -> re.Pattern[str]:

@@ -35,25 +35,25 @@ class Column:
 
 
 def columns(table: str) -> tuple[Column, ...]:
-    """Columns of a table in their order. Raises BadInput for a name that is none."""
+    """Return columns of a table in their order. Raises BadInput for a name that is none."""
     if table not in TABLES:
         raise BadInput(f"{table!r} is not a table that can be exported: there are {', '.join(TABLES)}")
-    found = []
+    result = []
     for column in CHECKSUMMED[table].table.columns:
         kind = "bool" if isinstance(column.type, Boolean) else "text" if isinstance(column.type, Text) else "int"
-        found.append(Column(column.name, kind, not column.nullable))
-    return tuple(found)
+        result.append(Column(column.name, kind, not column.nullable))
+    return tuple(result)
 
 
 def count(store: Store, table: str, window: Window) -> int:
-    """How many rows a window holds."""
+    """Return how many rows a window holds."""
     with store.read() as connection:
         query = select(func.count()).select_from(CHECKSUMMED[table].table).where(*_inside(table, window))
         return int(connection.execute(query).scalar_one())
 
 
 def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows of a window in the order of the key, each slice a short read of its own.
+    """Yield rows of a window in the order of the key, each slice a short read of its own.
 
     Raises StoreError if it cannot be read, BadInput for a window over a table without time.
     """
@@ -70,7 +70,7 @@ def slices(store: Store, table: str, window: Window) -> Iterator[list[tuple[Any,
             yield rows
         if len(rows) < SLICE_ROWS:
             return
-        last = tuple(rows[-1][each] for each in at)
+        last = tuple(rows[-1][position] for position in at)
 
 
 def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -81,7 +81,7 @@ def put(writer: Writer, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
     try:
         return writer.restore(CHECKSUMMED[table], [tuple(map(_stored, row)) for row in rows])
     except ValueError as error:
-        raise StoreError(f"{writer.place}: {table}: {error}") from None
+        raise StoreError(f"{writer.location}: {table}: {error}") from None
 
 
 def _stored(value: Any) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pertoken.errors import BadInput, StoreError
-from pertoken.printable import acts
+from pertoken.printable import acts, short
 from pertoken.store.connect.open import REVISIONS
 from pertoken.store.export.columns import SLICE_ROWS, Column, columns
 
@@ -34,12 +34,12 @@ def csv_out(file: TextIO, table: str) -> Iterator[Put]:
 
 
 def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
-    """What writes slices of a table to a Parquet file. Raises StoreError where pyarrow is missing."""
+    """Return what writes slices of a table to a Parquet file. Raises StoreError where pyarrow is missing."""
     pyarrow, parquet = _pyarrow()
     types = {"int": pyarrow.int64(), "text": pyarrow.string(), "bool": pyarrow.bool_()}
-    found = columns(table)
+    table_columns = columns(table)
     schema = pyarrow.schema(
-        [pyarrow.field(each.name, types[each.kind], nullable=not each.required) for each in found],
+        [pyarrow.field(column.name, types[column.kind], nullable=not column.required) for column in table_columns],
         metadata={"pertoken.table": table, "pertoken.schema": REVISIONS["telemetry"][-1]},
     )
 
@@ -49,7 +49,8 @@ def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
 
             def put(rows: Rows) -> None:
                 arrays = [
-                    pyarrow.array([row[i] for row in rows], type=types[each.kind]) for i, each in enumerate(found)
+                    pyarrow.array([row[i] for row in rows], type=types[column.kind])
+                    for i, column in enumerate(table_columns)
                 ]
                 writer.write_batch(pyarrow.record_batch(arrays, schema=schema))
 
@@ -59,23 +60,23 @@ def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
 
 
 def csv_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
-    """(table, rows if known, slices) of a CSV file. Raises BadInput for one that cannot hold that table."""
+    """Return (table, rows if known, slices) of a CSV file. Raises BadInput for one that cannot hold that table."""
     if table is None:
-        raise BadInput(f"{file}: a CSV file does not say which table it holds: name it with --table")
+        raise BadInput(f"{file}: a CSV file does not name its table: name it with --table")
     return table, None, _csv_slices(file, table)
 
 
 def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
-    """(table, rows if known, slices) of a Parquet file; `table` wins over the one it names. Raises BadInput."""
+    """Return (table, rows if known, slices) of a Parquet file; `table` wins over the one it names. Raises BadInput."""
     pyarrow, parquet = _pyarrow()
     try:
         source = parquet.ParquetFile(file)
-    except (pyarrow.ArrowInvalid, OSError) as error:
-        raise BadInput(f"{file}: not a Parquet file: {str(error).splitlines()[0]}") from None
-    named = (source.schema_arrow.metadata or {}).get(b"pertoken.table", b"").decode()
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
+        raise BadInput(f"{file}: not a Parquet file: {short(str(error).partition(chr(10))[0])}") from None
+    named = (source.schema_arrow.metadata or {}).get(b"pertoken.table", b"").decode(errors="replace")
     table = table or named
     if not table:
-        raise BadInput(f"{file}: does not say which table it holds: name it with --table")
+        raise BadInput(f"{file}: does not name its table: name it with --table")
     found_columns = columns(table)
     order = _order(file, source.schema_arrow.names, found_columns)
     is_int, is_bool, is_text = (
@@ -90,25 +91,34 @@ def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator
         if name and not right[column.kind](source.schema_arrow.field(name).type)
     }
 
-    def found() -> Iterator[Rows]:
-        for batch in source.iter_batches(batch_size=SLICE_ROWS):
-            lists = batch.to_pydict()
+    def batches() -> Iterator[Rows]:
+        for lists in _batches(file, source):
             for column in found_columns:
                 if column.name in doubted:
                     lists[column.name] = [_typed(file, value, column) for value in lists[column.name]]
-            n = batch.num_rows
+            n = len(next(iter(lists.values()), []))
             yield list(zip(*(lists[name] if name else [None] * n for name in order), strict=True))
 
-    return table, source.metadata.num_rows, found()
+    return table, source.metadata.num_rows, batches()
+
+
+def _batches(file: Path, source: Any) -> Iterator[dict[str, list[Any]]]:
+    """Yield slices of a Parquet file as lists by column. Raises BadInput where a part of it is broken."""
+    pyarrow, _ = _pyarrow()
+    try:
+        for batch in source.iter_batches(batch_size=SLICE_ROWS):
+            yield batch.to_pydict()
+    except (pyarrow.ArrowException, OSError, OverflowError, ValueError) as error:
+        raise BadInput(f"{file}: a part of it is broken: {short(str(error).partition(chr(10))[0])}") from None
 
 
 def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
-    found = columns(table)
+    table_columns = columns(table)
     try:
         with file.open(newline="", encoding="utf-8") as opened:
             reader = csv.reader(opened, strict=True)
             names = next(reader, [])
-            order = _order(file, names, found)
+            order = _order(file, names, table_columns)
             at = [names.index(name) if name else None for name in order]
             while lines := list(islice(reader, SLICE_ROWS)):
                 rows = []
@@ -118,7 +128,7 @@ def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
                     rows.append(
                         tuple(
                             None if i is None else _value(file, line[i], column)
-                            for i, column in zip(at, found, strict=True)
+                            for i, column in zip(at, table_columns, strict=True)
                         )
                     )
                 yield rows
@@ -126,15 +136,15 @@ def _csv_slices(file: Path, table: str) -> Iterator[Rows]:
         raise BadInput(f"{file}: cannot be read as CSV: {error}") from None
 
 
-def _order(file: Path, names: Sequence[str], found: Sequence[Column]) -> list[str | None]:
-    """Name of each column in the file; None for one the file is too old to have."""
-    unknown = [name for name in names if name not in {column.name for column in found}]
+def _order(file: Path, names: Sequence[str], table_columns: Sequence[Column]) -> list[str | None]:
+    """Return name of each column in the file; None for one the file is too old to have."""
+    unknown = [name for name in names if name not in {column.name for column in table_columns}]
     if unknown:
-        raise BadInput(f"{file}: {unknown[0]!r} is not a column of that table")
-    missing = [column.name for column in found if column.required and column.name not in names]
+        raise BadInput(f"{file}: {short(repr(unknown[0]))} is not a column of that table")
+    missing = [column.name for column in table_columns if column.required and column.name not in names]
     if missing:
         raise BadInput(f"{file}: has no column {missing[0]!r}")
-    return [column.name if column.name in names else None for column in found]
+    return [column.name if column.name in names else None for column in table_columns]
 
 
 def _text(value: Any) -> Any:
@@ -157,7 +167,7 @@ def _value(file: Path, text: str, column: Column) -> Any:
     try:
         return _integer(text)
     except ValueError:
-        raise BadInput(f"{file}: {text!r} is not a value of {column.name}") from None
+        raise BadInput(f"{file}: {short(repr(text))} is not a value of {column.name}") from None
 
 
 def _integer(value: Any) -> int:

@@ -25,6 +25,8 @@ from pertoken.store.schema.rollup_tables import HOUR
 
 FORMAT = 1
 HEADER = "recording.json"
+MAX_UNPACKED_BYTES = 16 * 2**30
+"""Largest database that is unpacked: the last hours of a large fleet have some hundred megabytes."""
 CHUNK_ROWS = 5000
 _LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
 """Tables about the file and the agent itself."""
@@ -36,7 +38,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a recording is of."""
+    """Description of a recording: its window, host and kind."""
 
     start_ts: int
     end_ts: int
@@ -48,17 +50,17 @@ class Recording:
 def tables(group: str) -> list[Table]:
     """Return the tables of a group whose rows are recorded."""
     metadata = t.metadata if group == "telemetry" else a.metadata
-    return [each for each in metadata.sorted_tables if each.name not in _LEFT_OUT]
+    return [table for table in metadata.sorted_tables if table.name not in _LEFT_OUT]
 
 
 def copy(
     store: Store,
-    place: StoreLocation,
+    location: StoreLocation,
     recording: Recording,
     is_public: Callable[[str], bool],
     progress: Progress = lambda _: None,
 ) -> None:
-    """Copy the rows of a window into the empty database at `place`, without names where that is asked for.
+    """Copy the rows of a window into the empty database at `location`, without names where that is asked for.
 
     `is_public`: whether a name of a model is published, so that it identifies nobody. Raises StoreError.
     """
@@ -68,7 +70,7 @@ def copy(
     for group in GROUPS:
         if group == "advice" and store.advice is None:
             continue
-        with store.read(group) as connection, closing(sqlite3.connect(place.file(group))) as file:
+        with store.read(group) as connection, closing(sqlite3.connect(location.file(group))) as file:
             file.executescript("PRAGMA journal_mode=DELETE; PRAGMA synchronous=OFF;")
             for table in tables(group):
                 progress(table.name)
@@ -80,11 +82,11 @@ def copy(
                 file.commit()
 
 
-def pack(place: StoreLocation, recording: Recording, file: Path) -> None:
-    """Write the database at `place` into one archive. Raises BadInput if the file exists or cannot be written."""
+def pack(location: StoreLocation, recording: Recording, file: Path) -> None:
+    """Write the database at `location` into one archive. Raises BadInput if the file exists or cannot be written."""
     if file.exists():
         raise BadInput(f"{file}: exists already; name another file")
-    contents = {each.name: each.read_bytes() for each in (place.file(group) for group in GROUPS) if each.exists()}
+    contents = {file.name: file.read_bytes() for file in (location.file(group) for group in GROUPS) if file.exists()}
     contents[HEADER] = json.dumps(asdict(recording)).encode()
     try:
         with closing(sqlite3.connect(file)) as archive:
@@ -102,20 +104,36 @@ def unpack(file: Path, folder: Path) -> Recording:
     """Unpack an archive into a folder, which is then a database. Raises BadInput if it is no recording."""
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as archive:
-            contents = {
-                name: data if len(data) == size else zlib.decompress(data)
-                for name, size, data in archive.execute("SELECT name, sz, data FROM sqlar")
-            }
-        values = json.loads(contents[HEADER])
-        if values["format"] != FORMAT:
-            raise BadInput(f"{file}: was recorded by a newer pertoken (format {values['format']})")
-        recording = Recording(**values)
-    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError) as error:
+            values = json.loads(_content(archive, HEADER) or b"")
+            if values["format"] != FORMAT:
+                raise BadInput(f"{file}: was recorded by a newer pertoken (format {values['format']})")
+            recording = Recording(**values)
+            for group in GROUPS:
+                if (content := _content(archive, f"{group}.db")) is not None:
+                    (folder / f"{group}.db").write_bytes(content)
+    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadInput(f"{file}: is no recording of `pertoken record` ({error})") from None
-    for group in GROUPS:
-        if (name := f"{group}.db") in contents:
-            (folder / name).write_bytes(contents[name])
     return recording
+
+
+def _content(archive: sqlite3.Connection, name: str) -> bytes | None:
+    """Return a file of an archive; None if it holds none of that name.
+
+    Raises ValueError where it does not unpack to the size it states, zlib.error where it is broken.
+    """
+    row = archive.execute("SELECT sz, data FROM sqlar WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        return None
+    size, packed = row
+    if type(size) is not int or type(packed) is not bytes or not 0 <= size <= MAX_UNPACKED_BYTES:
+        raise ValueError(f"{name} has no size or contents that a recording has")
+    if len(packed) == size:
+        return packed
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(packed, size + 1)
+    if len(content) != size or not unpacking.eof:
+        raise ValueError(f"{name} is not of the size it states")
+    return content
 
 
 def _rows(connection: Connection, table: Table, recording: Recording) -> Select[Any]:
@@ -142,7 +160,7 @@ def _learn(store: Store, names: Pseudonyms, is_public: Callable[[str], bool]) ->
     """Collect what identifies the site, so that it is replaced in every text, whatever stands around it."""
     with store.read() as connection:
 
-        def each(column: Any) -> list[str]:
+        def distinct(column: Any) -> list[str]:
             return [value for (value,) in connection.execute(select(column).distinct()) if value]
 
         for kind, column in (
@@ -152,19 +170,19 @@ def _learn(store: Store, names: Pseudonyms, is_public: Callable[[str], bool]) ->
             ("device", t.device.c.uuid),
             ("bus", t.device.c.pci_bus_id),
         ):
-            for value in each(column):
+            for value in distinct(column):
                 names.add(kind, value)
-        for url in each(t.engine.c.base_url):
+        for url in distinct(t.engine.c.base_url):
             names.add("engine", url)
             address = url.partition("://")[2].partition("/")[0]
             names.add("address", address)
             host = address.rpartition(":")[0]
             if host not in _LOCAL:
                 names.add("address", host)
-        for path in each(t.deployment.c.model_path):
+        for path in distinct(t.deployment.c.model_path):
             if not is_public(path):
                 names.add("model", path)
-        for model in each(t.deployment.c.served_model):
+        for model in distinct(t.deployment.c.served_model):
             if not is_public(model):
                 names.add("model", model)
     if store.advice is None:

@@ -20,17 +20,17 @@ _INSERT = insert(t.batch)
 class Batches:
     """The transactions of the one writer of a folder, numbered without gaps."""
 
-    def __init__(self, place: StoreLocation, connection: Connection) -> None:
+    def __init__(self, location: StoreLocation, connection: Connection) -> None:
         """Go on where the last writer ended. Raises StoreError."""
-        self._place, self._connection = place, connection
-        with explained(place):
+        self._location, self._connection = location, connection
+        with explained(location):
             self.checksums = Checksums(connection)
         self.last = Acknowledged(0, 0)
         """The last batch stored; sequence 0 before the first."""
         self._chain = 0
         self.lost: tuple[Acknowledged, Acknowledged] | None = None
         """(last batch found, last batch acknowledged) where the second is not there any more."""
-        with explained(place), connection.begin():
+        with explained(location), connection.begin():
             newest = connection.execute(select(t.batch).order_by(t.batch.c.seq.desc()).limit(1)).first()
             # Rows of a schema without checksums count as they are found, once.
             counted = connection.execute(select(t.seal.c.ts).limit(1)).first() is not None
@@ -38,18 +38,18 @@ class Batches:
                 self.checksums.checksum_all()
         if newest is not None:
             self.last, self._chain = Acknowledged(newest.seq, newest.ts), newest.chain
-        told = acknowledged(place.file("telemetry"))
-        if told is not None and told.seq > self.last.seq:
+        acknowledged_batch = acknowledged(location.file("telemetry"))
+        if acknowledged_batch is not None and acknowledged_batch.seq > self.last.seq:
             # The gap stays in the sequence: who checks it later finds it too.
-            self.lost, self.last = (self.last, told), told
-        self.high_water_mark_missing = told is None and newest is not None
+            self.lost, self.last = (self.last, acknowledged_batch), acknowledged_batch
+        self.high_water_mark_missing = acknowledged_batch is None and newest is not None
         """Whether batches were found without a high-water mark."""
         try:
-            self._high_water_mark = HighWaterMark(place.file("telemetry"))
+            self._high_water_mark = HighWaterMark(location.file("telemetry"))
             if self.high_water_mark_missing:
                 self._high_water_mark.write(self.last)
         except OSError as error:
-            raise StoreError(f"{place}: cannot be written: {error.strerror}") from None
+            raise StoreError(f"{location}: cannot be written: {error.strerror}") from None
 
     @contextmanager
     def transaction(self, ts: int | None = None) -> Iterator[None]:
@@ -61,7 +61,7 @@ class Batches:
         """
         checksums, done, chain = self.checksums, self.last, self._chain
         try:
-            with explained(self._place), begun(self._connection):
+            with explained(self._location), begun(self._connection):
                 yield
                 changed, samples = checksums.store()
                 if changed or ts is not None:

@@ -24,7 +24,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from pertoken.store.connect.bulk import run_many
 from pertoken.store.connect.open import upsert
 from pertoken.store.connect.sqlite import add_triggers
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 
 HOUR, DAY = 3600, 86_400
@@ -40,7 +40,7 @@ CHECKSUM_COLUMNS = tuple(column.name for column in t.seal.columns)
 
 @dataclass(frozen=True, eq=False)
 class ChecksummedTable:
-    """How the rows of one table are gathered into checksums."""
+    """Table whose rows are gathered into checksums."""
 
     table: Table
     owner: str | None
@@ -62,10 +62,10 @@ class ChecksummedTable:
     def owners(self) -> Select[tuple[int]]:
         """Every owner there is, found by seeking from one to the next: reading all rows would grow with history."""
         owner = self.table.alias("seek").c[str(self.owner)]
-        found = select(func.min(owner).label("id")).cte("owners", recursive=True, nesting=True)
-        after = select(func.min(owner)).where(owner > found.c.id).scalar_subquery()
-        found = found.union_all(select(after).where(found.c.id.is_not(None)))
-        return select(found.c.id).where(found.c.id.is_not(None))
+        ids = select(func.min(owner).label("id")).cte("owners", recursive=True, nesting=True)
+        after = select(func.min(owner)).where(owner > ids.c.id).scalar_subquery()
+        ids = ids.union_all(select(after).where(ids.c.id.is_not(None)))
+        return select(ids.c.id).where(ids.c.id.is_not(None))
 
     @cached_property
     def insert(self) -> Insert:
@@ -84,7 +84,7 @@ class ChecksummedTable:
         return select(*columns).where(and_(*(columns[key] == bindparam(key) for key in self.keys)))
 
     def within(self, start: Any, until: Any) -> ColumnElement[bool]:
-        """Rows with start <= ts < until, found by the key."""
+        """Return rows with start <= ts < until, found by the key."""
         ts = self.table.c.ts
         return and_(self.table.c[str(self.owner)].in_(self.owners), ts >= start, ts < until)
 
@@ -117,7 +117,7 @@ SAMPLES: tuple[ChecksummedTable, ...] = tuple(
         t.engine_counter_sample,
     )
 )
-_SAMPLE_NAMES = frozenset(str(each.table.name) for each in SAMPLES)
+_SAMPLE_NAMES = frozenset(str(samples.table.name) for samples in SAMPLES)
 _ROLLUPS = (
     t.device_rollup,
     t.host_rollup,
@@ -152,13 +152,13 @@ MARKS, OUTBOX, SPOOL = (
 )
 EVENTS, QUARANTINE = ChecksummedTable(t.event, "event_id"), ChecksummedTable(t.quarantine, "owner_id")
 CHECKSUMMED = {
-    each.table.name: each for each in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)
+    samples.table.name: samples for samples in (*SAMPLES, *ROLLED, *UNTIMED, EVENTS, MARKS, QUARANTINE, OUTBOX, SPOOL)
 }
 """Every table of telemetry but the checksums themselves and `batch`, whose rows are chained."""
 
 
 def row_crc(row: tuple[Any, ...]) -> int:
-    """CRC32 of a row's values: int, str or None, in the order of its columns.
+    """Return CRC32 of a row's values: int, str or None, in the order of its columns.
 
     They are encoded by `marshal` in its version 2, which never changed and holds no references; NULLs at the end do
     not count, so that a column added later leaves the sums of older rows as they are.
@@ -167,7 +167,7 @@ def row_crc(row: tuple[Any, ...]) -> int:
 
 
 def chained(before: int, seq: int, ts: int, row_count: int, crc_sum: int) -> int:
-    """CRC32 of a batch and, through `before`, of every batch before it."""
+    """Return CRC32 of a batch and, through `before`, of every batch before it."""
     return crc32(marshal.dumps((seq, ts, row_count, crc_sum), 2), before)
 
 
@@ -267,7 +267,7 @@ class Checksums:
         self.discard()
         self._connection.execute(delete(t.seal))
         for checksummed in CHECKSUMMED.values():
-            self.count(checksummed, answer(self._connection, checksummed.rows))
+            self.count(checksummed, fetch(self._connection, checksummed.rows))
         self.store()
 
 

@@ -92,10 +92,10 @@ def acknowledged(database: Path) -> Acknowledged | None:
         return None
     try:
         seq, ts, _ = text.split()
-        found = Acknowledged(int(seq), int(ts))
+        mark = Acknowledged(int(seq), int(ts))
     except ValueError:
         return None
-    return found if _line(found) == text else None
+    return mark if _line(mark) == text else None
 
 
 def _line(last: Acknowledged) -> bytes:

@@ -1,7 +1,7 @@
-"""Damage to the pages that say what a database is: its header, its schema, the revision of that schema.
+"""Damage to the pages that define a database: its header, its schema, the revision of that schema.
 
 SQLite reports some of it as a wrong statement, a missing column or a read-only file. Such a file is damaged all the
-same, and is set aside like one whose pages cannot be read.
+same, and is quarantined like one whose pages cannot be read.
 """
 
 import re
@@ -17,9 +17,9 @@ _MAGIC = b"SQLite format 3\0"
 _REVISION = re.compile(r"[0-9]{4}")
 
 
-def check_header(place: StoreLocation) -> None:
+def check_header(location: StoreLocation) -> None:
     """Check the header of the telemetry file, as SQLite's file format has it. Raises CorruptStore."""
-    file = place.file("telemetry")
+    file = location.file("telemetry")
     try:
         with file.open("rb") as opened:
             header = opened.read(100)
@@ -41,28 +41,32 @@ def check_header(place: StoreLocation) -> None:
         raise CorruptStore(f"{file}: its header is damaged")
 
 
-def check_revision_readable(place: StoreLocation, connection: Connection, revision: str | None) -> None:
+def check_revision_readable(location: StoreLocation, connection: Connection, revision: str | None) -> None:
     """Check that a revision is one, and is missing only where there are no tables. Raises CorruptStore."""
     if revision is not None and not _REVISION.fullmatch(revision):
-        raise CorruptStore(f"{place}: its schema is damaged: it names the revision {revision!r}")
+        raise CorruptStore(f"{location}: its schema is damaged: it names the revision {revision!r}")
     if revision is None and columns(connection, "telemetry"):
-        raise CorruptStore(f"{place}: its schema is damaged: it has tables and names no revision")
+        raise CorruptStore(f"{location}: its schema is damaged: it has tables and names no revision")
 
 
-def check_schema(place: StoreLocation, connection: Connection) -> None:
+def check_schema(location: StoreLocation, connection: Connection) -> None:
     """Check that every table of telemetry is there with all its columns. Raises CorruptStore naming one that is not."""
-    found = columns(connection, "telemetry")
+    stored_columns = columns(connection, "telemetry")
     for table in telemetry.metadata.sorted_tables:
-        missing = [column.name for column in table.columns if column.name not in found.get(table.name, ())]
+        missing = [column.name for column in table.columns if column.name not in stored_columns.get(table.name, ())]
         if missing:
-            what = f"{table.name} has no column {missing[0]}" if table.name in found else f"has no table {table.name}"
-            raise CorruptStore(f"{place}: its schema is damaged: {what}")
+            what = (
+                f"{table.name} has no column {missing[0]}"
+                if table.name in stored_columns
+                else f"has no table {table.name}"
+            )
+            raise CorruptStore(f"{location}: its schema is damaged: {what}")
 
 
-def has_schema(place: StoreLocation, connection: Connection) -> bool:
-    """Whether every table of this version is there, whatever revision the database names."""
+def has_schema(location: StoreLocation, connection: Connection) -> bool:
+    """Return whether every table of this version is there, whatever revision the database names."""
     try:
-        check_schema(place, connection)
+        check_schema(location, connection)
     except CorruptStore:
         return False
     return True

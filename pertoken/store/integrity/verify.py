@@ -21,7 +21,7 @@ from pertoken.store.connect.open import REVISIONS, reading, version_table
 from pertoken.store.connect.sqlite import check_pages
 from pertoken.store.integrity.checksums import CHECKSUMMED, HOUR, NOTHING, PRIME, SAMPLES, ChecksummedTable, chained
 from pertoken.store.integrity.high_water_mark import MISSING, Acknowledged, acknowledged
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.units import format_utc
 
@@ -32,7 +32,7 @@ _SUMS = (t.seal.c.row_count, t.seal.c.crc_sum, t.seal.c.owner_sum)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is not as it was stored. `owner_id` and the time are None where they cannot be told or there are none."""
+    """Difference from what was stored. `owner_id` and the time are None where they are unknown or do not exist."""
 
     table: str
     text: str
@@ -49,23 +49,23 @@ class Fault:
         return f"{self.table}{owner}{time}: {self.text}"
 
 
-def verify(place: StoreLocation) -> Iterator[Fault | None]:
+def verify(location: StoreLocation) -> Iterator[Fault | None]:
     """Check the telemetry of a folder: pages, batches, and every row of every table. None after each step without.
 
     Nothing is raised for a damaged file: what cannot be read is a fault.
     """
-    told = acknowledged(place.file("telemetry"))  # before the database is read: it is never ahead of it
+    high_water_mark = acknowledged(location.file("telemetry"))  # before the database is read: it is never ahead of it
     try:
-        with reading(place, "telemetry").connect() as connection:
-            yield from _Pass(connection).run(told)
+        with reading(location, "telemetry").connect() as connection:
+            yield from _Pass(connection).run(high_water_mark)
     except Exception as error:  # the driver's, or of a library that met a damaged schema
         yield Fault("telemetry.db", f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
 
-def steps(place: StoreLocation) -> int:
-    """About how many steps a pass takes. 1 where that cannot be told."""
+def steps(location: StoreLocation) -> int:
+    """Return about how many steps a pass takes. 1 where that is unknown."""
     try:
-        with reading(place, "telemetry").connect() as connection:
+        with reading(location, "telemetry").connect() as connection:
             rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
     except (SQLAlchemyError, sqlite3.Error):
         return 1
@@ -76,11 +76,11 @@ class _Pass:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def run(self, told: Acknowledged | None) -> Iterator[Fault | None]:
+    def run(self, high_water_mark: Acknowledged | None) -> Iterator[Fault | None]:
         yield from self._revision()
         for name in (*CHECKSUMMED, t.batch.name, t.seal.name):
             yield from self._guarded(name, self._pages(name))
-        yield from self._guarded(t.batch.name, self._batches(told))
+        yield from self._guarded(t.batch.name, self._batches(high_water_mark))
         yield from self._guarded(t.seal.name, self._checksums())
         for checksummed in CHECKSUMMED.values():
             yield from self._guarded(checksummed.table.name, self._rows(checksummed))
@@ -94,9 +94,9 @@ class _Pass:
             yield Fault(name, f"cannot be read: {_first_line(error)}", damaged=_of_pages(error))
 
     def _revision(self) -> Iterator[Fault | None]:
-        found = self._ask(_REVISION)
-        if found != [(REVISIONS["telemetry"][-1],)]:
-            yield Fault("alembic_version", f"names the schema {found!r}")
+        rows = self._ask(_REVISION)
+        if rows != [(REVISIONS["telemetry"][-1],)]:
+            yield Fault("alembic_version", f"names the schema {rows!r}")
 
     def _pages(self, name: str) -> Iterator[Fault | None]:
         problems = 0
@@ -107,12 +107,12 @@ class _Pass:
         if not problems:
             yield None
 
-    def _batches(self, told: Acknowledged | None) -> Iterator[Fault | None]:
+    def _batches(self, high_water_mark: Acknowledged | None) -> Iterator[Fault | None]:
         name = t.batch.name
         before: tuple[int, ...] | None = None
         while True:
-            found = self._ask(_BATCHES_AFTER, seq=before[0] if before else -1)
-            for row in found:
+            batches = self._ask(_BATCHES_AFTER, seq=before[0] if before else -1)
+            for row in batches:
                 seq, ts, row_count, crc_sum, chain = row
                 if before is not None and seq != before[0] + 1:
                     if (seq,) != self._ask(_FIRST_SEQ)[0]:  # else deleted while we read
@@ -123,18 +123,18 @@ class _Pass:
                 elif before is not None and chain != chained(before[4], seq, ts, row_count, crc_sum):
                     yield Fault(name, f"batch {seq} is not as it was stored", None, before[1], ts)
                 before = row
-            if len(found) < STEP_ROWS:
+            if len(batches) < STEP_ROWS:
                 break
             yield None
         last = Acknowledged(*before[:2]) if before is not None else Acknowledged(0, 0)
-        if told is None and before is not None:
+        if high_water_mark is None and before is not None:
             yield Fault("telemetry.witness", MISSING)
-        if told is not None and told.seq > last.seq:
-            missing = f"batches {last.seq + 1} to {told.seq} were acknowledged and are missing"
-            yield Fault(name, missing, None, last.ts or told.ts, told.ts)
+        if high_water_mark is not None and high_water_mark.seq > last.seq:
+            missing = f"batches {last.seq + 1} to {high_water_mark.seq} were acknowledged and are missing"
+            yield Fault(name, missing, None, last.ts or high_water_mark.ts, high_water_mark.ts)
 
     def _checksums(self) -> Iterator[Fault | None]:
-        """Checksums are of tables and stretches that there are, in order."""
+        """Yield checksums are of tables and stretches that there are, in order."""
         before = ("", 0)
         for name, ts in self._ask(_SEALS):
             checksummed = CHECKSUMMED.get(name)
@@ -146,18 +146,18 @@ class _Pass:
     def _rows(self, checksummed: ChecksummedTable) -> Iterator[Fault | None]:
         """Add up rows in the order of the key, beside the checksums."""
         name, keys = checksummed.table.name, checksummed.keys
-        positions = [checksummed.columns.index(each) for each in keys]
+        positions = [checksummed.columns.index(key) for key in keys]
         first, after = _pages_of(checksummed)
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         last: tuple[Any, ...] | None = None
         while True:
             rows = self._ask(first) if last is None else self._ask(after, **dict(zip(keys, last, strict=True)))
             for row in rows:
-                here = tuple([row[each] for each in positions])
-                if last is not None and here <= last:
+                row_key = tuple([row[position] for position in positions])
+                if last is not None and row_key <= last:
                     yield Fault(name, "rows are out of order")
                     return
-                last = here
+                last = row_key
             checksummed.sums(rows, counted)
             yield None
             if len(rows) < STEP_ROWS:
@@ -173,9 +173,11 @@ class _Pass:
         name, end = checksummed.table.name, start + checksummed.span_s if checksummed.span_s else None
         counted: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
         with self._connection.begin():
-            found = self._ask(_SEAL, name=name, ts=start)
+            checksums = self._ask(_SEAL, name=name, ts=start)
             checksummed.sums(self._ask(_rows_of(checksummed), start=start, until=end), counted)
-            n, crc_sum, by_owner = (a - b for a, b in zip(counted[start], found[0] if found else NOTHING, strict=True))
+            n, crc_sum, by_owner = (
+                a - b for a, b in zip(counted[start], checksums[0] if checksums else NOTHING, strict=True)
+            )
             if n == crc_sum == 0 and by_owner % PRIME == 0:
                 return None
             if checksummed.owner and (crc_sum == 0 or by_owner % PRIME == 0):
@@ -183,21 +185,21 @@ class _Pass:
                 text = f"that of {name} is not as it was stored"
                 return Fault(t.seal.name, text, None, start if end else None, end)
             owner_id = self._owner(checksummed, crc_sum, by_owner) if checksummed.owner else None
-        there = counted[start][0]
-        text = f"{there} are there, {there - n} were stored" if n else "rows are not as they were stored"
+        present = counted[start][0]
+        text = f"{present} are there, {present - n} were stored" if n else "rows are not as they were stored"
         return Fault(name, text, owner_id, start if end else None, end)
 
     def _owner(self, checksummed: ChecksummedTable, crc_sum: int, by_owner: int) -> int | None:
-        """Whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
+        """Return whose rows two sums are off by; None where nobody is known by it: then they are of several owners."""
         if crc_sum % PRIME == 0:
             return None
         weight = by_owner * pow(crc_sum, -1, PRIME) % PRIME
         tables = [
             checksummed,
-            *(each for each in CHECKSUMMED.values() if each.owner == checksummed.owner and each is not checksummed),
+            *(table for table in CHECKSUMMED.values() if table.owner == checksummed.owner and table is not checksummed),
         ]
-        for each in tables:
-            for (owner_id,) in self._ask(each.owners):
+        for table in tables:
+            for (owner_id,) in self._ask(table.owners):
                 if owner_id % PRIME == weight:
                     return int(owner_id)
         return None
@@ -226,7 +228,7 @@ class _Pass:
                 yield Fault(t.batch.name, "ticks and the rows sealed differ", None, hour, hour + HOUR)
 
     def _ask(self, query: Select[Any], **values: Any) -> Rows:
-        return answer(self._connection, query, values)
+        return fetch(self._connection, query, values)
 
 
 _REVISION = select(version_table("telemetry").c.version_num)
@@ -250,12 +252,12 @@ _SEAL = select(*_SUMS).where(_S.name == bindparam("name"), _S.ts == bindparam("t
 
 
 def _one_of(*tables: Table) -> ColumnElement[bool]:
-    # Not IN: SQLAlchemy writes its list anew for each use, and `answer` keeps the text of a statement.
+    # Not IN: SQLAlchemy writes its list again for each use, and `fetch` keeps the text of a statement.
     return or_(*(_S.name == str(table.name) for table in tables))
 
 
 _SEALED_TICKS = select(func.coalesce(func.sum(_S.row_count), 0), func.coalesce(func.sum(_S.crc_sum), 0)).where(
-    _S.ts == bindparam("ts"), _one_of(*(each.table for each in SAMPLES))
+    _S.ts == bindparam("ts"), _one_of(*(samples.table for samples in SAMPLES))
 )
 _OLDEST_OF_EACH_TICK = (
     select(func.min(_S.ts)).where(_one_of(t.device_sample, t.host_sample, t.agent_sample)).group_by(_S.name)
@@ -264,7 +266,7 @@ _OLDEST_OF_EACH_TICK = (
 
 @cache
 def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
-    """The first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
+    """Return the first rows of a table by its key, and the rows after a key, whose columns are the parameters."""
     keys = [checksummed.table.c[key] for key in checksummed.keys]
     first = checksummed.rows.order_by(*keys).limit(STEP_ROWS)
     return first, first.where(tuple_(*keys) > tuple_(*(bindparam(key.name, type_=key.type) for key in keys)))
@@ -272,7 +274,7 @@ def _pages_of(checksummed: ChecksummedTable) -> tuple[Select[Any], Select[Any]]:
 
 @cache
 def _rows_of(checksummed: ChecksummedTable) -> Select[Any]:
-    """The rows of one stretch; all of them in a table without time."""
+    """Return the rows of one stretch; all of them in a table without time."""
     return (
         checksummed.rows.where(checksummed.within(bindparam("start"), bindparam("until")))
         if checksummed.span_s

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, Text, bindparam, case, cast, func, literal_column, or_, select
 
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.query.segments import Segment, Segments
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 from pertoken.store.schema import telemetry as t
@@ -32,16 +32,16 @@ Chunks = Iterator[Sequence[str]]
 
 def buckets(connection: Connection, rollup: str, segments: Segments, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of every row of a roll-up in segments: `device`, `host`, `deployment` or `share`."""
-    for each in _divided(segments):
-        query = _buckets(connection.dialect.name, rollup, shape_of(each), tuple(names))
-        yield from _known(answer(connection, query, bounds(each)))
+    for piece in _divided(segments):
+        query = _buckets(connection.dialect.name, rollup, shape_of(piece), tuple(names))
+        yield from _known(fetch(connection, query, bounds(piece)))
 
 
 def several_epochs_hours(connection: Connection, start: int, end: int, names: Sequence[str]) -> Chunks:
     """Yield the columns `names` of the whole hours in [start, end) of deployments that had several epochs since."""
-    for each in _divided((Segment(HOUR, start, end),)):
+    for piece in _divided((Segment(HOUR, start, end),)):
         query = _hours_of_several(connection.dialect.name, tuple(names))
-        yield from _known(answer(connection, query, {**bounds(each), "since": start}))
+        yield from _known(fetch(connection, query, {**bounds(piece), "since": start}))
 
 
 def deployment_buckets(
@@ -56,14 +56,14 @@ def deployment_buckets(
         query, values = _buckets_of_one(connection.dialect.name, seconds, tuple(names)), bounds((segment,))
     else:
         query, values = _ticks_of_one(connection.dialect.name, tuple(names)), {**bounds((segment,)), "length": seconds}
-    yield from _known(answer(connection, query, {**values, "deployment": deployment_id}))
+    yield from _known(fetch(connection, query, {**values, "deployment": deployment_id}))
 
 
 def counter_buckets(connection: Connection, segments: Segments, words: Sequence[str]) -> Chunks:
     """Yield (epoch_id, ts, delta of each word) of every bucket in which an epoch counted one of them."""
-    for each in _divided(segments):
-        query = _counters(connection.dialect.name, shape_of(each), tuple(words))
-        yield from _known(answer(connection, query, bounds(each)))
+    for piece in _divided(segments):
+        query = _counters(connection.dialect.name, shape_of(piece), tuple(words))
+        yield from _known(fetch(connection, query, bounds(piece)))
 
 
 def histogram_buckets(connection: Connection, segments: Segments, metrics: Sequence[str]) -> Rows:
@@ -72,24 +72,26 @@ def histogram_buckets(connection: Connection, segments: Segments, metrics: Seque
     All but the first are texts, with a number for each row of the roll-up: a metric is its position in `metrics`, and
     one that is not among them is `len(metrics)`.
     """
-    found: list[Any] = []
-    for each in segments:
-        query = _histogram_buckets(connection.dialect.name, shape_of([each]), tuple(metrics))
-        found += answer(connection, query, bounds([each]))
-    return found
+    rows: list[Any] = []
+    for segment in segments:
+        query = _histogram_buckets(connection.dialect.name, shape_of([segment]), tuple(metrics))
+        rows += fetch(connection, query, bounds([segment]))
+    return rows
 
 
 def histogram_sets(connection: Connection) -> Mapping[int, str]:
     """Return the upper bounds of each set of buckets, as stored."""
-    return dict(answer(connection, _HISTOGRAM_SETS))
+    return dict(fetch(connection, _HISTOGRAM_SETS))
 
 
-def counted_words(connection: Connection, segments: Segments, words: Sequence[str]) -> list[str]:
-    """Return those of the words that some epoch counted: most engines count few of them."""
+def counted_metrics(connection: Connection, segments: Segments, metrics: Sequence[str]) -> list[str]:
+    """Return the metrics that some epoch counted: most engines count few of them."""
     names = {
-        name for each in segments for (name,) in answer(connection, _names(*_of(connection, each)), bounds([each]))
+        name
+        for segment in segments
+        for (name,) in fetch(connection, _names(*_of(connection, segment)), bounds([segment]))
     }
-    return [each for each in words if each in names]
+    return [metric for metric in metrics if metric in names]
 
 
 def _of(connection: Connection, segment: Segment) -> tuple[str, Shape]:
@@ -97,15 +99,15 @@ def _of(connection: Connection, segment: Segment) -> tuple[str, Shape]:
 
 
 def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
-    for each in segments:
-        length = MAX_LENGTH * each.seconds
-        for start in range(each.start, each.end, length):
-            yield (replace(each, start=start, end=min(start + length, each.end)),)
+    for segment in segments:
+        length = MAX_LENGTH * segment.seconds
+        for start in range(segment.start, segment.end, length):
+            yield (replace(segment, start=start, end=min(start + length, segment.end)),)
 
 
-def _known(answers: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
+def _known(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
     """Leave out the one row of an answer in which nothing was found."""
-    yield from (each for each in answers if each[0] is not None)  # type: ignore[misc]  # then none of them is
+    yield from (row for row in rows if row[0] is not None)  # type: ignore[misc]  # then none of them is
 
 
 @cache
@@ -135,7 +137,8 @@ def _buckets_of_one(dialect: str, seconds: int, names: tuple[str, ...]) -> Any:
 
 @cache
 def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
-    """Ticks added up as roll-ups do. A tick is named by its end: a bucket holds those of (start, start + length]."""
+    """Return ticks added up as roll-ups do. A tick is named by its end: a bucket holds those of (start, start +
+    length]."""
     of, length = t.deployment_sample.c, bindparam("length", type_=BigInteger)
     start, end = (bindparam(name, type_=BigInteger) for name in ("start0", "end0"))
     bucket: Any = (of.ts - _ONE) // length * length
@@ -152,16 +155,16 @@ def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
 
 @cache
 def _names(dialect: str, shape: Shape) -> Select[Any]:
-    (found,) = parts(dialect, "engine_counter", shape, ("metric",))
-    return found.distinct()
+    (statement,) = parts(dialect, "engine_counter", shape, ("metric",))
+    return statement.distinct()
 
 
 @cache
 def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]:
-    (found,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
-    rows = found.subquery().c
+    (statement,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
+    rows = statement.subquery().c
     deltas = (cast(func.sum(case((rows.metric == word, rows.delta))), BigInteger) for word in words)
-    labelled = (func.coalesce(each, _NULL).label(f"delta{n}") for n, each in enumerate(deltas))
+    labelled = (func.coalesce(delta, _NULL).label(f"delta{n}") for n, delta in enumerate(deltas))
     counted = or_(*(rows.metric == word for word in words))
     return _joined(dialect, select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts))
 
@@ -172,8 +175,8 @@ _HISTOGRAM_SETS = select(t.histogram_set.c.bucket_set_id, t.histogram_set.c.uppe
 @cache
 def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...]) -> Select[Any]:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
-    (found,) = parts(dialect, "histogram", shape, (*keys, "count"))
-    rows = found.subquery().c
+    (statement,) = parts(dialect, "histogram", shape, (*keys, "count"))
+    rows = statement.subquery().c
     if dialect != "sqlite":  # SQLite takes twice as long to add the counts up as to hand out all of them
         total = cast(func.sum(rows["count"]), BigInteger).label("count")
         rows = select(*(rows[key] for key in keys), total).group_by(*(rows[key] for key in keys)).subquery().c
@@ -182,12 +185,12 @@ def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...]) -> 
     ]
     metric = case(*numbers, else_=literal_column(str(len(metrics))))
     values = (metric, rows.bucket_set_id, rows.bucket, rows["count"])
-    return select(rows.epoch_id, *(_as_text(dialect, each) for each in values)).group_by(rows.epoch_id)
+    return select(rows.epoch_id, *(_as_text(dialect, value) for value in values)).group_by(rows.epoch_id)
 
 
 def _joined(dialect: str, rows: Select[Any]) -> Select[Any]:
     """Return each column as text. All columns are joined in the same order of rows."""
-    return select(*(_as_text(dialect, each).label(each.name) for each in rows.subquery().c))
+    return select(*(_as_text(dialect, column).label(column.name) for column in rows.subquery().c))
 
 
 def _as_text(dialect: str, values: Any) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Connection, case, func, select
 
-from pertoken.store.query.answers import Rows
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR
 
@@ -14,7 +14,7 @@ MONDAY_S = 4 * 86_400
 
 
 def weekly_energy(connection: Connection, device_ids: Collection[int]) -> Rows:
-    """(device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
+    """Return (device, start of the week, millijoules, milliseconds in which they were measured, sum and number of power
     samples in milliwatts), oldest first.
 
     Energy is that of the device's counter, else of its power over time. Weeks begin on Monday 00:00 UTC.

@@ -1,6 +1,6 @@
 """Questions about telemetry, one statement each, answered from roll-ups. Rows are plain named tuples.
 
-What a screen asks is built once and bound anew: building takes longer than some answers.
+A screen's statements are built once and bound again: building takes longer than running some of them.
 """
 
 from collections import defaultdict
@@ -22,8 +22,8 @@ from sqlalchemy import (
     select,
 )
 
-from pertoken.store.query.answers import Rows, answer, named_tuples
-from pertoken.store.query.held import shares
+from pertoken.store.query.device_shares import shares
+from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
 from pertoken.store.query.segments import Segment, between, column, segments
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
@@ -35,7 +35,7 @@ minute of a window begins before the window."""
 
 
 def _by_notes(dialect: str) -> bool:
-    """Whether ticks are elsewhere: a fleet's server is told once a minute that something is still there."""
+    """Return whether ticks are elsewhere: a fleet's server learns once a minute that something still exists."""
     return dialect == "postgresql"
 
 
@@ -87,12 +87,12 @@ def _within(connection: Connection, table: Table, segment: Segment) -> Any:
 
 
 def _all(table: Table) -> list[Any]:
-    return [column(table, each.name) for each in table.columns]
+    return [column(table, value.name) for value in table.columns]
 
 
 def hosts(connection: Connection, as_of: int | None = None) -> Rows:
-    """Every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
-    return answer(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
+    """Return every host, by name, with the `ts` of its newest row; of the time before `as_of` where it is given."""
+    return fetch(connection, _hosts(connection.dialect.name, as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
@@ -102,30 +102,31 @@ def _hosts(dialect: str, dated: bool) -> Select[Any]:
 
 
 def devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
-    """Devices seen since `start` with their host's name, in no order. With `as_of` of the time before."""
-    return answer(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
+    """Return devices seen since `start` with their host's name, in no order. With `as_of` of the time before."""
+    return fetch(connection, _devices(as_of is not None), {"start": start - LAG_S, "as_of": as_of}, named=True)
 
 
 @cache
 def _devices(dated: bool) -> Select[Any]:
-    here, of = t.device.c, t.host.c
+    device, of = t.device.c, t.host.c
     query = (
         select(
-            *(here.device_id, here.host_id, here.kind, here.uuid, here.vendor, here.name, here.slot),
-            *(here.memory_bytes, here.parent_id, here.part_1e6, here.power_source, here.first_ts),
-            *(here.power_limit_mw, here.links),
+            *(device.device_id, device.host_id, device.kind, device.uuid, device.vendor, device.name, device.slot),
+            *(device.memory_bytes, device.parent_id, device.part_1e6, device.power_source, device.first_ts),
+            *(device.power_limit_mw, device.links),
             of.name.label("host_name"),
         )
-        .join(t.host, of.host_id == here.host_id)
-        .where(here.last_ts >= _START)
+        .join(t.host, of.host_id == device.host_id)
+        .where(device.last_ts >= _START)
     )
-    return query.where(here.first_ts < _AS_OF) if dated else query
+    return query.where(device.first_ts < _AS_OF) if dated else query
 
 
 def newest_of_devices(connection: Connection, start: int, as_of: int | None = None) -> Rows:
-    """(device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before it."""
+    """Return (device_id, `ts` of the newest row) of the devices seen since `start`; with `as_of` of the time before
+    it."""
     values = {"start": start - LAG_S, "as_of": as_of}
-    return answer(connection, _newest_of_devices(connection.dialect.name, as_of is not None), values)
+    return fetch(connection, _newest_of_devices(connection.dialect.name, as_of is not None), values)
 
 
 @cache
@@ -136,12 +137,13 @@ def _newest_of_devices(dialect: str, dated: bool) -> Select[Any]:
 
 
 def epochs(connection: Connection, start: int, as_of: int | None = None) -> Rows:
-    """Epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest last.
+    """Return epochs that served since `start`, with deployment, engine, host and the `ts` of their newest row; newest
+    last.
 
     With `as_of` those that began before it; one that ended later is still open. Gateways serve no model: without them.
     """
     values = {"start": start, "noted": start - LAG_S, "as_of": as_of}
-    return answer(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
+    return fetch(connection, _epochs(connection.dialect.name, as_of is not None), values, named=True)
 
 
 @cache
@@ -150,7 +152,7 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
     end_ts = case((of.end_ts < _AS_OF, of.end_ts)).label("end_ts") if dated else of.end_ts
     query = (
         select(
-            *(end_ts if each is of.end_ts else each for each in of),
+            *(end_ts if column is of.end_ts else column for column in of),
             t.deployment.c.served_model,
             t.deployment.c.model_path,
             t.deployment.c.model_facts,
@@ -173,8 +175,8 @@ def _epochs(dialect: str, dated: bool) -> Select[Any]:
 
 
 def epoch_devices(connection: Connection, start: int) -> Rows:
-    """(epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
-    return answer(connection, _EPOCH_DEVICES, {"start": start})
+    """Return (epoch_id, device_id) of every epoch that served since `start`, in the order of devices."""
+    return fetch(connection, _EPOCH_DEVICES, {"start": start})
 
 
 _START = bindparam("start", type_=BigInteger)
@@ -187,41 +189,43 @@ _EPOCH_DEVICES = (
 
 
 def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
-    """Devices of each epoch, of rows of `epoch_devices`."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    """Return devices of each epoch, of rows of `epoch_devices`."""
+    by_key: defaultdict[int, list[int]] = defaultdict(list)
     for epoch_id, device_id in rows:
-        found[epoch_id].append(device_id)
-    return {epoch_id: tuple(each) for epoch_id, each in found.items()}
+        by_key[epoch_id].append(device_id)
+    return {epoch_id: tuple(values) for epoch_id, values in by_key.items()}
 
 
 def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
-    """Roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
-    found: list[Any] = []
+    """Return roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
+    rows: list[Any] = []
     for segment in segments(start, end):
         table = t.device_rollup[segment.seconds]
         query = select(*_all(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
-        found += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
-    return found
+        rows += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
+    return rows
 
 
 def device_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Device roll-ups of a segment."""
+    """Return device roll-ups of a segment."""
     table = t.device_rollup[segment.seconds]
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def host_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Host roll-ups of a segment."""
+    """Return host roll-ups of a segment."""
     table = t.host_rollup[segment.seconds]
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
-    """Who held which device in the buckets of a segment: all epochs, or some."""
+    """Return who held which device in the buckets of a segment: all epochs, or some."""
     parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
     rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
     if epoch_ids is not None:
-        rows, whole = (each & table.c.epoch_id.in_(epoch_ids) for each, table in ((rows, parts), (whole, deployments)))
+        rows, whole = (
+            condition & table.c.epoch_id.in_(epoch_ids) for condition, table in ((rows, parts), (whole, deployments))
+        )
     return named_tuples(connection, shares(segment.seconds, rows, whole))
 
 
@@ -234,14 +238,14 @@ def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[i
     bounds = {hour: {"start": hour, "end": hour + HOUR} for hour in hours}
     return frozenset(
         hour
-        for hour, each in bounds.items()
-        if not answer(connection, _HAS_MINUTES, each) and answer(connection, _HAS_HOUR, each)
+        for hour, bound in bounds.items()
+        if not fetch(connection, _HAS_MINUTES, bound) and fetch(connection, _HAS_HOUR, bound)
     )
 
 
 def _any_bucket(seconds: int) -> Select[Any]:
-    """A device with a bucket in [start, end). Device by device, so that both databases look at one row of the first
-    device that has one."""
+    """Return a device with a bucket in [start, end). Device by device, so that both databases look at one row of the
+    first device that has one."""
     of = t.device_rollup[seconds].c
     newest = select(func.max(of.ts)).where(
         of.device_id == t.device.c.device_id,
@@ -257,8 +261,8 @@ _MINUTES = t.device_rollup[MINUTE].c
 
 def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
     """Return the oldest 1-min bucket of any device in [start, end); None if there is none."""
-    found = answer(connection, _OLDEST_MINUTE, {"start": start, "end": end})
-    return min((ts for (ts,) in found if ts is not None), default=None)
+    oldest = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
+    return min((ts for (ts,) in oldest if ts is not None), default=None)
 
 
 _OLDEST_MINUTE = select(
@@ -274,21 +278,21 @@ _OLDEST_MINUTE = select(
 
 
 def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
-    """Deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
+    """Return deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
     table = t.deployment_rollup[segment.seconds]
     query = select(*_all(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
     return named_tuples(connection, query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids)))
 
 
 def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Roll-ups of further counters of a segment."""
+    """Return roll-ups of further counters of a segment."""
     table = t.engine_counter_rollup[segment.seconds]
     return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Rows:
-    """What the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
-    return answer(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
+    """Return what the agent of each host cost at its newest tick, where ticks are kept; `host_id` is NULL where not."""
+    return fetch(connection, _agents(as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
@@ -306,7 +310,7 @@ def _agents(dated: bool) -> Select[Any]:
 
 def first_ts(connection: Connection) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded."""
-    ((first,),) = answer(connection, _FIRST)
+    ((first,),) = fetch(connection, _FIRST)
     return None if first is None else int(first)
 
 
@@ -315,7 +319,7 @@ _FIRST = select(func.min(t.host.c.first_ts))
 
 def newest_epoch(connection: Connection) -> tuple[int | None, int]:
     """Return when the newest epoch began, and how many there are; None and 0 without one."""
-    ((newest, count),) = answer(connection, _NEWEST_EPOCH)
+    ((newest, count),) = fetch(connection, _NEWEST_EPOCH)
     return (None if newest is None else int(newest), int(count))
 
 
@@ -323,26 +327,27 @@ _NEWEST_EPOCH = select(func.max(t.epoch.c.start_ts), func.count())
 
 
 def recent_s(connection: Connection) -> int:
-    """Length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
+    """Return length of the newest stretch of minutes that describes the present: longer where hosts ship their
+    minutes."""
     return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
 
 
 def settled_s(connection: Connection) -> int:
-    """Multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
+    """Return multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
     return MINUTE if _by_notes(connection.dialect.name) else ROLL_UP_S
 
 
 def noted_every_s(connection: Connection, interval_s: int) -> int:
-    """How often something is heard of a host that ticks every `interval_s`."""
+    """Return how often something is heard of a host that ticks every `interval_s`."""
     return max(interval_s, MINUTE) if _by_notes(connection.dialect.name) else interval_s
 
 
 def missing(connection: Connection, as_of: int | None = None) -> Rows:
-    """Metrics that cannot be read, with owner, reason and remedy.
+    """Return metrics that cannot be read, with owner, reason and remedy.
 
     With `as_of` those that could not be read since before it: what was so of the others then is not kept.
     """
-    return answer(connection, _missing(as_of is not None), {"as_of": as_of}, named=True)
+    return fetch(connection, _missing(as_of is not None), {"as_of": as_of}, named=True)
 
 
 @cache
@@ -352,7 +357,7 @@ def _missing(dated: bool) -> Select[Any]:
     return query.where(of.since_ts <= _AS_OF) if dated else query
 
 
-def holders_known_since(connection: Connection) -> dict[int, int]:
+def owners_known_since(connection: Connection) -> dict[int, int]:
     """Return since when the holders of a device are known again, by device id, where they once were unknown."""
     capability = t.capability.c
     known = select(capability.owner_id, capability.since_ts).where(
@@ -362,11 +367,11 @@ def holders_known_since(connection: Connection) -> dict[int, int]:
 
 
 def events(connection: Connection, since: int, as_of: int | None = None) -> Rows:
-    """Newest events first, fifty at the most.
+    """Return the newest events first, at most fifty.
 
     With `as_of` of the time before it: one that happened again later counts once, at the time of its first occurrence.
     """
-    return answer(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, named=True)
+    return fetch(connection, _events(as_of is not None), {"start": since, "as_of": as_of}, named=True)
 
 
 @cache
@@ -376,10 +381,10 @@ def _events(dated: bool) -> Select[Any]:
     count: Any = of.count
     if dated:
         again = of.last_ts > _AS_OF
-        last_ts, count = (case((again, one), else_=each) for one, each in ((of.ts, last_ts), (1, count)))
+        last_ts, count = (case((again, one), else_=value) for one, value in ((of.ts, last_ts), (1, count)))
     columns = {"last_ts": last_ts, "count": count}
     query = (
-        select(*(columns[each.name].label(each.name) if each.name in columns else each for each in of))
+        select(*(columns[column.name].label(column.name) if column.name in columns else column for column in of))
         .join(t.host, t.host.c.host_id == of.host_id)
         .where(last_ts >= _START, of.last_ts <= t.host.c.last_ts + LAG_S)
         .order_by(last_ts.desc())
@@ -394,8 +399,8 @@ def restarted_ts(connection: Connection, engine_id: int, start: int) -> int | No
     query = select(func.max(of.last_ts)).where(
         of.kind == "engine_restarted", of.subject_id == engine_id, of.last_ts >= start
     )
-    found: int | None = connection.execute(query).scalar()
-    return found
+    restart_ts: int | None = connection.execute(query).scalar()
+    return restart_ts
 
 
 def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
@@ -403,20 +408,20 @@ def first_and_last(connection: Connection) -> tuple[int | None, int | None]:
     dialect = connection.dialect.name
     table = t.host_rollup[HOUR] if _by_notes(dialect) else t.host_sample
     oldest = select(func.min(table.c.ts)).where(table.c.host_id == t.host.c.host_id).scalar_subquery()
-    found = named_tuples(connection, select(oldest, _newest(dialect, t.host, t.host_sample, "host_id")))
-    first = min((each for each, _ in found if each is not None), default=None)
-    return first, max((each for _, each in found), default=None)
+    rows = named_tuples(connection, select(oldest, _newest(dialect, t.host, t.host_sample, "host_id")))
+    first = min((oldest_ts for oldest_ts, _ in rows if oldest_ts is not None), default=None)
+    return first, max((newest_ts for _, newest_ts in rows), default=None)
 
 
 def whole_hour(connection: Connection, end: int) -> bool:
-    """Whether the hour that `end` lies in is as new as its minutes, and holds none after `end`.
+    """Return whether the hour that `end` lies in is as new as its minutes, and holds none after `end`.
 
     Hosts ship the hour under way with its minutes, and it lacks at most the minute under way; a host itself adds it up
     later.
     """
     if not _by_notes(connection.dialect.name):
         return False
-    ((newest,),) = answer(connection, _NEWEST)
+    ((newest,),) = fetch(connection, _NEWEST)
     return newest is not None and newest <= end
 
 

@@ -51,7 +51,7 @@ def hosts(connection: Connection) -> list[RecordedHost]:
 
 def newest_host(connection: Connection) -> HostRow | None:
     """Return the host that was seen last; None in a database without any."""
-    columns = [t.host.c[each.name] for each in fields(HostRow)]
+    columns = [t.host.c[field.name] for field in fields(HostRow)]
     row = connection.execute(select(*columns).order_by(t.host.c.last_ts.desc(), t.host.c.host_id).limit(1)).first()
     return None if row is None else HostRow(*row)
 

@@ -52,11 +52,11 @@ def segments(
     first = min(end, -(-start // HOUR) * HOUR)
     last = -(-end // HOUR) * HOUR if under_way and end > first else max(first, end // HOUR * HOUR)
     pieces = _minutes(start, first, without_minutes), Segment(HOUR, first, last), _minutes(last, end, without_minutes)
-    return tuple(each for each in pieces if each.start < each.end)
+    return tuple(piece for piece in pieces if piece.start < piece.end)
 
 
 def _minutes(start: int, end: int, without_minutes: Collection[int]) -> Segment:
-    """Minutes [start, end) of one hour, or the part of the hour that stands for them."""
+    """Return minutes [start, end) of one hour, or the part of the hour that stands for them."""
     hour = start // HOUR * HOUR
     if start < end and hour in without_minutes:
         return Segment(HOUR, hour, hour + HOUR, ((start - hour) // MINUTE, (end - hour) // MINUTE))
@@ -71,7 +71,7 @@ def stretches(
     under_way: bool = False,
     without_minutes: Collection[int] = (),
 ) -> tuple[Segments, ...]:
-    """[start, end) cut at instants at which something changed (a price), each piece covered by `segments`.
+    """Return [start, end) cut at instants at which something changed (a price), each piece covered by `segments`.
 
     A change counts from the minute that begins after it.
     """
@@ -81,7 +81,7 @@ def stretches(
 
 
 def divided_hours(start: int, end: int, changes: Iterable[int] = (), *, under_way: bool = False) -> list[int]:
-    """Starts of the hours that `stretches` reads by the minute: one of its pieces begins or ends within them."""
+    """Return starts of the hours that `stretches` reads by the minute: one of its pieces begins or ends within them."""
     cuts = _cuts(start, end, changes)
     return sorted({cut // HOUR * HOUR for cut in (cuts[:-1] if under_way else cuts) if cut % HOUR})
 
@@ -92,12 +92,12 @@ def _cuts(start: int, end: int, changes: Iterable[int]) -> list[int]:
 
 
 def _outwards(start: int, end: int) -> tuple[int, int]:
-    """The whole minutes that cover [start, end)."""
+    """Return the whole minutes that cover [start, end)."""
     return start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE
 
 
 def scaled(value: Any, first: Any, last: Any) -> Any:
-    """The part of an hour's sum (a number, or an SQL column) that minutes [first, last) of it stand for.
+    """Return the part of an hour's sum (a number, or an SQL column) that minutes [first, last) of it stand for.
 
     Parts that cover the hour add up to the sum exactly.
     """
@@ -106,7 +106,7 @@ def scaled(value: Any, first: Any, last: Any) -> Any:
 
 
 def column(table: Table, name: str) -> Any:
-    """A column of a roll-up, with what NULL stands for in it: in the count of a gauge's samples all samples, in
+    """Return a column of a roll-up, with what NULL stands for in it: in the count of a gauge's samples all samples, in
     `busy_provenance` what `rollup.busy_provenance` explains."""
     if name == "busy_provenance":
         return busy_provenance(table.c).label(name)
@@ -116,7 +116,7 @@ def column(table: Table, name: str) -> Any:
 
 
 def between(dialect: str, table: Table, start: Any, end: Any, owners: Select[Any] | None = None) -> Any:
-    """Rows with start <= ts < end, of some `owners` only where they are given."""
+    """Return rows with start <= ts < end, of some `owners` only where they are given."""
     inside = and_(table.c.ts >= start, table.c.ts < end)
     owner = next(iter(table.primary_key))
     if owners is not None:

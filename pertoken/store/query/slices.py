@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import BigInteger, Connection, cast, func, select
 
-from pertoken.store.query.answers import Rows, named_tuples
+from pertoken.store.query.fast_rows import Rows, named_tuples
 from pertoken.store.query.segments import Segment, column
 from pertoken.store.schema import telemetry as t
 
@@ -21,14 +21,14 @@ HAPPENINGS = 1000
 def device_slices(connection: Connection, segment: Segment, slice_s: int, device_ids: Collection[int]) -> Rows:
     """Return (device_id, slice_ts, duration_ms, energy, `GAUGE_sum` and `GAUGE_n` of `DEVICE`) by slice."""
     table = t.device_rollup[segment.seconds]
-    names = ("duration_ms", *ENERGY, *(f"{each}_{part}" for each in DEVICE for part in ("sum", "n")))
+    names = ("duration_ms", *ENERGY, *(f"{metric}_{part}" for metric in DEVICE for part in ("sum", "n")))
     return _by_slice(connection, table, "device_id", device_ids, segment, slice_s, names)
 
 
 def deployment_slices(connection: Connection, segment: Segment, slice_s: int, epoch_ids: Collection[int]) -> Rows:
     """Return (epoch_id, slice_ts, duration_ms, tokens, `GAUGE_sum` and `GAUGE_n` of `DEPLOYMENT`) by slice."""
     table = t.deployment_rollup[segment.seconds]
-    names = ("duration_ms", *TOKENS, *(f"{each}_{part}" for each in DEPLOYMENT for part in ("sum", "n")))
+    names = ("duration_ms", *TOKENS, *(f"{gauge}_{part}" for gauge in DEPLOYMENT for part in ("sum", "n")))
     return _by_slice(connection, table, "epoch_id", epoch_ids, segment, slice_s, names)
 
 

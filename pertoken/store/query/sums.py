@@ -1,6 +1,6 @@
 """Questions about a window that are answered in sums, added up where the telemetry is stored: one statement each.
 
-Statements are built once and bound anew: building takes longer than some answers.
+Statements are built once and bound again: building takes longer than running some of them.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -21,7 +21,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from pertoken.store.query.answers import Rows, answer
+from pertoken.store.query.fast_rows import Rows, fetch
 from pertoken.store.query.segments import Segment, Segments, between, column, scaled
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_sum
@@ -51,11 +51,11 @@ Shape = tuple[tuple[int, bool], ...]
 
 def shape_of(segments: Segments) -> Shape:
     """Return the shape of segments."""
-    return tuple((each.seconds, each.part is not None) for each in segments)
+    return tuple((segment.seconds, segment.part is not None) for segment in segments)
 
 
 def _rows(dialect: str, rollup: str, shape: Shape, names: Sequence[str]) -> Any:
-    """Columns of the buckets of segments of this shape, which are bound by `bounds`."""
+    """Return columns of the buckets of segments of this shape, which are bound by `bounds`."""
     return union_all(*parts(dialect, rollup, shape, names)).subquery()
 
 
@@ -71,7 +71,7 @@ def parts(
 
     `owners` selects the ids of whose buckets they are; None: of all.
     """
-    found = []
+    statements = []
     for n, (seconds, is_part) in enumerate(shape):
         table = ROLLUPS[rollup][seconds]
         inside = between(dialect, table, _bind(f"start{n}"), _bind(f"end{n}"), owners)
@@ -79,17 +79,17 @@ def parts(
         if is_part:
             first, last = _bind(f"first{n}"), _bind(f"last{n}")
             columns = [
-                each if name in keys or name.endswith("provenance") else scaled(each, first, last)
-                for name, each in zip(names, columns, strict=True)
+                value if name in keys or name.endswith("provenance") else scaled(value, first, last)
+                for name, value in zip(names, columns, strict=True)
             ]
         if unknown is not None:
             columns = [
-                func.coalesce(each, unknown) if table.c[name].nullable else each
-                for name, each in zip(names, columns, strict=True)
+                func.coalesce(value, unknown) if table.c[name].nullable else value
+                for name, value in zip(names, columns, strict=True)
             ]
-        labelled = (each.label(name) for name, each in zip(names, columns, strict=True))
-        found.append(select(*labelled).where(inside))
-    return found
+        labelled = (value.label(name) for name, value in zip(names, columns, strict=True))
+        statements.append(select(*labelled).where(inside))
+    return statements
 
 
 def _bind(name: str) -> Any:
@@ -98,7 +98,7 @@ def _bind(name: str) -> Any:
 
 def bounds(segments: Segments) -> dict[str, int]:
     """Return the values to which statements of `parts` are bound."""
-    return {name: value for n, each in enumerate(segments) for name, value in _bounds(n, each)}
+    return {name: value for n, segment in enumerate(segments) for name, value in _bounds(n, segment)}
 
 
 def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
@@ -110,15 +110,15 @@ def _bounds(n: int, segment: Segment) -> Iterator[tuple[str, int]]:
 
 
 def _summed(connection: Connection, rollup: str, segments: Segments) -> Rows:
-    return answer(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), named=True)
+    return fetch(connection, _sums(connection.dialect.name, rollup, shape_of(segments)), bounds(segments), named=True)
 
 
 @cache
 def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
-    """Sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
+    """Return sums of a roll-up by whose they are. Built once: building takes longer than some answers."""
     table = ROLLUPS[rollup][MINUTE]
-    keys = [each.name for each in table.primary_key if each.name != "ts"]
-    values = [each.name for each in table.columns if each.name not in (*keys, "ts", *_NEVER_SHOWN)]
+    keys = [column.name for column in table.primary_key if column.name != "ts"]
+    values = [column.name for column in table.columns if column.name not in (*keys, "ts", *_NEVER_SHOWN)]
     rows = _rows(dialect, rollup, shape, (*keys, *values)).c
     return select(*(rows[key] for key in keys), *(_total(rows, name).label(name) for name in values)).group_by(
         *(rows[key] for key in keys)
@@ -126,7 +126,7 @@ def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
 
 
 def _total(rows: Any, name: str) -> Any:
-    """The sum of a column; of a provenance the worst."""
+    """Return the sum of a column; of a provenance the worst."""
     if name == "busy_ms":
         return cast(busy_sum(rows), BigInteger)
     return func.max(rows[name]) if name.endswith("provenance") else _sum(rows[name])
@@ -138,28 +138,28 @@ def _sum(column: Any) -> Any:
 
 
 def device_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each device."""
+    """Return sums over segments for each device."""
     return _summed(connection, "device", segments)
 
 
 def host_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each host."""
+    """Return sums over segments for each host."""
     return _summed(connection, "host", segments)
 
 
 def deployment_totals(connection: Connection, segments: Segments) -> Rows:
-    """Sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`held.held`)."""
+    """Return sums over segments for each epoch; in `whole_ms` and `whole_busy_ms` who held what (`held.held`)."""
     return _summed(connection, "deployment", segments)
 
 
 def engine_counter_totals(connection: Connection, segments: Segments) -> Rows:
-    """What each further counter of an engine grew by over segments: (epoch_id, metric, delta)."""
+    """Return what each further counter of an engine grew by over segments: (epoch_id, metric, delta)."""
     return _summed(connection, "engine_counter", segments)
 
 
 def shared_time(connection: Connection, segments: Segments) -> Rows:
-    """(device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
-    return answer(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
+    """Return (device_id, epoch_id, held_ns, busy_ns): who held a part of which device for how long in segments."""
+    return fetch(connection, _shared(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
@@ -170,8 +170,8 @@ def _shared(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def device_time(connection: Connection, segments: Segments) -> Rows:
-    """(device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
-    return answer(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
+    """Return (device_id, duration_ms, observed_ms): how long each device was there in segments, and was observed."""
+    return fetch(connection, _durations(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
@@ -181,8 +181,8 @@ def _durations(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def tokens(connection: Connection, segments: Segments) -> Rows:
-    """(epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
-    return answer(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
+    """Return (epoch_id, prompt and generated tokens together) over segments; None where one of them is never known."""
+    return fetch(connection, _tokens(connection.dialect.name, shape_of(segments)), bounds(segments))
 
 
 @cache
@@ -193,12 +193,13 @@ def _tokens(dialect: str, shape: Shape) -> Select[Any]:
 
 
 def generated_by_slice(connection: Connection, start: int, end: int, slice_s: int) -> Rows:
-    """(epoch_id, `told` start, generated tokens and observed ms of each slice of `slice_s` in which they are known).
+    """Return (epoch_id, packed start, generated tokens and observed ms of each slice of `slice_s` in which they are
+    known).
 
     Slices are counted from the epoch of time.
     """
     query = _slices(connection.dialect.name, HOUR if slice_s % HOUR == 0 else MINUTE)
-    return answer(connection, query, {"start": start, "end": end, "slice_s": slice_s})
+    return fetch(connection, query, {"start": start, "end": end, "slice_s": slice_s})
 
 
 @cache
@@ -210,13 +211,13 @@ def _slices(dialect: str, seconds: int) -> Select[Any]:
     slices = select(of.epoch_id, (of.ts - of.ts % slice_s).label("slice_ts"), *sums)
     slices = slices.where(between(dialect, table, start, end)).group_by(of.epoch_id, "slice_ts")
     known = slices.having(func.count(of.generated_tokens) > literal_column("0")).subquery().c
-    return select(known.epoch_id, _told(dialect, known.slice_ts, known.tokens, known.ms)).group_by(known.epoch_id)
+    return select(known.epoch_id, _packed(dialect, known.slice_ts, known.tokens, known.ms)).group_by(known.epoch_id)
 
 
 def histograms(connection: Connection, segments: Segments, metrics: Collection[str] | None = None) -> Rows:
-    """(epoch_id, metric, upper_bounds, `told` count of each bucket) over segments, of all metrics or some."""
+    """Return (epoch_id, metric, upper_bounds, packed count of each bucket) over segments, of all metrics or some."""
     query = _histograms(connection.dialect.name, shape_of(segments), None if metrics is None else tuple(metrics))
-    return answer(connection, query, bounds(segments))
+    return fetch(connection, query, bounds(segments))
 
 
 @cache
@@ -227,23 +228,23 @@ def _histograms(dialect: str, shape: Shape, metrics: tuple[str, ...] | None) -> 
         *(rows[key] for key in keys)
     )
     if metrics is not None:
-        summed = summed.where(or_(*(rows.metric == each for each in metrics)))
+        summed = summed.where(or_(*(rows.metric == metric for metric in metrics)))
     of = summed.subquery().c
     owner = of.epoch_id, of.metric, of.bucket_set_id
-    told = select(*owner, _told(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
-    return select(told.epoch_id, told.metric, t.histogram_set.c.upper_bounds, told.counts).join(
-        t.histogram_set, t.histogram_set.c.bucket_set_id == told.bucket_set_id
+    packed = select(*owner, _packed(dialect, of.bucket, of.total).label("counts")).group_by(*owner).subquery().c
+    return select(packed.epoch_id, packed.metric, t.histogram_set.c.upper_bounds, packed.counts).join(
+        t.histogram_set, t.histogram_set.c.bucket_set_id == packed.bucket_set_id
     )
 
 
-def _told(dialect: str, *columns: Any) -> Any:
-    """Numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `told`."""
+def _packed(dialect: str, *columns: Any) -> Any:
+    """Return numbers of all rows of a group in one text, as most of a fleet's are never looked at: see `unpacked`."""
     row: Any = cast(columns[0], Text)
-    for each in columns[1:]:
-        row += literal_column("' '", Text) + cast(each, Text)
+    for number in columns[1:]:
+        row += literal_column("' '", Text) + cast(number, Text)
     return func.group_concat(row) if dialect == "sqlite" else func.string_agg(row, literal_column("','"))
 
 
-def told(text: str) -> Iterator[tuple[int, ...]]:
-    """The numbers of each row of a group, in any order."""
+def unpacked(text: str) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of each row of a group, in any order."""
     return (tuple(map(int, row.split(" "))) for row in text.split(",") if row)

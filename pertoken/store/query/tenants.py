@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, func, select
 
-from pertoken.store.query.answers import Rows, named_tuples
+from pertoken.store.query.fast_rows import Rows, named_tuples
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.words import GATEWAY
@@ -17,13 +17,14 @@ _EPOCHS = (
 
 
 def gateways(connection: Connection) -> Rows:
-    """(engine_id, host_id, base_url) of every gateway, once for each host that reads it."""
+    """Return (engine_id, host_id, base_url) of every gateway, once for each host that reads it."""
     of = t.engine.c
     return named_tuples(connection, select(of.engine_id, of.host_id, of.base_url).where(of.found_by == GATEWAY))
 
 
 def tenant_counters(connection: Connection, segment: Segment) -> Rows:
-    """(engine_id, ts, metric, delta) of the buckets of a segment in which a gateway counted tokens of tenants."""
+    """Return (engine_id, ts, metric, delta) of the buckets of a segment in which a gateway counted tokens of
+    tenants."""
     of, own = t.engine_counter_rollup[segment.seconds].c, _EPOCHS.c
     query = select(own.engine_id, of.ts, of.metric, func.sum(of.delta).label("delta"))
     query = query.where(of.epoch_id == own.epoch_id, of.ts >= segment.start, of.ts < segment.end)

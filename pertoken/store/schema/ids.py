@@ -10,7 +10,7 @@ _ESCAPES = {0x1E: "\x1e\x1e", 0x1F: "\x1e\x1d"}
 
 @lru_cache(4096)
 def stable_id(*parts: str | int) -> int:
-    """A signed 64-bit id of a natural key: the same parts in the same order give the same id everywhere.
+    """Return a signed 64-bit id of a natural key: the same parts in the same order give the same id everywhere.
 
     Parts are joined by a separator that cannot occur in them unescaped, so ("ab", "c") differs from ("a", "bc").
     Never 0, which means *other* in shares.

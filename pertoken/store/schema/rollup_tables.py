@@ -19,7 +19,7 @@ def _rollup(
     *,
     gauges: tuple[str, ...] = (),
 ) -> dict[int, Table]:
-    """The 1-min and 1-h tables of one roll-up, by bucket length in seconds.
+    """Return the 1-min and 1-h tables of one roll-up, by bucket length in seconds.
 
     Of a gauge there is the sum and how many samples had it: NULL is as many as `samples`, which is nearly always so.
     """
@@ -43,8 +43,8 @@ def _sums(*names: str) -> tuple[str, ...]:
 THROTTLED = {"throttled_power_samples": 0x4 | 0x80, "throttled_thermal_samples": 0x20 | 0x40}
 """Samples in which one of these bits of `throttle_reasons` was set: power (software cap, external brake) and heat
 (software, hardware). Source: nvml.h 12.9, nvmlClocksEventReasons."""
-_DEVICE = tuple(each.stored for each in rolled(RollUp.GAUGE) if each.since is None)
-_LATER = tuple(each for each in DEVICE if each.since is not None)
+_DEVICE = tuple(metric.stored for metric in rolled(RollUp.GAUGE) if metric.since is None)
+_LATER = tuple(metric for metric in DEVICE if metric.since is not None)
 device_rollup = _rollup(
     "device",
     ("device_id", "ts"),
@@ -54,8 +54,8 @@ device_rollup = _rollup(
         *_sums(*_DEVICE),
         *("energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
         # Columns that came later are last.
-        *(f"{each.stored}_{part}" for each in _LATER if each.roll_up is RollUp.GAUGE for part in ("n", "sum")),
-        *(each.stored for each in _LATER if each.roll_up is RollUp.COUNTER),
+        *(f"{metric.stored}_{part}" for metric in _LATER if metric.roll_up is RollUp.GAUGE for part in ("n", "sum")),
+        *(metric.stored for metric in _LATER if metric.roll_up is RollUp.COUNTER),
         *THROTTLED,
     ),
 )

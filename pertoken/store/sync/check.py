@@ -11,7 +11,7 @@ from hashlib import sha256
 from sqlalchemy import Table
 
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.sync.read import Here, Local, Row
+from pertoken.store.sync.read import Local, LocalState, Row
 from pertoken.store.sync.write import Session
 from pertoken.store.write.outbox import ROLLED
 
@@ -31,47 +31,47 @@ class Stretch:
     owner: str
     start: int
     rows: list[Row]
-    here: Sum
-    there: Sum
+    local_sum: Sum
+    server_sum: Sum
 
 
-def differing(local: Local, session: Session, here: Here, ages: dict[str, int], day: int) -> Iterator[Stretch]:
-    """Stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
+def differing(local: Local, session: Session, state: LocalState, ages: dict[str, int], day: int) -> Iterator[Stretch]:
+    """Yield stretches of the day that begins at `day` (Unix s) in which the server does not hold what this host does.
 
     Minutes are compared by the hour, hours by the day, and only what is over and still kept at the server. The oldest
     hour here may be half deleted: then the server holds more of it, which is no loss.
     """
-    closed = closed_until(here)
+    closed = closed_until(state)
     for source in ROLLED:
         table, owner = source.tables[0]
-        oldest = here.oldest_ts.get(table.name)
+        oldest = state.oldest_ts.get(table.name)
         if oldest is None:
             continue
-        there_from = here.newest_ts - ages["1m" if source.bucket_s == MINUTE else "1h"] + HOUR
-        start = max(day, oldest // HOUR * HOUR, -(-there_from // HOUR) * HOUR)
+        kept_from = state.newest_ts - ages["1m" if source.bucket_s == MINUTE else "1h"] + HOUR
+        start = max(day, oldest // HOUR * HOUR, -(-kept_from // HOUR) * HOUR)
         end = min(day + DAY, closed)
         if start >= end:
             continue
         span = HOUR if source.bucket_s == MINUTE else DAY
-        owners = here.owners[owner]
+        owners = state.owners[owner]
         ours: dict[int, list[Row]] = {}
         ts = [column.name for column in table.columns].index("ts")
         for row in local.between(table, owner, owners, start, end):
             ours.setdefault(int(row[ts] or 0) // span * span, []).append(row)
         theirs = session.sums(table, owners, start, end, span)
         for at, rows in sorted(ours.items()):
-            found = checksum(session.named(table, rows))
-            if theirs.get(at) != found:
-                yield Stretch(table, owner, at, rows, found, theirs.get(at, (0, 0)))
+            local_sum = checksum(session.named(table, rows))
+            if theirs.get(at) != local_sum:
+                yield Stretch(table, owner, at, rows, local_sum, theirs.get(at, (0, 0)))
 
 
-def closed_until(here: Here) -> int:
+def closed_until(state: LocalState) -> int:
     """Return the end of the last hour that is compared: later ones may still be recomputed."""
-    return (here.newest_ts - _SETTLE_S) // HOUR * HOUR
+    return (state.newest_ts - _SETTLE_S) // HOUR * HOUR
 
 
 def checksum(rows: Sequence[Row]) -> Sum:
-    """Count and checksum of rows as SQLite gives them."""
+    """Return count and checksum of rows as SQLite gives them."""
     total = 0
     for row in rows:
         text = ",".join(["~" if value is None else str(value) for value in row])

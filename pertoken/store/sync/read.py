@@ -1,4 +1,4 @@
-"""What a shipper reads of its host's own database: marks behind a cursor, and the rows they stand for.
+"""Reads of a shipper on its host's own database: marks behind a cursor, and the rows they stand for.
 
 Plain tuples of the fast-row reader, since a batch is thousands of them. Every read is short, so that the writer's WAL
 stays small.
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Select, Table, bindparam, func, select
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import explained, reading
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.outbox import RAW, SOURCES, Source
 
@@ -38,8 +38,8 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Here:
-    """Whose database this is and how far it has come."""
+class LocalState:
+    """Identity of a host's database and its progress."""
 
     spool_id: int
     last_seq: int
@@ -59,27 +59,27 @@ class Here:
 class Local:
     """A host's telemetry, read only."""
 
-    def __init__(self, place: StoreLocation) -> None:
-        self._place, self._engine = place, reading(place, "telemetry")
+    def __init__(self, location: StoreLocation) -> None:
+        self._location, self._engine = location, reading(location, "telemetry")
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        with explained(self._place), self._engine.connect() as connection, connection.begin():
+        with explained(self._location), self._engine.connect() as connection, connection.begin():
             yield connection
 
-    def here(self) -> Here | None:
-        """Whose database this is; None while nothing is to be shipped or nothing was recorded."""
+    def state(self) -> LocalState | None:
+        """Return whose database this is; None while nothing is to be shipped or nothing was recorded."""
         with self._reading() as connection:
-            spool = answer(connection, _SPOOL)
-            hosts = answer(connection, _HOSTS)
+            spool = fetch(connection, _SPOOL)
+            hosts = fetch(connection, _HOSTS)
             if not spool or not hosts:
                 return None
-            ids = {name: tuple(value for (value,) in answer(connection, query)) for name, query in _OWNERS.items()}
+            ids = {name: tuple(value for (value,) in fetch(connection, query)) for name, query in _OWNERS.items()}
             owners = {"host_id": tuple(host_id for host_id, _ in hosts), **ids}
             newest_ts = hosts[-1][1]
             ((spool_id, last_seq, acked_batch),) = spool
-            chain = next(iter(answer(connection, _NEWEST_BATCH)), (0, 0))
-            return Here(
+            chain = next(iter(fetch(connection, _NEWEST_BATCH)), (0, 0))
+            return LocalState(
                 spool_id,
                 last_seq,
                 owners["host_id"],
@@ -91,16 +91,17 @@ class Local:
             )
 
     def knows(self, chain: tuple[int, int]) -> bool:
-        """Whether a batch was stored here with this sequence and checksum; also if batches of that time are deleted."""
+        """Return whether a batch was stored here with this sequence and checksum; also if batches of that time are
+        deleted."""
         with self._reading() as connection:
-            ((oldest,),) = answer(connection, _OLDEST_BATCH)
-            found = answer(connection, _BATCH, {"seq": chain[0]})
-        return found == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
+            ((oldest,),) = fetch(connection, _OLDEST_BATCH)
+            stored = fetch(connection, _BATCH, {"seq": chain[0]})
+        return stored == [(chain[1],)] or (oldest is not None and chain[0] < oldest)
 
     def after(self, seq: int, at_most: int) -> Batch | None:
-        """Rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
+        """Return rows behind up to `at_most` marks after `seq`, oldest first; None if there is none."""
         with self._reading() as connection:
-            marks = answer(connection, _MARKS, {"seq": seq, "at_most": at_most})
+            marks = fetch(connection, _MARKS, {"seq": seq, "at_most": at_most})
             if not marks:
                 return None
             starts: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
@@ -113,18 +114,18 @@ class Local:
         return Batch(rows, marks[-1][3])
 
     def identities(self, seq: int) -> Batch:
-        """Every row without time: hosts, devices, epochs, events and what cannot be read."""
+        """Return every row without time: hosts, devices, epochs, events and what cannot be read."""
         tables = (t.host, t.device, t.engine, t.deployment, t.epoch, t.epoch_device, t.histogram_set)
         with self._reading() as connection:
-            rows = {table: list(answer(connection, _all(table))) for table in (*tables, t.capability, t.event)}
+            rows = {table: list(fetch(connection, _all(table))) for table in (*tables, t.capability, t.event)}
         return Batch(rows, seq, again=True)
 
     def between(self, table: Table, owner: str, owners: Sequence[int], start: int, end: int) -> list[Row]:
-        """A table's rows of some owners with start <= ts < end."""
+        """Return a table's rows of some owners with start <= ts < end."""
         query, rows = _between(table, owner), list[Row]()
         with self._reading() as connection:
             for key in _keys(connection, table, owner, owners):
-                rows += answer(connection, query, {**key, "start": start, "end": end})
+                rows += fetch(connection, query, {**key, "start": start, "end": end})
         return rows
 
 
@@ -147,15 +148,15 @@ def _marked(
 ) -> Iterator[Row]:
     """Yield the rows of a source's table behind its marks: the starts of buckets by owner."""
     if not source.bucket_s:
-        for each in starts:
-            yield from answer(connection, _of_owner(table, owner), {"owner": each})
+        for starts_of in starts:
+            yield from fetch(connection, _of_owner(table, owner), {"owner": starts_of})
         return
     query = _between(table, owner)
     after = 1 if source in RAW else 0  # a tick is named by its end
-    runs = {each: _runs(sorted(buckets), source.bucket_s) for each, buckets in starts.items()}
+    runs = {owner_id: _runs(sorted(buckets), source.bucket_s) for owner_id, buckets in starts.items()}
     for key in _keys(connection, table, owner, starts):
         for start, end in runs[key["owner"]]:
-            yield from answer(connection, query, {**key, "start": start + after, "end": end + after})
+            yield from fetch(connection, query, {**key, "start": start + after, "end": end + after})
 
 
 def _runs(starts: Iterable[int], bucket_s: int) -> list[tuple[int, int]]:
@@ -170,7 +171,7 @@ def _runs(starts: Iterable[int], bucket_s: int) -> list[tuple[int, int]]:
 
 
 def _middle(table: Table) -> str | None:
-    """The key column that stands between the owner and the time, if one does."""
+    """Return the key column that stands between the owner and the time, if one does."""
     second = list(table.primary_key)[1].name if len(table.primary_key) > 1 else None
     return second if second != "ts" and "ts" in table.c else None
 
@@ -181,21 +182,21 @@ def _keys(connection: Connection, table: Table, owner: str, owners: Iterable[int
     They are found by seeking from one to the next: reading all rows of an owner would grow with its history.
     """
     if _middle(table) is None:
-        yield from ({"owner": each} for each in owners)
+        yield from ({"owner": owner} for owner in owners)
         return
     first, following = _seeks(table, owner)
-    for each in owners:
-        ((value,),) = answer(connection, first, {"owner": each})
+    for owner_id in owners:
+        ((value,),) = fetch(connection, first, {"owner": owner_id})
         while value is not None:
-            yield {"owner": each, "middle": value}
-            ((value,),) = answer(connection, following, {"owner": each, "after": value})
+            yield {"owner": owner_id, "middle": value}
+            ((value,),) = fetch(connection, following, {"owner": owner_id, "after": value})
 
 
 def _oldest(connection: Connection, owners: Mapping[str, Sequence[int]]) -> dict[str, int]:
     oldest: dict[str, int] = {}
     for table, owner in (source.tables[0] for source in SOURCES.values() if source.bucket_s):
         query = _first(table, owner)
-        starts = [answer(connection, query, key)[0][0] for key in _keys(connection, table, owner, owners[owner])]
+        starts = [fetch(connection, query, key)[0][0] for key in _keys(connection, table, owner, owners[owner])]
         if known := [ts for ts in starts if ts is not None]:
             oldest[table.name] = min(known)
     return oldest
@@ -208,7 +209,7 @@ def _all(table: Table) -> Select[Any]:
 
 @cache
 def _first(table: Table, owner: str) -> Select[Any]:
-    """The oldest row of a beginning of the key."""
+    """Return the oldest row of a beginning of the key."""
     return _of_key(select(func.min(table.c.ts)), table, owner)
 
 
@@ -227,7 +228,7 @@ def _of_owner(table: Table, owner: str) -> Select[Any]:
 
 @cache
 def _seeks(table: Table, owner: str) -> tuple[Select[Any], Select[Any]]:
-    """The first value between an owner and the time, and the one after another."""
+    """Return the first value between an owner and the time, and the one after another."""
     middle = table.c[_middle(table) or ""]
     first = select(func.min(middle)).where(table.c[owner] == bindparam("owner"))
     return first, first.where(middle > bindparam("after"))

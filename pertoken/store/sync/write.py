@@ -17,7 +17,7 @@ from sqlalchemy import BigInteger, Boolean, Integer, SmallInteger, Table
 from pertoken.errors import StoreError
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
-from pertoken.store.sync.read import Batch, Here, Row
+from pertoken.store.sync.read import Batch, LocalState, Row
 
 if TYPE_CHECKING:
     import psycopg
@@ -50,7 +50,7 @@ class OlderServer(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Shipper:
-    """Who ships: an id drawn when the process began, and the boot of its machine."""
+    """Identity of a shipper: an id drawn when the process began, and the boot of its machine."""
 
     shipper_id: int
     boot_id: str | None
@@ -58,7 +58,7 @@ class Shipper:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the server holds of one database."""
+    """State of one database at the server."""
 
     batch: int
     seq: int
@@ -79,30 +79,30 @@ class Standing:
     """Ids at the server, by id here, where they differ."""
 
 
-def enter(connection: "psycopg.Connection[Any]", here: Here) -> Standing:
+def enter(connection: "psycopg.Connection[Any]", state: LocalState) -> Standing:
     """Claim the hosts of a database, make its cursor if there is none, and return where it stands."""
     import psycopg
 
     try:
         with connection.transaction():
             connection.execute(_WAIT)
-            found = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (here.spool_id, list(here.host_ids)))
+            cursor = _one(connection, "SELECT fleet.enter(%s, %s::bigint[])", (state.spool_id, list(state.host_ids)))
     except psycopg.Error as error:
         if error.sqlstate in (_UNKNOWN_FUNCTION, _NO_SCHEMA):
             raise OlderServer("its functions for agents are of an older pertoken") from None
         raise
-    known = found["shipper_id"], found["chain_seq"]
+    known = cursor["shipper_id"], cursor["chain_seq"]
     return Standing(
-        found["batch"],
-        found["seq"],
-        found["checked_ts"] or None,
-        None if known[0] is None else Shipper(known[0], found["boot_id"]),
-        (known[1], found["chain"]) if known[1] else None,
-        found["leased"],
-        found["now_ts"],
-        found["ages"],
-        found["schema"],
-        {int(key): value for key, value in found["aliases"].items()},
+        cursor["batch"],
+        cursor["seq"],
+        cursor["checked_ts"] or None,
+        None if known[0] is None else Shipper(known[0], cursor["boot_id"]),
+        (known[1], cursor["chain"]) if known[1] else None,
+        cursor["leased"],
+        cursor["now_ts"],
+        cursor["ages"],
+        cursor["schema"],
+        {int(key): value for key, value in cursor["aliases"].items()},
     )
 
 
@@ -110,11 +110,11 @@ class Session:
     """One round at the server: batches one after the other, each whole or not at all."""
 
     def __init__(
-        self, connection: "psycopg.Connection[Any]", here: Here, shipper: Shipper, standing: Standing, batch: int
+        self, connection: "psycopg.Connection[Any]", state: LocalState, shipper: Shipper, standing: Standing, batch: int
     ) -> None:
         """`batch` is the number of the last batch at the server."""
         self.batch = batch
-        self._connection, self._here, self._shipper = connection, here, shipper
+        self._connection, self._state, self._shipper = connection, state, shipper
         self._aliases = standing.aliases
 
     def send(self, batch: Batch) -> None:
@@ -132,7 +132,7 @@ class Session:
             except psycopg.Error as error:
                 if error.sqlstate != ID_TAKEN or attempt == MAX_RENAMED - 1:
                     raise
-                self._rename([int(each) for each in (error.diag.message_detail or "").split(",")])
+                self._rename([int(name) for name in (error.diag.message_detail or "").split(",")])
         self.batch += 1
 
     def _rename(self, ids: list[int]) -> None:
@@ -140,21 +140,25 @@ class Session:
         stored = {alias: own for own, alias in self._aliases.items()}
         with self._connection.transaction():
             query = "SELECT fleet.rename(%s, %s::bigint[])"
-            found = _one(self._connection, query, (self._here.host_ids[-1], [stored.get(each, each) for each in ids]))
-        self._aliases |= {int(key): value for key, value in found.items()}
+            renamed = _one(
+                self._connection,
+                query,
+                (self._state.host_ids[-1], [stored.get(local_id, local_id) for local_id in ids]),
+            )
+        self._aliases |= {int(key): value for key, value in renamed.items()}
 
     def _store(self, batch: Batch) -> None:
         tables = {table: self.named(table, rows) for table, rows in batch.rows.items() if rows}
         columns = {table: _columns(table, rows) for table, rows in tables.items()}
         crc = 0
-        for each in columns.values():
-            for column in each:
+        for column_values in columns.values():
+            for column in column_values:
                 crc = zlib.crc32(column.encode(), crc)
-        here, connection = self._here, self._connection
+        state, connection = self._state, self._connection
         with connection.transaction():
             connection.execute(_WAIT)
             # First, for the lock: an older batch still under way at the server ends before this one begins.
-            values = (here.spool_id, self._shipper.shipper_id, self.batch, batch.seq, batch.rows_n, crc, *here.chain)
+            values = (state.spool_id, self._shipper.shipper_id, self.batch, batch.seq, batch.rows_n, crc, *state.chain)
             if not _one(connection, "SELECT fleet.advance(%s, %s, %s, %s, %s, %s, %s, %s)", values):
                 raise Overtaken("the server's cursor is elsewhere")
             for table in _ORDER:
@@ -175,7 +179,7 @@ class Session:
 
     def owners(self, owners: Sequence[int]) -> list[int]:
         """Return the ids that owners have at the server."""
-        return [self._aliases.get(each, each) for each in owners]
+        return [self._aliases.get(owner, owner) for owner in owners]
 
     def sums(self, table: Table, owners: Sequence[int], start: int, end: int, span: int) -> dict[int, tuple[int, int]]:
         """Return count and checksum of rows by the start of each span, as the server has them."""
@@ -189,14 +193,14 @@ class Session:
     def note_checked(self, checked_ts: int) -> None:
         """Note that everything from `checked_ts` on was compared once."""
         with self._connection.transaction():
-            values = self._here.spool_id, self._shipper.shipper_id, checked_ts
+            values = self._state.spool_id, self._shipper.shipper_id, checked_ts
             self._connection.execute("SELECT fleet.note_checked(%s, %s, %s)", values)
 
     def requests(self) -> list["Request"]:
         """Return what is asked for of these hosts and not answered yet, oldest first."""
         with self._connection.transaction():
             query = "SELECT * FROM fleet.requests(%s::bigint[])"
-            return [Request(*row) for row in self._connection.execute(query, (list(self._here.host_ids),))]
+            return [Request(*row) for row in self._connection.execute(query, (list(self._state.host_ids),))]
 
     def note_answered(self, request: "Request", rows_n: int, note: str | None) -> None:
         """Note that a request was answered, by how many rows, and what of it could not be."""
@@ -205,13 +209,13 @@ class Session:
 
 
 def take(
-    connection: "psycopg.Connection[Any]", here: Here, shipper: Shipper, standing: Standing, *, anew: bool
+    connection: "psycopg.Connection[Any]", state: LocalState, shipper: Shipper, standing: Standing, *, restart: bool
 ) -> Session:
-    """Begin to ship as the one shipper of this database; `anew`: nothing that is there is believed."""
+    """Begin to ship as the one shipper of this database; with `restart`, nothing that the server holds is trusted."""
     with connection.transaction():
-        values = here.spool_id, shipper.shipper_id, shipper.boot_id, anew, here.acked_batch or 0
+        values = state.spool_id, shipper.shipper_id, shipper.boot_id, restart, state.acked_batch or 0
         batch = _one(connection, "SELECT fleet.take(%s, %s, %s, %s, %s)", values)
-    return Session(connection, here, shipper, standing, batch)
+    return Session(connection, state, shipper, standing, batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,13 +237,13 @@ def put(
     """
     names = [column.name for column in table.columns]
     stored = connection.execute("SELECT fleet.put(%s, %s::text[], %s, %s::text[])", (table.name, names, again, columns))
-    if not {each for (each,) in stored} <= set(map(_record, rows)):
+    if not {stored_id for (stored_id,) in stored} <= set(map(_record, rows)):
         raise StoreError(f"{table.name}: the server stored other values than were sent")
 
 
 def _record(row: Row) -> str:
     """Return a row as PostgreSQL writes a record."""
-    values = ["" if each is None else _quoted(each) if each.__class__ is str else str(each) for each in row]
+    values = ["" if value is None else _quoted(value) if value.__class__ is str else str(value) for value in row]
     return f"({','.join(values)})"
 
 
@@ -263,7 +267,7 @@ def _numbers(table: Table) -> tuple[bool, ...]:
 def _array(values: Sequence[Any], numbers: bool) -> str:
     if numbers:
         return "{" + ",".join(map(str, values)).replace("None", "NULL") + "}"
-    return "{" + ",".join(["NULL" if each is None else _element(str(each)) for each in values]) + "}"
+    return "{" + ",".join(["NULL" if value is None else _element(str(value)) for value in values]) + "}"
 
 
 def _element(text: str) -> str:

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Delete, Select, delete, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.store.connect.bulk import run_many
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.upserts import adding
 
@@ -21,7 +21,7 @@ _COLUMNS = tuple(column.name for column in t.dirty.columns)
 
 def marked(connection: Connection, names: tuple[str, ...]) -> list[Mark]:
     """Return the marks of these roll-ups."""
-    return [(name, owner_id, ts) for name, owner_id, ts in answer(connection, _select(names))]
+    return [(name, owner_id, ts) for name, owner_id, ts in fetch(connection, _select(names))]
 
 
 def mark(connection: Connection, due: Iterable[Mark]) -> None:
@@ -35,8 +35,8 @@ def unmark(connection: Connection, names: tuple[str, ...]) -> None:
 
 
 def of_rollups(column: Any, names: tuple[str, ...]) -> ColumnElement[bool]:
-    """Return the condition that a column is one of these names, in a statement that is kept: `in_` is written anew each
-    time it runs."""
+    """Return the condition that a column is one of these names, in a statement that is kept: `in_` is written again
+    each time it runs."""
     return or_(*(column == name for name in names))
 
 

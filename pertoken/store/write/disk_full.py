@@ -1,6 +1,6 @@
 """Disk-full handling: a ballast to drop, and the oldest rows to delete, so that recording goes on as a ring.
 
-On a full disk SQLite can neither delete nor write its log back, so that it never recovers by itself. The ballast is a
+On a full disk SQLite can neither delete nor write its log back, so that it never recovers alone. The ballast is a
 file that can be dropped then: there is room to delete the oldest hour, whose pages the next ticks fill again.
 """
 
@@ -68,7 +68,7 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
         writer.checkpoint()  # what a quota counts may be the log
         writer.roll_up()
     future = writer.last.ts + DAY
-    gone = [each for each in (*SAMPLES, *ROLLED) if writer.delete_newest(each, future) is not None]
+    gone = [samples for samples in (*SAMPLES, *ROLLED) if writer.delete_newest(samples, future) is not None]
     if gone:
         writer.checkpoint()
         ballast.hold()
@@ -79,20 +79,20 @@ def free_space(writer: Writer, ballast: Ballast) -> str:
         (_resolution(MINUTE), "the oldest 1-min roll-ups"),
         (_resolution(HOUR), "the oldest 1-h roll-ups"),
     ):
-        oldest = min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=None)
+        oldest = min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
         if oldest is None or oldest + tables[0].span_s > kept:
             continue
         before = oldest + tables[0].span_s
         if tables is SAMPLES:
             writer.delete_batches(before)
-        for each in tables:
-            writer.delete_oldest(each, before)
+        for table in tables:
+            writer.delete_oldest(table, before)
         writer.checkpoint()
         ballast.hold()
         return what
     refused = "nothing older is left to give up: ticks are not stored until there is room"
-    raise FullStore(f"{writer.place}: the disk is full, and {refused}")
+    raise FullStore(f"{writer.location}: the disk is full, and {refused}")
 
 
 def _resolution(seconds: int) -> tuple[ChecksummedTable, ...]:
-    return tuple(CHECKSUMMED[each.tables[seconds].name] for each in ROLLUPS)
+    return tuple(CHECKSUMMED[rollup.tables[seconds].name] for rollup in ROLLUPS)

@@ -31,7 +31,7 @@ def fitted(tick: rows.Tick) -> rows.Tick:
     lost: Counter[tuple[str, str]] = Counter()
 
     def fit(table: Table, values: Iterable[Row]) -> tuple[Row, ...]:
-        return tuple(each for each in (_fitted(table, value, lost) for value in values) if each is not None)
+        return tuple(fitted for fitted in (_fitted(table, value, lost) for value in values) if fitted is not None)
 
     kept = replace(
         tick,
@@ -41,19 +41,19 @@ def fitted(tick: rows.Tick) -> rows.Tick:
         deployments=fit(t.deployment, tick.deployments),
         epochs=fit(t.epoch, tick.epochs),
         samples=tuple(
-            each
-            for each in (_fitted(SAMPLES[type(sample)].table, sample, lost) for sample in tick.samples)
-            if each is not None
+            fitted
+            for fitted in (_fitted(SAMPLES[type(sample)].table, sample, lost) for sample in tick.samples)
+            if fitted is not None
         ),
         counters=fit(t.counter_state, tick.counters),
         capabilities=fit(t.capability, tick.capabilities),
         events=fit(t.event, tick.events),
     )
-    told = (
+    event = (
         rows.Event("value_lost", f"a value of {table}.{column} does not fit into the database and was left out")
         for table, column in sorted(lost)
     )
-    return replace(kept, events=(*kept.events, *told))
+    return replace(kept, events=(*kept.events, *event))
 
 
 def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | None:
@@ -61,15 +61,15 @@ def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | N
     columns = table.columns
     changed: dict[str, Any] = {}
     for name in _names(value):
-        each = getattr(value, name)
-        if isinstance(each, int) and not MIN_INTEGER <= each <= MAX_INTEGER:
+        field = getattr(value, name)
+        if isinstance(field, int) and not MIN_INTEGER <= field <= MAX_INTEGER:
             lost[table.name, name] += 1
             if name not in columns or not columns[name].nullable:
                 return None
             changed[name] = None
-        elif isinstance(each, str):
-            text = each.encode("utf-8", "replace").decode("utf-8")
-            if text != each:
+        elif isinstance(field, str):
+            text = field.encode("utf-8", "replace").decode("utf-8")
+            if text != field:
                 changed[name] = text
     if not changed:
         return value
@@ -79,4 +79,4 @@ def _fitted(table: Table, value: Row, lost: Counter[tuple[str, str]]) -> Row | N
 
 
 def _names(value: Any) -> Iterable[str]:
-    return (each.name for each in fields(value)) if is_dataclass(value) else value._fields
+    return (field.name for field in fields(value)) if is_dataclass(value) else value._fields

@@ -1,8 +1,8 @@
-"""What is still to be shipped: a mark for every row that changed, with a sequence of this file's own.
+"""Outbox of rows to be shipped: a mark for every row that changed, with a sequence of this file's own.
 
 A mark names its rows by source, owner and bucket; a row that changes again moves its mark to a new sequence, so that
 shipping is what lies behind a cursor, in whatever order of time rows were written. Marks are written in the
-transaction of the rows themselves and deleted when the server has told that it holds them.
+transaction of the rows themselves and deleted when the server has acknowledged them.
 """
 
 import secrets
@@ -24,7 +24,7 @@ Mark = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """What one kind of mark stands for: tables, and the column of each that holds the mark's owner."""
+    """Rows that one kind of mark stands for: tables, and the column of each that holds the mark's owner."""
 
     name: str
     tables: tuple[tuple[Table, str], ...]
@@ -41,19 +41,21 @@ CAPABILITY = Source("capability", ((t.capability, "owner_id"),))
 EVENT = Source("event", ((t.event, "event_id"),))
 UNTIMED = (IDENTITY, EPOCH, HISTOGRAM_SET, CAPABILITY, EVENT)
 ROLLED = tuple(
-    Source(table.name, ((table, each.owner),), seconds) for each in ROLLUPS for seconds, table in each.tables.items()
+    Source(table.name, ((table, rollup.owner),), seconds)
+    for rollup in ROLLUPS
+    for seconds, table in rollup.tables.items()
 )
 RAW = tuple(
     Source(
-        each.samples.name,
-        ((each.samples, each.owner), *(((t.agent_sample, "host_id"),) if each.name == "host" else ())),
+        rollup.samples.name,
+        ((rollup.samples, rollup.owner), *(((t.agent_sample, "host_id"),) if rollup.name == "host" else ())),
         MINUTE,
     )
-    for each in ROLLUPS
+    for rollup in ROLLUPS
 )
 """Ticks, by the minute they belong to."""
-SOURCES = {each.name: each for each in (*UNTIMED, *ROLLED, *RAW)}
-_RAW_OF = {each.tables[MINUTE].name: each.samples.name for each in ROLLUPS}
+SOURCES = {source.name: source for source in (*UNTIMED, *ROLLED, *RAW)}
+_RAW_OF = {rollup.tables[MINUTE].name: rollup.samples.name for rollup in ROLLUPS}
 
 
 def switch(connection: Connection, on: bool, raw: bool = False) -> None:
@@ -69,23 +71,23 @@ def switch(connection: Connection, on: bool, raw: bool = False) -> None:
 
 
 def marking(connection: Connection) -> bool:
-    """Whether this database is shipped from."""
+    """Return whether this database is shipped from."""
     return connection.execute(select(t.spool.c.spool_id)).first() is not None
 
 
 def mark(connection: Connection, marks: Iterable[Mark]) -> None:
     """Mark rows as changed, in the caller's transaction. Nothing happens where nothing is shipped."""
-    found = connection.execute(select(t.spool)).first()
-    if found is None:
+    spool = connection.execute(select(t.spool)).first()
+    if spool is None:
         return
     due: dict[Mark, int] = {}
-    for each in marks:
-        due[each] = 0
-        if found.raw and each[0] in _RAW_OF:
-            due[_RAW_OF[each[0]], each[1], each[2]] = 0
+    for mark in marks:
+        due[mark] = 0
+        if spool.raw and mark[0] in _RAW_OF:
+            due[_RAW_OF[mark[0]], mark[1], mark[2]] = 0
     if not due:
         return
-    seq = found.last_seq
+    seq = spool.last_seq
     rows = [(source, owner_id, ts, seq + n) for n, (source, owner_id, ts) in enumerate(due, 1)]
     run_many(connection, replacing(connection.dialect.name, t.outbox, ()), _COLUMNS, rows)
     connection.execute(update(t.spool).values(last_seq=seq + len(rows)))
@@ -112,14 +114,14 @@ def bound(connection: Connection, most: int) -> tuple[int, int]:
     over = connection.execute(select(func.count()).select_from(t.outbox)).scalar_one() - most
     if over <= 0:
         return 0, 0
-    raw = _oldest(connection, [each.name for each in RAW], over)
-    rest = _oldest(connection, [each.name for each in ROLLED], over - raw) if over > raw else 0
+    raw = _oldest(connection, [source.name for source in RAW], over)
+    rest = _oldest(connection, [rolled.name for rolled in ROLLED], over - raw) if over > raw else 0
     return raw, rest
 
 
 def give_up(connection: Connection, before: int) -> int:
     """Delete the marks of ticks that are deleted themselves, those before `before`; returns how many."""
-    names = [each.name for each in RAW]
+    names = [source.name for source in RAW]
     old = t.outbox.c.source.in_(names), t.outbox.c.ts < before - MINUTE
     return connection.execute(delete(t.outbox).where(*old)).rowcount
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, delete, func, insert, select
 
 from pertoken import __version__
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.dirty import Mark, of_rollups
 from pertoken.units import format_utc
@@ -38,7 +38,7 @@ class Bucket:
 
 def known(connection: Connection, rollups: tuple[str, ...]) -> set[Mark]:
     """Return the buckets of these roll-ups that are in quarantine."""
-    return {(rollup, owner_id, ts) for rollup, owner_id, ts in answer(connection, _known(rollups))}
+    return {(rollup, owner_id, ts) for rollup, owner_id, ts in fetch(connection, _known(rollups))}
 
 
 @cache
@@ -47,7 +47,7 @@ def _known(rollups: tuple[str, ...]) -> Select[Any]:
 
 
 def of_other_versions(connection: Connection) -> list[Mark]:
-    """Buckets that another version of pertoken failed to compute."""
+    """Return buckets that another version of pertoken failed to compute."""
     query = select(_TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts).where(_TABLE.c.agent_version != __version__)
     return [(rollup, owner_id, ts) for rollup, owner_id, ts in connection.execute(query)]
 
@@ -73,7 +73,7 @@ def discard(connection: Connection, rollups: Sequence[str], before: int) -> None
 
 
 def findings(connection: Connection) -> Iterator[str]:
-    """One line for each bucket in quarantine, oldest first; beyond `MAX_SHOWN` only how many more there are."""
+    """Yield one line for each bucket in quarantine, oldest first; beyond `MAX_SHOWN` only how many more there are."""
     columns = _TABLE.c.rollup, _TABLE.c.owner_id, _TABLE.c.ts, _TABLE.c.reason
     for row in connection.execute(select(*columns).order_by(_TABLE.c.ts, _TABLE.c.rollup).limit(MAX_SHOWN)):
         yield f"{Bucket(*row)}"

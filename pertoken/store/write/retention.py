@@ -52,9 +52,11 @@ def aged_rows(connection: Connection, ages: Ages, now_ts: int) -> dict[str, int]
     """
     counts: dict[str, int] = {}
     for tables, before in _limits(ages, now_ts):
-        for each in tables:
-            old = (t.seal.c.name == each.table.name, t.seal.c.ts + each.span_s <= before)
-            counts[each.table.name] = connection.execute(select(func.sum(t.seal.c.row_count)).where(*old)).scalar() or 0
+        for table in tables:
+            old = (t.seal.c.name == table.table.name, t.seal.c.ts + table.span_s <= before)
+            counts[table.table.name] = (
+                connection.execute(select(func.sum(t.seal.c.row_count)).where(*old)).scalar() or 0
+            )
     old_events = select(func.count()).select_from(t.event).where(t.event.c.last_ts < now_ts - ages.events_s)
     counts[t.event.name] = connection.execute(old_events).scalar() or 0
     return {name: count for name, count in counts.items() if count}
@@ -88,12 +90,12 @@ def _deleting(writer: Writer, tables: Sequence[ChecksummedTable], before: int) -
 
 
 def _oldest(writer: Writer, tables: Sequence[ChecksummedTable]) -> int | None:
-    """Start of the oldest stretch of which any of these tables holds rows."""
-    return min((ts for each in tables if (ts := writer.oldest(each)) is not None), default=None)
+    """Return start of the oldest stretch of which any of these tables holds rows."""
+    return min((ts for table in tables if (ts := writer.oldest(table)) is not None), default=None)
 
 
 def _after(writer: Writer, tables: Sequence[ChecksummedTable], steps: int) -> int:
-    """The end of that many steps from the oldest row of any of these tables."""
+    """Return the end of that many steps from the oldest row of any of these tables."""
     return (_oldest(writer, tables) or 0) + steps * tables[0].span_s
 
 
@@ -112,4 +114,4 @@ def purge(writer: Writer, ages: Ages, now_ts: int) -> tuple[int, int]:
 
 
 def _resolution(seconds: int) -> list[ChecksummedTable]:
-    return [CHECKSUMMED[each.tables[seconds].name] for each in ROLLUPS]
+    return [CHECKSUMMED[rollup.tables[seconds].name] for rollup in ROLLUPS]

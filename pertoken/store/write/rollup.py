@@ -33,12 +33,12 @@ _NO_SUM = f"a sum is not a whole number, or beyond {MAX_SUM}"
 _ABOUT_VALUES = ("overflow", "UTF-8", UNREADABLE_VALUE)
 """Parts of SQLite's messages about the values of a row."""
 Changed = Callable[[Connection, Iterable[Mark]], None]
-"""Told, within the transaction, which buckets changed."""
+"""Called, within the transaction, with the buckets that changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rollup:
-    """How one pair of roll-up tables is made from its samples."""
+    """Statements that make one pair of roll-up tables from its samples."""
 
     name: str
     samples: Table
@@ -110,8 +110,8 @@ ROLLUPS = (
 
 
 ROLLED_FROM = {
-    **{each.samples.name: str(each.tables[MINUTE].name) for each in ROLLUPS},
-    **{each.tables[MINUTE].name: str(each.tables[HOUR].name) for each in ROLLUPS},
+    **{rollup.samples.name: str(rollup.tables[MINUTE].name) for rollup in ROLLUPS},
+    **{rollup.tables[MINUTE].name: str(rollup.tables[HOUR].name) for rollup in ROLLUPS},
 }
 """By the name of a table: the roll-up that is computed from its rows. A plain str: SQLAlchemy's own names of tables are
 of a type that a checksum cannot sum."""
@@ -119,7 +119,7 @@ of a type that a checksum cannot sum."""
 
 @dataclass(frozen=True, slots=True)
 class RolledUp:
-    """How many buckets were due, and those that went into quarantine now."""
+    """Result of a roll-up: the number of due buckets, and those that were quarantined now."""
 
     buckets: int
     failed: tuple[Bucket, ...] = ()
@@ -130,7 +130,7 @@ def roll_up(connection: Connection, seconds: int, changed: Changed | None = None
 
     Minutes come first: they are what hours are made of.
     """
-    names = tuple(str(each.tables[seconds].name) for each in ROLLUPS)
+    names = tuple(str(rollup.tables[seconds].name) for rollup in ROLLUPS)
     marks = marked(connection, names)
     if not marks:
         return RolledUp(0)
@@ -159,8 +159,8 @@ def _attempt(connection: Connection, seconds: int, due: Sequence[Mark]) -> dict[
     if not due:
         return {}
     of_rollup: dict[str, list[Mark]] = defaultdict(list)
-    for each in due:
-        of_rollup[each[0]].append(each)
+    for bucket in due:
+        of_rollup[bucket[0]].append(bucket)
     try:
         with savepoint(connection):
             for rollup in ROLLUPS:
@@ -171,13 +171,13 @@ def _attempt(connection: Connection, seconds: int, due: Sequence[Mark]) -> dict[
             raise
         if len(due) == 1:
             return {due[0]: reason}
-        parts = list(of_rollup.values()) if len(of_rollup) > 1 else [[each] for each in due]
+        parts = list(of_rollup.values()) if len(of_rollup) > 1 else [[bucket] for bucket in due]
         return {key: why for part in parts for key, why in _attempt(connection, seconds, part).items()}
     return {}
 
 
 def _about_values(error: Exception) -> str | None:
-    """What is wrong with the rows of a bucket; None if the error is about something else."""
+    """Return what is wrong with the rows of a bucket; None if the error is about something else."""
     text = (str(getattr(error, "orig", None) or error).splitlines() or [type(error).__name__])[0]
     constraint = isinstance(error, sqlite3.IntegrityError | IntegrityError)
     if constraint:
@@ -197,7 +197,7 @@ def _recompute(connection: Connection, rollup: _Rollup, seconds: int, due: Seque
 
 @cache
 def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
-    """INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
+    """Return INSERT .. SELECT .. GROUP BY the key .. ON CONFLICT: one bucket of one owner, by bound parameters."""
     target = rollup.tables[seconds]
     source = rollup.samples if seconds == MINUTE else rollup.tables[MINUTE]
     keys = [column.name for column in target.primary_key]
@@ -238,7 +238,7 @@ def _statement(dialect: str, rollup: _Rollup, seconds: int) -> Any:
 
 
 def _usable(dialect: str, aggregate: Any) -> Any:
-    """Whether an aggregate is a whole number that others can be added to, or NULL."""
+    """Return whether an aggregate is a whole number that others can be added to, or NULL."""
     usable = aggregate.between(literal_column(str(-MAX_SUM)), literal_column(str(MAX_SUM)))
     if dialect == "sqlite":  # a column of integers may hold a fraction or text there
         usable = and_(func.typeof(aggregate) == literal_column("'integer'"), usable)

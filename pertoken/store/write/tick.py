@@ -30,7 +30,7 @@ SEEN_S = 60
 
 
 def bucket(ts: int, seconds: int) -> int:
-    """Start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
+    """Return start of the bucket a row ending at `ts` belongs to: a row at 60 covers the time up to 60, so bucket 0."""
     return (ts - 1) // seconds * seconds
 
 
@@ -40,14 +40,15 @@ _FIGURES = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def _event_id(tick: rows.Tick, event: rows.Event) -> int:
-    """The same for repeats within an hour, whatever figures their messages hold: a changing one makes no new row."""
+    """Return the same for repeats within an hour, whatever figures their messages hold: a changing one makes no new
+    row."""
     state = _FIGURES.sub("#", event.message) if event.state is None else event.state
     subject = event.subject_id or tick.host.host_id
     return stable_id("event", tick.host.host_id, event.kind, subject, state, tick.ts // 3600)
 
 
 class TickWriter:
-    """Puts ticks into the tables of one connection, within its transactions, and knows what need not be said again."""
+    """Writer of ticks into the tables of one connection, within its transactions; it skips what is stored already."""
 
     def __init__(self, connection: Connection) -> None:
         """`connection` is in a transaction, now and at each `put`."""
@@ -70,12 +71,12 @@ class TickWriter:
         return self._marks(tick, events, identities=bool(self._put_now))
 
     def stored(self, tick: rows.Tick) -> None:
-        """The tick put last was committed."""
+        """Note that the tick put last was committed."""
         self._seen |= self._put_now
         if self._dialect == "sqlite":
             self._marked |= self._marked_now
         self._bucket_sets |= tick.bucket_sets.keys()
-        self._devices_of |= {each.epoch_id: each.device_ids for each in tick.epochs}
+        self._devices_of |= {epoch.epoch_id: epoch.device_ids for epoch in tick.epochs}
 
     def forget_marks(self) -> None:
         """Dirty marks are about to be deleted: store them again when they are due."""
@@ -124,14 +125,14 @@ class TickWriter:
         self._connection.execute(delete(t.epoch_device).where(t.epoch_device.c.epoch_id == epoch.epoch_id))
         if devices:
             self._connection.execute(
-                insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": each} for each in devices]
+                insert(t.epoch_device), [{"epoch_id": epoch.epoch_id, "device_id": device} for device in devices]
             )
 
     def _samples(self, tick: rows.Tick) -> list[rows.Event]:
         """Insert the samples; returns what to report of them."""
         events: list[rows.Event] = []
         by_type = defaultdict(list)
-        devices = {**self._devices_of, **{each.epoch_id: each.device_ids for each in tick.epochs}}
+        devices = {**self._devices_of, **{epoch.epoch_id: epoch.device_ids for epoch in tick.epochs}}
         for sample in folded(tick.samples, devices):
             by_type[type(sample)].append(sample)
         dirty: set[Mark] = set()
@@ -162,14 +163,21 @@ class TickWriter:
     def _marks(self, tick: rows.Tick, events: list[int], *, identities: bool) -> list[outbox.Mark]:
         return [
             *([(outbox.IDENTITY.name, tick.host.host_id, 0)] if identities else []),
-            *((outbox.EPOCH.name, each.deployment_id, 0) for each in tick.epochs),
-            *((outbox.HISTOGRAM_SET.name, each, 0) for each in tick.bucket_sets if each not in self._bucket_sets),
-            *((outbox.CAPABILITY.name, each, 0) for each in sorted({one.owner_id for one in tick.capabilities})),
-            *((outbox.EVENT.name, each, 0) for each in events),
+            *((outbox.EPOCH.name, epoch.deployment_id, 0) for epoch in tick.epochs),
+            *(
+                (outbox.HISTOGRAM_SET.name, bucket_set, 0)
+                for bucket_set in tick.bucket_sets
+                if bucket_set not in self._bucket_sets
+            ),
+            *(
+                (outbox.CAPABILITY.name, owner_id, 0)
+                for owner_id in sorted({one.owner_id for one in tick.capabilities})
+            ),
+            *((outbox.EVENT.name, event, 0) for event in events),
         ]
 
     def _memory(self, tick: rows.Tick, more: list[rows.Event]) -> list[int]:
-        """Counters, capabilities and events, `more` events too; returns the ids of the events."""
+        """Return counters, capabilities and events, `more` events too; returns the ids of the events."""
         events = []
         for owner_id, series in tick.forgotten:
             self._connection.execute(
@@ -178,18 +186,18 @@ class TickWriter:
                 )
             )
         self._count(tick)
-        self._put(t.capability, [{**columns_of(each), "since_ts": tick.ts} for each in tick.capabilities])
-        for each in (*tick.events, *more):
-            events.append(event_id := _event_id(tick, each))
-            message = each.message[:MAX_MESSAGE]
+        self._put(t.capability, [{**columns_of(capability), "since_ts": tick.ts} for capability in tick.capabilities])
+        for event in (*tick.events, *more):
+            events.append(event_id := _event_id(tick, event))
+            message = event.message[:MAX_MESSAGE]
             statement = upsert(self._dialect, t.event).values(
                 event_id=event_id,
                 host_id=tick.host.host_id,
                 ts=tick.ts,
                 last_ts=tick.ts,
                 count=1,
-                kind=each.kind,
-                subject_id=each.subject_id,
+                kind=event.kind,
+                subject_id=event.subject_id,
                 message=message,
             )
             repeat = {"last_ts": tick.ts, "count": t.event.c.count + 1, "message": message}
@@ -197,7 +205,7 @@ class TickWriter:
         return events
 
     def _count(self, tick: rows.Tick) -> None:
-        states = {(each.owner_id, each.series): _STATE(each) for each in tick.counters}
+        states = {(counter.owner_id, counter.series): _STATE(counter) for counter in tick.counters}
         replace = replacing(self._dialect, t.counter_state, ())
         run_many(self._connection, replace, _STATE_COLUMNS, list(states.values()))
 

@@ -9,11 +9,11 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.open import upsert
 
 _LEARNED = {"instance_type", "region", "purchase"}
-"""Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""
+"""Columns that an agent may fail to learn again after a restart: unknown does not replace what was known."""
 
 
 def columns_of(sample: Any) -> dict[str, Any]:
-    """Columns of a flat value by name; `asdict()` copies deeply and costs more than the rest of a write."""
+    """Return columns of a flat value by name; `asdict()` copies deeply and costs more than the rest of a write."""
     return {
         name: int(value) if isinstance(value := getattr(sample, name), Provenance) else value
         for name in sample.__slots__
@@ -22,7 +22,7 @@ def columns_of(sample: Any) -> dict[str, Any]:
 
 @cache
 def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
-    """Every column is replaced but the key and those `kept`."""
+    """Return an upsert that replaces every column but the key and those `kept`."""
     keys = [column.name for column in table.primary_key]
     statement = upsert(dialect, table)
     changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}
@@ -33,5 +33,5 @@ def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
 
 @cache
 def adding(dialect: str, table: Table) -> Any:
-    """A row whose key is there stays as it is."""
+    """Return a row whose key is there stays as it is."""
     return upsert(dialect, table).on_conflict_do_nothing()

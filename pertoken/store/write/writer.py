@@ -16,7 +16,7 @@ from pertoken.store.integrity.batches import Batches
 from pertoken.store.integrity.checksums import SAMPLES, ChecksummedTable, insert_rows
 from pertoken.store.integrity.high_water_mark import Acknowledged
 from pertoken.store.integrity.schema_check import check_header, check_schema
-from pertoken.store.query.answers import answer
+from pertoken.store.query.fast_rows import fetch
 from pertoken.store.schema import rows
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
@@ -39,17 +39,17 @@ MAX_AHEAD_S = 31 * 86_400
 class Writer:
     """The one writer of a folder's telemetry. All calls come from the thread that opened it."""
 
-    def __init__(self, place: StoreLocation, max_bytes: int | None = None) -> None:
-        """Open `place` for writing; its data file does not grow beyond `max_bytes`.
+    def __init__(self, location: StoreLocation, max_bytes: int | None = None) -> None:
+        """Open `location` for writing; its data file does not grow beyond `max_bytes`.
 
         Raises StoreError if it cannot be opened or is of another schema, CorruptStore if it is damaged.
         """
-        self.place = place
-        if place.url is None:
-            check_header(place)
-        with explained(place):
-            engine = writing(place, "telemetry")
-            check_revision(revision(engine, "telemetry"), "telemetry", place)
+        self.location = location
+        if location.url is None:
+            check_header(location)
+        with explained(location):
+            engine = writing(location, "telemetry")
+            check_revision(revision(engine, "telemetry"), "telemetry", location)
             self._connection = engine.connect()
         self._dialect = self._connection.dialect.name
         self._unshipped = 0
@@ -59,11 +59,11 @@ class Writer:
         """Of SQLite only: PostgreSQL keeps checksums of its pages."""
         try:
             if self._dialect == "sqlite":
-                with explained(place):
-                    check_schema(place, self._connection)
+                with explained(location):
+                    check_schema(location, self._connection)
                     sqlite.limit_size(self._connection, max_bytes)
-                self._batches = Batches(place, self._connection)
-            with explained(place), self._connection.begin():
+                self._batches = Batches(location, self._connection)
+            with explained(location), self._connection.begin():
                 self._ships = outbox.marking(self._connection)
                 self._rows = TickWriter(self._connection)
         except BaseException:
@@ -89,7 +89,7 @@ class Writer:
             self._batches.close()
 
     def abandon(self) -> None:
-        """Let go of a damaged database without touching it again."""
+        """Release a damaged database without touching it again."""
         with suppress(Exception):
             self._connection.invalidate()
         with suppress(Exception):
@@ -157,16 +157,16 @@ class Writer:
             with self._transaction():
                 if not self._retried:
                     mark(self._connection, quarantine.of_other_versions(self._connection))
-                found = roll_up(self._connection, seconds, self._changed)
+                quarantined = roll_up(self._connection, seconds, self._changed)
             self._retried = True
-            done += found.buckets
-            self._quarantined += found.failed
+            done += quarantined.buckets
+            self._quarantined += quarantined.failed
         return done
 
     def quarantined(self) -> list[Bucket]:
-        """Buckets that went into quarantine since this was last asked."""
-        found, self._quarantined = self._quarantined, []
-        return found
+        """Return buckets that went into quarantine since this was last asked."""
+        quarantined, self._quarantined = self._quarantined, []
+        return quarantined
 
     def _changed(self, connection: Connection, marks: Iterable[outbox.Mark]) -> None:
         if self._ships:
@@ -184,18 +184,19 @@ class Writer:
             return outbox.settle(self._folders_own(), seq, at_most, batch)
 
     def bound_spool(self, most: int) -> tuple[int, int]:
-        """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
+        """Keep at most `at_most` marks: returns (ticks given up, roll-ups left to the comparison with the server)."""
         with self._transaction():
             return outbox.bound(self._folders_own(), most)
 
     def unshipped(self) -> int:
-        """Minutes of ticks, each of one owner, that were deleted before they were shipped since this was last asked."""
-        found, self._unshipped = self._unshipped, 0
-        return found
+        """Return minutes of ticks, each of one owner, that were deleted before they were shipped since this was last
+        asked."""
+        unshipped, self._unshipped = self._unshipped, 0
+        return unshipped
 
     def _folders_own(self) -> Connection:
         if self._batches is None:
-            raise StoreError(f"{self.place}: only a folder is shipped")
+            raise StoreError(f"{self.location}: only a folder is shipped")
         return self._connection
 
     def _transaction(self, ts: int | None = None) -> AbstractContextManager[None]:
@@ -203,13 +204,13 @@ class Writer:
 
     @contextmanager
     def _plain(self) -> Iterator[None]:
-        with explained(self.place), self._connection.begin():
+        with explained(self.location), self._connection.begin():
             yield
 
     @property
     def restored(self) -> RestoredState:
         """State of the previous run, for an agent that starts."""
-        return RestoredState(self.place, self._connection)
+        return RestoredState(self.location, self._connection)
 
     def restore(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> int:
         """Insert rows as they are, in one transaction; returns how many were not there yet.
@@ -219,15 +220,15 @@ class Writer:
         if self._batches is None:
             raise ValueError("rows are restored into a folder")
         at = [checksummed.columns.index(key) for key in checksummed.keys]
-        keys = [tuple(row[each] for each in at) for row in rows]
+        keys = [tuple(row[position] for position in at) for row in rows]
         self._rows.forget_marks()
         new: list[tuple[Any, ...]] = []
         with self._transaction(self.last.ts):
             for key, row in zip(keys, rows, strict=True):
-                there = answer(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
-                if not there:
+                stored = fetch(self._connection, checksummed.by_key, dict(zip(checksummed.keys, key, strict=True)))
+                if not stored:
                     new.append(row)
-                elif there[0] != row:
+                elif stored[0] != row:
                     named = ", ".join(
                         f"{name} {format_utc(value) if name == 'ts' else value}"
                         for name, value in zip(checksummed.keys, key, strict=True)
@@ -239,30 +240,30 @@ class Writer:
         return len(new)
 
     def oldest(self, checksummed: ChecksummedTable) -> int | None:
-        """Start of the oldest stretch of which a table holds rows."""
+        """Return start of the oldest stretch of which a table holds rows."""
         return self._start(checksummed, func.min(t.seal.c.ts))
 
     def _start(self, checksummed: ChecksummedTable, which: Any) -> int | None:
-        with explained(self.place), self._connection.begin():
-            found: int | None = self._connection.execute(
+        with explained(self.location), self._connection.begin():
+            start_ts: int | None = self._connection.execute(
                 select(which).where(t.seal.c.name == checksummed.table.name)
             ).scalar()
-            return found
+            return start_ts
 
     def oldest_mark(self) -> int | None:
-        """Start of the oldest bucket that is to be computed anew."""
-        with explained(self.place), self._connection.begin():
-            found: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
-            return found
+        """Return the start of the oldest bucket to be computed again."""
+        with explained(self.location), self._connection.begin():
+            oldest_ts: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
+            return oldest_ts
 
     def checkpoint(self) -> None:
         """Write the log back into the data file, so that it gives up its room; less of it while someone reads."""
-        with explained(self.place):
+        with explained(self.location):
             sqlite.checkpoint(self._connection)
 
     def restart_log(self) -> bool:
         """Begin another write-ahead log where the file of this one was deleted; return whether that was possible."""
-        with explained(self.place):
+        with explained(self.location):
             return sqlite.restart_log(self._connection)
 
     def delete_oldest(self, checksummed: ChecksummedTable, before: int) -> int | None:
@@ -295,7 +296,7 @@ class Writer:
 
     def _delete(self, checksummed: ChecksummedTable, start: int, until: int) -> int:
         if self._batches is None:
-            raise StoreError(f"{self.place}: a server deletes old rows by its partitions")
+            raise StoreError(f"{self.location}: a server deletes old rows by its partitions")
         return self._batches.checksums.delete_stretch(checksummed, start, until)
 
     def delete_events(self, before: int) -> int:
@@ -303,8 +304,9 @@ class Writer:
         return self._delete_events(EVENTS_AT_ONCE, t.event.c.last_ts < before)
 
     def bound_events(self, most: int = rows.MAX_EVENTS) -> int:
-        """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
-        with explained(self.place), self._connection.begin():
+        """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock shows; returns how
+        many."""
+        with explained(self.location), self._connection.begin():
             seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)
             over = (self._connection.execute(seal).scalar() or 0) - most
         # Some more than are over, so that not each new event deletes an old one.
@@ -321,7 +323,7 @@ class Writer:
         Those of a clock that was set back stay until the time of their rows has passed; ones that a wrong clock filed
         further ahead than `MAX_AHEAD_S` do not keep all that came after them.
         """
-        with explained(self.place), self._connection.begin():
+        with explained(self.location), self._connection.begin():
             kept = t.batch.c.ts.between(before, self.last.ts + MAX_AHEAD_S)
             first = select(func.min(t.batch.c.seq)).where(kept).scalar_subquery()
             last = select(func.max(t.batch.c.seq)).scalar_subquery()

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from pertoken.state.service import Slo
 from pertoken.store.query import read, slices
-from pertoken.store.query.answers import Rows
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.window.figures import ratio

@@ -61,7 +61,7 @@ def operating_points(
             generated_len=float(length[row]),
             cached_share=float(cached[row]),
             memory_active=_value(active.get("dram_active"), row),
-            products_active=_value(active.get("tensor_active"), row),
+            gemm_active=_value(active.get("tensor_active"), row),
         )
         for row in kept
     )

@@ -11,7 +11,7 @@ __all__ = ["Finding", "judged"]
 
 
 def judged(played: Played) -> tuple[tuple[Finding, ...], dict[str, int]]:
-    """What is wrong with a run, and the generated tokens that are stored by model."""
+    """Return what is wrong with a run, and the generated tokens that are stored by model."""
     connection = sqlite3.connect(f"file:{played.db}/telemetry.db?mode=ro", uri=True)
     connection.row_factory = sqlite3.Row
     try:

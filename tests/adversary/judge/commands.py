@@ -1,4 +1,4 @@
-"""What the commands report: no traceback, an exact ledger, and the dollars of the script."""
+"""Judge of the commands' output: no traceback, an exact ledger, and the dollars of the script."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ ROOM_S = 3.0
 
 
 def findings(played: Played) -> Iterator[Finding]:
-    """All that is wrong with what commands answer."""
+    """Yield all that is wrong with what commands answer."""
     for name, done in played.commands.items():
         if "Traceback (most recent call last)" in done.stderr + done.stdout:
             yield Finding("command", f"{name}: {done.stderr[-1500:]}")
@@ -34,7 +34,7 @@ def _ledger(bill: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _dollars(played: Played, fleet: dict[str, Any]) -> Iterator[Finding]:
-    """Device-seconds times the price in force, by the script; bounds where the clock was stepped far."""
+    """Yield device-seconds times the price in force, by the script; bounds where the clock was stepped far."""
     kinds = {"cpu": 1, "gpu": len({gpu.uuid for gpu in played.world.gpus})}
     began_s, ended_s = played.starts_s[0], played.ended_s
     steps = {round(offset) for _, offset in played.offsets[1:]}
@@ -54,7 +54,7 @@ def _dollars(played: Played, fleet: dict[str, Any]) -> Iterator[Finding]:
     first_s = played.down[0][1] - began_s if played.down else 0.0
     late = first_s * sum(n * max(usd for _, selector, usd in played.prices if selector == k) for k, n in kinds.items())
     paid = fleet["bill"]["paid"] / NANO * 3600
-    whole = played.world.touched <= {"agent", "price", *(each.key for each in played.world.engines)}
+    whole = played.world.touched <= {"agent", "price", *(engine.key for engine in played.world.engines)}
     if paid > high + room:
         yield Finding("dollars", f"paid for {paid:.1f} dollar-hours x 3600, the script comes to {high:.1f} at most")
     # Rows at times that the clock no longer shows are outside of the window.
@@ -63,7 +63,7 @@ def _dollars(played: Played, fleet: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _integral(played: Played, prices: list[tuple[int, float]], began_s: float, ended_s: float) -> float:
-    """Dollars an hour times seconds, in steps of 0.1 s of the stepped clock."""
+    """Return dollars an hour times seconds, in steps of 0.1 s of the stepped clock."""
     total, step_s, at_s = 0.0, 0.1, began_s
     ordered = sorted(prices)
     while at_s < ended_s:

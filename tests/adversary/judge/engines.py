@@ -17,7 +17,7 @@ _ROWS = """FROM deployment_sample JOIN epoch USING (epoch_id) JOIN deployment US
 
 
 def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """All that is wrong with the rows of deployments."""
+    """Yield all that is wrong with the rows of deployments."""
     for model, served in played.served.items():
         yield from _tokens(played, connection, model, served)
         yield from _busy(played, connection, model, served)
@@ -30,7 +30,7 @@ def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding
 
 
 def stored_tokens(played: Played, connection: sqlite3.Connection) -> dict[str, int]:
-    """Generated tokens by model."""
+    """Return generated tokens by model."""
     return {
         model: sum(tokens or 0 for (tokens,) in connection.execute(f"SELECT generated_tokens {_of(played, model)}"))
         for model in played.served
@@ -38,7 +38,7 @@ def stored_tokens(played: Played, connection: sqlite3.Connection) -> dict[str, i
 
 
 def _of(played: Played, model: str) -> str:
-    """The rows of a model that the world's own engines served."""
+    """Return the rows of a model that the world's own engines served."""
     ports = ", ".join(map(str, sorted(set(played.ports))))
     return f"{_ROWS} WHERE served_model = '{model}' AND port IN ({ports})"
 
@@ -59,20 +59,20 @@ def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: 
         if stored > true[name] + late[name]:
             yield Finding("tokens", f"{model}: {stored} {name} are stored, and only {true[name]} were served")
         if stored < true[name] - late[name] and not marked:
-            yield Finding("tokens", f"{model}: {stored} {name} are stored of {true[name]} served, and no row says so")
+            yield Finding("tokens", f"{model}: {stored} {name} are stored of {true[name]} served, and no row marks it")
 
 
 def _contested(played: Played, connection: sqlite3.Connection, model: str) -> bool:
-    """Whether the servers of a model share one address, and an event says that none of them is counted."""
-    if not any(each.shared and each.model == model for each in played.world.engines):
+    """Return whether the servers of a model share one address, and an event reports that none of them is counted."""
+    if not any(engine.shared and engine.model == model for engine in played.world.engines):
         return False
     several = "SELECT COUNT(*) FROM event WHERE kind = 'engine_several_servers'"
     return bool(connection.execute(several).fetchone()[0])
 
 
 def _late(played: Played, model: str) -> dict[str, int]:
-    """Tokens that may be counted for the model before, or after, while a swap is not yet seen."""
-    spec = next(each for each in played.world.engines if model.startswith(each.model))
+    """Return tokens that may be counted for the model before, or after, while a swap is not yet seen."""
+    spec = next(engine for engine in played.world.engines if model.startswith(engine.model))
     rates = spec.prompt_tok_s, spec.prompt_tok_s, spec.prompt_tok_s, spec.generated_tok_s
     return {name: round(rate * MAX_SWAP_S) for name, rate in zip(TOKENS, rates, strict=True)}
 
@@ -82,7 +82,7 @@ def _busy(played: Played, connection: sqlite3.Connection, model: str, served: Se
     if model == "tiny-llama":
         true_s = played.llama_busy_s
     else:
-        spec = next((each for each in played.world.engines if each.model == model), None)
+        spec = next((engine for engine in played.world.engines if engine.model == model), None)
         counts = spec is not None and spec.kind == "llama-server" and spec.key not in played.world.touched
         true_s = served.busy_s if counts else None
     seen = "SUM(1.0 * generated_tokens * observed_ms / MAX(duration_ms, 1)), SUM(generated_tokens)"

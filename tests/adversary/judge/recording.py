@@ -27,7 +27,7 @@ MAX_UNOBSERVED_START_S = 4.0
 
 
 def findings(played: Played, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """All that is wrong with the rows of the host, and with how processes ended."""
+    """Yield all that is wrong with the rows of the host, and with how processes ended."""
     yield from _exits(played)
     yield from _gaps(played)
     yield from _unobserved(played, connection)
@@ -47,7 +47,7 @@ def _exits(played: Played) -> Iterator[Finding]:
         if end.asked == signal.SIGKILL:
             continue
         if end.asked is None and not played.world.acts_on("store"):
-            yield Finding("exit", f"the agent ended by itself with {end.code}: {end.log[-1500:]}")
+            yield Finding("exit", f"the agent ended unasked with {end.code}: {end.log[-1500:]}")
         elif end.asked is not None and end.code != 0 and not _too_early(end):
             yield Finding("exit", f"SIGTERM ended with {end.code}: {end.log[-1500:]}")
         if end.asked == signal.SIGTERM and end.seconds > MAX_STOP_S:
@@ -57,7 +57,8 @@ def _exits(played: Played) -> Iterator[Finding]:
 
 
 def _too_early(end: Exit) -> bool:
-    """Whether a process was ended by SIGTERM before it could have a handler for that: Python was still loading."""
+    """Return whether a process was ended by SIGTERM before it could have a handler for that: Python was still
+    loading."""
     return end.code == -signal.SIGTERM and not end.log
 
 
@@ -86,7 +87,7 @@ def _overlap(a_s: float, b_s: float, from_s: float, until_s: float) -> float:
 
 
 def _unobserved(played: Played, connection: sqlite3.Connection) -> Iterator[Finding]:
-    """One engine that hangs must not make the time of everybody else unobserved."""
+    """Yield one engine that hangs must not make the time of everybody else unobserved."""
     ((duration_ms, observed_ms),) = connection.execute(
         "SELECT COALESCE(SUM(duration_ms), 0), COALESCE(SUM(observed_ms), 0) FROM host_sample"
     ).fetchall()

@@ -27,7 +27,7 @@ _Sums = dict[Any, list[int | None]]
 
 
 def findings(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Differences between minutes and ticks, and between hours and minutes; and what is left to be done."""
+    """Yield differences between minutes and ticks, and between hours and minutes; and what is left to be done."""
     held = _quarantined(connection)
     for name, keys, columns in _TABLES:
         ticks = _sums(connection, f"{name}_sample", keys, columns, lambda ts: (ts - 1) // 60 * 60)
@@ -53,12 +53,12 @@ def _sums(
     columns: tuple[str, ...],
     bucket: Any = lambda ts: ts,
 ) -> _Sums:
-    """Sums in Python, whose integers do not overflow."""
+    """Return sums in Python, whose integers do not overflow."""
     sums: _Sums = {}
     known_busy: set[Any] = set()
     origin = ("busy_provenance",) if "busy_ms" in columns else ()
     for row in connection.execute(f"SELECT ts, {', '.join((*keys, *columns, *origin))} FROM {table}"):
-        key = (*(row[each] for each in keys), bucket(row["ts"]))
+        key = (*(row[key] for key in keys), bucket(row["ts"]))
         before = sums.setdefault(key, [None] * len(columns))
         for i, column in enumerate(columns):
             value = row[column]
@@ -89,9 +89,9 @@ def _differences(
 
 
 def _quarantined(connection: sqlite3.Connection) -> frozenset[tuple[str, int, int]]:
-    """Buckets that are marked as not to be had, where there is a table for them; and the hours above them."""
+    """Return buckets that are marked as not to be had, where there is a table for them; and the hours above them."""
     names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     if "quarantine" not in names:
         return frozenset()
-    held = {(each[0], each[1], each[2]) for each in connection.execute("SELECT rollup, owner_id, ts FROM quarantine")}
+    held = {(row[0], row[1], row[2]) for row in connection.execute("SELECT rollup, owner_id, ts FROM quarantine")}
     return frozenset(held | {(name.replace("_1m", "_1h"), owner, ts // 3600 * 3600) for name, owner, ts in held})

@@ -18,7 +18,7 @@ LLAMA: dict[str, Any] = {
 
 
 def header(tensors: Tensors) -> bytes:
-    """A safetensors file without its tensors, which nobody here reads."""
+    """Return a safetensors file without its tensors, which nobody here reads."""
     table: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     table |= {
         name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, (dtype, shape) in tensors.items()
@@ -28,7 +28,7 @@ def header(tensors: Tensors) -> bytes:
 
 
 def write(folder: Path, config: dict[str, Any], **files: Tensors) -> Path:
-    """A model of one file (named `model`) or of several with their index."""
+    """Return a model of one file (named `model`) or of several with their index."""
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     for name, tensors in files.items():

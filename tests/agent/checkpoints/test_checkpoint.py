@@ -20,8 +20,8 @@ ME = os.getpid()
 
 def test_a_folder_and_a_file_are_read_through_the_process_that_serves_them(tmp_path: Path) -> None:
     folder = write(tmp_path / "model", LLAMA, model={"a": ("BF16", [2, 3])})
-    found = read_checkpoint(str(folder), ME)
-    assert (found.facts["params_total"], found.dtype, found.reason) == (6, "bf16", None)
+    checkpoint = read_checkpoint(str(folder), ME)
+    assert (checkpoint.facts["params_total"], checkpoint.dtype, checkpoint.reason) == (6, "bf16", None)
     assert read_checkpoint(str(write_model(tmp_path / "tiny.gguf")), ME).dtype == "fp32"
 
 
@@ -64,7 +64,7 @@ def test_a_repository_is_found_where_the_servers_environment_keeps_it(
         assert read_checkpoint("org/tiny", server.pid).facts["n_layers"] == 2
         assert read_checkpoint("hf://org/tiny", server.pid).facts["n_layers"] == 2
         write(repository / "snapshots" / "def", {**LLAMA, "num_hidden_layers": 3})
-        assert read_checkpoint("org/tiny", server.pid).facts == {}  # which of the two, nobody told
+        assert read_checkpoint("org/tiny", server.pid).facts == {}  # which of the two is served is unknown
         (repository / "refs").mkdir()
         (repository / "refs" / "main").write_text("def")
         assert read_checkpoint("org/tiny", server.pid).facts["n_layers"] == 3
@@ -133,9 +133,9 @@ def test_files_that_are_not_what_they_should_be_are_a_reason_and_nothing_is_know
     tmp_path: Path, broken: Callable[[Path], Path]
 ) -> None:
     path = broken(write(tmp_path / "model", LLAMA, model={"a": ("BF16", [2, 3])}))
-    found = read_checkpoint(str(path), ME)
-    assert found.reason
-    assert found == Checkpoint(reason=found.reason)
+    checkpoint = read_checkpoint(str(path), ME)
+    assert checkpoint.reason
+    assert checkpoint == Checkpoint(reason=checkpoint.reason)
 
 
 def test_what_a_file_holds_is_never_in_the_reason(tmp_path: Path) -> None:
@@ -153,5 +153,5 @@ def test_a_damaged_gguf_header_is_refused_or_read_and_never_fails(tmp_path: Path
     body[min(at, len(body) - 1)] = byte
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(body)
-    found = read_checkpoint(str(damaged), ME)
-    assert all(isinstance(value, int) and value > 0 for value in found.facts.values())
+    checkpoint = read_checkpoint(str(damaged), ME)
+    assert all(isinstance(value, int) and value > 0 for value in checkpoint.facts.values())

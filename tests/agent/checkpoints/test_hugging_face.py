@@ -61,7 +61,7 @@ def test_layers_that_keep_no_keys_leave_the_size_of_the_cache_unknown(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("told", "dtype", "stored", "params"),
+    ("quantization", "dtype", "stored", "params"),
     [
         ({"quant_method": "awq", "bits": 4}, "int4", ("I32", [8, 4]), 256),
         ({"quant_method": "gptq", "bits": 8}, "int8", ("I32", [8, 4]), 128),
@@ -79,8 +79,10 @@ def test_layers_that_keep_no_keys_leave_the_size_of_the_cache_unknown(tmp_path: 
     ],
 )
 def test_packed_weights_are_counted_by_their_bits_or_not_at_all(
-    tmp_path: Path, told: dict[str, Any], dtype: str | None, stored: tuple[str, list[int]], params: int | None
+    tmp_path: Path, quantization: dict[str, Any], dtype: str | None, stored: tuple[str, list[int]], params: int | None
 ) -> None:
     tensors: Tensors = {"a.qweight": stored, "a.scales": ("F16", [8, 1]), "a.qzeros": ("I32", [8, 1])}
-    facts, quantized, found = read_folder(write(tmp_path, {**LLAMA, "quantization_config": told}, model=tensors))
-    assert (quantized, found, facts.get("params_total")) == (True, dtype, params)
+    facts, quantized, count = read_folder(
+        write(tmp_path, {**LLAMA, "quantization_config": quantization}, model=tensors)
+    )
+    assert (quantized, count, facts.get("params_total")) == (True, dtype, params)

@@ -21,7 +21,7 @@ MIXTRAL = config("mixtral", 4096, 32, 32, 8, 14336, 32000, num_local_experts=8, 
 
 
 @pytest.mark.parametrize(
-    ("told", "total", "active"),
+    ("fields", "total", "active"),
     [
         (TINY, PARAMS, PARAMS),
         # Totals of safetensors files as the hub lists them; active ones as their model cards round them.
@@ -33,20 +33,22 @@ MIXTRAL = config("mixtral", 4096, 32, 32, 8, 14336, 32000, num_local_experts=8, 
     ],
     ids=["tiny", "Llama-3.1-8B", "Qwen2.5-7B", "Qwen3-8B", "Mixtral-8x7B", "Qwen3-30B-A3B"],
 )
-def test_parameters_are_those_that_the_model_is_published_with(told: dict[str, Any], total: int, active: float) -> None:
-    found = parameters(told)
-    assert found["params_total"] == total
-    assert found["params_active"] == pytest.approx(active, rel=0.02)
+def test_parameters_are_those_that_the_model_is_published_with(
+    fields: dict[str, Any], total: int, active: float
+) -> None:
+    count = parameters(fields)
+    assert count["params_total"] == total
+    assert count["params_active"] == pytest.approx(active, rel=0.02)
 
 
 def test_embeddings_that_are_tied_count_once() -> None:
-    tied, untied = (parameters({**TINY, "tie_word_embeddings": each})["params_total"] for each in (True, False))
+    tied, untied = (parameters({**TINY, "tie_word_embeddings": tied})["params_total"] for tied in (True, False))
     assert isinstance(tied, int) and isinstance(untied, int)
     assert untied - tied == 512 * 128
 
 
 @pytest.mark.parametrize(
-    "told",
+    "config",
     [
         {**TINY, "model_type": "deepseek_v3"},
         {**TINY, "attention_bias": True},
@@ -58,5 +60,5 @@ def test_embeddings_that_are_tied_count_once() -> None:
         {},
     ],
 )
-def test_a_configuration_with_anything_else_in_it_is_not_known(told: dict[str, Any]) -> None:
-    assert parameters(told) == {}
+def test_a_configuration_with_anything_else_in_it_is_not_known(config: dict[str, Any]) -> None:
+    assert parameters(config) == {}

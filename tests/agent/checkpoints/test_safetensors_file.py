@@ -17,7 +17,7 @@ def test_a_folder_without_such_files_has_no_tensors(tmp_path: Path) -> None:
 def test_tensors_of_all_files_are_read(tmp_path: Path) -> None:
     folder = write(tmp_path, LLAMA, a={"one": ("BF16", [2, 3])}, b={"two": ("F32", [])})
     assert read_tensors(folder) == (Tensor("one", "BF16", (2, 3)), Tensor("two", "F32", ()))
-    assert [each.stored for each in read_tensors(folder) or ()] == [6, 1]
+    assert [tensor.stored for tensor in read_tensors(folder) or ()] == [6, 1]
 
 
 def test_a_file_that_is_missing_or_broken_refuses_the_sum_of_the_others(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ SERVE = ("/opt/venv/bin/python", "/opt/venv/bin/vllm", "serve", "org/model", "--
 
 
 def host(*processes: Process, **more: object) -> HostProcesses:
-    return HostProcesses({each.pid: each for each in processes}, **more)  # type: ignore[arg-type]
+    return HostProcesses({process.pid: process for process in processes}, **more)  # type: ignore[arg-type]
 
 
 def vllm_tree(*listening: Address, argv: tuple[str, ...] = SERVE) -> tuple[Process, ...]:
-    """What vLLM 0.32 starts: children title themselves, padded over the command line they had."""
+    """Return what vLLM 0.32 starts: children title themselves, padded over the command line they had."""
     return (
         Process(10, 1, ("/bin/sh", "-c", " ".join(argv)), 900),
         Process(11, 10, argv, 1000, listening),

@@ -17,7 +17,7 @@ from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.agent.scrape.http import Limits, Reply, ScrapeError
 from pertoken.store.schema.rows import DeploymentSample
-from tests.agent.values import START_MS, memory, moment, probe
+from tests.agent.values import START_MS, moment, probe, tick_state
 
 WORDS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 Work = dict[tuple[str, int], tuple[int, int, int]]
@@ -40,7 +40,7 @@ def sglang(work: Work, engine_type: str = "unified") -> str:
     names = ("prompt_tokens_total", "cached_tokens_total", "generation_tokens_total")
     for (model, rank), counts in work.items():
         for name, count in zip(names, counts, strict=True):
-            for tp_rank in (0, 1):  # both tensor-parallel ranks tell the same
+            for tp_rank in (0, 1):  # both tensor-parallel ranks expose the same
                 labels = f'model_name="{model}",dp_rank="{rank}",tp_rank="{tp_rank}",engine_type="{engine_type}"'
                 lines.append(f"sglang:{name}{{{labels}}} {count}")
     return "\n".join(lines) + "\n"
@@ -70,39 +70,39 @@ FLEETS = {
 SEVERAL = ("replicas behind Ray",)
 
 amounts = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**6)).map(
-    lambda each: (max(each[:2]), min(each[:2]), each[2])
+    lambda path: (max(path[:2]), min(path[:2]), path[2])
 )
 
 
 @given(
     fleet=st.sampled_from(sorted(FLEETS)),
     before=st.lists(amounts, min_size=1, max_size=3),
-    grown=st.lists(amounts, min_size=3, max_size=3),
+    deltas=st.lists(amounts, min_size=3, max_size=3),
     two_models=st.booleans(),
 )
 def test_what_a_fleet_did_counts_once_however_many_places_show_it(
     fleet: str,
     before: list[tuple[int, int, int]],
-    grown: list[tuple[int, int, int]],
+    deltas: list[tuple[int, int, int]],
     two_models: bool,
 ) -> None:
     models = "ab" if two_models and fleet in SEVERAL else "a"
     first: Work = {(models[rank % len(models)], rank): counts for rank, counts in enumerate(before)}
     second: Work = {
         key: (at[0] + more[0], at[1] + more[1], at[2] + more[2])
-        for (key, at), more in zip(first.items(), grown, strict=False)
+        for (key, at), more in zip(first.items(), deltas, strict=False)
     }
-    found = dict.fromkeys(WORDS, 0)
+    totals = dict.fromkeys(WORDS, 0)
     for row in recorded(FLEETS[fleet](first), FLEETS[fleet](second)):
         for word in WORDS:
-            found[word] += getattr(row, word) or 0
-    expected = {word: sum(more[i] for more in grown[: len(before)]) for i, word in enumerate(WORDS)}
-    assert found == expected
+            totals[word] += getattr(row, word) or 0
+    expected = {word: sum(more[i] for more in deltas[: len(before)]) for i, word in enumerate(WORDS)}
+    assert totals == expected
 
 
 def recorded(*pages: Page) -> list[DeploymentSample]:
-    """Rows of all servers, between pages that a reader takes one after the other."""
-    kept: TickState = memory()
+    """Return rows of all servers, between pages that a reader takes one after the other."""
+    kept: TickState = tick_state()
     rows: list[DeploymentSample] = []
     body = {"": ""}
 
@@ -114,7 +114,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
     kinds = list(pages[0])
     readers = {
         kind: EngineReader(
-            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), Limits(), processes=nobody
+            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), Limits(), processes=no_kind
         )
         for n, kind in enumerate(kinds)
     }
@@ -125,10 +125,14 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
             for kind in kinds:
                 body[""] = page[kind]
                 readings += readers[kind].read()
-            assert not [each.fault for each in readings if each.fault]
+            assert not [reading.fault for reading in readings if reading.fault]
             started = [
-                replace(each, endpoint=replace(each.endpoint, pid=9, process_start_ms=START_MS - 9000), started_ms=None)
-                for each in readings
+                replace(
+                    reading,
+                    endpoint=replace(reading.endpoint, pid=9, process_start_ms=START_MS - 9000),
+                    started_ms=None,
+                )
+                for reading in readings
             ]
             cost = Cost(1, 1, 1, 0) if n else None
             tick, kept = assemble(kept, Readings(probe(), tuple(started)), moment(n), cost)
@@ -136,7 +140,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
     return rows
 
 
-def nobody() -> HostProcesses:
+def no_kind() -> HostProcesses:
     return HostProcesses({})
 
 
@@ -169,7 +173,7 @@ def test_a_server_named_by_any_of_the_ways_to_it_is_read_once(urls: list[str], f
             ),
         )
         watch = Watch(urls, find, Limits())
-        found = watch.look()
+        readings = watch.look()
         watch.close()
-    assert len(found) == (1 if urls or find else 0)
-    assert {each.pid for each in found} <= {11}
+    assert len(readings) == (1 if urls or find else 0)
+    assert {reading.pid for reading in readings} <= {11}

@@ -23,10 +23,10 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.servers import answering, pages
 from tests.agent.test_recorder import Drivers
-from tests.agent.values import engine, gpu, memory, moment, probe
+from tests.agent.values import engine, gpu, moment, probe, tick_state
 from tests.llama import LlamaServer, write_model
 from tests.recorded import agent, newest, rows_of, scalar, until
-from tests.values import laid
+from tests.values import new_store
 
 SOON_S = 2.0
 HUNG_S = 20
@@ -49,7 +49,7 @@ def test_a_server_that_hangs_costs_other_engines_and_the_host_nothing(tmp_path: 
         stack.enter_context(agent(folder))
         stack.enter_context(agent(spared, "--engine", healthy.url, PERTOKEN_AGENT_DISCOVER="false"))
         known = ((folder, hung), (folder, healthy), (spared, healthy))
-        until(lambda: all(observed_s(*each) for each in known), "rows of all")
+        until(lambda: all(observed_s(*endpoint) for endpoint in known), "rows of all")
         os.kill(hung.pid, signal.SIGSTOP)
         try:
             since = max(newest(folder), newest(spared))
@@ -82,7 +82,7 @@ def generated(folder: Path, server: LlamaServer) -> int:
 
 
 def test_servers_that_never_answer_hold_up_neither_a_start_nor_new_settings_nor_an_end(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with ExitStack() as stack:
         urls = [stack.enter_context(silent()) for _ in range(N_SILENT)]
         settings = load(
@@ -116,8 +116,8 @@ def test_silent_ports_are_asked_at_once_and_hold_up_no_other_server() -> None:
         url = stack.enter_context(answering(pages({"/metrics": (PAGE % 5).encode()})))
         watch = Watch([*urls[:8], url, *urls[8:]], False, Limits(timeout_s=0.5))
         watch.start_look()
-        until(lambda: watch.endpoints or watch.gaps, "the look", 20)
-        assert [each.base_url for each in watch.look()] == [url]
+        until(lambda: watch.endpoints or watch.unavailable, "the look", 20)
+        assert [reading.base_url for reading in watch.look()] == [url]
         watch.close()
 
 
@@ -166,7 +166,7 @@ def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves
         replace(engine(130), read_ms=moment(2).monotonic_ms + 2_000),
         engine(140),
     ]
-    kept, rows = memory(), []
+    kept, rows = tick_state(), []
     for n, reading in enumerate(steps):
         tick, kept = assemble(kept, Readings(probe(gpu(0, 100)), (reading,)), moment(n), COST if n else None)
         rows.append([sample for sample in tick.samples if isinstance(sample, DeploymentSample)])
@@ -175,16 +175,18 @@ def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves
             epoch.epoch_id for epoch in kept.epochs.values()
         }
     assert rows[2] == []
-    spans = [(row.generated_tokens, row.duration_ms, row.observed_ms) for each in rows for row in each]
+    spans = [(row.generated_tokens, row.duration_ms, row.observed_ms) for sample in rows for row in sample]
     assert spans == [(10, 10_000, 10_000), (20, 12_000, 12_000), (10, 18_000, 18_000)]
 
 
 def test_an_engine_that_is_late_keeps_its_devices_and_is_not_said_to_have_stopped() -> None:
     late = engine(0, fault="still being read", fault_kind=LATE)
-    kept = memory()
+    kept = tick_state()
     for n, reading in enumerate((engine(100), engine(110), late)):
         tick, kept = assemble(kept, Readings(probe(gpu(0, 100)), (reading,)), moment(n), COST if n else None)
-    (share,) = (each for each in tick.samples if type(each).__name__ == "DeviceShare" and each.share_1e6 == 10**6)
+    (share,) = (
+        sample for sample in tick.samples if type(sample).__name__ == "DeviceShare" and sample.share_1e6 == 10**6
+    )
     assert share.epoch_id in {epoch.epoch_id for epoch in kept.epochs.values()}
     assert not [event for event in tick.events if event.kind.startswith("engine")]
-    assert not [each for each in tick.capabilities if each.owner_id == tick.engines[0].engine_id]
+    assert not [capability for capability in tick.capabilities if capability.owner_id == tick.engines[0].engine_id]

@@ -1,6 +1,6 @@
 """Ranks of several hosts: which server they are part of."""
 
-from pertoken.agent.discovery.servers import Found, discover
+from pertoken.agent.discovery.servers import Discovery, discover
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.processes import Process
 from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never
@@ -11,17 +11,17 @@ HEAD = (*SERVE, "--data-parallel-address", "10.0.0.1", "--data-parallel-size", "
 def test_ranks_that_follow_another_host_are_an_endpoint_that_is_never_asked() -> None:
     follower = Process(11, 1, (*HEAD, "--headless", "--data-parallel-start-rank", "2"), 1000)
     worker = Process(12, 11, ("VLLM::Worker_DP2_TP0",), 1500)
-    (found,) = discover(host(follower, worker), never).endpoints
-    assert (found.base_url, found.port, found.follows) == ("rendezvous://10.0.0.1/org/model", None, True)
-    assert (found.pids, found.knobs["rendezvous"], found.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
+    (endpoint,) = discover(host(follower, worker), never).endpoints
+    assert (endpoint.base_url, endpoint.port, endpoint.follows) == ("rendezvous://10.0.0.1/org/model", None, True)
+    assert (endpoint.pids, endpoint.knobs["rendezvous"], endpoint.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
 
 
 def test_ranks_whose_head_is_on_this_host_are_part_of_it() -> None:
     head = Process(11, 1, HEAD, 1000, (Address("0.0.0.0", 18000),))
     follower = Process(21, 1, (*HEAD, "--headless"), 1000)
     other = Process(31, 1, ("vllm", "serve", "org/other", "--headless", "--data-parallel-address", "10.0.0.1"), 1000)
-    found = discover(host(head, follower, other), never).endpoints
-    assert [(each.base_url, each.pids) for each in found] == [
+    endpoints = discover(host(head, follower, other), never).endpoints
+    assert [(endpoint.base_url, endpoint.pids) for endpoint in endpoints] == [
         ("http://127.0.0.1:18000", (11, 21)),
         ("rendezvous://10.0.0.1/org/other", (31,)),
     ]
@@ -41,11 +41,11 @@ def test_sglang_nodes_meet_at_the_address_of_the_first() -> None:
     )
     argv += ("--dist-init-addr", "10.0.0.1:5000", "--node-rank")
     head = Process(11, 1, (*argv, "0"), 1000, (Address("0.0.0.0", 30000),))
-    (found,) = discover(host(head), never).endpoints
-    assert (found.base_url, found.follows) == ("http://127.0.0.1:30000", False)
-    assert (found.knobs["rendezvous"], found.knobs["tp"]) == ("10.0.0.1:5000", 16)
-    (found,) = discover(host(Process(11, 1, (*argv, "1"), 1000, (Address("0.0.0.0", 30000),))), never).endpoints
-    assert (found.base_url, found.follows) == ("rendezvous://10.0.0.1:5000/org/m", True)
+    (endpoint,) = discover(host(head), never).endpoints
+    assert (endpoint.base_url, endpoint.follows) == ("http://127.0.0.1:30000", False)
+    assert (endpoint.knobs["rendezvous"], endpoint.knobs["tp"]) == ("10.0.0.1:5000", 16)
+    (endpoint,) = discover(host(Process(11, 1, (*argv, "1"), 1000, (Address("0.0.0.0", 30000),))), never).endpoints
+    assert (endpoint.base_url, endpoint.follows) == ("rendezvous://10.0.0.1:5000/org/m", True)
 
 
 RAYLET = Process(50, 1, ("/x/raylet/raylet", "--gcs-address=10.0.0.1:6379", "--metrics_export_port=8080"), 900)
@@ -59,22 +59,22 @@ RAY_WORKERS = (
 def test_workers_that_ray_runs_for_a_server_of_this_host_are_its_own() -> None:
     serve = (*SERVE, "--distributed-executor-backend", "ray")
     head = Process(11, 1, serve, 1000, (Address("0.0.0.0", 18000),))
-    (found,) = discover(host(head, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
-    assert (found.pids, found.knobs["rendezvous"]) == ((11, 51, 52), "10.0.0.1:6379")
+    (endpoint,) = discover(host(head, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
+    assert (endpoint.pids, endpoint.knobs["rendezvous"]) == ((11, 51, 52), "10.0.0.1:6379")
     other = Process(12, 1, tuple(word.replace("18000", "18001") for word in serve), 1000, (Address(LOOPBACK, 18001),))
     both = discover(host(head, other, RAYLET, *RAY_WORKERS), lambda url: None).endpoints
-    assert [each.pids for each in both] == [(11,), (12,)]
+    assert [name.pids for name in both] == [(11,), (12,)]
 
 
 def test_workers_that_ray_runs_for_a_server_elsewhere_follow_it() -> None:
-    (found,) = discover(host(RAYLET, *RAY_WORKERS), lambda url: None).endpoints
-    assert (found.kind, found.base_url, found.follows) == ("vllm", "rendezvous://10.0.0.1:6379/", True)
-    assert (found.pids, found.knobs) == ((51, 52), {"rendezvous": "10.0.0.1:6379"})
-    here = host(RAYLET, *RAY_WORKERS, own_ips=frozenset({"10.0.0.1"}))
-    assert discover(here, lambda url: None) == Found()
+    (endpoint,) = discover(host(RAYLET, *RAY_WORKERS), lambda url: None).endpoints
+    assert (endpoint.kind, endpoint.base_url, endpoint.follows) == ("vllm", "rendezvous://10.0.0.1:6379/", True)
+    assert (endpoint.pids, endpoint.knobs) == ((51, 52), {"rendezvous": "10.0.0.1:6379"})
+    local = host(RAYLET, *RAY_WORKERS, own_ips=frozenset({"10.0.0.1"}))
+    assert discover(local, lambda url: None) == Discovery()
 
 
 def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
-    found = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
-    assert found.endpoints == ()
-    assert "serves for another host" in found.gaps[0].reason
+    discovery = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
+    assert discovery.endpoints == ()
+    assert "serves for another host" in discovery.unavailable[0].reason

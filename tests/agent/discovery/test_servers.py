@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import pytest
 
-from pertoken.agent.discovery.servers import Found, discover
+from pertoken.agent.discovery.servers import Discovery, discover
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
@@ -16,9 +16,9 @@ from tests.agent.discovery.hosts import LOOPBACK, SERVE, host, never, vllm_tree
 
 
 def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybody() -> None:
-    found = discover(host(*vllm_tree(Address("0.0.0.0", 18000))), never)
-    assert found.gaps == ()
-    assert found.endpoints == (
+    discovery = discover(host(*vllm_tree(Address("0.0.0.0", 18000))), never)
+    assert discovery.unavailable == ()
+    assert discovery.endpoints == (
         Endpoint(
             kind="vllm",
             base_url="http://127.0.0.1:18000",
@@ -36,8 +36,8 @@ def test_a_vllm_server_is_found_with_all_its_processes_and_without_asking_anybod
 def test_a_port_its_child_listens_on_is_its_own() -> None:
     tree = vllm_tree()
     child = Process(12, 11, tree[2].argv, 2000, (Address("::", 18000),))
-    found = discover(host(*(child if each.pid == 12 else each for each in tree)), never)
-    assert [each.base_url for each in found.endpoints] == ["http://[::1]:18000"]
+    discovery = discover(host(*(child if process.pid == 12 else process for process in tree)), never)
+    assert [endpoint.base_url for endpoint in discovery.endpoints] == ["http://[::1]:18000"]
 
 
 def test_only_ports_of_the_server_are_asked_when_it_does_not_name_its_own() -> None:
@@ -48,8 +48,8 @@ def test_only_ports_of_the_server_are_asked_when_it_does_not_name_its_own() -> N
         return "vllm" if url.endswith(":5555") else None
 
     tree = vllm_tree(Address(LOOPBACK, 5000), Address("10.0.0.7", 5555), argv=("vllm", "serve", "org/model"))
-    found = discover(host(*tree), ask)
-    assert [each.base_url for each in found.endpoints] == ["http://10.0.0.7:5555"]
+    discovery = discover(host(*tree), ask)
+    assert [endpoint.base_url for endpoint in discovery.endpoints] == ["http://10.0.0.7:5555"]
     assert asked == ["http://127.0.0.1:5000", "http://10.0.0.7:5555"]
 
 
@@ -60,23 +60,23 @@ def test_a_server_found_before_is_not_asked_again() -> None:
 
 
 def test_a_server_whose_port_is_not_seen_is_a_gap_with_its_remedy() -> None:
-    # What its ranks listen on for each other is not asked: it said where it will answer.
-    found = discover(host(*vllm_tree()), never)
-    assert found.endpoints == ()
-    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "failing")]
-    tree = [each for each in vllm_tree() if each.pid != 13]
-    found = discover(host(*tree), lambda url: None)
-    assert [(each.metric, each.status) for each in found.gaps] == [("vllm", "missing")]
-    assert "--engine" in (found.gaps[0].remedy or "")
+    # What its ranks listen on for each other is not asked: its command line names the port.
+    discovery = discover(host(*vllm_tree()), never)
+    assert discovery.endpoints == ()
+    assert [(missing.metric, missing.status) for missing in discovery.unavailable] == [("vllm", "failing")]
+    tree = [process for process in vllm_tree() if process.pid != 13]
+    discovery = discover(host(*tree), lambda url: None)
+    assert [(missing.metric, missing.status) for missing in discovery.unavailable] == [("vllm", "missing")]
+    assert "--engine" in (discovery.unavailable[0].remedy or "")
 
 
 def test_a_server_of_another_user_is_found_by_the_port_it_names() -> None:
-    tree = [each for each in vllm_tree() if each.pid != 13]
+    tree = [process for process in vllm_tree() if process.pid != 13]
     unowned = (Address("0.0.0.0", 18000), Address("0.0.0.0", 9999))
-    found = discover(host(*tree, unowned=unowned), {"http://127.0.0.1:18000": "vllm"}.__getitem__)
-    assert [(each.base_url, each.pid) for each in found.endpoints] == [("http://127.0.0.1:18000", 11)]
-    assert [each.status for each in found.gaps] == ["denied"]
-    assert "may not look into: 2" in found.gaps[0].reason
+    discovery = discover(host(*tree, unowned=unowned), {"http://127.0.0.1:18000": "vllm"}.__getitem__)
+    assert [(endpoint.base_url, endpoint.pid) for endpoint in discovery.endpoints] == [("http://127.0.0.1:18000", 11)]
+    assert [missing.status for missing in discovery.unavailable] == ["denied"]
+    assert "may not look into: 2" in discovery.unavailable[0].reason
 
 
 def test_a_library_mapped_into_a_process_leads_to_its_port() -> None:
@@ -85,17 +85,17 @@ def test_a_library_mapped_into_a_process_leads_to_its_port() -> None:
     hidden = Process(22, 1, ("secret",), 5000, (Address(LOOPBACK, 7200),))
     mapped = {20: frozenset({"/site-packages/xllamacpp/xllamacpp.abi3.so"}), 21: frozenset({"/lib/libc.so.6"})}
     answers = {"http://127.0.0.1:7000": None, "http://[::1]:7001": "llama.cpp"}
-    found = discover(host(script, bystander, hidden, libraries=mapped.get), answers.__getitem__)
-    assert [(each.kind, each.base_url, each.pid, each.knobs) for each in found.endpoints] == [
+    discovery = discover(host(script, bystander, hidden, libraries=mapped.get), answers.__getitem__)
+    assert [(endpoint.kind, endpoint.base_url, endpoint.pid, endpoint.knobs) for endpoint in discovery.endpoints] == [
         ("llama.cpp", "http://[::1]:7001", 20, {})
     ]
-    assert [each.status for each in found.gaps] == ["denied"]
+    assert [missing.status for missing in discovery.unavailable] == ["denied"]
 
 
 def test_a_library_without_a_server_is_no_engine() -> None:
     notebook = Process(20, 1, ("python", "kernel.py"), 5000, (Address(LOOPBACK, 7000),))
-    found = discover(host(notebook, libraries=lambda pid: frozenset({"/x/libllama.so.0"})), lambda url: None)
-    assert found == Found()
+    discovery = discover(host(notebook, libraries=lambda pid: frozenset({"/x/libllama.so.0"})), lambda url: None)
+    assert discovery == Discovery()
 
 
 @pytest.mark.parametrize(
@@ -113,21 +113,21 @@ def test_a_library_without_a_server_is_no_engine() -> None:
 )
 def test_every_engine_is_found_by_its_command_line_and_port(line: str, kind: str, port: int) -> None:
     others = (Address(LOOPBACK, 40001), Address(LOOPBACK, port))
-    found = discover(host(Process(11, 1, tuple(line.split()), 1000, others)), never)
-    assert [(each.kind, each.port) for each in found.endpoints] == [(kind, port)]
-    assert found.gaps == ()
+    discovery = discover(host(Process(11, 1, tuple(line.split()), 1000, others)), never)
+    assert [(endpoint.kind, endpoint.port) for endpoint in discovery.endpoints] == [(kind, port)]
+    assert discovery.unavailable == ()
 
 
 def test_a_dynamo_worker_is_asked_for_its_system_port_which_no_command_line_names() -> None:
     argv = ("python", "-m", "dynamo.vllm", "--model", "m", "-tp", "2")
     worker = host(Process(11, 1, argv, 1000, (Address(LOOPBACK, 5000), Address("0.0.0.0", 8081))))
-    found = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
-    assert [(each.kind, each.port, each.knobs) for each in found.endpoints] == [
+    discovery = discover(worker, lambda url: "dynamo-vllm" if url.endswith(":8081") else None)
+    assert [(endpoint.kind, endpoint.port, endpoint.knobs) for endpoint in discovery.endpoints] == [
         ("dynamo-vllm", 8081, {"pp": 1, "dp": 1, "ep": 1, "tp": 2})
     ]
     silent = discover(worker, lambda url: None)
     assert silent.endpoints == ()
-    assert "DYN_SYSTEM_PORT" in (silent.gaps[0].remedy or "")
+    assert "DYN_SYSTEM_PORT" in (silent.unavailable[0].remedy or "")
 
 
 def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
@@ -136,14 +136,16 @@ def test_a_ray_node_is_an_engine_only_while_it_shows_one() -> None:
         Process(12, 11, ("ray::DashboardAgent",), 1100, (Address("0.0.0.0", 8080),)),
         Process(13, 11, ("ray::ServeReplica:llm",), 1200),
     )
-    found = discover(tree, {"http://127.0.0.1:8080": "ray"}.__getitem__)
-    assert [(each.kind, each.port, each.pids) for each in found.endpoints] == [("ray", 8080, (11, 12, 13))]
-    assert discover(tree, lambda url: None) == Found()
+    discovery = discover(tree, {"http://127.0.0.1:8080": "ray"}.__getitem__)
+    assert [(endpoint.kind, endpoint.port, endpoint.pids) for endpoint in discovery.endpoints] == [
+        ("ray", 8080, (11, 12, 13))
+    ]
+    assert discover(tree, lambda url: None) == Discovery()
 
 
 def test_a_server_that_answers_by_https_alone_is_asked_so() -> None:
-    found = discover(host(*vllm_tree(Address("0.0.0.0", 18000), argv=(*SERVE, "--ssl-certfile", "c.pem"))), never)
-    assert [each.base_url for each in found.endpoints] == ["https://127.0.0.1:18000"]
+    discovery = discover(host(*vllm_tree(Address("0.0.0.0", 18000), argv=(*SERVE, "--ssl-certfile", "c.pem"))), never)
+    assert [endpoint.base_url for endpoint in discovery.endpoints] == ["https://127.0.0.1:18000"]
 
 
 def test_a_server_in_a_container_is_reached_at_the_address_of_its_network() -> None:
@@ -151,18 +153,18 @@ def test_a_server_in_a_container_is_reached_at_the_address_of_its_network() -> N
         Process(pid, 1, SERVE, 1000, (Address("0.0.0.0", 18000, reached=(ip, 18000)),))
         for pid, ip in ((11, "10.244.1.5"), (12, "10.244.1.6"))
     ]
-    found = discover(host(*pods), never)
-    assert [(each.base_url, each.port, each.pid) for each in found.endpoints] == [
+    discovery = discover(host(*pods), never)
+    assert [(endpoint.base_url, endpoint.port, endpoint.pid) for endpoint in discovery.endpoints] == [
         ("http://10.244.1.5:18000", None, 11),
         ("http://10.244.1.6:18000", None, 12),
     ]
-    assert [locate(each, host(*pods)).pid for each in found.endpoints] == [11, 12]
+    assert [locate(endpoint, host(*pods)).pid for endpoint in discovery.endpoints] == [11, 12]
 
 
 def test_a_server_in_a_container_is_reached_at_the_port_published_for_it() -> None:
     server = Process(11, 1, SERVE, 1000, (Address("0.0.0.0", 18000, reached=(LOOPBACK, 8080)),))
-    (found,) = discover(host(server), never).endpoints
-    assert (found.base_url, found.port) == ("http://127.0.0.1:8080", 8080)
+    (endpoint,) = discover(host(server), never).endpoints
+    assert (endpoint.base_url, endpoint.port) == ("http://127.0.0.1:8080", 8080)
     named = locate(
         Endpoint("vllm", "http://10.0.0.7:8080", "setting", 8080),
         host(server, own_ips=frozenset({LOOPBACK, "10.0.0.7"})),
@@ -173,18 +175,27 @@ def test_a_server_in_a_container_is_reached_at_the_port_published_for_it() -> No
 def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_is_no_other_server() -> None:
     nim = Process(11, 1, ("nim-serve", "--max-model-len", "4096"), 1000)
     inner = Process(12, 11, ("vllm", "serve", "/opt/nim/m"), 1000, (Address("0.0.0.0", 8100), Address("0.0.0.0", 9000)))
-    told = {"NIM_SERVER_PORT": "9000", "NIM_TENSOR_PARALLEL_SIZE": "4", "NIM_MAX_MODEL_LEN": "1", "NGC_API_KEY": "no"}
-    told |= {"NIM_ENABLE_KV_CACHE_REUSE": "1", "NIM_MODEL_PATH": "hf://org/m", "NIM_PIPELINE_PARALLEL_SIZE": "auto"}
+    variables = {
+        "NIM_SERVER_PORT": "9000",
+        "NIM_TENSOR_PARALLEL_SIZE": "4",
+        "NIM_MAX_MODEL_LEN": "1",
+        "NGC_API_KEY": "no",
+    }
+    variables |= {
+        "NIM_ENABLE_KV_CACHE_REUSE": "1",
+        "NIM_MODEL_PATH": "hf://org/m",
+        "NIM_PIPELINE_PARALLEL_SIZE": "auto",
+    }
     asked: set[str] = set()
 
     def environment(pid: int, names: Collection[str]) -> dict[str, str]:
         asked.update(names)
-        return {name: value for name, value in told.items() if pid == 11 and name in names}
+        return {name: value for name, value in variables.items() if pid == 11 and name in names}
 
-    found = discover(host(nim, inner, environment=environment), never)
-    (each,) = found.endpoints
-    assert (each.kind, each.base_url, each.model_path) == ("nim", "http://127.0.0.1:9000", "hf://org/m")
-    assert each.knobs == {"tp": 4, "max_model_len": 4096, "enable_prefix_caching": True}
+    discovery = discover(host(nim, inner, environment=environment), never)
+    (endpoint,) = discovery.endpoints
+    assert (endpoint.kind, endpoint.base_url, endpoint.model_path) == ("nim", "http://127.0.0.1:9000", "hf://org/m")
+    assert endpoint.knobs == {"tp": 4, "max_model_len": 4096, "enable_prefix_caching": True}
     assert asked and all(name.startswith("NIM_") for name in asked - set(POD_VARIABLES))
 
 
@@ -200,10 +211,10 @@ def test_servers_that_one_address_leads_to_are_contested_and_children_of_one_ser
         ((server, anywhere), (), True),
         ((server,), hidden, True),
     ):
-        (found,) = discover(host(*processes, unowned=unowned), never).endpoints
-        assert (found.base_url, found.contested) == ("http://127.0.0.1:18000", contested)
+        (endpoints,) = discover(host(*processes, unowned=unowned), never).endpoints
+        assert (endpoints.base_url, endpoints.contested) == ("http://127.0.0.1:18000", contested)
     other = Process(21, 1, SERVE, 1000, (Address("127.0.0.2", 18000),))
-    assert [each.contested for each in discover(host(server, other), never).endpoints] == [False, False]
+    assert [endpoint.contested for endpoint in discover(host(server, other), never).endpoints] == [False, False]
     assert locate(Endpoint("vllm", "http://localhost:18000", "setting", 18000), host(server, rival)).contested
 
 
@@ -245,7 +256,9 @@ def test_who_holds_a_socket_is_looked_at_again_and_not_only_remembered() -> None
             seen = host_processes().processes
             assert address in seen[child.pid].listening and address not in seen[os.getpid()].listening
             child.communicate(b"\n")
-        assert address not in {each for process in host_processes().processes.values() for each in process.listening}
+        assert address not in {
+            address for process in host_processes().processes.values() for address in process.listening
+        }
 
 
 def test_a_socket_of_a_process_that_starts_later_is_found() -> None:
@@ -273,9 +286,9 @@ def test_a_server_in_a_pod_names_the_object_that_makes_it_and_reads_no_other_var
         assert pid == 11 and not {"VLLM_API_KEY", "PATH"} & set(names)
         return {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "llama-6d4cf56db6-x7k2p"}
 
-    there = host(
+    in_pod = host(
         *vllm_tree(Address("0.0.0.0", 18000)), environment=environment, pod_namespace=lambda pid: "prod", name="gpu-1"
     )
-    found = discover(there, never)
-    assert [each.knobs["workload"] for each in found.endpoints] == ["Deployment prod/llama"]
-    assert locate(found.endpoints[0], there).knobs["workload"] == "Deployment prod/llama"
+    discovery = discover(in_pod, never)
+    assert [endpoint.knobs["workload"] for endpoint in discovery.endpoints] == ["Deployment prod/llama"]
+    assert locate(discovery.endpoints[0], in_pod).knobs["workload"] == "Deployment prod/llama"

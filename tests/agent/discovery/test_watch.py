@@ -59,10 +59,10 @@ def test_ports_are_asked_at_the_same_time_and_what_need_not_be_asked_is_read_bef
     deadline = time.monotonic() + 10
     while not watch.endpoints and time.monotonic() < deadline:
         time.sleep(0.01)
-    published.append([each.port for each in watch.endpoints])
+    published.append([endpoint.port for endpoint in watch.endpoints])
     all_asked.wait(10)
     watch.wait(10)
-    published.append([each.port for each in watch.endpoints])
+    published.append([endpoint.port for endpoint in watch.endpoints])
     watch.close()
     assert published == [[8000], [8000, 7003]]
 
@@ -99,7 +99,7 @@ def test_a_server_named_by_its_url_is_asked_what_it_is_until_it_can_be_read_and_
     assert watch.endpoints[0].process_start_ms == 6000
     fault[0] = "it answers 404"
     assert [asked_by_a_look() for _ in range(3)] == [0, 1, 1]
-    assert [watch.read(latencies=each)[0].histograms for each in (False, True)] == [None, {}]
+    assert [watch.read(latencies=certain)[0].histograms for certain in (False, True)] == [None, {}]
     watch.close()
 
 
@@ -111,7 +111,7 @@ def test_a_server_found_by_its_process_after_it_was_named_is_read_once(monkeypat
     named = Endpoint("vllm", "http://localhost:8000", "setting", 8000, pid=20, process_start_ms=5000)
     monkeypatch.setattr("pertoken.agent.discovery.watch.detect", lambda url, limits, processes: named)
     watch = Watch((named.base_url,), True, Limits())
-    assert [each.found_by for each in watch.look()] == ["setting"]
+    assert [reading.found_by for reading in watch.look()] == ["setting"]
     del seen[0]
-    assert [each.found_by for each in watch.look()] == ["process"]
+    assert [reading.found_by for reading in watch.look()] == ["process"]
     watch.close()

@@ -21,8 +21,8 @@ from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import read_one
 from tests.agent.engines.test_reader import PAGE, VLLM, huge
 from tests.agent.servers import Answer, answering, dripping, pages
-from tests.agent.values import engine, memory, moment, probe
-from tests.values import laid
+from tests.agent.values import engine, moment, probe, tick_state
+from tests.values import new_store
 
 GOOD = pages({**VLLM, "/metrics": PAGE})
 TOKENS = "generated_tokens"
@@ -35,12 +35,12 @@ FAULTS: dict[str, Answer] = {
 
 
 def read(answer: Callable[[], AbstractContextManager[str]] | Answer) -> EngineReading:
-    """One reading, always under the same address."""
+    """Return one reading, always under the same address."""
     with answering(answer) as url:  # type: ignore[arg-type]
         endpoint = Endpoint("vllm", url, "setting")
         limits = Limits(timeout_s=0.5, page_bytes=1_000_000)
-        found = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
-    return replace(found, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
+        reading = read_one(EngineReader(endpoint, limits, processes=lambda: HostProcesses({})))
+    return replace(reading, endpoint=Endpoint("vllm", "http://gpu-1:8000", "setting"))
 
 
 def closed() -> EngineReading:
@@ -54,11 +54,11 @@ def closed() -> EngineReading:
 def test_each_fault_is_an_event_and_a_null_and_the_next_good_page_counts_on(tmp_path: Path, kind: str) -> None:
     good = read(GOOD)
     broken = closed() if kind == "closed" else read(FAULTS[kind])
-    grown = replace(good, counters={name: value + 5 for name, value in good.counters.items()})
-    where = laid(tmp_path)
-    kept = memory()
+    deltas = replace(good, counters={name: value + 5 for name, value in good.counters.items()})
+    where = new_store(tmp_path)
+    kept = tick_state()
     with Writer(where) as writer:
-        for n, reading in enumerate((good, broken, grown)):
+        for n, reading in enumerate((good, broken, deltas)):
             cost = Cost(1, 1, 1, 0) if n else None
             tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), cost)
             writer.commit(tick)
@@ -78,14 +78,14 @@ SHOWN_LESS = (1000, 1000, 999, 999, 1000, 400, 400, 450, 1057)
 def test_pages_of_a_living_process_that_show_less_for_a_while_add_nothing_even_if_the_agent_restarts_meanwhile(
     tmp_path: Path, restart_before: int | None
 ) -> None:
-    where = laid(tmp_path)
-    kept, rows = memory(), list[DeploymentSample]()
+    where = new_store(tmp_path)
+    kept, rows = tick_state(), list[DeploymentSample]()
     for n, count in enumerate(SHOWN_LESS):
         readings = Readings(probe(), (engine(count),))
         with Writer(where) as writer:
             if n == restart_before:
                 away = moment(n - 1).monotonic_ms
-                kept = restored(writer.restored, probe(), (), wall_ms=away, since_boot_ms=away).memory
+                kept = restored(writer.restored, probe(), (), wall_ms=away, since_boot_ms=away).tick_state
                 tick, kept = assemble(kept, readings, moment(n - 1), None)
                 writer.commit(tick)
             tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)

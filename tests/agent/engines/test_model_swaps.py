@@ -16,7 +16,7 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, pages
-from tests.agent.values import memory, moment, probe
+from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, LlamaServer, write_model
 from tests.recorded import agent_reading, until
 
@@ -38,7 +38,7 @@ class Clock:
 @pytest.mark.parametrize("kind", LABELLED)
 def test_a_model_that_its_page_names_is_taken_at_once_and_each_has_its_own_tokens(kind: str) -> None:
     replies: dict[str, bytes | tuple[int, bytes]] = {}
-    kept, found = memory(), dict[str, int]()
+    kept, totals = tick_state(), dict[str, int]()
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
         reader = EngineReader(Endpoint(kind, url, "setting"), Limits(), processes=lambda: HostProcesses({}))
         steps = (("old", 100), ("old", 130), ("new", 7), ("new", 9), ("old", 135))
@@ -53,8 +53,8 @@ def test_a_model_that_its_page_names_is_taken_at_once_and_each_has_its_own_token
             for sample in tick.samples:
                 if isinstance(sample, DeploymentSample):
                     name = epochs[sample.epoch_id] or "?"
-                    found[name] = found.get(name, 0) + (sample.generated_tokens or 0)
-    assert found == {"old": 30 + 5, "new": 9}
+                    totals[name] = totals.get(name, 0) + (sample.generated_tokens or 0)
+    assert totals == {"old": 30 + 5, "new": 9}
 
 
 def test_series_of_the_model_before_that_stay_on_the_page_count_to_their_end_and_no_longer() -> None:
@@ -65,13 +65,13 @@ def test_series_of_the_model_before_that_stay_on_the_page_count_to_their_end_and
     replies: dict[str, bytes | tuple[int, bytes]] = {}
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
         reader = EngineReader(Endpoint("vllm", url, "setting"), Limits(), processes=lambda: HostProcesses({}))
-        kept, found = memory(), list[tuple[str | None, int | None]]()
+        kept, tokens = tick_state(), list[tuple[str | None, int | None]]()
         for n, replies["/metrics"] in enumerate(steps):
             reading = read_one(reader)
             tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), COST if n else None)
             rows = [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
-            found += [(reading.served_model, row.generated_tokens) for row in rows]
-        assert found == [("old", 30), ("old", 4), ("new", 9), ("new", 11)]
+            tokens += [(reading.served_model, row.generated_tokens) for row in rows]
+        assert tokens == [("old", 30), ("old", 4), ("new", 9), ("new", 11)]
         replies["/metrics"] = page(old=135, new=21)
         assert read_one(reader).fault_kind == "several_models"
 
@@ -84,14 +84,14 @@ def test_a_model_that_only_the_api_names_is_taken_within_seconds_and_the_api_is_
     with answering(lambda connection, path: pages(replies)(connection, path), asked=asked) as url:
         endpoint = Endpoint("llama.cpp", url, "setting")
         reader = EngineReader(endpoint, Limits(), processes=lambda: HostProcesses({}), clock=clock)
-        found = []
+        models = []
         for model in ("old", "old", "new", "new"):
             replies["/v1/models"] = f'{{"data": [{{"id": "{model}"}}]}}'.encode()
-            found.append(read_one(reader).served_model)
+            models.append(read_one(reader).served_model)
         clock.now_s += MODEL_S
-        found.append(read_one(reader).served_model)
-    assert found == ["old"] * 4 + ["new"]
-    assert sum("/v1/models" in each for each in asked) == 2
+        models.append(read_one(reader).served_model)
+    assert models == ["old"] * 4 + ["new"]
+    assert sum("/v1/models" in path for path in asked) == 2
 
 
 def test_a_real_server_that_swaps_its_model_in_a_living_process_has_two_deployments(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_real_server_that_swaps_its_model_in_a_living_process_has_two_deployme
         server.complete(list(range(20, 60)), generated=30)
         until(lambda: generated(folder, server) == {ALIAS: 30}, "the tokens of the first")
         server.swap(other, "another")
-        # What the swapped model counted before its first page cannot be told from what the counters held before.
+        # What the swapped model counted before its first page cannot be separated from what the counters held before.
         until(lambda: "another" in models(folder, server), "the deployment of the second", MODEL_S)
         server.complete(list(range(20, 60)), generated=8)
         until(lambda: generated(folder, server) == {ALIAS: 30, "another": 8}, "the tokens of both")
@@ -110,7 +110,7 @@ def test_a_real_server_that_swaps_its_model_in_a_living_process_has_two_deployme
 
 
 def models(folder: Path, server: LlamaServer) -> set[str]:
-    """Models of this server's port that have rows."""
+    """Return models of this server's port that have rows."""
     query = (
         select(t.deployment.c.served_model)
         .join(t.epoch, t.epoch.c.deployment_id == t.deployment.c.deployment_id)
@@ -123,7 +123,7 @@ def models(folder: Path, server: LlamaServer) -> set[str]:
 
 
 def generated(folder: Path, server: LlamaServer) -> dict[str, int]:
-    """Generated tokens of this server's port by model, of those that generated any."""
+    """Return generated tokens of this server's port by model, of those that generated any."""
     query = (
         select(t.deployment.c.served_model, func.sum(t.deployment_sample.c.generated_tokens))
         .join(t.epoch, t.epoch.c.deployment_id == t.deployment.c.deployment_id)

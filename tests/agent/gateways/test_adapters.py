@@ -10,7 +10,7 @@ from pertoken.metrics import TENANT_LABELS, TENANT_TOKENS
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_each_gateway_maps_onto_the_tokens_and_labels_of_tenants(adapter: object) -> None:
     own = ADAPTERS[adapter.kind]  # type: ignore[attr-defined]
-    assert {each.word for each in own.counters} == set(TENANT_TOKENS)
+    assert {counter.name for counter in own.counters} == set(TENANT_TOKENS)
     assert set(own.labels) <= set(TENANT_LABELS)
     assert "model" in own.labels
 

@@ -94,10 +94,10 @@ def test_the_watch_reads_beside_the_ticks_and_reports_what_it_cannot_read() -> N
         try:
             assert watch.take() == ()
             watch.start_read()
-            until(lambda: watch.gaps, "the fault")
-            (gap,) = watch.gaps
-            assert gap.metric == f"gateway {broken}"
-            assert "agent.access" in (gap.remedy or "")
+            until(lambda: watch.unavailable, "the fault")
+            (missing,) = watch.unavailable
+            assert missing.metric == f"gateway {broken}"
+            assert "agent.access" in (missing.remedy or "")
             taken: list[GatewayReading] = []
 
             def arrived() -> bool:
@@ -105,7 +105,7 @@ def test_the_watch_reads_beside_the_ticks_and_reports_what_it_cannot_read() -> N
                 return bool(taken)
 
             until(arrived, "the page")
-            assert [each.base_url for each in taken] == [url]
+            assert [reading.base_url for reading in taken] == [url]
             assert watch.take() == ()
         finally:
             watch.close()

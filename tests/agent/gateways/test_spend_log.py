@@ -51,12 +51,12 @@ OF_ALPHA = {"key": "alpha-prod", "model": "llama-70b", "team": "alpha"}
 
 def test_tokens_are_summed_by_the_minute_in_which_a_request_ended(tmp_path: Path) -> None:
     later = row(3, endTime="2026-09-21 12:01:00", completion_tokens=0)
-    found = read_spend_log(written(tmp_path, [row(1), row(2), later]), GATEWAY)
-    assert found.tokens == {
+    rows = read_spend_log(written(tmp_path, [row(1), row(2), later]), GATEWAY)
+    assert rows.tokens == {
         NOON: {metric("prompt", **OF_ALPHA): 200, metric("generated", **OF_ALPHA): 40},
         NOON + 60: {metric("prompt", **OF_ALPHA): 100},
     }
-    assert (found.requests, found.cached, found.repeated) == (3, 0, 0)
+    assert (rows.requests, rows.cached, rows.repeated) == (3, 0, 0)
 
 
 @pytest.mark.parametrize("form", ["list", "object with data", "lines"])
@@ -68,9 +68,9 @@ def test_every_form_of_an_export_is_read(tmp_path: Path, form: str) -> None:
 
 
 def test_answers_from_the_gateways_own_cache_and_repeated_rows_do_not_count(tmp_path: Path) -> None:
-    found = read_spend_log(written(tmp_path, [row(1), row(1), row(2, cache_hit="True")]), GATEWAY)
-    assert sum(found.tokens[NOON].values()) == 120
-    assert (found.requests, found.cached, found.repeated) == (1, 1, 1)
+    rows = read_spend_log(written(tmp_path, [row(1), row(1), row(2, cache_hit="True")]), GATEWAY)
+    assert sum(rows.tokens[NOON].values()) == 120
+    assert (rows.requests, rows.cached, rows.repeated) == (1, 1, 1)
 
 
 def test_without_aliases_the_key_is_its_hash_and_end_users_are_kept_apart_only_where_that_is_set(

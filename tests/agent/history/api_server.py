@@ -43,5 +43,5 @@ def serving(
 
 
 def labels(name: str, /, **others: str) -> tuple[tuple[str, str], ...]:
-    """Labels of a series."""
+    """Return labels of a series."""
     return tuple(sorted({"__name__": name, **others}.items()))

@@ -24,7 +24,7 @@ needs_prometheus = pytest.mark.skipif(
 
 
 def open_metrics(scrapes: Iterable[Scrape]) -> str:
-    """All samples of these pages with their times, as promtool backfills them."""
+    """Return all samples of these pages with their times, as promtool backfills them."""
     series: dict[str, list[str]] = {}
     for ts, page, target in scrapes:
         more = ",".join(f'{name}="{value}"' for name, value in target.items())
@@ -34,7 +34,7 @@ def open_metrics(scrapes: Iterable[Scrape]) -> str:
                 name, brace, labels = head.partition("{")
                 key = f"{name}{{{labels[:-1].rstrip(',') + ',' if brace else ''}{more}}}"
                 series.setdefault(key, []).append(f"{key} {value} {ts}")
-    by_family = sorted(series.items(), key=lambda each: each[0].partition("{")[0])
+    by_family = sorted(series.items(), key=lambda series: series[0].partition("{")[0])
     return "\n".join(line for _, lines in by_family for line in lines) + "\n# EOF\n"
 
 

@@ -5,9 +5,9 @@ from pertoken.metrics import DEVICE
 
 
 def test_each_exporter_maps_onto_values_that_a_device_reading_has() -> None:
-    known = {each.reading for each in DEVICE}
+    known = {metric.reading for metric in DEVICE}
     for exporter in EXPORTERS.values():
-        readings = [each.reading for each in exporter.series]
+        readings = [one.reading for one in exporter.series]
         assert set(readings) <= known
         assert len(set(readings)) == len(readings)
-        assert {each.names[0] for each in exporter.series} <= set(exporter.names)
+        assert {one.names[0] for one in exporter.series} <= set(exporter.names)

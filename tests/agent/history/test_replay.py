@@ -27,22 +27,22 @@ def ticks(engines: list[EngineSeries], devices: list[DeviceSeries]) -> list[Tick
 
 
 def shares(tick: Tick) -> dict[str, list[tuple[int, Provenance]]]:
-    uuids = {each.device_id: each.uuid for each in tick.devices}
-    found: dict[str, list[tuple[int, Provenance]]] = {}
-    for each in tick.samples:
-        if isinstance(each, DeviceShare):
-            found.setdefault(uuids[each.device_id], []).append((each.share_1e6, each.provenance))
-    return found
+    uuids = {device.device_id: device.uuid for device in tick.devices}
+    shares_of: dict[str, list[tuple[int, Provenance]]] = {}
+    for sample in tick.samples:
+        if isinstance(sample, DeviceShare):
+            shares_of.setdefault(uuids[sample.device_id], []).append((sample.share_1e6, sample.provenance))
+    return shares_of
 
 
 def test_an_engine_holds_the_devices_of_its_pod_and_that_is_known() -> None:
-    found = ticks([engine("a:1", "pod-a"), engine("b:1", "pod-b")], [device("A", "pod-a"), device("B", "pod-b")])
-    assert shares(found[-1]) == {"A": [(10**6, Provenance.REPORTED)], "B": [(10**6, Provenance.REPORTED)]}
+    rows = ticks([engine("a:1", "pod-a"), engine("b:1", "pod-b")], [device("A", "pod-a"), device("B", "pod-b")])
+    assert shares(rows[-1]) == {"A": [(10**6, Provenance.REPORTED)], "B": [(10**6, Provenance.REPORTED)]}
 
 
 def test_without_pods_engines_of_a_host_share_its_devices_and_that_is_an_assumption() -> None:
-    found = ticks([engine("a:1"), engine("a:2")], [device("A", "dcgm-exporter-x7")])
-    assert shares(found[-1]) == {"A": [(500_000, Provenance.ASSUMED)] * 2}
+    rows = ticks([engine("a:1"), engine("a:2")], [device("A", "dcgm-exporter-x7")])
+    assert shares(rows[-1]) == {"A": [(500_000, Provenance.ASSUMED)] * 2}
     alone = ticks([engine("a:1")], [device("A")])
     assert shares(alone[-1]) == {"A": [(10**6, Provenance.ASSUMED)]}
 
@@ -53,20 +53,20 @@ def test_a_device_without_an_engine_is_foreign_while_it_works_and_free_while_it_
 
 
 def test_an_engine_that_is_not_scraped_for_long_has_stopped() -> None:
-    found = ticks([engine("a:1", until=3)], [device("A")])
-    kinds = [event.kind for tick in found for event in tick.events]
+    rows = ticks([engine("a:1", until=3)], [device("A")])
+    kinds = [event.kind for tick in rows for event in tick.events]
     assert kinds.count("engine_stopped") == 1
-    served = [sum(isinstance(each, DeploymentSample) for each in tick.samples) for tick in found]
+    served = [sum(isinstance(sample, DeploymentSample) for sample in tick.samples) for tick in rows]
     assert served == [0, 1, 1, *[1] * MAX_UNSCRAPED_STEPS, 1, *[0] * (STEPS.count - 4 - MAX_UNSCRAPED_STEPS)]
 
 
 def test_a_device_is_there_for_as_long_and_then_costs_nothing_more() -> None:
-    found = ticks([engine("a:1")], [device("A", until=4)])
-    assert len([tick for tick in found if tick.devices]) == 4 + MAX_UNSCRAPED_STEPS
-    assert found[5].devices
-    assert not found[-1].devices
+    rows = ticks([engine("a:1")], [device("A", until=4)])
+    assert len([tick for tick in rows if tick.devices]) == 4 + MAX_UNSCRAPED_STEPS
+    assert rows[5].devices
+    assert not rows[-1].devices
 
 
 def test_a_step_at_which_nothing_was_recorded_has_no_tick() -> None:
-    found = ticks([engine("a:1", until=6)], [device("A", until=6)])
-    assert len(found) == 6
+    rows = ticks([engine("a:1", until=6)], [device("A", until=6)])
+    assert len(rows) == 6

@@ -88,7 +88,7 @@ def _new_store(folder: Path) -> Store:
 
 def _imported(server: str, store: Store, end: int = END) -> ImportReport:
     source = Source(PrometheusApi(server, LIMITS))
-    return import_prometheus(source, store, store.place, START, end, AGES, lambda _: None)
+    return import_prometheus(source, store, store.location, START, end, AGES, lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def _rows(store: Store, table: Any) -> list[Any]:
 
 
 def _agents_own_sums() -> dict[str, int]:
-    """What the agent counts of the same pages, read over HTTP once a minute."""
+    """Return what the agent counts of the same pages, read over HTTP once a minute."""
     current: list[bytes] = [b""]
 
     def answer(connection: Any, path: str) -> None:
@@ -179,9 +179,9 @@ def test_latencies_are_imported_across_a_restart(imported: tuple[Store, ImportRe
 def test_a_second_import_changes_nothing(server: str, imported: tuple[Store, ImportReport]) -> None:
     store, first = imported
     tables = (t.device_rollup[60], t.deployment_rollup[3600], t.histogram_rollup[3600], t.epoch, t.device, t.host)
-    before = {each.name: _rows(store, each) for each in tables}
+    before = {table.name: _rows(store, table) for table in tables}
     again = _imported(server, store)
-    assert {each.name: _rows(store, each) for each in tables} == before
+    assert {table.name: _rows(store, table) for table in tables} == before
     assert first.hosts[0].minutes == HOURS * 60
     assert again.hosts[0].minutes == 0
 
@@ -202,7 +202,7 @@ def test_an_import_goes_on_where_the_one_before_ended(
 def test_an_import_ends_where_an_agent_recorded_the_host_itself(server: str, tmp_path: Path) -> None:
     store = _new_store(tmp_path / "db")
     agent_from = START + 3600
-    with Writer(store.place) as writer:
+    with Writer(store.location) as writer:
         writer.commit(Tick(agent_from, HostRow(1, "gpu-1", "machine", None, None, None, None, None, None, "0", 10)))
     report = _imported(server, store)
     assert report.hosts[0].last_ts == agent_from
@@ -214,7 +214,7 @@ def test_what_prometheus_lacks_is_listed_with_a_remedy_and_holders_by_host_are_a
     imported: tuple[Store, ImportReport],
 ) -> None:
     store, report = imported
-    blocked = {each.metric: each for each in report.blocked}
+    blocked = {line.metric: line for line in report.blocked}
     assert blocked["SM active"].owners == 2
     assert "DCGM_FI_PROF_SM_ACTIVE" in (blocked["SM active"].remedy or "")
     assert {row.whole_provenance for row in _rows(store, t.deployment_rollup[60])} == {5}

@@ -1,4 +1,4 @@
-"""Which engine, device and host a series is of."""
+"""Assignment of series to engines, devices and hosts."""
 
 from collections.abc import Mapping
 
@@ -19,21 +19,21 @@ def chunk(series: Series, host_label: str | None = None) -> Chunk:
 
 
 def test_engines_are_told_apart_by_address_and_one_that_two_jobs_scrape_counts_once() -> None:
-    found = chunk(
+    chunk_read = chunk(
         {
             labels(TOKENS, job="a", instance="10.0.0.5:8000", model_name="m"): lambda ts: 1,
             labels(TOKENS, job="b", instance="10.0.0.5:8000", model_name="m"): lambda ts: 1,
             labels(TOKENS, job="a", instance="10.0.0.5:8001", model_name="m"): lambda ts: 2,
         }
     )
-    assert [each.address for each in found.engines] == ["10.0.0.5:8000", "10.0.0.5:8001"]
-    page = found.engines[0].page(0)
+    assert [engine.address for engine in chunk_read.engines] == ["10.0.0.5:8000", "10.0.0.5:8001"]
+    page = chunk_read.engines[0].page(0)
     assert page is not None
     assert page.samples == {TOKENS: {(("model_name", "m"),): 1.0}}
 
 
 def test_hosts_are_named_by_the_exporter_by_a_node_label_or_by_the_address() -> None:
-    found = chunk(
+    chunk_read = chunk(
         {
             labels(UTIL, UUID="GPU-1", Hostname="gpu-1", instance="10.0.0.5:9400"): lambda ts: 1,
             labels(TOKENS, instance="10.0.0.5:8000", model_name="m"): lambda ts: 1,
@@ -41,31 +41,31 @@ def test_hosts_are_named_by_the_exporter_by_a_node_label_or_by_the_address() -> 
             labels(TOKENS, instance="[fd00::1]:8000", model_name="m"): lambda ts: 1,
         }
     )
-    assert {each.address: each.host for each in found.engines} == {
+    assert {engine.address: engine.host for engine in chunk_read.engines} == {
         "10.0.0.5:8000": "gpu-1",
         "10.1.7.7:8000": "gpu-2",
         "[fd00::1]:8000": "fd00::1",
     }
     named = chunk({labels(TOKENS, instance="a:1", model_name="m", rack="r7"): lambda ts: 1}, "rack")
-    assert [each.host for each in named.engines] == ["r7"]
+    assert [engine.host for engine in named.engines] == ["r7"]
 
 
 def test_of_a_mig_instance_only_what_is_of_its_card_is_read() -> None:
     card = {"UUID": "GPU-1", "Hostname": "h", "GPU_I_PROFILE": "1g.10gb"}
-    found = chunk(
+    chunk_read = chunk(
         {
             labels(UTIL, **card, GPU_I_ID="3"): lambda ts: 50,
             labels(POWER, **card, GPU_I_ID="3"): lambda ts: 400,
             labels(POWER, **card, GPU_I_ID="4"): lambda ts: 400,
         }
     )
-    (device,) = found.devices
+    (device,) = chunk_read.devices
     assert device.has_instances
     assert device.values == {"power_mw": [400_000] * 3}
 
 
 def test_a_device_that_two_exporters_have_is_read_of_the_better_one() -> None:
-    found = chunk(
+    chunk_read = chunk(
         {
             labels(POWER, UUID="GPU-7", Hostname="h"): lambda ts: 100,
             labels("nvidia_smi_power_draw_watts", uuid="7", instance="h:9835"): lambda ts: 90,
@@ -73,24 +73,24 @@ def test_a_device_that_two_exporters_have_is_read_of_the_better_one() -> None:
             labels("nvidia_smi_gpu_info", uuid="8", instance="h:9835", name="NVIDIA L40S"): lambda ts: 1,
         }
     )
-    assert {each.uuid: (each.exporter, each.values["power_mw"][0]) for each in found.devices} == {
+    assert {device.uuid: (device.exporter, device.values["power_mw"][0]) for device in chunk_read.devices} == {
         "GPU-7": ("dcgm-exporter", 100_000),
         "GPU-8": ("nvidia_gpu_exporter", 80_000),
     }
-    assert found.devices[1].name == "NVIDIA L40S"
+    assert chunk_read.devices[1].name == "NVIDIA L40S"
 
 
 def test_blank_values_of_dcgm_are_no_values() -> None:
-    found = chunk({labels(POWER, UUID="GPU-1", Hostname="h"): lambda ts: 9_223_372_036_854_775_794})
-    assert found.devices[0].values == {"power_mw": [None] * 3}
+    chunk_read = chunk({labels(POWER, UUID="GPU-1", Hostname="h"): lambda ts: 9_223_372_036_854_775_794})
+    assert chunk_read.devices[0].values == {"power_mw": [None] * 3}
 
 
 def test_histograms_are_read_now_and_then_and_where_an_engine_appears() -> None:
     target = {"instance": "h:1", "model_name": "m"}
-    found = chunk(
+    chunk_read = chunk(
         {
             labels(TOKENS, **target): lambda ts: 1 if ts >= 3660 else None,
             labels("vllm:e2e_request_latency_seconds_bucket", **target, le="+Inf"): lambda ts: 4,
         }
     )
-    assert sorted(found.engines[0].buckets) == [0, 1]
+    assert sorted(chunk_read.engines[0].buckets) == [0, 1]

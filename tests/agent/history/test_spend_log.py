@@ -29,8 +29,8 @@ def where(tmp_path: Path) -> StoreLocation:
 
 
 def bill(where: StoreLocation) -> dict[str, float]:
-    found: Spend = spend(open_store(where), "tenant", 3, END, {})
-    return {each.name: round(each.nano_usd / NANO_USD, 6) for each in found.lines}
+    total: Spend = spend(open_store(where), "tenant", 3, END, {})
+    return {line.name: round(line.nano_usd / NANO_USD, 6) for line in total.lines}
 
 
 def test_a_log_splits_the_dollars_of_the_hour_it_is_of(where: StoreLocation) -> None:

@@ -50,8 +50,8 @@ def test_a_process_of_the_host_is_in_no_container(tmp_path: Path, cgroup: str) -
 
 
 def test_a_process_with_one_pid_has_no_other_inside_and_one_that_ended_is_in_none(tmp_path: Path) -> None:
-    found = container_of(42, proc(tmp_path, f"0::/docker/{ID}\n", "42"))
-    assert found is not None and found.inner_pid is None
+    container = container_of(42, proc(tmp_path, f"0::/docker/{ID}\n", "42"))
+    assert container is not None and container.inner_pid is None
     assert container_of(43, tmp_path) is None
 
 

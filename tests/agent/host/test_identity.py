@@ -11,7 +11,7 @@ from pertoken.agent.scrape.http import Limits, ScrapeError
 from pertoken.catalog.clouds import Cloud, clouds
 from tests.standin_nvml import ManualClock
 
-CLOUDS = {each.name: each for each in clouds()}
+CLOUDS = {cloud.name: cloud for cloud in clouds()}
 LIMITS = Limits(timeout_s=10.0, page_bytes=10_000)
 TOKEN = "AQAEAG=="
 AWS = {
@@ -74,7 +74,7 @@ def firmware(root: Path, **words: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("cloud", "pages", "header", "told"),
+    ("cloud", "pages", "header", "expected"),
     [
         ("aws", AWS, ("X-aws-ec2-metadata-token", TOKEN), ("p5.48xlarge", "us-east-1", "on_demand")),
         ("gcp", GCP, ("Metadata-Flavor", "Google"), ("a3-highgpu-8g", "us-central1", "spot")),
@@ -88,18 +88,18 @@ def firmware(root: Path, **words: str) -> Path:
     ],
 )
 def test_each_clouds_metadata_service_tells_instance_region_and_purchase(
-    cloud: str, pages: dict[str, str], header: tuple[str, str], told: tuple[str, str, str]
+    cloud: str, pages: dict[str, str], header: tuple[str, str], expected: tuple[str, str, str]
 ) -> None:
     with metadata(pages, header) as url:
-        assert read_instance(CLOUDS[cloud], url, LIMITS) == HostIdentity(None, None, cloud, *told)
+        assert read_instance(CLOUDS[cloud], url, LIMITS) == HostIdentity(None, None, cloud, *expected)
 
 
 def test_what_it_does_not_tell_or_says_in_unknown_words_is_unknown_and_not_guessed() -> None:
     pages = {**AWS, "/latest/meta-data/instance-life-cycle": "capacity-block"}
     del pages["/latest/meta-data/placement/region"]
     with metadata(pages, ("X-aws-ec2-metadata-token", TOKEN)) as url:
-        told = read_instance(CLOUDS["aws"], url, LIMITS)
-    assert (told.instance_type, told.region, told.purchase) == ("p5.48xlarge", None, None)
+        instance = read_instance(CLOUDS["aws"], url, LIMITS)
+    assert (instance.instance_type, instance.region, instance.purchase) == ("p5.48xlarge", None, None)
     with metadata({}, ("Metadata", "true")) as url, pytest.raises(ScrapeError, match="404"):
         read_instance(CLOUDS["azure"], url, LIMITS)
 
@@ -111,15 +111,15 @@ def never(cloud: Cloud) -> HostIdentity:
 def test_nobody_is_asked_unless_the_firmware_names_a_cloud(tmp_path: Path) -> None:
     root = firmware(tmp_path, sys_vendor="Microsoft Corporation", product_name="Virtual Machine")
     identity = Identity(True, root, instance=never)
-    assert identity.look() == HostIdentity("Microsoft Corporation", "Virtual Machine") and identity.gaps == ()
+    assert identity.look() == HostIdentity("Microsoft Corporation", "Virtual Machine") and identity.unavailable == ()
     assert Identity(True, tmp_path / "bare", instance=never).look() == HostIdentity()
 
 
 def test_nobody_is_asked_where_the_setting_is_off_and_the_gap_says_so(tmp_path: Path) -> None:
     identity = Identity(False, firmware(tmp_path, sys_vendor="Amazon EC2", product_name="p5.48xlarge"), instance=never)
     assert identity.look() == HostIdentity("Amazon EC2", "p5.48xlarge", "aws")
-    (gap,) = identity.gaps
-    assert gap.metric == "cloud" and "agent.cloud_metadata" in gap.reason
+    (missing,) = identity.unavailable
+    assert missing.metric == "cloud" and "agent.cloud_metadata" in missing.reason
 
 
 def test_a_silent_service_is_asked_again_after_a_while_and_one_that_told_never_again(tmp_path: Path) -> None:
@@ -135,9 +135,9 @@ def test_a_silent_service_is_asked_again_after_a_while_and_one_that_told_never_a
     identity = Identity(True, root, clock, instance)
     for _ in range(2):
         assert identity.look().instance_type is None
-    (gap,) = identity.gaps
-    assert "no whole reply within 1 s" in gap.reason and gap.remedy
+    (missing,) = identity.unavailable
+    assert "no whole reply within 1 s" in missing.reason and missing.remedy
     clock.now_s += 6
     for _ in range(2):
         assert identity.look().instance_type == "a3-highgpu-8g"
-    assert identity.look().dmi_vendor == "Google" and identity.gaps == () and asked == ["gcp", "gcp"]
+    assert identity.look().dmi_vendor == "Google" and identity.unavailable == () and asked == ["gcp", "gcp"]

@@ -18,7 +18,7 @@ def addresses() -> Iterator[set[Address]]:
         other = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         six = stack.enter_context(socket.create_server(("::1", 0), family=socket.AF_INET6))
         stack.enter_context(socket.create_connection(four.getsockname()))
-        yield {Address(*each.getsockname()[:2]) for each in (four, other, six)}
+        yield {Address(*server.getsockname()[:2]) for server in (four, other, six)}
 
 
 def test_the_kernel_lists_what_listens_and_no_connections(addresses: set[Address]) -> None:

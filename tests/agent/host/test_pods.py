@@ -6,7 +6,7 @@ from pertoken.state.workload import Workload
 IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
 
 
-def found(namespace: str | None = "prod", **environment: str) -> Workload | None:
+def of_pod(namespace: str | None = "prod", **environment: str) -> Workload | None:
     assert set(environment) <= set(VARIABLES)
     return workload_of({**IN_A_POD, **environment}, lambda: namespace, "gpu-1")
 
@@ -27,13 +27,13 @@ def found(namespace: str | None = "prod", **environment: str) -> Workload | None
     ],
 )
 def test_the_object_is_that_of_the_pods_name_and_environment(environment: dict[str, str], workload: Workload) -> None:
-    assert found(**environment) == workload
+    assert of_pod(**environment) == workload
 
 
 def test_the_downward_api_goes_before_the_service_account() -> None:
-    pod = found(HOSTNAME="llama-70b-6d4cf56db6-x7k2p", POD_NAMESPACE="team-a")
+    pod = of_pod(HOSTNAME="llama-70b-6d4cf56db6-x7k2p", POD_NAMESPACE="team-a")
     assert pod == Workload("Deployment", "team-a", "llama-70b")
-    assert found(None, HOSTNAME="llama-70b-6d4cf56db6-x7k2p") == Workload("Deployment", None, "llama-70b")
+    assert of_pod(None, HOSTNAME="llama-70b-6d4cf56db6-x7k2p") == Workload("Deployment", None, "llama-70b")
 
 
 def test_a_node_whose_name_looks_like_a_pods_is_no_pod() -> None:

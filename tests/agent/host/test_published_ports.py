@@ -1,4 +1,4 @@
-"""Ports that lead into containers: by what forwarders tell, and in real network namespaces where they can be made."""
+"""Ports that lead into containers: by what forwarders list, and in real network namespaces where they can be made."""
 
 import os
 import subprocess
@@ -57,14 +57,14 @@ def nothing(pid: int) -> frozenset[tuple[str, int]]:
 def test_pasta_tells_its_ports_and_the_namespace_they_lead_into(tmp_path: Path) -> None:
     namespace = f"net:[{tmp_path.stat().st_ino}]"
     pasta = f"/usr/bin/pasta --config-net -t 127.0.0.1/8080:8000,9000 -t auto -u none {tmp_path}"
-    found = rootless_ports(
+    forwards = rootless_ports(
         {5: tuple(pasta.split()), 6: ("slirp4netns", "-c", "7", "tap0"), 7: ("vllm",), 8: ("python",)},
         {5: OWN, 6: OWN, 7: "net:[7]", 8: namespace},
         OWN,
         nothing,
         lambda pid: None,
     )
-    assert found == {namespace: (Forward(8080, 8000), Forward(9000, 9000)), "net:[7]": ()}
+    assert forwards == {namespace: (Forward(8080, 8000), Forward(9000, 9000)), "net:[7]": ()}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_server_that_podman_runs_without_root_is_reached_at_the_port_that_lead
     titled = f"import os; os.execv('/usr/bin/env', ['env', *{inside[:4]!r}, 'bash', '-c', {_exec(LISTEN)!r}])"
     with alone("rootlessport", "-c", FORWARDER, sys.executable, "-c", titled, title="rootlessport") as (pid, port):
         seen = host_processes()
-        (child,) = (each for each in seen.processes.values() if each.ppid == pid)
+        (child,) = (process for process in seen.processes.values() if process.ppid == pid)
         assert child.argv[0] == "rootlessport-child"
         assert child.listening == (Address("0.0.0.0", INSIDE, reached=("127.0.0.1", int(port))),)
 

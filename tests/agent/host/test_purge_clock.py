@@ -22,10 +22,10 @@ from pertoken.store.write.retention import MAX_STEPS, Ages, purge
 from pertoken.store.write.writer import Writer
 from tests.recorded import agent, until
 from tests.store.filled import START, everything, filled, filled_tick
-from tests.values import laid, tick
+from tests.values import new_store, tick
 
 KEPT = Settings(store_raw=2 * DAY, store_minutes=30 * DAY, store_hours=730 * DAY)
-HISTORY = [each.table.name for each in (*SAMPLES, *ROLLED)]
+HISTORY = [samples.table.name for samples in (*SAMPLES, *ROLLED)]
 
 
 class Clocks:
@@ -70,7 +70,7 @@ def test_a_clock_45_seconds_wrong_by_1000_days_deletes_nothing(tmp_path: Path, c
 
 
 def test_a_clock_that_stays_wrong_deletes_a_few_hours_of_history_in_each_hour(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         for n in range(1, 40):
             writer.commit(filled_tick(n, interval_s=1800))
@@ -96,9 +96,9 @@ def test_a_backlog_is_deleted_hour_by_hour_once_the_clock_is_confirmed(tmp_path:
         for _ in range(int(1.5 * CONFIRM_S) // 10):
             clocks.advance(10)
             upkeep.delete_old(int(clocks.wall_s))
-    found = history(where)
-    assert found["device_sample"] == found["device_1m"] == 0
-    assert found["device_1h"] == 4
+    oldest = history(where)
+    assert oldest["device_sample"] == oldest["device_1m"] == 0
+    assert oldest["device_1h"] == 4
 
 
 @given(st.lists(st.tuples(st.floats(1, 7200), st.none() | st.floats(1e3, 1e9) | st.floats(-1e9, -1e3)), max_size=30))
@@ -126,7 +126,7 @@ def rows_of_host(where: StoreLocation) -> list[int]:
 
 
 def test_an_agent_that_starts_deletes_no_old_rows_before_its_clock_is_confirmed(tmp_path: Path) -> None:
-    where = laid(tmp_path / "db")
+    where = new_store(tmp_path / "db")
     old = int(time.time()) // HOUR * HOUR - 900 * DAY
     with Writer(where) as writer:
         writer.commit(tick(old))
@@ -140,7 +140,7 @@ def test_an_agent_that_starts_deletes_no_old_rows_before_its_clock_is_confirmed(
 @pytest.fixture
 def island(tmp_path: Path) -> Iterator[StoreLocation]:
     """Half an hour of true rows, ten that a wrong clock filed 1000 days later, and true rows since."""
-    where = laid(tmp_path / "db")
+    where = new_store(tmp_path / "db")
     with Writer(where) as writer:
         for n in range(1, 181):
             writer.commit(filled_tick(n))

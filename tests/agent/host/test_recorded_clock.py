@@ -20,7 +20,7 @@ from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR
 from tests.agent.world import BEGIN_S, WORDS, World
-from tests.values import laid
+from tests.values import new_store
 
 DAY = 24 * HOUR
 LASTS_S = LASTS_MS // 1000
@@ -31,7 +31,7 @@ MakeWorld = Callable[..., World]
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with empty tables, copied for every world."""
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 

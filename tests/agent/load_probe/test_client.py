@@ -28,7 +28,7 @@ def answering(reply: Any) -> Iterator[tuple[str, list[tuple[str, dict[str, Any],
             self.send_response(status)
             self.end_headers()
             if status == 200:
-                self.wfile.write(b"".join(f"data: {json.dumps(each)}\n\n".encode() for each in events))
+                self.wfile.write(b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events))
                 self.wfile.write(b"data: [DONE]\n\n")
             else:
                 self.wfile.write(json.dumps({"error": {"message": "no such field"}}).encode())
@@ -51,21 +51,26 @@ def client(url: str, **access: str) -> Client:
 
 
 def text(*parts: str) -> list[dict[str, Any]]:
-    return [*({"choices": [{"text": each, "finish_reason": None}]} for each in parts), {"choices": [], "usage": USAGE}]
+    return [*({"choices": [{"text": part, "finish_reason": None}]} for part in parts), {"choices": [], "usage": USAGE}]
 
 
 def test_a_server_without_plain_completions_is_asked_by_chat() -> None:
     def reply(path: str, body: dict[str, Any]) -> tuple[int, list[dict[str, Any]]]:
         events = [
-            {"choices": [{"delta": each}]} for each in ({"role": "assistant", "content": ""}, {"content": "a b c"})
+            {"choices": [{"delta": delta}]} for delta in ({"role": "assistant", "content": ""}, {"content": "a b c"})
         ]
         return (404, []) if path == "/v1/completions" else (200, [*events, {"choices": [], "usage": USAGE}])
 
     with answering(reply) as (url, seen):
-        found = client(url).complete("hello", 3)
+        completion = client(url).complete("hello", 3)
         assert [path for path, _, _ in seen] == ["/v1/completions", "/v1/chat/completions"]
         assert seen[1][1]["messages"] == [{"role": "user", "content": "hello"}]
-    assert (found.prompt_tokens, found.cached_tokens, found.generated_tokens, len(found.part_s)) == (70, 6, 3, 1)
+    assert (
+        completion.prompt_tokens,
+        completion.cached_tokens,
+        completion.generated_tokens,
+        len(completion.part_s),
+    ) == (70, 6, 3, 1)
 
 
 def test_a_server_that_refuses_fields_beyond_the_api_is_asked_without_them() -> None:
@@ -98,5 +103,5 @@ def test_prompts_have_about_as_many_tokens_as_asked_and_no_two_begin_alike() -> 
         asked = client(url)
         asked.calibrate()  # 32 words were 70 tokens
         prompts = [asked.prompt(700) for _ in range(20)]
-    assert {len(each.split()) for each in prompts} == {320}
-    assert len({each[:15] for each in prompts}) == 20
+    assert {len(prompt.split()) for prompt in prompts} == {320}
+    assert len({prompt[:15] for prompt in prompts}) == 20

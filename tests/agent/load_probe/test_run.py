@@ -35,24 +35,24 @@ def watch_of(server: LlamaServer, sleep: Callable[[float], None] = time.sleep) -
 
 def test_each_step_is_a_point_and_every_token_the_server_counts_is_the_probes(server: LlamaServer) -> None:
     before = server.counted()
-    found = run(client_of(server), watch_of(server), STEPS, 60)
-    assert found.stopped is None and found.notes == []
-    assert [round(each.running) for each in found.points] == [1, 1, 1, 4, 4]
-    alone, batches = found.points[:2], found.points[2:]
-    assert all(each.ttft_s and each.token_s is None and each.probed for each in alone)
-    assert all(each.token_s and each.ttft_s is None and each.generated_len == 96 for each in batches)
-    for point, step in zip(found.points, STEPS, strict=True):
+    result = run(client_of(server), watch_of(server), STEPS, 60)
+    assert result.stopped is None and result.notes == []
+    assert [round(point.running) for point in result.points] == [1, 1, 1, 4, 4]
+    alone, batches = result.points[:2], result.points[2:]
+    assert all(point.ttft_s and point.token_s is None and point.probed for point in alone)
+    assert all(batch.token_s and batch.ttft_s is None and batch.generated_len == 96 for batch in batches)
+    for point, step in zip(result.points, STEPS, strict=True):
         assert point.prompt_len == pytest.approx(step.prompt_tokens, rel=0.2)
     after = server.counted()
-    assert after["generated_tokens"] - before["generated_tokens"] == found.sent.generated_tokens
-    assert after["prompt_tokens"] - before["prompt_tokens"] == found.sent.prompt_tokens
+    assert after["generated_tokens"] - before["generated_tokens"] == result.sent.generated_tokens
+    assert after["prompt_tokens"] - before["prompt_tokens"] == result.sent.prompt_tokens
 
 
 def test_salted_prompts_are_never_answered_from_a_prefix_cache(server: LlamaServer) -> None:
     computed = server.counted()["computed_tokens"]
-    found = run(client_of(server, seed=1), None, [Step(300, 1, 1, 3)], 60)
+    result = run(client_of(server, seed=1), None, [Step(300, 1, 1, 3)], 60)
     fresh = server.counted()["computed_tokens"] - computed
-    assert fresh > 0.9 * found.sent.prompt_tokens
+    assert fresh > 0.9 * result.sent.prompt_tokens
 
 
 def test_a_foreign_request_ends_the_probe_within_one_wave_and_what_it_spoiled_is_dropped(
@@ -68,9 +68,9 @@ def test_a_foreign_request_ends_the_probe_within_one_wave_and_what_it_spoiled_is
         return wave(client, step)
 
     monkeypatch.setattr(probing, "_wave", disturbed)
-    found = run(client_of(server, seed=2), watch_of(server), [Step(40, 1, 1, 1), *STEPS], 60)
-    assert found.stopped is not None and "somebody else" in found.stopped
-    assert len(waves) == 2 and len(found.points) == 1
+    result = run(client_of(server, seed=2), watch_of(server), [Step(40, 1, 1, 1), *STEPS], 60)
+    assert result.stopped is not None and "somebody else" in result.stopped
+    assert len(waves) == 2 and len(result.points) == 1
 
 
 def test_a_server_in_use_is_refused_and_an_idle_one_only_after_its_time(server: LlamaServer) -> None:
@@ -105,8 +105,8 @@ def test_an_interrupt_ends_the_requests_and_keeps_what_was_measured(
         return wave(client, step)
 
     monkeypatch.setattr(probing, "_wave", interrupted)
-    found = run(client, None, STEPS, 60)
-    assert found.stopped == "interrupted" and len(found.points) == 1
+    result = run(client, None, STEPS, 60)
+    assert result.stopped == "interrupted" and len(result.points) == 1
     deadline = time.monotonic() + 20
     while server.counter("requests_processing"):
         assert time.monotonic() < deadline, "requests of an interrupted probe still run"
@@ -115,9 +115,9 @@ def test_an_interrupt_ends_the_requests_and_keeps_what_was_measured(
 
 def test_a_probe_ends_when_its_time_is_over(server: LlamaServer) -> None:
     ticks = iter(range(1000))
-    found = run(client_of(server, seed=4), None, [Step(40, 1, 1, 50)] * 3, 6, clock=lambda: next(ticks))
-    assert any("time was over" in each for each in found.notes)
-    assert 1 <= len(found.points) < 3
+    result = run(client_of(server, seed=4), None, [Step(40, 1, 1, 50)] * 3, 6, clock=lambda: next(ticks))
+    assert any("time was over" in note for note in result.notes)
+    assert 1 <= len(result.points) < 3
 
 
 def test_a_server_that_does_not_answer_is_one_clear_error(server: LlamaServer) -> None:

@@ -1,4 +1,4 @@
-"""What a probe sends fits the server, and its cost is an upper bound."""
+"""Script of a probe: it fits the server, and its cost is an upper bound."""
 
 import pytest
 
@@ -9,18 +9,18 @@ from pertoken.agent.load_probe.script import MAX_BATCH, SHARE_OF_CONTEXT, Step, 
 @pytest.mark.parametrize("context", [None, 64, 300, 4096, 131_072])
 def test_every_request_fits_a_slot_and_every_batch_the_server(slots: int | None, context: int | None) -> None:
     steps = script(slots, context)
-    assert {each.alone for each in steps} == {True, False}
-    for each in steps:
-        assert each.prompt_tokens >= 1 and each.prompt_tokens + each.generated_tokens <= 1 + SHARE_OF_CONTEXT * (
+    assert {step.alone for step in steps} == {True, False}
+    for step in steps:
+        assert step.prompt_tokens >= 1 and step.prompt_tokens + step.generated_tokens <= 1 + SHARE_OF_CONTEXT * (
             context or 4096
         )
-        assert 1 <= each.batch <= min(slots or 8, MAX_BATCH)
-    assert max(each.batch for each in steps) == min(slots or 8, MAX_BATCH)
+        assert 1 <= step.batch <= min(slots or 8, MAX_BATCH)
+    assert max(step.batch for step in steps) == min(slots or 8, MAX_BATCH)
     assert len(steps) == len(set(steps))
 
 
 def test_prompts_alone_come_before_batches() -> None:
-    alone = [each.alone for each in script(8, 4096)]
+    alone = [step.alone for step in script(8, 4096)]
     assert alone == sorted(alone, reverse=True)
 
 

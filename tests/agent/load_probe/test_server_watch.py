@@ -1,4 +1,4 @@
-"""What counts as a request of somebody else."""
+"""Requests that count as somebody else's."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def test_what_the_probe_sent_itself_is_nobody_elses() -> None:
 @pytest.mark.parametrize("word", ["generated_tokens", "computed_tokens", "requests_finished"])
 def test_what_is_counted_beyond_it_is(word: str) -> None:
     own = {"generated_tokens": 20, "computed_tokens": 300, "requests_finished": 2}
-    found = _excess(BEFORE, after(**{**own, word: own[word] + 30}), SENT)
-    assert found is not None and word.replace("_", " ") in found
+    excess = _excess(BEFORE, after(**{**own, word: own[word] + 30}), SENT)
+    assert excess is not None and word.replace("_", " ") in excess
 
 
 def test_an_engine_that_counts_little_is_judged_by_what_it_counts() -> None:

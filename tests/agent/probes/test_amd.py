@@ -38,15 +38,15 @@ def test_a_library_older_than_the_package_is_a_gap_and_prints_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with rocm(monkeypatch, RocmLibrary({}, without=("amdsmi_get_gpu_xcd_counter",))):
-        devices, (gap,) = AmdProbe().read(processes=False)
-    assert devices == () and gap.status == "failing" and "share/amd_smi" in (gap.remedy or "")
+        devices, (missing,) = AmdProbe().read(processes=False)
+    assert devices == () and missing.status == "failing" and "share/amd_smi" in (missing.remedy or "")
     assert capfd.readouterr() == ("", "")
 
 
 def test_gpus_are_read_through_the_real_package(monkeypatch: pytest.MonkeyPatch) -> None:
     with rocm(monkeypatch, RocmLibrary({}, ((4242, 7 * 2**30), (4243, 0), (os.getpid(), 2**20)))):
-        (first, second), gaps = AmdProbe().read(processes=True)
-    assert gaps == ()
+        (first, second), unavailable = AmdProbe().read(processes=True)
+    assert unavailable == ()
     assert first == DeviceReading(
         uuid="73ff74a1-0000-1000-8000-000000000001",
         kind="gpu",
@@ -71,7 +71,7 @@ def test_the_second_die_of_a_card_that_shows_0_watts_is_not_counted_again(monkey
         (first, second), _ = AmdProbe().read(processes=False)
     assert (first.power_mw, first.energy_mj, first.power_limit_mw) == (512_000, 15_250, 750_000)
     assert (second.power_mw, second.energy_mj, second.power_limit_mw) == (None, None, None)
-    reasons = {gap.metric: gap.reason for gap in second.gaps}
+    reasons = {missing.metric: missing.reason for missing in second.unavailable}
     assert {"power_mw", "energy_mj", "power_limit_mw"} <= reasons.keys() and "other die" in reasons["energy_mj"]
 
 
@@ -82,12 +82,12 @@ def test_a_card_in_partitions_is_paid_for_whole_and_its_partitions_are_parts_of_
         (card, first, second), _ = AmdProbe().read(processes=True)
     assert (card.kind, card.power_mw, card.energy_mj, card.power_limit_mw) == ("gpu", 512_000, 15_250, 750_000)
     assert card.processes == () and (card.util_1e4, card.memory_used_bytes) == (None, None)
-    assert "partitions" in {gap.metric: gap.reason for gap in card.gaps}["util_1e4"]
+    assert "partitions" in {missing.metric: missing.reason for missing in card.unavailable}["util_1e4"]
     for n, part in enumerate((first, second)):
         assert (part.kind, part.uuid, part.parent_uuid) == ("partition", f"{card.uuid}/{n}", card.uuid)
         assert (part.part_1e6, part.pci_bus_id) == (500_000, f"0000:11:00.{n}")
         assert (part.power_mw, part.energy_mj, part.power_limit_mw) == (None, None, None)
-        assert "whole card" in {gap.metric: gap.reason for gap in part.gaps}["energy_mj"]
+        assert "whole card" in {missing.metric: missing.reason for missing in part.unavailable}["energy_mj"]
         assert part.memory_used_bytes == 100_000 * 2**20
         assert part.processes == (DeviceProcess(4242, 7 * 2**30),)
 
@@ -99,10 +99,10 @@ def version_of(module: Any) -> str:
 def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_one_is_taken_if_it_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    found = importlib.util.find_spec("amdsmi")
-    assert found is not None and found.origin is not None
+    installed = importlib.util.find_spec("amdsmi")
+    assert installed is not None and installed.origin is not None
     shipped = tmp_path / "share/amd_smi/amdsmi"
-    shutil.copytree(Path(found.origin).parent, shipped)
+    shutil.copytree(Path(installed.origin).parent, shipped)
     (shipped / "_version.py").write_text('__version__ = "99.1.0"\n')
     monkeypatch.setenv("ROCM_PATH", str(tmp_path))
     with rocm(monkeypatch, RocmLibrary({})):
@@ -122,7 +122,10 @@ def test_what_the_driver_refuses_for_good_is_not_asked_again(monkeypatch: pytest
         probe.close()
     assert library.calls["amdsmi_get_energy_count"] == 2, "once for each GPU"
     assert library.calls["amdsmi_get_gpu_activity"] == 6
-    assert {gap.metric: gap.status for gap in device.gaps} == {"energy_mj": "unsupported", "util_1e4": "failing"}
+    assert {missing.metric: missing.status for missing in device.unavailable} == {
+        "energy_mj": "unsupported",
+        "util_1e4": "failing",
+    }
     assert device.power_mw == 512_000
 
 
@@ -142,11 +145,13 @@ def test_a_driver_of_which_no_gpu_answers_is_started_anew_and_its_gpus_are_the_s
         before, _ = probe.read(processes=False)
         library.refuse |= {f"amdsmi_get_{name}": 16 for name in names}
         assert all(device.lost for device in probe.read(processes=False)[0])
-        (told,) = probe.happened()
-        assert (told.uuid, told.kind) == (None, "driver") and library.calls["amdsmi_shut_down"] == 1
+        (event,) = probe.driver_events()
+        assert (event.uuid, event.kind) == (None, "driver") and library.calls["amdsmi_shut_down"] == 1
         lost, _ = probe.read(processes=False)
         assert [device.uuid for device in lost if device.lost] == [device.uuid for device in before]
-        assert library.calls["amdsmi_init"] == 1 and probe.happened() == (), "left alone for a while, told once"
+        assert library.calls["amdsmi_init"] == 1 and probe.driver_events() == (), (
+            "left alone for a while, reported once"
+        )
         library.refuse.clear()
         clock.now_s += 6
         assert probe.read(processes=False)[0] == before and library.calls["amdsmi_init"] == 2
@@ -156,9 +161,11 @@ def test_one_gpu_that_does_not_even_tell_its_name_costs_only_itself(monkeypatch:
     clock = ManualClock()
     with rocm(monkeypatch, RocmLibrary({}, silent=2)) as library:
         probe = AmdProbe(clock)
-        (device,), (gap,) = probe.read(processes=False)
-        assert device.power_mw == 512_000 and (gap.metric, gap.status) == ("gpu 1", "failing")
-        assert [(each.kind, each.uuid) for each in probe.happened()] == [("device_lost", None)]
+        (device,), (missing,) = probe.read(processes=False)
+        assert device.power_mw == 512_000 and (missing.metric, missing.status) == ("gpu 1", "failing")
+        assert [(driver_event.kind, driver_event.uuid) for driver_event in probe.driver_events()] == [
+            ("device_lost", None)
+        ]
         library.silent = None
         assert len(probe.read(processes=False)[0]) == 1, "left alone for a while"
         clock.now_s += 6
@@ -172,9 +179,9 @@ def test_a_call_that_hangs_costs_its_gpu_only_and_is_left_until_it_returns(monke
         probe.read(processes=False)
         library.hang = ("amdsmi_get_gpu_activity", 1, returned)
         for _ in range(3):
-            (hung, other), gaps = probe.read(processes=False)
+            (hung, other), unavailable = probe.read(processes=False)
             assert hung.lost == HANGS and hung.power_mw is None
-            assert other.lost is None and other.memory_used_bytes and gaps == ()
+            assert other.lost is None and other.memory_used_bytes and unavailable == ()
         assert library.calls["amdsmi_get_gpu_activity"] == 2 + 1 + 3, "left alone in its call"
         library.hang = None
         returned.set()
@@ -191,8 +198,10 @@ def test_a_driver_that_hangs_when_it_is_started_is_a_gap_until_it_returns(monkey
         library.hang = ("amdsmi_init", None, returned)
         probe = AmdProbe(ManualClock(), patience_s=0.1)
         for _ in range(2):
-            devices, (gap,) = probe.read(processes=False)
-            assert devices == () and (gap.metric, gap.status) == ("amd", "failing") and "hangs" in gap.reason
+            devices, (missing,) = probe.read(processes=False)
+            assert (
+                devices == () and (missing.metric, missing.status) == ("amd", "failing") and "hangs" in missing.reason
+            )
         assert library.calls["amdsmi_init"] == 1
         library.hang = None
         returned.set()
@@ -208,8 +217,8 @@ def test_rocm_that_does_not_start_is_left_alone_for_a_while(monkeypatch: pytest.
     with rocm(monkeypatch, RocmLibrary({"amdsmi_init": 34})) as library:
         probe = AmdProbe(clock)
         for _ in range(3):
-            devices, (gap,) = probe.read(processes=False)
-            assert devices == () and gap.status == "failing"
+            devices, (missing,) = probe.read(processes=False)
+            assert devices == () and missing.status == "failing"
         assert library.calls["amdsmi_init"] == 1
         library.refuse.clear()
         clock.now_s += 6
@@ -244,9 +253,9 @@ def test_what_cannot_be_true_of_one_metric_costs_that_metric(
 ) -> None:
     lying(monkeypatch, function, **fields)
     with rocm(monkeypatch, RocmLibrary({}, ((4242, 7 * 2**30),))):
-        devices, gaps = AmdProbe().read(processes=True)
-    (first, _) = bounded(ProbeReading(HOST, devices, gaps), {}).devices
-    assert metrics <= {gap.metric for gap in first.gaps}
+        devices, unavailable = AmdProbe().read(processes=True)
+    (first, _) = bounded(ProbeReading(HOST, devices, unavailable), {}).devices
+    assert metrics <= {missing.metric for missing in first.unavailable}
     assert {name for name in metrics if getattr(first, name) is not None} <= {"name"}
     assert first.energy_mj == 15_250 and first.name == ("AMD GPU" if "name" in metrics else "AMD Instinct MI300X")
 
@@ -255,16 +264,16 @@ def test_a_process_list_without_memory_is_unknown_and_not_empty(monkeypatch: pyt
     with rocm(monkeypatch, RocmLibrary({}, ((4242, ALL_ONES), (4243, 5)))):
         (first, _), _ = AmdProbe().read(processes=True)
     assert first.processes is None
-    assert "whose memory" in {gap.metric: gap.reason for gap in first.gaps}["processes"]
+    assert "whose memory" in {missing.metric: missing.reason for missing in first.unavailable}["processes"]
 
 
 @pytest.mark.parametrize("row", [(2**32 - 1, 5), (4242, 2**60)])
 def test_a_process_that_cannot_be_makes_the_list_unknown(monkeypatch: pytest.MonkeyPatch, row: tuple[int, int]) -> None:
     with rocm(monkeypatch, RocmLibrary({}, (row, (4243, 5)))):
-        devices, gaps = AmdProbe().read(processes=True)
-    (first, _) = bounded(ProbeReading(HOST, devices, gaps), {}).devices
+        devices, unavailable = AmdProbe().read(processes=True)
+    (first, _) = bounded(ProbeReading(HOST, devices, unavailable), {}).devices
     assert first.processes is None
-    assert {gap.metric: gap.status for gap in first.gaps}["processes"] == "failing"
+    assert {missing.metric: missing.status for missing in first.unavailable}["processes"] == "failing"
 
 
 def test_a_driver_of_which_no_card_answers_for_an_hour_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,12 +283,12 @@ def test_a_driver_of_which_no_card_answers_for_an_hour_is_told_once(monkeypatch:
         probe.read(processes=False)
         for function in ("power_info", "energy_count", "gpu_activity", "gpu_vram_usage"):
             library.refuse[f"amdsmi_get_{function}"] = 16
-        told = []
+        kinds = []
         for _ in range(360):
             clock.now_s += 10
             probe.read(processes=False)
-            told += [each.kind for each in probe.happened()]
-        assert told == ["driver"]
+            kinds += [driver_event.kind for driver_event in probe.driver_events()]
+        assert kinds == ["driver"]
         library.refuse.clear()
         clock.now_s += 600
         assert not any(device.lost for device in probe.read(processes=False)[0])

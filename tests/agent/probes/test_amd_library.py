@@ -32,15 +32,15 @@ WORDS = {2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 
 
 def defines(wrapper: Any) -> dict[str, object]:
-    """Where the package expects each field."""
+    """Return where the package expects each field."""
     vram, process = wrapper.amdsmi_vram_usage_t, wrapper.amdsmi_proc_info_t
     usage = process.memory_usage
     nested = dict(process._fields_)["memory_usage"]
-    found: dict[str, object] = {
+    constants: dict[str, object] = {
         f"AT_{name}_{field}": getattr(getattr(wrapper, struct), field).offset
         for name, (struct, field) in FIELDS.items()
     }
-    return found | {
+    return constants | {
         "AT_vram_usage_vram_total": vram.vram_total.offset,
         "AT_vram_usage_vram_used": vram.vram_used.offset,
         "AT_proc_info_pid": process.pid.offset,
@@ -82,12 +82,12 @@ def test_a_whole_sampler_reads_an_amd_gpu_at_the_c_abi(rocm_path: Path) -> None:
     finally:
         child.close(PATIENCE_S)
     (gpu,) = first.devices
-    assert first.gaps == ()
+    assert first.unavailable == ()
     assert (gpu.name, gpu.vendor, gpu.pci_bus_id) == ("AMD Instinct MI300X", "AMD", "0000:11:00.0")
     assert (gpu.memory_bytes, gpu.memory_used_bytes) == (196_592 * 2**20, 100_000 * 2**20)
     assert (gpu.power_mw, gpu.power_limit_mw, gpu.util_1e4) == (512_000, 750_000, 8700)
     assert gpu.processes == (DeviceProcess(4242, 7 * 2**30),)
-    assert gpu.gaps == () and first.driver_calls >= 9
+    assert gpu.unavailable == () and first.driver_calls >= 9
     assert energy_step(gpu, second.devices[0], 1000).counter_mj == 1525, "accumulator times resolution"
 
 

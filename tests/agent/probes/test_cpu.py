@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from pertoken.agent.probes.cpu import CpuProbe
-from pertoken.agent.readings import DeviceReading, Gap
+from pertoken.agent.readings import DeviceReading, Unavailable
 from tests.standin_nvml import ManualClock
 
 RANGE_UJ = 262_143_328_850
@@ -45,11 +45,11 @@ def tree(tmp_path: Path) -> Tree:
     return Tree(tmp_path)
 
 
-def energy_gap(device: DeviceReading) -> Gap:
+def energy_unavailable(device: DeviceReading) -> Unavailable:
     assert device.energy_mj is None and device.power_mw is None
-    gaps = {gap.metric: gap for gap in device.gaps}
-    assert gaps["energy_mj"].reason == gaps["power_mw"].reason
-    return gaps["energy_mj"]
+    unavailable = {missing.metric: missing for missing in device.unavailable}
+    assert unavailable["energy_mj"].reason == unavailable["power_mw"].reason
+    return unavailable["energy_mj"]
 
 
 def test_this_real_host_is_read() -> None:
@@ -65,7 +65,10 @@ def test_this_real_host_is_read() -> None:
     assert second.boot_ms // 1000 == pytest.approx(psutil.boot_time(), abs=2)
     assert (second.network_rx_bytes or 0) >= (first.network_rx_bytes or 0) >= 0
     assert (device.kind, device.memory_bytes) == ("cpu", second.memory_bytes)
-    assert device.energy_mj is not None or {gap.metric for gap in device.gaps} >= {"energy_mj", "power_mw"}
+    assert device.energy_mj is not None or {missing.metric for missing in device.unavailable} >= {
+        "energy_mj",
+        "power_mw",
+    }
 
 
 def test_identity_is_of_the_machine_and_the_same_every_time(tree: Tree) -> None:
@@ -105,7 +108,7 @@ def test_packages_are_summed_and_what_is_part_of_them_is_not(tree: Tree) -> None
     tree.zone("2", 99_000_000, "psys")
     _, device = CpuProbe(tree.root).read()
     assert (device.energy_mj, device.energy_wraps_mj) == (12_000, RANGE_UJ // 1000)
-    assert device.power_mw is None and {gap.metric for gap in device.gaps} == {"memory_traffic_bytes"}
+    assert device.power_mw is None and {missing.metric for missing in device.unavailable} == {"memory_traffic_bytes"}
 
 
 def test_power_is_the_energy_since_the_reading_before(tree: Tree) -> None:
@@ -133,14 +136,14 @@ def test_one_of_two_packages_wrapping_is_no_loss(tree: Tree) -> None:
 def test_packages_that_wrap_at_different_values_are_not_summed(tree: Tree) -> None:
     tree.zone("0", 1, "package-0")
     tree.zone("1", 1, "package-1", RANGE_UJ // 2)
-    assert energy_gap(CpuProbe(tree.root).read()[1]).status == "unsupported"
+    assert energy_unavailable(CpuProbe(tree.root).read()[1]).status == "unsupported"
 
 
 def test_a_host_without_rapl_says_so_and_how_to_switch_it_on(tree: Tree) -> None:
-    gap = energy_gap(CpuProbe(tree.root).read()[1])
-    assert gap.status == "missing" and "modprobe" in (gap.remedy or "")
+    missing = energy_unavailable(CpuProbe(tree.root).read()[1])
+    assert missing.status == "missing" and "modprobe" in (missing.remedy or "")
     tree.zone("0", 0)
-    assert energy_gap(CpuProbe(tree.root).read()[1]) == gap
+    assert energy_unavailable(CpuProbe(tree.root).read()[1]) == missing
 
 
 @contextmanager
@@ -165,10 +168,10 @@ def test_a_counter_only_root_may_read_is_denied_with_the_line_that_grants_it() -
         tree = Tree(Path(folder))
         tree.zone("0", 5).chmod(stat.S_IWUSR)
         with as_nobody():
-            gap = energy_gap(CpuProbe(tree.root).read()[1])
-    assert gap.status == "denied" and "tmpfiles.d" in (gap.remedy or "")
+            missing = energy_unavailable(CpuProbe(tree.root).read()[1])
+    assert missing.status == "denied" and "tmpfiles.d" in (missing.remedy or "")
 
 
 def test_a_counter_that_is_no_number_is_unknown_not_zero(tree: Tree) -> None:
     tree.zone("0", 5).write_text("\n")
-    assert energy_gap(CpuProbe(tree.root).read()[1]).status == "failing"
+    assert energy_unavailable(CpuProbe(tree.root).read()[1]).status == "failing"

@@ -38,7 +38,7 @@ class HlmlLibrary:
                 return self.refuse[name]
             body = globals().get(f"_{name}")
             if body is not None:
-                body(*(getattr(each, "_obj", each) for each in given))
+                body(*(getattr(value, "_obj", value) for value in given))
             return 0
 
         return function
@@ -90,14 +90,14 @@ def _hlml_device_get_temperature(device: Any, sensor: Any, temperature: Any) -> 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[HlmlLibrary]:
-    """The real pyhlml, imported anew, finds this library at the path it knows."""
+    """The real pyhlml, imported again, finds this library at the path it knows."""
     pytest.importorskip("pyhlml")
-    found, real = HlmlLibrary(), ctypes.CDLL
+    hlml, real = HlmlLibrary(), ctypes.CDLL
     monkeypatch.setattr(
-        ctypes, "CDLL", lambda name=None, *a, **k: found if name == str(LIBRARY) else real(name, *a, **k)
+        ctypes, "CDLL", lambda name=None, *a, **k: hlml if name == str(LIBRARY) else real(name, *a, **k)
     )
     forget()
-    yield found
+    yield hlml
     forget()
 
 
@@ -120,8 +120,8 @@ def test_on_a_host_without_gaudi_nothing_is_imported_printed_or_said(
 
 
 def test_devices_are_read_through_the_real_package_each_by_its_own_handle(library: HlmlLibrary, tmp_path: Path) -> None:
-    (first, second), gaps = probe(tmp_path).read(processes=True)
-    assert gaps == () and second.uuid == "01P0-101" and second.util_1e4 == 4100
+    (first, second), unavailable = probe(tmp_path).read(processes=True)
+    assert unavailable == () and second.uuid == "01P0-101" and second.util_1e4 == 4100
     assert first == DeviceReading(
         uuid="01P0-100",
         kind="gpu",
@@ -136,9 +136,9 @@ def test_devices_are_read_through_the_real_package_each_by_its_own_handle(librar
         power_mw=400_000,
         energy_mj=5_000_000,
         temperature_c=50,
-        gaps=first.gaps,
+        unavailable=first.unavailable,
     )
-    assert [(gap.metric, gap.status) for gap in first.gaps] == [("processes", "unsupported")]
+    assert [(missing.metric, missing.status) for missing in first.unavailable] == [("processes", "unsupported")]
 
 
 def test_what_is_not_supported_is_asked_once_and_a_device_that_answers_nothing_is_lost(
@@ -149,7 +149,7 @@ def test_what_is_not_supported_is_asked_once_and_a_device_that_answers_nothing_i
     for _ in range(3):
         (first, _), _ = gaudi.read(processes=False)
     assert first.energy_mj is None and first.power_mw == 400_000
-    assert {gap.metric: gap.status for gap in first.gaps}["energy_mj"] == "unsupported"
+    assert {missing.metric: missing.status for missing in first.unavailable}["energy_mj"] == "unsupported"
     assert library.calls["hlml_device_get_total_energy_consumption"] == 2, "once for each device"
     ticked = ("utilization_rates", "memory_info", "power_usage", "temperature")
     library.refuse |= {f"hlml_device_get_{name}": 15 for name in ticked}
@@ -164,8 +164,8 @@ def test_a_driver_that_does_not_start_is_told_and_left_alone_for_a_while(library
     gaudi = probe(tmp_path, clock)
     library.refuse["hlml_init"] = 9
     for _ in range(3):
-        devices, (gap,) = gaudi.read(processes=False)
-        assert devices == () and (gap.metric, gap.status) == ("gaudi", "failing")
+        devices, (missing,) = gaudi.read(processes=False)
+        assert devices == () and (missing.metric, missing.status) == ("gaudi", "failing")
     assert library.calls["hlml_init"] == 1
     library.refuse.clear()
     clock.now_s += 6
@@ -194,8 +194,8 @@ def test_a_call_that_hangs_costs_its_device_only_and_is_left_until_it_returns(
 
 def test_without_the_python_package_the_gap_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyhlml", None)
-    devices, (gap,) = probe(tmp_path).read(processes=False)
-    assert devices == () and gap.status == "missing" and "pertoken[gaudi]" in (gap.remedy or "")
+    devices, (missing,) = probe(tmp_path).read(processes=False)
+    assert devices == () and missing.status == "missing" and "pertoken[gaudi]" in (missing.remedy or "")
 
 
 def test_what_cannot_be_true_of_a_gaudi_costs_that_metric(library: HlmlLibrary, tmp_path: Path) -> None:
@@ -206,12 +206,12 @@ def test_what_cannot_be_true_of_a_gaudi_costs_that_metric(library: HlmlLibrary, 
 
     globals()["_hlml_device_get_power_usage"] = all_ones
     try:
-        devices, gaps = probe(tmp_path).read(processes=True)
+        devices, unavailable = probe(tmp_path).read(processes=True)
     finally:
         globals()["_hlml_device_get_power_usage"] = real
-    (first, _) = bounded(ProbeReading(HOST, devices, gaps), {}).devices
+    (first, _) = bounded(ProbeReading(HOST, devices, unavailable), {}).devices
     assert (first.power_mw, first.energy_mj) == (None, 5_000_000)
-    assert "cannot be true" in {gap.metric: gap.reason for gap in first.gaps}["power_mw"]
+    assert "cannot be true" in {missing.metric: missing.reason for missing in first.unavailable}["power_mw"]
 
 
 def test_a_name_that_is_no_text_costs_the_name(library: HlmlLibrary, tmp_path: Path) -> None:
@@ -226,4 +226,4 @@ def test_a_name_that_is_no_text_costs_the_name(library: HlmlLibrary, tmp_path: P
     finally:
         globals()["_hlml_device_get_name"] = real
     assert [(device.name, device.power_mw) for device in devices] == [("Intel Gaudi", 400_000)] * 2
-    assert "makes no sense" in {gap.metric: gap.reason for gap in devices[0].gaps}["name"]
+    assert "makes no sense" in {missing.metric: missing.reason for missing in devices[0].unavailable}["name"]

@@ -20,7 +20,7 @@ from tests.agent.whole_agent import agent, until
 from tests.standin_nvml import ALL_ONES, Gpu, Machine, Slice, Wave
 from tests.standin_nvml.lies import FIELD_IDS, OF_A_GPU
 from tests.standin_nvml.shared import COMPILER
-from tests.values import laid
+from tests.values import new_store
 
 ME, PARENT = os.getpid(), os.getppid()
 MIG = (Slice("MIG-0", 1, processes=((ME, 2**30),)), Slice("MIG-1", 2))
@@ -68,17 +68,17 @@ MOST = {
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with tables that is copied for every recording."""
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
 def busy(uuid: str = "GPU-1", **more: Any) -> Gpu:
-    """A GPU on which two processes compute."""
+    """Return a GPU on which two processes compute."""
     return Gpu(uuid, processes=((ME, 2**30), (PARENT, 2**30)), process_sm=((ME, 50), (PARENT, 10)), **more)
 
 
 def impossible(row: Any) -> dict[str, int]:
-    """Values of a row that cannot be true."""
+    """Return values of a row that cannot be true."""
     return {
         name: value
         for name, most in MOST.items()
@@ -187,7 +187,9 @@ def test_a_count_of_gpus_that_cannot_be_leaves_the_known_ones_read(
         recorded.library.machine = Machine(gpus=(busy(),), lies=(("nvmlDeviceGetCount_v2", count),))
         tick = recorded.tick(2)
         assert recorded.rows("GPU-1")[-1].power_mw == 400_000
-        assert [each.reason for each in tick.capabilities if each.metric == "gpus"] == []  # told a tick before
+        assert [
+            capability.reason for capability in tick.capabilities if capability.metric == "gpus"
+        ] == []  # reported a tick before
         reasons = {row.metric: row.reason for row in recorded.ask(select(t.capability))}
         assert "how many GPUs" in reasons["gpus"]
 

@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.agent.probes.cpu import CpuProbe
 from pertoken.agent.probes.resctrl import counts_traffic, read_traffic
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 FLAGS = "fpu sse cqm_llc cqm_mbm_total cqm_mbm_local"
 
@@ -17,9 +17,9 @@ def counter(sys: Path, domain: int, text: str) -> Path:
     return file
 
 
-def status(found: int | Gap) -> str:
-    assert isinstance(found, Gap)
-    return found.status
+def status(reading: int | Unavailable) -> str:
+    assert isinstance(reading, Unavailable)
+    return reading.status
 
 
 def test_traffic_is_the_sum_over_all_memory_domains(tmp_path: Path) -> None:
@@ -45,7 +45,11 @@ def test_the_host_reading_has_it_or_the_cpu_says_why_not(tmp_path: Path) -> None
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"model name\t: EPYC\nflags\t\t: {FLAGS}\n")
     host, cpu = CpuProbe(tmp_path).read()
-    assert host.memory_traffic_bytes is None and "memory_traffic_bytes" in {gap.metric for gap in cpu.gaps}
+    assert host.memory_traffic_bytes is None and "memory_traffic_bytes" in {
+        missing.metric for missing in cpu.unavailable
+    }
     counter(tmp_path / "sys", 0, "4096")
     host, cpu = CpuProbe(tmp_path).read()
-    assert host.memory_traffic_bytes == 4096 and "memory_traffic_bytes" not in {gap.metric for gap in cpu.gaps}
+    assert host.memory_traffic_bytes == 4096 and "memory_traffic_bytes" not in {
+        missing.metric for missing in cpu.unavailable
+    }

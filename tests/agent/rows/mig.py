@@ -3,13 +3,13 @@
 from pertoken.agent.readings import DeviceProcess, DeviceReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.store.schema.rows import Tick
-from tests.agent.values import engine, gpu, memory, moment, probe
+from tests.agent.values import engine, gpu, moment, probe, tick_state
 
 PARENT = gpu(0)
 
 
 def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
-    """A MIG device of the first GPU on which these processes run."""
+    """Return a MIG device of the first GPU on which these processes run."""
     held = tuple(DeviceProcess(pid, 10**9) for pid in pids)
     name = f"{PARENT.name} MIG ({n})"
     return DeviceReading(
@@ -18,11 +18,11 @@ def mig(n: int, part_1e6: int, *pids: int) -> DeviceReading:
 
 
 def ticks(n: int) -> list[Tick]:
-    """A GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
-    kept, found = memory(), []
+    """Return a GPU of which 3/7 and 1/7 are MIG devices: the engine holds the first, a stranger the second."""
+    kept, rows = tick_state(), []
     for i in range(n):
         devices = (PARENT._replace(energy_mj=10**9 + i * 3_000_000), mig(1, 428_571, 101), mig(2, 142_857, 999))
         reading = Readings(probe(*devices), (engine(100 * i, 10 * i),))
         tick, kept = assemble(kept, reading, moment(i), Cost(1, 1, 1, 0) if i else None)
-        found.append(tick)
-    return found
+        rows.append(tick)
+    return rows

@@ -1,4 +1,4 @@
-"""Who held which device, and how sure that is."""
+"""Allocation of devices, with its provenance."""
 
 import json
 from dataclasses import replace
@@ -81,7 +81,9 @@ def test_ranks_that_follow_another_host_hold_their_devices_unresolved_and_are_ne
     assert [(s.epoch_id, s.share_1e6, s.busy_ms) for s in held] == [(row.epoch_id, SHARE, 10_000)]
     (epoch,) = ticks[0].epochs
     assert json.loads(epoch.knobs)["rendezvous"] == "10.0.0.1"
-    assert ("rendezvous", "unresolved") in {(each.metric, each.status) for each in ticks[0].capabilities}
+    assert ("rendezvous", "unresolved") in {
+        (capability.metric, capability.status) for capability in ticks[0].capabilities
+    }
     assert ticks[1].epochs == ()
 
 
@@ -98,5 +100,5 @@ def test_models_that_share_the_processes_of_a_node_share_its_devices_equally_as_
     assert sorted(row.generated_tokens or 0 for row in served(tick)) == [2, 40]
     assert len({row.engine_id for row in tick.engines}) == 2
     halves = [sample for sample in tick.samples if isinstance(sample, DeviceShare) and sample.epoch_id != OTHER]
-    gpu_shares = [(each.share_1e6, each.provenance) for each in halves]
+    gpu_shares = [(half.share_1e6, half.provenance) for half in halves]
     assert gpu_shares == [(SHARE // 2, Provenance.ASSUMED)] * 2

@@ -5,7 +5,7 @@ from pertoken.store.schema.rows import (
     CounterState,
 )
 from tests.agent.rows.ticks import run, served
-from tests.agent.values import CPU, engine, memory, probe
+from tests.agent.values import CPU, engine, probe, tick_state
 
 
 def test_the_baseline_stores_who_is_there_and_no_sample() -> None:
@@ -23,13 +23,13 @@ def test_an_agent_that_comes_back_counts_what_grew_while_it_was_away() -> None:
         for state in tick.counters:
             states.setdefault(state.owner_id, {})[state.series] = state
     owners = frozenset([ticks[0].host.host_id, *(row.deployment_id for row in ticks[0].deployments)])
-    back = memory(counters=states, away_ms=90_000, known_owners=owners)
+    back = tick_state(counters=states, away_ms=90_000, known_owners=owners)
     _, tick = run(Readings(probe(), (engine(560),)), Readings(probe(), (engine(570),)), start=back)
     *away, row = served(tick)
     assert (row.generated_tokens, row.complete) == (60, True)
-    assert {each.generated_tokens for each in away} == {None}
-    assert sum(each.duration_ms for each in served(tick)) == 100_000
-    assert sum(each.observed_ms for each in served(tick)) == 10_000
+    assert {state.generated_tokens for state in away} == {None}
+    assert sum(sample.duration_ms for sample in served(tick)) == 100_000
+    assert sum(sample.observed_ms for sample in served(tick)) == 10_000
 
 
 def test_the_agent_tells_what_it_cost_itself() -> None:

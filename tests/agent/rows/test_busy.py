@@ -81,7 +81,7 @@ class Request:
 
 
 def apart(pauses_and_lengths: Sequence[tuple[int, int]]) -> list[Request]:
-    """Requests one after the other."""
+    """Return requests one after the other."""
     requests, now = [], 0
     for pause, length in pauses_and_lengths:
         requests.append(Request(now + pause, now + pause + length))
@@ -90,19 +90,19 @@ def apart(pauses_and_lengths: Sequence[tuple[int, int]]) -> list[Request]:
 
 
 def readings(requests: Sequence[Request], ticks: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(length of the tick, work counted in it, requests running at its end)."""
+    """Yield (length of the tick, work counted in it, requests running at its end)."""
     start = 0
     for ms in ticks:
         end = start + ms
-        counted = sum(each.end_ms - each.start_ms for each in requests if start < each.end_ms <= end)
-        yield ms, counted, sum(each.start_ms < end < each.end_ms for each in requests)
+        counted = sum(request.end_ms - request.start_ms for request in requests if start < request.end_ms <= end)
+        yield ms, counted, sum(request.start_ms < end < request.end_ms for request in requests)
         start = end
 
 
 def reported(requests: Sequence[Request], ticks: Sequence[int], *, exact: bool) -> list[int]:
-    """Busy time of each tick, and of as many idle ones as it takes to report all that is owed."""
-    stretch, found = Stretch(), []
-    last = max((each.end_ms for each in requests), default=0)
+    """Return busy time of each tick, and of as many idle ones as it takes to report all that is owed."""
+    stretch, reports = Stretch(), []
+    last = max((request.end_ms for request in requests), default=0)
     rest = [1_000] * (2 + 2 * max(0, last - sum(ticks)) // 1_000 + sum(ticks) // 1_000 + 1)
     for ms, counted, running in readings(requests, [*ticks, *rest]):
         got = busy(
@@ -117,8 +117,8 @@ def reported(requests: Sequence[Request], ticks: Sequence[int], *, exact: bool) 
         assert got.ms is not None and 0 <= got.ms <= ms
         assert (got.provenance is Provenance.COUNTER) if exact or not got.ms else True
         stretch = got.stretch
-        found.append(got.ms)
-    return found
+        reports.append(got.ms)
+    return reports
 
 
 work = st.lists(st.tuples(st.integers(0, 5_000), st.integers(1, 30_000)), max_size=12)
@@ -130,7 +130,7 @@ def test_requests_one_after_the_other_are_reported_to_the_millisecond(
     pauses_and_lengths: list[tuple[int, int]], ticks: list[int]
 ) -> None:
     requests = apart(pauses_and_lengths)
-    assert sum(reported(requests, ticks, exact=True)) == sum(each.end_ms - each.start_ms for each in requests)
+    assert sum(reported(requests, ticks, exact=True)) == sum(request.end_ms - request.start_ms for request in requests)
 
 
 @given(st.lists(st.tuples(st.integers(0, 60_000), st.integers(1, 20_000)), max_size=12), lengths)
@@ -139,16 +139,16 @@ def test_requests_that_overlap_are_bounded_by_their_sum_and_by_the_time_there_wa
     starts_and_lengths: list[tuple[int, int]], ticks: list[int]
 ) -> None:
     requests = [Request(start, start + length) for start, length in starts_and_lengths]
-    union = {ms for each in requests for ms in range(each.start_ms, each.end_ms)}
-    found = reported(requests, ticks, exact=False)
-    ends = list(accumulate([*ticks, *[1_000] * (len(found) - len(ticks))]))
+    union = {ms for request in requests for ms in range(request.start_ms, request.end_ms)}
+    reports = reported(requests, ticks, exact=False)
+    ends = list(accumulate([*ticks, *[1_000] * (len(reports) - len(ticks))]))
     possible_ms = sum(
         end - start
         for start, end in pairwise([0, *ends])
-        if any(each.start_ms < end and each.end_ms > start for each in requests)
+        if any(request.start_ms < end and request.end_ms > start for request in requests)
     )
-    most_ms = min(possible_ms, sum(each.end_ms - each.start_ms for each in requests))
-    assert len(union) <= sum(found) <= most_ms
+    max_ms = min(possible_ms, sum(request.end_ms - request.start_ms for request in requests))
+    assert len(union) <= sum(reports) <= max_ms
 
 
 delta = st.none() | st.integers(0, 10**6)

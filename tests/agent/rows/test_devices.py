@@ -46,9 +46,11 @@ def test_a_device_whose_place_another_one_took_is_lost_and_not_paid_for_beside_i
         for tick in ticks
         if tick.samples
     ]
-    first, old_id, other_id = (device_id_of(each.uuid) for each in (gpu(0), old, other))
-    assert [each.keys() & {first, old_id, other_id} for each in paid] == [{first, other_id}] * 2 + [{first, old_id}] * 2
-    assert all(sum(each.values()) == 3 * 10_000 for each in paid), "two GPUs and the CPU"
+    first, old_id, other_id = (device_id_of(device.uuid) for device in (gpu(0), old, other))
+    assert [device_id.keys() & {first, old_id, other_id} for device_id in paid] == [{first, other_id}] * 2 + [
+        {first, old_id}
+    ] * 2
+    assert all(sum(device_id.values()) == 3 * 10_000 for device_id in paid), "two GPUs and the CPU"
     kinds = [event.kind for tick in ticks for event in tick.events if event.kind.startswith("device")]
     assert sorted(kinds) == ["device_back", "device_lost", "device_lost"]
 

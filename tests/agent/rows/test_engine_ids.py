@@ -1,4 +1,4 @@
-"""Which servers are one engine, and which are several: by their addresses, over real sockets and processes."""
+"""Identity of engines, one server or several: by their addresses, over real sockets and processes."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,10 +14,10 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.write.writer import Writer
-from tests.agent.values import engine, gpu, memory, moment, probe
+from tests.agent.values import engine, gpu, moment, probe, tick_state
 from tests.llama import LlamaServer, write_model
 from tests.recorded import agent, agent_reading, kinds, newest, scalar, until
-from tests.values import laid
+from tests.values import new_store
 
 PROMPT = list(range(20, 60))
 COST = Cost(1, 1, 1, 0)
@@ -35,7 +35,7 @@ def servers(model: Path) -> Iterator[tuple[LlamaServer, LlamaServer]]:
 
 
 def generated(folder: Path, url: str) -> int:
-    """Generated tokens in the rows of the engine at this address."""
+    """Return generated tokens in the rows of the engine at this address."""
     query = (
         select(func.sum(t.deployment_sample.c.generated_tokens))
         .join(t.epoch, t.epoch.c.epoch_id == t.deployment_sample.c.epoch_id)
@@ -125,22 +125,22 @@ def test_an_address_that_is_stored_under_the_id_of_its_port_keeps_it_and_the_usu
 
 
 def test_an_agent_that_starts_knows_the_addresses_its_database_has(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         reading = engine(5, endpoint=at("http://10.0.0.5:8000"))
-        stored, _ = assemble(memory(), Readings(probe(), (reading,)), moment(0), None)
+        stored, _ = assemble(tick_state(), Readings(probe(), (reading,)), moment(0), None)
         writer.commit(stored)
         assert writer.restored.engine_urls(stored.host.host_id) == {stored.engines[0].engine_id: "http://10.0.0.5:8000"}
 
 
 def test_a_server_that_is_named_twice_costs_its_second_name_and_not_the_tick(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     names = [at(f"http://{host}:8000", found_by="setting") for host in ("127.0.0.1", "localhost")]
 
     def twice(count: int) -> tuple[EngineReading, ...]:
-        return tuple(engine(count, endpoint=each, served_model=f"m{n}") for n, each in enumerate(names))
+        return tuple(engine(count, endpoint=name, served_model=f"m{n}") for n, name in enumerate(names))
 
-    kept = memory()
+    kept = tick_state()
     with Writer(where) as writer:
         for n, count in enumerate((100, 105, 200)):
             made, kept = assemble(kept, Readings(probe(gpu()), twice(count)), moment(n), COST if n else None)

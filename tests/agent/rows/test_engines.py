@@ -1,10 +1,10 @@
-"""What one engine counted between two pages, by hand."""
+"""Counts of one engine between two pages, by hand."""
 
 from dataclasses import replace
 
 import pytest
 
-from pertoken.agent.readings import EngineReading, Gap
+from pertoken.agent.readings import EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Readings
 from tests.agent.rows.ticks import counted, elsewhere, run, served, shares
 from tests.agent.values import ENDPOINT, START_MS, engine, probe
@@ -12,8 +12,8 @@ from tests.agent.values import ENDPOINT, START_MS, engine, probe
 
 def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
     before, after = (
-        replace(each, counters={**each.counters, "prefill_ms": prefill_ms, "decode_ms": decode_ms})
-        for each, prefill_ms, decode_ms in ((engine(500, 40), 900, 70_000), (engine(530, 60), 1_000, 74_000))
+        replace(reading, counters={**reading.counters, "prefill_ms": prefill_ms, "decode_ms": decode_ms})
+        for reading, prefill_ms, decode_ms in ((engine(500, 40), 900, 70_000), (engine(530, 60), 1_000, 74_000))
     )
     _, tick = run(Readings(probe(), (before,)), Readings(probe(), (after,)))
     (row,) = served(tick)
@@ -33,7 +33,7 @@ def test_other_counters_that_grew_are_rows_of_their_own_and_requests_are_told_by
             'requests_failed{reason="aborted"}': aborted,
         }
 
-    before, after = (engine(0, counters=each) for each in (counters(10, 5, 1), counters(12, 6, 2)))
+    before, after = (engine(0, counters=counts) for counts in (counters(10, 5, 1), counters(12, 6, 2)))
     _, tick = run(Readings(probe(), (before,)), Readings(probe(), (after,)))
     assert counted(tick) == {
         "spec_drafts": 2,
@@ -75,14 +75,14 @@ def test_time_asleep_is_counted_as_time() -> None:
 
 
 def test_an_engine_that_counts_nothing_has_unknown_tokens_and_says_what_would_count_them() -> None:
-    gap = Gap("tokens", "missing", "it counts none", "serve it with another engine")
-    silent = engine(0, counters={}, gauges={}, gaps=(gap,))
+    missing = Unavailable("tokens", "missing", "it counts none", "serve it with another engine")
+    silent = engine(0, counters={}, gauges={}, unavailable=(missing,))
     _, tick = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
     (row,) = served(tick)
     assert (row.prompt_tokens, row.generated_tokens, row.busy_ms) == (None, None, None)
     assert (row.observed_ms, row.complete) == (10_000, True)
     first, _ = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
-    assert [(each.metric, each.remedy) for each in first.capabilities + tick.capabilities] == [
+    assert [(capability.metric, capability.remedy) for capability in first.capabilities + tick.capabilities] == [
         ("tokens", "serve it with another engine")
     ]
 
@@ -114,9 +114,9 @@ def test_a_page_that_fails_is_null_and_an_event_and_its_tokens_come_with_the_nex
     (row,) = served(bad)
     assert (row.generated_tokens, row.observed_ms, row.complete) == (None, 0, True)
     assert [event.kind for event in bad.events] == ["engine_timeout"]
-    assert [(each.metric, each.status) for each in bad.capabilities] == [("metrics_page", "failing")]
+    assert [(capability.metric, capability.status) for capability in bad.capabilities] == [("metrics_page", "failing")]
     assert served(good)[0].generated_tokens == 20
-    assert [(each.metric, each.status) for each in good.capabilities] == [("metrics_page", "ok")]
+    assert [(capability.metric, capability.status) for capability in good.capabilities] == [("metrics_page", "ok")]
 
 
 def test_an_engine_that_ends_leaves_an_incomplete_row() -> None:
@@ -130,7 +130,7 @@ def test_an_engine_that_ends_leaves_an_incomplete_row() -> None:
 def test_a_server_elsewhere_that_restarted_past_its_old_counts_is_noticed_by_what_its_page_says() -> None:
     lives = START_MS - 10**6, START_MS + 15_000
     readings = [elsewhere(500, lives[0]), elsewhere(530, lives[0]), elsewhere(600, lives[1])]
-    _, first, second = run(*(Readings(probe(), (each,)) for each in readings))
+    _, first, second = run(*(Readings(probe(), (reading,)) for reading in readings))
     assert [(row.generated_tokens, row.complete) for tick in (first, second) for row in served(tick)] == [
         (30, True),
         (600, False),
@@ -140,7 +140,7 @@ def test_a_server_elsewhere_that_restarted_past_its_old_counts_is_noticed_by_wha
 def test_servers_that_answer_in_turn_behind_one_url_are_not_counted_rather_than_counted_too_often() -> None:
     older, newer = START_MS - 10**7, START_MS - 10**6
     readings = [elsewhere(1000 + 10 * n, older) if n % 2 else elsewhere(500 + 10 * n, newer) for n in range(6)]
-    ticks = run(*(Readings(probe(), (each,)) for each in readings))
+    ticks = run(*(Readings(probe(), (reading,)) for reading in readings))
     rows = [row for tick in ticks for row in served(tick)]
     assert [(row.generated_tokens, row.complete) for row in rows] == [(None, False)] * 5
     assert all("answers in turn" in event.message for tick in ticks[1:] for event in tick.events)
@@ -157,7 +157,7 @@ def test_a_server_whose_start_nothing_tells_and_that_was_not_seen_for_a_while_ma
     first = 10**9 if now > 10**9 else 500
     before, after = elsewhere(first, None), elsewhere(now, None)
     away = replace(before, fault="away", fault_kind="closed", counters={})
-    *_, tick = run(*(Readings(probe(), (each,)) for each in (before, away, away, away, after)))
+    *_, tick = run(*(Readings(probe(), (reading,)) for reading in (before, away, away, away, after)))
     row = served(tick)[-1]
     assert (row.generated_tokens, row.complete) == (now - first, complete)
 
@@ -165,5 +165,5 @@ def test_a_server_whose_start_nothing_tells_and_that_was_not_seen_for_a_while_ma
 def test_one_missed_page_is_no_reason_to_doubt() -> None:
     before, after = elsewhere(500, None), elsewhere(600, None)
     away = replace(before, fault="away", fault_kind="timeout", counters={})
-    *_, tick = run(*(Readings(probe(), (each,)) for each in (before, away, after)))
+    *_, tick = run(*(Readings(probe(), (reading,)) for reading in (before, away, after)))
     assert served(tick)[0].complete

@@ -1,4 +1,4 @@
-"""What begins an epoch and what does not."""
+"""Changes that begin an epoch, and changes that do not."""
 
 import json
 from dataclasses import replace
@@ -54,8 +54,8 @@ def test_an_adapter_that_is_loaded_while_the_engine_serves_stays_in_the_epoch_wh
     first, second, none = ({"lora_adapters": names} for names in (["legal"], ["legal", "support"], []))
     ticks = run(*(Readings(probe(), (engine(n, knobs={**knobs}),)) for n, knobs in enumerate((first, second, none))))
     written = [epoch for tick in ticks for epoch in tick.epochs]
-    assert len({each.epoch_id for each in written}) == 1
-    assert [json.loads(each.knobs)["lora_adapters"] for each in written] == [["legal"], ["legal", "support"], []]
+    assert len({epoch.epoch_id for epoch in written}) == 1
+    assert [json.loads(epoch.knobs)["lora_adapters"] for epoch in written] == [["legal"], ["legal", "support"], []]
 
 
 def test_a_knob_a_model_or_a_device_that_changes_begins_an_epoch_and_a_restart_alone_does_not() -> None:

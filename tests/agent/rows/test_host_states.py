@@ -6,25 +6,25 @@ from pertoken.agent.rows.counting.life_ids import boot_life
 from pertoken.agent.rows.host_states import CLOCK_OFFSET, FIRST_WATCHED, WATCHED, host_states
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.schema.rows import CounterState
-from tests.agent.values import memory, moment
+from tests.agent.values import moment, tick_state
 
 HOST = 5
 
 
-def series(memory: TickState, offset_ms: int | None, baseline: bool = False) -> dict[str, int]:
+def series(tick_state: TickState, offset_ms: int | None, baseline: bool = False) -> dict[str, int]:
     when = replace(moment(3), offset_ms=offset_ms)
-    return {state.series: state.value for state in host_states(memory, HOST, "boot", when, baseline)}
+    return {state.series: state.value for state in host_states(tick_state, HOST, "boot", when, baseline)}
 
 
 def known(**values: int) -> TickState:
     life = boot_life("boot")
     states = {name: CounterState(HOST, name, value, life, 1) for name, value in values.items()}
-    return memory(counters={HOST: states}, known_owners=frozenset([HOST]))
+    return tick_state(counters={HOST: states}, known_owners=frozenset([HOST]))
 
 
 def test_a_new_host_is_watched_from_its_baseline_on() -> None:
     now_ms = moment(3).monotonic_ms
-    assert series(memory(), None, baseline=True) == {WATCHED: now_ms, FIRST_WATCHED: now_ms}
+    assert series(tick_state(), None, baseline=True) == {WATCHED: now_ms, FIRST_WATCHED: now_ms}
 
 
 def test_a_known_host_stores_nothing_at_the_baseline_and_its_time_in_each_tick() -> None:

@@ -1,11 +1,11 @@
 from dataclasses import replace
 
-from pertoken.agent.readings import DeviceReading, Gap
+from pertoken.agent.readings import DeviceReading, Unavailable
 from pertoken.agent.rows.lost_metrics import WAIT, metric_events
 from tests.agent.values import gpu
 
 WHOLE = gpu(0)._replace(util_1e4=5000, dram_active_1e4=7000)
-REFUSED = Gap("util_1e4", "unsupported", "this GPU does not offer it")
+REFUSED = Unavailable("util_1e4", "unsupported", "this GPU does not offer it")
 
 
 def kinds(before: DeviceReading | None, now: DeviceReading) -> list[tuple[str, str]]:
@@ -14,7 +14,7 @@ def kinds(before: DeviceReading | None, now: DeviceReading) -> list[tuple[str, s
 
 def test_a_metric_that_is_told_no_longer_is_an_event_with_the_reason_and_so_is_its_return() -> None:
     without = WHOLE._replace(
-        util_1e4=None, dram_active_1e4=None, gaps=(REFUSED, replace(REFUSED, metric="dram_active_1e4"))
+        util_1e4=None, dram_active_1e4=None, unavailable=(REFUSED, replace(REFUSED, metric="dram_active_1e4"))
     )
     ((kind, message),) = kinds(WHOLE, without)
     assert kind == "metric_lost" and "util_1e4, dram_active_1e4 cannot be read" in message and REFUSED.reason in message
@@ -24,20 +24,22 @@ def test_a_metric_that_is_told_no_longer_is_an_event_with_the_reason_and_so_is_i
 
 
 def test_what_passes_by_itself_and_what_was_never_told_are_no_events() -> None:
-    waiting = WHOLE._replace(dram_active_1e4=None, gaps=(replace(REFUSED, metric="dram_active_1e4", remedy=WAIT),))
+    waiting = WHOLE._replace(
+        dram_active_1e4=None, unavailable=(replace(REFUSED, metric="dram_active_1e4", remedy=WAIT),)
+    )
     assert kinds(WHOLE, waiting) == kinds(waiting, WHOLE) == []
-    never = WHOLE._replace(util_1e4=None, gaps=(REFUSED,))
+    never = WHOLE._replace(util_1e4=None, unavailable=(REFUSED,))
     assert kinds(None, never) == kinds(never, never) == []
 
 
 def test_a_lost_device_is_told_as_such_and_not_metric_by_metric() -> None:
-    lost = WHOLE._replace(util_1e4=None, dram_active_1e4=None, lost="gone", gaps=(REFUSED,))
+    lost = WHOLE._replace(util_1e4=None, dram_active_1e4=None, lost="gone", unavailable=(REFUSED,))
     assert kinds(WHOLE, lost) == kinds(lost, WHOLE) == []
 
 
 def test_a_process_list_is_lost_when_it_is_refused_and_not_when_it_is_not_asked_for() -> None:
     listed, between = WHOLE, WHOLE._replace(processes=None)
-    refused = between._replace(gaps=(Gap("processes", "failing", "the driver answered error 999"),))
+    refused = between._replace(unavailable=(Unavailable("processes", "failing", "the driver answered error 999"),))
     assert kinds(listed, between) == kinds(between, listed) == []
     ((kind, message),) = kinds(between, refused)
     assert kind == "metric_lost" and "processes" in message

@@ -12,7 +12,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD, SHARE
 from tests.agent.rows.mig import PARENT, ticks
 from tests.agent.values import START_MS
-from tests.values import laid
+from tests.values import new_store
 
 
 def test_a_gpu_is_held_by_who_holds_its_mig_devices_and_the_rest_of_it_by_nobody() -> None:
@@ -31,7 +31,7 @@ def test_a_gpu_is_held_by_who_holds_its_mig_devices_and_the_rest_of_it_by_nobody
 
 
 def test_the_gpu_alone_is_paid_for_and_its_power_counted_once(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         for tick in ticks(13):
             writer.commit(tick)

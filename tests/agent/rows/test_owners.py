@@ -1,4 +1,4 @@
-"""What a driver refuses to say of who holds a GPU is unknown with its reason: never nobody."""
+"""Owners of a GPU that a driver refuses to report are unknown with the reason: never nobody."""
 
 import os
 from dataclasses import replace
@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from pertoken.advisor.present import present
 from pertoken.agent.bounds import bounded
-from pertoken.agent.readings import DeviceReading, EngineReading, Gap
+from pertoken.agent.readings import DeviceReading, EngineReading, Unavailable
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.devices import device_id_of
 from pertoken.catalog.market import load_market
@@ -23,12 +23,12 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeviceShare, Tick
 from tests.agent.recorded_devices import Recording, copied, recording
 from tests.agent.rows.mig import mig
-from tests.agent.values import ENDPOINT, START_MS, engine, gpu, memory, moment, probe
+from tests.agent.values import ENDPOINT, START_MS, engine, gpu, moment, probe, tick_state
 from tests.standin_nvml import Gpu, Machine, Slice
-from tests.values import laid
+from tests.values import new_store
 
 ME = os.getpid()
-HERE = replace(ENDPOINT, pid=ME, pids=(ME,))
+LOCAL_ENDPOINT = replace(ENDPOINT, pid=ME, pids=(ME,))
 SLICES = (Slice("MIG-0", 1, processes=((ME, 2**30),)), Slice("MIG-1", 2))
 REFUSALS = (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN)
 ENUMERATION = ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
@@ -38,26 +38,26 @@ IDENTITY = ("nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId", "nvm
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
 def serving(n: int) -> tuple[EngineReading, ...]:
-    return (engine(100 * n, 10 * n, endpoint=HERE),)
+    return (engine(100 * n, 10 * n, endpoint=LOCAL_ENDPOINT),)
 
 
-def holders(recorded: Recording, uuid: str) -> dict[bool, int]:
-    """Share of a device in the newest tick, by whether an engine holds it."""
-    return {each.epoch_id != 0: each.share_1e6 for each in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
+def shares_by_owner(recorded: Recording, uuid: str) -> dict[bool, int]:
+    """Return share of a device in the newest tick, by whether an engine holds it."""
+    return {share.epoch_id != 0: share.share_1e6 for share in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
 
 
 def shown(recorded: Recording) -> tuple[Any, Any]:
-    """The whole GPU as the screens show it, and as rules see it."""
+    """Return the whole GPU as the screens show it, and as rules see it."""
     recorded.writer.roll_up()
     store, now = open_store(recorded.where), START_MS // 1000 + 120
-    line = next(each for each in fleet_report(store, 3600, now).devices if each.kind == "gpu")
-    found = present(store, load_market(), 3600, now)
-    return line, found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
+    line = next(device for device in fleet_report(store, 3600, now).devices if device.kind == "gpu")
+    window = present(store, load_market(), 3600, now)
+    return line, window.context.devices[next(device.device_id for device in window.fleet.devices if device.accelerator)]
 
 
 def assert_not_called_free(recorded: Recording) -> None:
@@ -79,7 +79,7 @@ def test_a_gpu_whose_mig_devices_are_not_told_is_not_called_free(
         recorded.tick(12)
         assert [row.uuid for row in recorded.ask(select(t.device)) if row.kind == "mig"] == []
         assert "which MIG devices" in recorded.reasons("GPU-1")["mig"]
-        assert holders(recorded, "GPU-1") == {}
+        assert shares_by_owner(recorded, "GPU-1") == {}
         assert shares(recorded.ticks[-1]) == {}, "that the engine holds the CPUs is not known either"
         assert_not_called_free(recorded)
 
@@ -92,11 +92,13 @@ def test_mig_devices_that_are_known_stay_when_they_are_told_no_longer(
     machine = Machine(gpus=(Gpu("GPU-1", slices=SLICES),))
     with recording(copied(empty, tmp_path), machine, monkeypatch, serving) as recorded:
         recorded.tick(3)
-        assert holders(recorded, "GPU-1") == {True: 142_857}
+        assert shares_by_owner(recorded, "GPU-1") == {True: 142_857}
         recorded.library.failing = {call: code}
         recorded.tick(9)
         assert recorded.rows("MIG-0")[-1].sm_active_1e4 == 5000
-        assert holders(recorded, "MIG-0") == {True: 1_000_000} and holders(recorded, "GPU-1") == {True: 142_857}
+        assert shares_by_owner(recorded, "MIG-0") == {True: 1_000_000} and shares_by_owner(recorded, "GPU-1") == {
+            True: 142_857
+        }
         assert_not_called_free(recorded)
         assert "device_lost" not in dict(recorded.events())
         recorded.library.failing = {}
@@ -114,14 +116,14 @@ def test_a_mig_device_that_is_identified_in_part_is_a_device_all_the_same(
     with recording(copied(empty, tmp_path), machine, monkeypatch, serving) as recorded:
         recorded.library.failing = {call: code}
         recorded.tick(12)
-        assert holders(recorded, "MIG-0") == {True: 1_000_000}
+        assert shares_by_owner(recorded, "MIG-0") == {True: 1_000_000}
         assert recorded.rows("MIG-0")[-1].memory_used_bytes == 8 * 2**30
         if call == "nvmlDeviceGetAttributes_v2":
             assert "what part" in recorded.reasons("MIG-0")["part_1e6"]
-            assert holders(recorded, "GPU-1") == {}
+            assert shares_by_owner(recorded, "GPU-1") == {}
             assert_not_called_free(recorded)
         else:
-            assert holders(recorded, "GPU-1") == {True: 142_857}
+            assert shares_by_owner(recorded, "GPU-1") == {True: 142_857}
         if call == "nvmlDeviceGetGpuInstanceId":
             assert recorded.rows("MIG-0")[-1].sm_active_1e4 is None, "what it would get is of the whole GPU"
             assert "GPU instance" in recorded.reasons("MIG-0")["sm_active_1e4"]
@@ -137,7 +139,7 @@ def test_whether_a_gpu_is_in_mig_devices_is_not_guessed(
         recorded.library.failing = {"nvmlDeviceGetMigMode": code}
         recorded.tick(12)
         assert_not_called_free(recorded)
-        assert holders(recorded, "GPU-2") == {True: 1_000_000}, "a list with processes is of who is there"
+        assert shares_by_owner(recorded, "GPU-2") == {True: 1_000_000}, "a list with processes is of who is there"
 
 
 def test_two_mig_devices_of_one_uuid_are_told_and_neither_makes_the_gpu_free(
@@ -152,15 +154,15 @@ def test_two_mig_devices_of_one_uuid_are_told_and_neither_makes_the_gpu_free(
 
 
 def shares(tick: Tick) -> dict[int, list[DeviceShare]]:
-    found: dict[int, list[DeviceShare]] = {}
+    by_device: dict[int, list[DeviceShare]] = {}
     for sample in tick.samples:
         if isinstance(sample, DeviceShare):
-            found.setdefault(sample.device_id, []).append(sample)
-    return found
+            by_device.setdefault(sample.device_id, []).append(sample)
+    return by_device
 
 
 def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
-    kept, ticks = memory(), []
+    kept, ticks = tick_state(), []
     for n, devices in enumerate(steps):
         readings = Readings(probe(*devices), (engine(100 * n),))
         tick, kept = assemble(kept, readings, moment(n), Cost(1, 1, 1, 0) if n else None)
@@ -168,17 +170,17 @@ def run(*steps: tuple[DeviceReading, ...]) -> list[Tick]:
     return ticks
 
 
-HIDDEN = Gap("processes", "failing", "the driver answered error 999")
+HIDDEN = Unavailable("processes", "failing", "the driver answered error 999")
 
 
 def refusing(device: DeviceReading) -> DeviceReading:
-    return device._replace(processes=None, gaps=(HIDDEN,))
+    return device._replace(processes=None, unavailable=(HIDDEN,))
 
 
 def test_who_held_a_gpu_before_its_list_was_refused_holds_it_as_an_assumption() -> None:
     ticks = run((gpu(0, 101),), (gpu(0, 101),), (refusing(gpu(0)),), (refusing(gpu(0)),), (gpu(0, 101),))
     held = [shares(tick)[device_id_of("GPU-0")] for tick in ticks[1:]]
-    assert [[each.provenance for each in one] for one in held] == [
+    assert [[allocation.provenance for allocation in one] for one in held] == [
         [Provenance.REPORTED],
         [Provenance.ASSUMED],
         [Provenance.ASSUMED],
@@ -196,16 +198,18 @@ def test_a_gpu_that_was_free_before_its_list_was_refused_is_unknown_and_leaves_n
 def test_a_gpu_of_which_one_partition_hides_its_processes_is_held_in_part_and_not_free_besides() -> None:
     whole, first, second = gpu(0), mig(1, 428_571, 101), mig(2, 142_857)
     tick = run((whole, first, refusing(second)), (whole, first, refusing(second)))[1]
-    assert [each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]] == [428_571]
+    assert [share.share_1e6 for share in shares(tick)[device_id_of("GPU-0")]] == [428_571]
     first_tick = run((whole, first, refusing(second)))[0]
-    gaps = {(each.owner_id, each.metric) for each in first_tick.capabilities if each.status != "ok"}
-    assert gaps == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
+    unavailable = {
+        (capability.owner_id, capability.metric) for capability in first_tick.capabilities if capability.status != "ok"
+    }
+    assert unavailable == {(device_id_of("GPU-0"), "processes"), (device_id_of("MIG-2"), "processes")}
 
 
 def test_two_partitions_of_one_engine_add_up_on_their_gpu() -> None:
     devices = (gpu(0), mig(1, 428_571, 101), mig(2, 142_857, 101), mig(3, 142_857, 999))
     tick = run(devices, devices)[1]
-    held = {each.epoch_id != 0: each.share_1e6 for each in shares(tick)[device_id_of("GPU-0")]}
+    held = {share.epoch_id != 0: share.share_1e6 for share in shares(tick)[device_id_of("GPU-0")]}
     assert held == {True: 571_428, False: 142_857}
 
 
@@ -220,7 +224,9 @@ def test_a_process_without_sm_time_makes_the_split_an_assumption_by_memory() -> 
         (both, {True: (750_000, Provenance.INTEGRAL), False: (250_000, Provenance.INTEGRAL)}),
     ):
         tick = run((device,), (device,))[1]
-        held = {each.epoch_id != 0: (each.share_1e6, each.provenance) for each in shares(tick)[device_id_of("GPU-0")]}
+        held = {
+            share.epoch_id != 0: (share.share_1e6, share.provenance) for share in shares(tick)[device_id_of("GPU-0")]
+        }
         assert held == expected
 
 
@@ -230,7 +236,7 @@ def test_a_split_of_one_partition_that_is_assumed_is_assumed_of_the_gpu(assumed:
     alone = mig(3 - assumed, 428_571, 101)
     devices = (gpu(0), *sorted((shared, alone)))
     tick = run(devices, devices)[1]
-    held = {each.epoch_id != 0: each.provenance for each in shares(tick)[device_id_of("GPU-0")]}
+    held = {share.epoch_id != 0: share.provenance for share in shares(tick)[device_id_of("GPU-0")]}
     assert held == {True: Provenance.ASSUMED, False: Provenance.ASSUMED}
 
 
@@ -240,4 +246,4 @@ def test_partitions_that_add_up_to_more_than_their_gpu_are_parts_of_unknown_size
     assert [device.part_1e6 for device in reading.devices] == [None] * 4
     tick = run(reading.devices[:-1], reading.devices[:-1])[1]
     assert device_id_of("GPU-0") not in shares(tick)
-    assert [each.share_1e6 for each in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]
+    assert [share.share_1e6 for share in shares(tick)[device_id_of("MIG-1")]] == [1_000_000]

@@ -1,4 +1,4 @@
-"""Random lives of an engine, from pages to roll-ups: what is stored is what the last pages told, or it is marked.
+"""Random lives of an engine, from pages to roll-ups: what is stored is what the last pages exposed, or it is marked.
 
 Pages go through the real reader, ticks through the real store. An engine of these histories works, is restarted,
 loses a counter, is upgraded to other metric names and shows broken pages; its agent is away, or is killed.
@@ -28,8 +28,8 @@ from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import read_one
-from tests.agent.values import START_MS, memory, moment, probe
-from tests.values import laid
+from tests.agent.values import START_MS, moment, probe, tick_state
+from tests.values import new_store
 
 NAMES = {
     "prompt_tokens": ("vllm:prompt_tokens_total",),
@@ -40,8 +40,8 @@ NAMES = {
 MODELS = b'{"data": [{"id": "tiny"}]}'
 RANKS = ("0", "1", "2")
 SERIES = [(word, rank) for word in NAMES for rank in RANKS]
-STARTS = ("seen", "told", "unknown")
-"""Whether the agent sees the process of the engine, or the page tells when it started, or nothing does."""
+STARTS = ("seen", "exposed", "unknown")
+"""Whether the agent sees the process of the engine, or the page exposes when it started, or nothing does."""
 BROKEN = ("NaN", "+Inf", "-Inf", "-1", "1e19", "cut", "twice", "rubbish")
 
 moves = st.lists(
@@ -65,7 +65,7 @@ moves = st.lists(
 
 @dataclass
 class Engine:
-    """What the engine counts in its present life. Like a real one, it counts in floats."""
+    """Engine in its present life. Like a real one, it counts in floats."""
 
     started_ms: int
     newest: bool = True
@@ -84,12 +84,12 @@ class Engine:
                 lines.append(f'{name}{{engine="{rank}",model_name="tiny"}} {count!r}')
         return ("\n".join(lines) + "\n").encode()
 
-    def told(self) -> dict[tuple[str, str], int]:
+    def exposed(self) -> dict[tuple[str, str], int]:
         return {series: round(count) for series, count in self.counts.items()}
 
 
 def damaged(page: bytes, how: str) -> bytes:
-    """The page as it must not be believed."""
+    """Return the page as it must not be believed."""
     head, _, number = page.rstrip(b"\n").rpartition(b" ")
     match how:
         case "cut":
@@ -106,7 +106,7 @@ def damaged(page: bytes, how: str) -> bytes:
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A laid database that is copied for every history."""
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
@@ -114,10 +114,10 @@ class History:
     """One engine, one agent and its store; `expected` is counted beside them from the pages that were good."""
 
     def __init__(self, folder: Path, start: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place, self.start = locate(str(folder)), start
-        self.writer = Writer(self.place)
+        self.location, self.start = locate(str(folder)), start
+        self.writer = Writer(self.location)
         self.n = 0
-        self.memory: TickState = memory()
+        self.tick_state: TickState = tick_state()
         self.engine = Engine(START_MS + 10_001)  # just after the baseline
         self.all: dict[str, int] = defaultdict(int)
         self.seen: dict[str, int] = defaultdict(int)
@@ -135,7 +135,7 @@ class History:
         self._tick(None, baseline=True)
 
     def _new_reader(self) -> EngineReader:
-        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=nobody)
+        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=no_processes)
 
     def read(self, body: bytes, seen: dict[tuple[str, str], int] | None) -> None:
         self.body = body
@@ -147,7 +147,7 @@ class History:
                 self.base = defaultdict(int)
                 for (word, _), count in seen.items():
                     self.base[word] += count
-            # A restart right between two pages, from which it came back past all it had, is told by nothing.
+            # A restart right between two pages, from which it came back past all it had, is visible nowhere.
             self.unnoticed |= self.restarted and self.n + 1 - self.last_good <= OBSERVED_TICKS
             self.restarted, self.last_good = False, self.n + 1
         self.known = self.known or seen is not None  # lives before that one nobody could know of
@@ -157,17 +157,17 @@ class History:
         self._tick(replace(reading, endpoint=endpoint))
 
     def _page(self, without: tuple[str, str] | None = None) -> bytes:
-        return self.engine.page(without, start=self.start == "told")
+        return self.engine.page(without, start=self.start == "exposed")
 
     def _tick(self, reading: EngineReading | None, baseline: bool = False) -> None:
         self.n += 1
         readings = Readings(probe(), (reading,) if reading else ())
         cost = None if baseline else Cost(1, 1, 1, 0)
-        tick, self.memory = assemble(self.memory, readings, moment(self.n), cost)
+        tick, self.tick_state = assemble(self.tick_state, readings, moment(self.n), cost)
         self.writer.commit(tick)
 
     def end_life(self) -> None:
-        for (word, _), count in self.engine.told().items() if self.known else ():
+        for (word, _), count in self.engine.exposed().items() if self.known else ():
             self.all[word] += count
         for (word, _), count in self._good.items():
             self.seen[word] += count
@@ -175,9 +175,9 @@ class History:
 
     def kill_agent(self) -> None:
         self.writer.close()
-        self.writer = Writer(self.place)
+        self.writer = Writer(self.location)
         now_ms = moment(self.n).monotonic_ms
-        self.memory = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).memory
+        self.tick_state = restored(self.writer.restored, probe(), (), wall_ms=now_ms, since_boot_ms=now_ms).tick_state
         self.reader = self._new_reader()
         self._tick(None, baseline=True)
 
@@ -206,23 +206,23 @@ class History:
             case _ if not self.engine.counts:
                 pass  # its page has no counters yet
             case "read":
-                self.read(self._page(), self.engine.told())
+                self.read(self._page(), self.engine.exposed())
             case "read in two copies":
-                self.read(self._page() * 2, self.engine.told())
+                self.read(self._page() * 2, self.engine.exposed())
             case "read broken":
                 self.read(damaged(self._page(), how[0]), None)
             case "read without":
-                told = {series: count for series, count in self.engine.told().items() if series != how[0]}
-                if told:
-                    self.read(self._page(how[0]), told)
+                counts = {series: count for series, count in self.engine.exposed().items() if series != how[0]}
+                if counts:
+                    self.read(self._page(how[0]), counts)
 
 
-def nobody() -> HostProcesses:
+def no_processes() -> HostProcesses:
     return HostProcesses({})
 
 
 def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
-    """(sums, least values) of the words of a table."""
+    """Return (sums, least values) of the words of a table."""
     words = [table.c[word] for word in NAMES]
     with open_store(where).read() as connection:
         sums = connection.execute(select(*(func.coalesce(func.sum(word), 0) for word in words))).one()
@@ -234,7 +234,7 @@ def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
 @given(moves=moves, start=st.sampled_from(STARTS))
 @example([("work", SERIES[0], 7), ("read",), ("work", SERIES[0], 7), ("restart engine",)], "seen")
 @example([("work", SERIES[0], 7), ("read broken", "NaN"), ("kill agent",)], "seen")
-@example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("work", SERIES[0], 70), ("read",)], "told")
+@example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("work", SERIES[0], 70), ("read",)], "exposed")
 @example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("be away",), ("work", SERIES[0], 70)], "unknown")
 @example([*[("burst", SERIES[0], 10**16)] * 10, ("read",), ("restart engine",), ("work", SERIES[0], 7)], "unknown")
 @example([("work", SERIES[0], 7), ("read",), *[("burst", SERIES[0], 10**16)] * 10, ("kill agent",)], "unknown")
@@ -250,8 +250,8 @@ def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_dou
                 history.move(*move)
             history.end_life()
             history.writer.roll_up()
-            stored, least = totals(history.place, t.deployment_sample)
-            with open_store(history.place).read() as connection:
+            stored, least = totals(history.location, t.deployment_sample)
+            with open_store(history.location).read() as connection:
                 rows = t.deployment_sample
                 marked = connection.execute(select(func.count()).where(rows.c.complete.is_(False))).scalar_one()
             assert all(count >= 0 for count in least.values())
@@ -264,8 +264,8 @@ def test_totals_are_those_of_the_last_pages_or_marked_and_never_negative_nor_dou
             if start == "unknown" and not marked and not history.lost and not history.unnoticed:
                 assert stored == ours
             for table in t.deployment_rollup.values():
-                assert totals(history.place, table)[0] == stored
-                with open_store(history.place).read() as connection:
+                assert totals(history.location, table)[0] == stored
+                with open_store(history.location).read() as connection:
                     assert (connection.execute(select(func.sum(table.c.incomplete_n))).scalar() or 0) == marked
         finally:
             history.writer.close()

@@ -23,9 +23,9 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, HostSample
 from pertoken.units import NANO_USD, SHARE
-from tests.agent.values import memory, moment
+from tests.agent.values import moment, tick_state
 from tests.agent.world import BEGIN_S, World
-from tests.values import laid
+from tests.values import new_store
 
 MakeWorld = Callable[..., World]
 USD_PER_HOUR = 36
@@ -38,7 +38,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]
     worlds: list[World] = []
 
     def made(**more: Any) -> World:
-        where = laid(tmp_path)
+        where = new_store(tmp_path)
         with AdviceRepository(where).writing() as connection:
             price = {"nano_usd_per_device_hour": USD_PER_HOUR * NANO_USD, "from_ts": 0, "set_ts": 1}
             repository.add_price(connection, selector="H100", set_by="x", note=None, **price)
@@ -51,7 +51,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeWorld]
 
 
 def paid(world: World, window_s: int) -> int:
-    """What the GPU cost in the window that ends now."""
+    """Return what the GPU cost in the window that ends now."""
     assert world.agent is not None
     world.agent._upkeep.roll_up(hours=True)
     report = fleet_report(open_store(locate(str(world.folder))), window_s, world.true_ms // 1000)
@@ -157,13 +157,13 @@ def test_a_clock_set_back_over_recorded_time_splits_nothing_into_seconds_that_ar
 @example(BEGIN_S, 3_600_000, 0)
 def test_parts_add_up_and_lie_in_one_bucket_each(ts: int, duration_ms: int, after_s: int) -> None:
     after_ts = ts - duration_ms // 1000 + after_s
-    found = parts(ts, duration_ms, after_ts)
-    assert sum(part.duration_ms for part in found) == duration_ms
-    assert all(part.duration_ms > 0 for part in found)
-    assert found[-1].ts == ts
-    assert all(after_ts < part.ts < ts for part in found[:-1])
-    assert len(found) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
-    for part in found[2:]:
+    pieces = parts(ts, duration_ms, after_ts)
+    assert sum(part.duration_ms for part in pieces) == duration_ms
+    assert all(part.duration_ms > 0 for part in pieces)
+    assert pieces[-1].ts == ts
+    assert all(after_ts < part.ts < ts for part in pieces[:-1])
+    assert len(pieces) < 2 * DAY // MINUTE + MAX_SPLIT_S // HOUR
+    for part in pieces[2:]:
         span_s = MINUTE if part.ts > ts - DAY else HOUR
         assert (part.ts - 1) // span_s == (1000 * part.ts - part.duration_ms) // (1000 * span_s)
 
@@ -191,7 +191,7 @@ def test_what_was_observed_and_busy_adds_up_and_fits_into_each_part(
         DeploymentSample(3, now.ts, duration_ms, observed_ms, False, busy_ms, generated_tokens=11),
         DeviceShare(2, 3, now.ts, duration_ms, SHARE, busy_ms or 0, Provenance.REPORTED),
     ]
-    rows = spread(samples, memory(), now, {})
+    rows = spread(samples, tick_state(), now, {})
     sums: Counter[tuple[type, str]] = Counter()
     for row in rows:
         for name in ADDED_UP:
@@ -213,7 +213,7 @@ def test_what_was_observed_and_busy_adds_up_and_fits_into_each_part(
 def test_energy_of_an_absence_is_spread_over_its_minutes_and_hours(duration_ms: int, energy_mj: int) -> None:
     now = moment(1000)
     sample = DeviceSample(2, now.ts, duration_ms, 10_000, energy_counter_mj=energy_mj, power_mw=5)
-    *earlier, last = spread([sample], memory(), now, {})
+    *earlier, last = spread([sample], tick_state(), now, {})
     assert last.energy_counter_mj + sum(row.energy_counter_mj for row in earlier) == energy_mj
     for row in (*earlier, last):
         assert abs(row.energy_counter_mj - energy_mj * row.duration_ms / duration_ms) <= 1 + energy_mj / 10**12

@@ -10,14 +10,14 @@ from pertoken.store.schema.rows import (
     EngineCounterSample,
     Tick,
 )
-from tests.agent.values import engine, memory, moment
+from tests.agent.values import engine, moment, tick_state
 
 COST = Cost(10, 50_000_000, 20, 0)
 
 
 def run(*steps: Readings, start: TickState | None = None) -> list[Tick]:
-    """Ticks of these readings 10 s apart; the first lays the baseline."""
-    kept, ticks = start or memory(), []
+    """Return ticks of these readings 10 s apart; the first lays the baseline."""
+    kept, ticks = start or tick_state(), []
     for n, readings in enumerate(steps):
         tick, kept = assemble(kept, readings, moment(n), COST if n else None)
         ticks.append(tick)
@@ -33,8 +33,8 @@ def counted(tick: Tick) -> dict[str, int]:
 
 
 def shares(tick: Tick) -> dict[tuple[int, bool], int]:
-    found = [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
-    return {(each.device_id, each.epoch_id == OTHER): each.share_1e6 for each in found}
+    samples = [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
+    return {(sample.device_id, sample.epoch_id == OTHER): sample.share_1e6 for sample in samples}
 
 
 ELSEWHERE = Endpoint("vllm", "http://gpu-9:8000", "setting")

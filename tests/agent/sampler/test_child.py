@@ -37,8 +37,8 @@ def test_end_of_file_ends_it_and_a_polite_kill_does_not() -> None:
     child.read(processes=False, deadline_s=PATIENCE_S)
     process = process_of(child)
     process.terminate()
-    told = child.read(processes=False, deadline_s=PATIENCE_S).gaps
-    assert "sampler" not in {gap.metric for gap in told}
+    unavailable = child.read(processes=False, deadline_s=PATIENCE_S).unavailable
+    assert "sampler" not in {missing.metric for missing in unavailable}
     assert process.is_running()
     child.close(PATIENCE_S)
     assert child.pid is None and not process.is_running()

@@ -34,7 +34,7 @@ def test_a_whole_sampler_reads_all_gpus_and_what_that_costs() -> None:
     assert [device.kind for device in first.devices] == ["gpu"] * 8
     assert all(held and held[0].pid == os.getpid() for held in (gpu.processes for gpu in first.devices))
     assert all(device.processes is None for device in second.devices)
-    assert {gap.metric for gap in first.gaps} <= {"amd"}
+    assert {missing.metric for missing in first.unavailable} <= {"amd"}
     assert first.cpu_ms > second.cpu_ms >= 0 and second.rss_bytes > 2**20
     assert 8 * 20 < first.driver_calls < 8 * 30 and 8 * 5 <= second.driver_calls <= 8 * 7 + 2
 
@@ -56,7 +56,7 @@ def test_a_host_without_gpus_is_read_with_the_reasons_why_there_are_none() -> No
     with sampler(NOTHING) as child:
         reading = child.read(processes=True, deadline_s=PATIENCE_S)
     assert reading.devices == ()
-    assert "nvidia" in {gap.metric for gap in reading.gaps if gap.status == "missing"}
+    assert "nvidia" in {missing.metric for missing in reading.unavailable if missing.status == "missing"}
 
 
 def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
@@ -66,10 +66,10 @@ def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
         process.kill()
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
         assert child.pid != process.pid and len(gpus_of(reading)) == 8
-        (told,) = (gap for gap in reading.gaps if gap.metric == "sampler")
-        assert "SIGKILL" in told.reason and "started again" in told.reason
+        (restart,) = (missing for missing in reading.unavailable if missing.metric == "sampler")
+        assert "SIGKILL" in restart.reason and "started again" in restart.reason
         again = child.read(processes=False, deadline_s=PATIENCE_S)
-        assert "sampler" not in {gap.metric for gap in again.gaps}
+        assert "sampler" not in {missing.metric for missing in again.unavailable}
 
 
 def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it() -> None:
@@ -77,10 +77,10 @@ def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it(
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
         first = child.pid
         stale = child.read(processes=False, deadline_s=PATIENCE_S)
-        assert gpus_of(stale) == [] and "nvidia" in {gap.metric for gap in stale.gaps}
+        assert gpus_of(stale) == [] and "nvidia" in {missing.metric for missing in stale.unavailable}
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
         assert child.pid != first and len(gpus_of(reading)) == 8
-        assert "sampler" in {gap.metric for gap in reading.gaps}
+        assert "sampler" in {missing.metric for missing in reading.unavailable}
 
 
 def test_a_hung_call_stalls_the_sampler_which_is_left_alone_and_then_goes_on(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_sampler_that_hangs_at_the_end_is_not_killed_but_left_to_end(tmp_path:
     child = Sampler(environment(Machine(gpus=eight(), hang=("nvmlDeviceGetCount_v2", 1, str(fifo)))))
     with pytest.raises(SamplerStalled, match="a driver call hangs"):
         child.read(processes=False, deadline_s=0.1)
-    assert {gap.metric for gap in child.read(processes=False, deadline_s=PATIENCE_S).gaps} >= {"nvidia"}
+    assert {missing.metric for missing in child.read(processes=False, deadline_s=PATIENCE_S).unavailable} >= {"nvidia"}
     process = process_of(child)
     child.close(wait_s=0.1)
     assert process.is_running()
@@ -118,7 +118,11 @@ def test_a_child_that_was_asked_ahead_is_asked_once_and_answers_the_next_read() 
         first = child.read(processes=False, deadline_s=PATIENCE_S)
         child.ask(processes=True)
         ahead, plain = (child.read(processes=listed, deadline_s=PATIENCE_S) for listed in (True, False))
-    assert [all(gpu.processes is None for gpu in each.devices) for each in (first, ahead, plain)] == [True, False, True]
+    assert [all(gpu.processes is None for gpu in reading.devices) for reading in (first, ahead, plain)] == [
+        True,
+        False,
+        True,
+    ]
 
 
 def test_a_child_that_ended_after_it_was_asked_ahead_is_replaced_and_asked_anew() -> None:
@@ -130,7 +134,7 @@ def test_a_child_that_ended_after_it_was_asked_ahead_is_replaced_and_asked_anew(
         process.kill()
         reading = child.read(processes=False, deadline_s=PATIENCE_S)
     assert child.pid != process.pid and len(gpus_of(reading)) == 8
-    assert "sampler" in {gap.metric for gap in reading.gaps}
+    assert "sampler" in {missing.metric for missing in reading.unavailable}
 
 
 def test_slow_calls_are_waited_for() -> None:

@@ -14,13 +14,13 @@ from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.values import CPU, HOST, gpu, probe
 from tests.standin_nvml import Gpu, Machine, Wave
-from tests.values import laid
+from tests.values import new_store
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("empty")
-    laid(folder)
+    new_store(folder)
     return folder
 
 
@@ -35,9 +35,9 @@ def test_the_second_gpu_of_one_uuid_is_a_gap_and_one_event_and_stops_nothing(
         assert recorded.hosts() == 29
         assert recorded.rows("GPU-1")[-1].temperature_c == twins[0].temperature_c
         reasons = {row.metric: row for row in recorded.ask(select(t.capability)) if row.metric == "gpu 1"}
-        told = recorded.events("device_duplicate")
-        assert len(told) == 1 and reasons["gpu 1"].status == "failing"
-        for text in (told[0][1], reasons["gpu 1"].reason):
+        events = recorded.events("device_duplicate")
+        assert len(events) == 1 and reasons["gpu 1"].status == "failing"
+        for text in (events[0][1], reasons["gpu 1"].reason):
             places = ("00000000:01:00.0", "00000000:02:00.0") if bus else ("slot 0", "slot 1")
             assert "GPU-1" in text and all(place in text for place in places)
         recorded.library.machine = Machine(gpus=(twins[0], replace(twins[1], uuid="GPU-3"), twins[2]))
@@ -46,12 +46,12 @@ def test_the_second_gpu_of_one_uuid_is_a_gap_and_one_event_and_stops_nothing(
         assert next(row.status for row in recorded.ask(select(t.capability)) if row.metric == "gpu 1") == "ok"
 
 
-class Answers:
+class FixedSampler:
     """A sampler and a CPU probe that answer with readings made by hand; the CPUs are the last device of each."""
 
     def __init__(self, *readings: ProbeReading) -> None:
-        self._hosts = [(each.host, each.devices[-1]) for each in readings]
-        self._devices = [DriversReading(each.devices[:-1]) for each in readings]
+        self._hosts = [(reading.host, reading.devices[-1]) for reading in readings]
+        self._devices = [DriversReading(reading.devices[:-1]) for reading in readings]
 
     def read(self, *asked: object) -> Any:
         """As the sampler where a reading is asked for, as the CPU probe without that."""
@@ -63,28 +63,28 @@ class Answers:
 
 
 def through_drivers(patch: pytest.MonkeyPatch, *readings: ProbeReading) -> list[tuple[ProbeReading, list[str]]]:
-    answers = Answers(*readings)
+    answers = FixedSampler(*readings)
     patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: answers)
     patch.setattr("pertoken.agent.sampler.drivers.CpuProbe", lambda: answers)
     drivers = Drivers(["amd"])
-    found = []
+    outcomes = []
     for _ in readings:
         reading, events = drivers.read(True, 1.0)
-        found.append((reading, [event.kind for event in events]))
-    return found
+        outcomes.append((reading, [event.kind for event in events]))
+    return outcomes
 
 
 def test_two_devices_of_any_vendor_with_one_uuid_are_one_device_a_gap_and_one_event(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = gpu(0, pci_bus_id="0000:11:00.0"), gpu(0, pci_bus_id="0000:12:00.0", power_mw=1)
-    found = through_drivers(monkeypatch, *[probe(first, second)] * 3, probe(first))
-    for reading, _ in found[:3]:
+    values = through_drivers(monkeypatch, *[probe(first, second)] * 3, probe(first))
+    for reading, _ in values[:3]:
         assert [device.uuid for device in reading.devices] == ["GPU-0", CPU.uuid]
-        (gap,) = reading.gaps
-        assert "0000:11:00.0" in gap.reason and "0000:12:00.0" in gap.reason
-    assert [events for _, events in found] == [["device_duplicate"], [], [], []]
-    assert found[3][0].gaps == ()
+        (missing,) = reading.unavailable
+        assert "0000:11:00.0" in missing.reason and "0000:12:00.0" in missing.reason
+    assert [events for _, events in values] == [["device_duplicate"], [], [], []]
+    assert values[3][0].unavailable == ()
 
 
 def test_a_gpu_that_was_swapped_behind_its_handle_is_another_device(
@@ -108,13 +108,13 @@ def test_an_energy_counter_that_fell_has_its_gpu_looked_at_before_the_next_proce
 ) -> None:
     with recording(copied(empty, tmp_path), Machine(gpus=(Gpu("GPU-old", energy_start_mj=10**9),)), monkeypatch) as it:
         it.clock.now_s += 1
-        assert [each.uuid for each in it.drivers.read(True, 1.0)[0].devices][:-1] == ["GPU-old"]
+        assert [device.uuid for device in it.drivers.read(True, 1.0)[0].devices][:-1] == ["GPU-old"]
         it.library.machine = Machine(gpus=(Gpu("GPU-new"),))
-        found = []
+        readings = []
         for _ in range(3):
             it.clock.now_s += 1
-            found.append([each.uuid for each in it.drivers.read(False, 1.0)[0].devices if not each.lost][:-1])
-        assert found == [[], ["GPU-new"], ["GPU-new"]]
+            readings.append([device.uuid for device in it.drivers.read(False, 1.0)[0].devices if not device.lost][:-1])
+        assert readings == [[], ["GPU-new"], ["GPU-new"]]
 
 
 def test_a_driver_that_names_another_uuid_each_time_has_swapped_nothing(
@@ -151,17 +151,17 @@ def test_a_value_of_the_host_that_cannot_be_is_unknown_with_a_gap(
     host: HostReading = replace(HOST, **{metric: value})  # type: ignore[arg-type]
     ((reading, _),) = through_drivers(monkeypatch, replace(probe(), host=host))
     assert getattr(reading.host, metric) is None
-    assert [(gap.metric, gap.status) for gap in reading.gaps] == [(metric, "failing")]
+    assert [(missing.metric, missing.status) for missing in reading.unavailable] == [(metric, "failing")]
     assert replace(reading.host, **{metric: value}) == host  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("grown", [-1, 10 * 10**13 + 1, 2**62])
 def test_network_counters_that_move_by_more_than_can_be_are_unknown(
-    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: int
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, increases: int
 ) -> None:
     with recording(copied(empty, tmp_path), Machine(), monkeypatch) as recorded:
         start = replace(HOST, network_rx_bytes=2**61, network_tx_bytes=5)
-        for rx_bytes in (2**61, 2**61 + 10**13, 2**61 + 10**13 + grown):
+        for rx_bytes in (2**61, 2**61 + 10**13, 2**61 + 10**13 + increases):
             recorded.add(replace(probe(), host=replace(start, network_rx_bytes=rx_bytes)))
         rows = recorded.ask(select(t.host_sample).order_by(t.host_sample.c.ts))
         assert [(row.network_rx_bytes, row.network_tx_bytes) for row in rows] == [(10**13, 0), (None, 0)]

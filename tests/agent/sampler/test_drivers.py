@@ -18,7 +18,7 @@ from pertoken.settings.values import PROBES
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from tests.standin_nvml import Machine, ManualClock, eight, environment, tell
+from tests.standin_nvml import Machine, ManualClock, eight, environment, set_machine
 
 PATIENCE_S = 60.0
 
@@ -48,16 +48,16 @@ def test_while_the_sampler_hangs_devices_are_lost_with_the_reason_and_host_and_c
         *gpus, cpu = reading.devices
         assert len(gpus) == 8 and cpu.kind == "cpu" and cpu.lost is None and cpu.memory_used_bytes
         assert all(gpu.lost == event.message and gpu.power_mw is gpu.energy_mj is gpu.util_1e4 is None for gpu in gpus)
-        assert "sampler" in {gap.metric for gap in reading.gaps}
+        assert "sampler" in {missing.metric for missing in reading.unavailable}
 
         again, silent = drivers.read(False, PATIENCE_S)
-        assert silent == () and again.host.cpu_util_1e4 is not None, "the event is told once; the host goes on"
+        assert silent == () and again.host.cpu_util_1e4 is not None, "the event is recorded once; the host goes on"
 
         (tmp_path / "hang").open("wb").close()
         until(lambda: drivers.read(False, PATIENCE_S)[0].devices[0].lost is None, "the sampler's return")
         reading, _ = drivers.read(False, PATIENCE_S)
         assert [gpu.lost for gpu in reading.devices] == [None] * 9
-        assert "sampler" not in {gap.metric for gap in reading.gaps}
+        assert "sampler" not in {missing.metric for missing in reading.unavailable}
     finally:
         drivers.close()
 
@@ -73,15 +73,15 @@ def test_what_happened_is_told_once_and_not_again_while_the_sampler_hangs(
     try:
         drivers.read(False, PATIENCE_S)
         struck = (replace(gpus[2], xids=((time.time(), 79),)), *gpus[3:])
-        tell(control, Machine(gpus=(*gpus[:2], *struck)))
-        until(lambda: drivers.read(False, PATIENCE_S)[0].happened, "the Xid")
-        assert drivers.read(False, PATIENCE_S)[0].happened == ()
+        set_machine(control, Machine(gpus=(*gpus[:2], *struck)))
+        until(lambda: drivers.read(False, PATIENCE_S)[0].driver_events, "the Xid")
+        assert drivers.read(False, PATIENCE_S)[0].driver_events == ()
         hanging = replace(gpus[0], hang=("nvmlDeviceGetUtilizationRates", str(fifo)))
-        tell(control, Machine(gpus=(hanging, gpus[1], *struck)))
+        set_machine(control, Machine(gpus=(hanging, gpus[1], *struck)))
         reading, (event,) = drivers.read(False, 0.2)
-        assert event.kind == "sampler_stalled" and reading.happened == ()
-        assert drivers.read(False, 0.2)[0].happened == ()
-        tell(control, Machine(gpus=(*gpus[:2], *struck)))
+        assert event.kind == "sampler_stalled" and reading.driver_events == ()
+        assert drivers.read(False, 0.2)[0].driver_events == ()
+        set_machine(control, Machine(gpus=(*gpus[:2], *struck)))
         fifo.open("wb").close()
         until(lambda: not drivers.read(False, PATIENCE_S)[0].devices[0].lost, "the sampler's return")
     finally:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.sampler.process_lists import ProcessLists, in_host_pid_namespace, uses_driver
 from tests.agent.values import gpu, probe
 from tests.standin_nvml import Gpu, Machine, environment
@@ -30,18 +30,18 @@ def test_in_the_hosts_namespace_what_ended_is_left_out_and_a_list_of_nobody_is_n
     lists = ProcessLists(in_host=True, lives={ENGINE, 7}.__contains__)
     whole = probe(gpu(0, ENGINE))
     assert lists.believed(whole) == whole
-    ended, nobody, free, _ = lists.believed(probe(gpu(0, ENGINE, 9), gpu(1, 9), gpu(2))).devices
-    assert [held.pid for held in ended.processes or ()] == [ENGINE] and ended.gaps == ()
-    assert nobody.processes is None and free.processes == ()
-    (gap,) = nobody.gaps
-    assert "not on this host (pid 9)" in gap.reason and "pid namespace" in (gap.remedy or "")
+    ended, unowned, free, _ = lists.believed(probe(gpu(0, ENGINE, 9), gpu(1, 9), gpu(2))).devices
+    assert [held.pid for held in ended.processes or ()] == [ENGINE] and ended.unavailable == ()
+    assert unowned.processes is None and free.processes == ()
+    (missing,) = unowned.unavailable
+    assert "not on this host (pid 9)" in missing.reason and "pid namespace" in (missing.remedy or "")
 
 
 def test_why_a_driver_tells_no_processes_stands_until_it_tells_some() -> None:
-    lists, refused = ProcessLists(in_host=True), Gap("processes", "denied", "only to a privileged user")
-    lists.believed(probe(gpu(0)._replace(processes=None, gaps=(refused,))))
-    assert lists.believed(probe(gpu(0)._replace(processes=None))).devices[0].gaps == (refused,)
-    assert lists.believed(probe(gpu(0))).devices[0].gaps == ()
+    lists, refused = ProcessLists(in_host=True), Unavailable("processes", "denied", "only to a privileged user")
+    lists.believed(probe(gpu(0)._replace(processes=None, unavailable=(refused,))))
+    assert lists.believed(probe(gpu(0)._replace(processes=None))).devices[0].unavailable == (refused,)
+    assert lists.believed(probe(gpu(0))).devices[0].unavailable == ()
 
 
 def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() -> None:
@@ -50,14 +50,14 @@ def test_in_a_container_only_lists_of_processes_that_are_there_are_believed() ->
     ours, foreign, free, _ = reading.devices
     assert [held.pid for held in ours.processes or ()] == [ENGINE] and free.processes == ()
     assert foreign.processes is None and foreign.power_mw is not None, "the device's own figures stand"
-    (gap,) = foreign.gaps
-    assert (gap.metric, gap.status) == ("processes", "denied") and "645400" in gap.reason
-    assert "hostPID" in (gap.remedy or "")
-    assert reading.gaps[-1].status == "denied" and "hostPID" in (reading.gaps[-1].remedy or "")
-    assert lists.believed(probe(gpu(1)._replace(processes=None))).devices[0].gaps == (gap,), (
+    (missing,) = foreign.unavailable
+    assert (missing.metric, missing.status) == ("processes", "denied") and "645400" in missing.reason
+    assert "hostPID" in (missing.remedy or "")
+    assert reading.unavailable[-1].status == "denied" and "hostPID" in (reading.unavailable[-1].remedy or "")
+    assert lists.believed(probe(gpu(1)._replace(processes=None))).devices[0].unavailable == (missing,), (
         "not asked this time: still so"
     )
-    assert lists.believed(probe(gpu(1, ENGINE))).devices[0].gaps == ()
+    assert lists.believed(probe(gpu(1, ENGINE))).devices[0].unavailable == ()
 
 
 def test_a_process_that_has_no_driver_mapped_does_not_hold_a_gpu() -> None:
@@ -72,9 +72,9 @@ def test_an_agent_in_a_pid_namespace_of_its_own_attributes_nothing_and_doctor_sa
     env = environment(machine, control=tmp_path / "machine") | {"PERTOKEN_AGENT_PROBES": "nvidia"}
     command = [*enter, sys.executable, "-m", "pertoken", "doctor", "--json", "--db", str(tmp_path / "db")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
-    findings = {each["text"]: each for each in json.loads(done.stdout)}
-    (host,) = (each for text, each in findings.items() if text.startswith("processes of the host: "))
-    (gpu,) = (each for text, each in findings.items() if text.startswith("processes: "))
+    findings = {load["text"]: load for load in json.loads(done.stdout)}
+    (host,) = (finding for text, finding in findings.items() if text.startswith("processes of the host: "))
+    (gpu,) = (finding for text, finding in findings.items() if text.startswith("processes: "))
     assert host["area"] == "host" and "hostPID: true" in host["remedy"]
     assert "pid 645400, 1" in gpu["text"] and "hostPID: true" in gpu["remedy"]
     assert not [text for text in findings if text.startswith("held by")], "not even pid 1, which is somebody here"

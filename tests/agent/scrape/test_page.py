@@ -115,7 +115,7 @@ labels = st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"])
 values = st.one_of(st.floats(allow_nan=False), st.integers(0, 2**53).map(float))
 
 
-@given(series=st.dictionaries(labels.map(lambda each: tuple(sorted(each.items()))), values, max_size=6))
+@given(series=st.dictionaries(labels.map(lambda item: tuple(sorted(item.items()))), values, max_size=6))
 def test_whatever_is_exposed_is_read_back(series: dict[tuple[tuple[str, str], ...], float]) -> None:
     def escaped(text: str) -> str:
         return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
@@ -193,12 +193,12 @@ def test_pages_read_without_their_buckets_have_the_other_series_of_each_alone(
             except PageError:
                 must_be_whole = True
             continue
-        told = alone if buckets else {name: found for name, found in alone.items() if name != "h_bucket"}
-        found = parser.parse(body, buckets=buckets).samples
+        expected = alone if buckets else {name: series for name, series in alone.items() if name != "h_bucket"}
+        reread = parser.parse(body, buckets=buckets).samples
         if is_whole or series == whole:
-            assert repr(sorted(found.items())) == repr(sorted(told.items()))
+            assert repr(sorted(reread.items())) == repr(sorted(expected.items()))
             whole, must_be_whole = series, False
         else:  # a series that comes in the place of a line that goes is seen when the page is read whole
-            values = [(name, each, repr(value)) for name, of in found.items() for each, value in of.items()]
-            assert all(repr(told[name][each]) == value for name, each, value in values)
+            values = [(name, labels, repr(value)) for name, of in reread.items() for labels, value in of.items()]
+            assert all(repr(expected[name][labels]) == value for name, labels, value in values)
             whole = None

@@ -31,17 +31,17 @@ def adapter_of(name: str) -> Adapter:
     return ADAPTERS["vllm" if name.startswith("vllm") else "llama.cpp"]
 
 
-def counts_of(found: page.Page) -> dict[str, dict[page.Labels, float]]:
-    """Its series that are no buckets; NaN, which equals nothing, as -1."""
+def counts_of(counted: page.Page) -> dict[str, dict[page.Labels, float]]:
+    """Return its series that are no buckets; NaN, which equals nothing, as -1."""
     return {
         name: {labels: -1.0 if value != value else value for labels, value in series.items()}
-        for name, series in found.samples.items()
+        for name, series in counted.samples.items()
         if not name.endswith("_bucket")
     }
 
 
 def read(body: bytes, adapter: Adapter, eof_required: bool = False) -> Values | None:
-    """What is taken of a page; None if it is refused. Whatever is taken can be stored."""
+    """Return what is taken of a page; None if it is refused. Whatever is taken can be stored."""
     try:
         page = parse(body, adapter.wanted, eof_required=eof_required)
         values, histograms = adapter.read(page), adapter.histograms_of(page)
@@ -97,13 +97,13 @@ def test_of_a_damaged_page_the_counts_alone_are_those_of_the_page_as_it_should_b
             case _:
                 damaged = body[:at] + bytes([chance.choice(b"0123456789.e+-\n #")]) + body[at + 1 :]
         try:
-            found = counts_of(parser.parse(damaged, buckets=False))
+            counts = counts_of(parser.parse(damaged, buckets=False))
         except PageError:
             continue
         try:
-            assert found in (whole, counts_of(parse(damaged, adapter.wanted)))
+            assert counts in (whole, counts_of(parse(damaged, adapter.wanted)))
         except PageError:
-            assert found == whole
+            assert counts == whole
         parser.parse(body)
 
 
@@ -120,7 +120,7 @@ lines = st.tuples(st.sampled_from(NAMES), st.sampled_from(BRACES), st.sampled_fr
 bodies = st.one_of(
     st.binary(max_size=300),
     st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join),
-    st.lists(lines, max_size=8).map(lambda each: b"".join(b"%s%s %s\n" % line for line in each)),
+    st.lists(lines, max_size=8).map(lambda item: b"".join(b"%s%s %s\n" % line for line in item)),
 )
 
 
@@ -163,8 +163,8 @@ def test_a_fault_put_into_the_parser_is_found(fault: str, monkeypatch: pytest.Mo
             test_a_captured_page_with_damaged_bytes_is_read_or_refused(capture)
             test_a_captured_page_cut_anywhere_within_a_line_is_refused(capture)
         # Not by a search at random: whether that finds a fault is chance.
-        for each in NAMES:
-            test_every_spelling_of_a_line_is_read_or_refused(each)
+        for name in NAMES:
+            test_every_spelling_of_a_line_is_read_or_refused(name)
 
     with pytest.raises((AssertionError, ValueError)):
         fuzzed()

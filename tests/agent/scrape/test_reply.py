@@ -65,7 +65,7 @@ def reply_of(body: bytes, framing: str, chunk: int) -> bytes:
     if framing == "end":
         return b"HTTP/1.0 200 OK\r\nServer: x\r\n\r\n" + body
     chunks = [body[at : at + chunk] for at in range(0, len(body), chunk)]
-    sized = b"".join(b"%X;of=%d\r\n%s\r\n" % (len(each), n, each) for n, each in enumerate(chunks))
+    sized = b"".join(b"%X;of=%d\r\n%s\r\n" % (len(chunk), n, chunk) for n, chunk in enumerate(chunks))
     return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n" + sized + b"0\r\nTrailer: 1\r\n\r\n"
 
 

@@ -1,4 +1,4 @@
-"""What a host ships is what the server holds: once, in its newest revision, whatever happens on the way."""
+"""Rows that a host ships are those that the server holds: once, in its newest revision, whatever happens on the way."""
 
 import shutil
 from dataclasses import replace
@@ -13,7 +13,7 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Tick
 from pertoken.store.sync.read import Local
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import NOW, ask, change, here, host, login, owners, shipper, there
+from tests.fleet.servers import NOW, execute, host, local_rows, login, owners, scalar, server_rows, shipper
 from tests.values import host_row, host_sample
 
 DAY = 86_400
@@ -23,16 +23,16 @@ def test_every_roll_up_arrives_and_a_second_round_sends_nothing(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-a")
-    told: list[dict[str, Any]] = []
-    one = shipper(where, login(owner_url, let_in), told)
+    messages: list[dict[str, Any]] = []
+    one = shipper(where, login(owner_url, let_in), messages)
     one.round()
-    assert there(server, where) == here(where)
-    batches = ask(server, "SELECT batch FROM fleet.shipped ORDER BY shipped_ts DESC LIMIT 1")
+    assert server_rows(server, where) == local_rows(where)
+    batches = scalar(server, "SELECT batch FROM fleet.shipped ORDER BY shipped_ts DESC LIMIT 1")
     one.round()
-    assert ask(server, "SELECT batch FROM fleet.shipped ORDER BY shipped_ts DESC LIMIT 1") == batches
-    assert all("kind" not in each for each in told)
+    assert scalar(server, "SELECT batch FROM fleet.shipped ORDER BY shipped_ts DESC LIMIT 1") == batches
+    assert all("kind" not in message for message in messages)
     with Writer(where) as writer:
-        acked = max(each["acked"] for each in told if "acked" in each)
+        acked = max(message["acked"] for message in messages if "acked" in message)
         while writer.shipped(acked, at_most=500):
             pass
     assert Local(where).after(0, 10) is None
@@ -42,26 +42,26 @@ def test_a_server_replaced_by_an_older_copy_of_itself_gets_what_it_had_acknowled
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-failover", minutes=180)
-    told: list[dict[str, Any]] = []
-    one = shipper(where, login(owner_url, let_in), told)
+    messages: list[dict[str, Any]] = []
+    one = shipper(where, login(owner_url, let_in), messages)
     one.round()
-    found = Local(where).here()
-    assert found is not None
-    with Writer(where) as writer:  # the marks are gone: the server had told that it holds everything
+    state = Local(where).state()
+    assert state is not None
+    with Writer(where) as writer:  # the marks are gone: the server had acknowledged everything
         while writer.shipped(10**9, at_most=10_000):
             pass
     since = NOW // 3600 * 3600 - 3600
     for table, owner in (("device_1m", "device_id"), ("share_1m", "device_id"), ("deployment_1m", "epoch_id")):
-        change(
+        execute(
             server,
             f"DELETE FROM telemetry.{table} WHERE {owner} = ANY (:ids) AND ts >= :since AND ts < :since + 3600",
-            ids=list(found.owners[owner]),
+            ids=list(state.owners[owner]),
             since=since,
         )
-    change(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=found.spool_id)
+    execute(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=state.spool_id)
     one.round()
-    assert there(server, where) == here(where)
-    assert [each["kind"] for each in told if "kind" in each] == ["ship_lost"]
+    assert server_rows(server, where) == local_rows(where)
+    assert [message["kind"] for message in messages if "kind" in message] == ["ship_lost"]
 
 
 def copied(where: StoreLocation, folder: Path) -> StoreLocation:
@@ -72,7 +72,7 @@ def copied(where: StoreLocation, folder: Path) -> StoreLocation:
 
 def more(where: StoreLocation, since: int, until: int, seen: int) -> None:
     """Record a minute of the host's own row after another, from `since` to `until`."""
-    (host_id,) = {row[0] for row in here(where)["host_1m"]}
+    (host_id,) = {row[0] for row in local_rows(where)["host_1m"]}
     with Writer(where) as writer:
         for ts in range(since + 60, until + 1, 60):
             sample = replace(host_sample(ts), host_id=host_id, load_1e2=seen)
@@ -82,18 +82,18 @@ def more(where: StoreLocation, since: int, until: int, seen: int) -> None:
         writer.roll_up()
 
 
-def kinds(told: list[dict[str, Any]]) -> list[str]:
-    return [each["kind"] for each in told if "kind" in each]
+def kinds(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["kind"] for message in messages if "kind" in message]
 
 
 def lost(server: StoreLocation, where: StoreLocation, *, before: int) -> int:
-    """Take from a server what a copy of before `before` would not hold; returns how many rows."""
+    """Take from a server what a copy older than `before` would not hold; returns how many rows."""
     gone = 0
-    for name in here(where):
+    for name in local_rows(where):
         for owner in ("host_id", "device_id", "epoch_id"):
             if owner in t.metadata.tables[f"telemetry.{name}"].c and (name[:5] != "share" or owner == "device_id"):
                 statement = f"DELETE FROM telemetry.{name} WHERE {owner} = ANY (:ids) AND ts >= :before"
-                gone += change(server, statement, ids=owners(where), before=before)
+                gone += execute(server, statement, ids=owners(where), before=before)
     return gone
 
 
@@ -106,34 +106,34 @@ def test_a_host_restored_from_a_copy_of_its_database_ships_on(
     shipper(where, login(owner_url, let_in)).round()
     more(copy, NOW - 3600, NOW, 2)  # recorded more marks than were ever shipped of the other
     more(copy, NOW, NOW + 3600, 3)
-    told: list[dict[str, Any]] = []
-    one = shipper(copy, login(owner_url, let_in), told)
+    messages: list[dict[str, Any]] = []
+    one = shipper(copy, login(owner_url, let_in), messages)
     one.round()
-    for name, rows in here(copy).items():
-        held = there(server, copy)[name]
+    for name, rows in local_rows(copy).items():
+        held = server_rows(server, copy)[name]
         newer = {row[:2] for row in held} - {row[:2] for row in rows}
         assert [row for row in held if row[:2] not in newer] == rows or name == "host_1h", name
-    assert kinds(told) == ["ship_restored"]
+    assert kinds(messages) == ["ship_restored"]
     one.round()
-    assert kinds(told) == ["ship_restored"]
+    assert kinds(messages) == ["ship_restored"]
 
 
 def test_a_server_that_went_back_twice_in_one_shippers_life_gets_everything_again(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path, host="ship-twice", minutes=130, end_ts=NOW - 7200)
-    told: list[dict[str, Any]] = []
-    one = shipper(where, login(owner_url, let_in), told)
+    messages: list[dict[str, Any]] = []
+    one = shipper(where, login(owner_url, let_in), messages)
     one.round()
     with Writer(where) as writer:
         while writer.shipped(10**9, at_most=10_000):
             pass
     for times in (1, 2):
         assert lost(server, where, before=NOW - 7200 - 7200) > 100
-        change(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
+        execute(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
         one.round()
-        assert there(server, where) == here(where)  # the hour under way too
-        assert kinds(told) == ["ship_lost"] * times
+        assert server_rows(server, where) == local_rows(where)  # the hour under way too
+        assert kinds(messages) == ["ship_lost"] * times
 
 
 def test_a_server_that_went_back_while_the_shipper_restarted_gets_everything_at_once(
@@ -142,25 +142,25 @@ def test_a_server_that_went_back_while_the_shipper_restarted_gets_everything_at_
     end = NOW // DAY * DAY - 4 * DAY
     where = host(tmp_path, host="ship-both", minutes=120, end_ts=end)
     more(where, NOW - 1800, NOW, 1)  # what was lost is older than the days that each start compares
-    told: list[dict[str, Any]] = []
-    shipper(where, login(owner_url, let_in), told).round()
-    last = [each for each in told if "batch" in each][-1]
+    messages: list[dict[str, Any]] = []
+    shipper(where, login(owner_url, let_in), messages).round()
+    last = [message for message in messages if "batch" in message][-1]
     with Writer(where) as writer:
         while writer.shipped(last["acked"], batch=last["batch"], at_most=10_000):
             pass
     assert lost(server, where, before=end - 7200) > 100
-    change(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
-    shipper(where, login(owner_url, let_in), told).round()
-    assert there(server, where) == here(where)
-    assert kinds(told) == ["ship_lost"]
-    shipper(where, login(owner_url, let_in), told).round()
-    assert kinds(told) == ["ship_lost"]
+    execute(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
+    shipper(where, login(owner_url, let_in), messages).round()
+    assert server_rows(server, where) == local_rows(where)
+    assert kinds(messages) == ["ship_lost"]
+    shipper(where, login(owner_url, let_in), messages).round()
+    assert kinds(messages) == ["ship_lost"]
 
 
 def spool(where: StoreLocation) -> int:
-    found = Local(where).here()
-    assert found is not None
-    return found.spool_id
+    state = Local(where).state()
+    assert state is not None
+    return state.spool_id
 
 
 def test_a_clone_of_a_machine_that_ships_is_refused_with_an_event_until_the_other_is_silent(
@@ -173,17 +173,17 @@ def test_a_clone_of_a_machine_that_ships_is_refused_with_an_event_until_the_othe
     more(clone, NOW - 3600, NOW, 2)
     more(where, NOW - 3600, NOW, 1)
     one.round()
-    told: list[dict[str, Any]] = []
-    second = shipper(clone, login(owner_url, let_in), told, boot_id="second")
+    messages: list[dict[str, Any]] = []
+    second = shipper(clone, login(owner_url, let_in), messages, boot_id="second")
     for _ in range(2):
         with pytest.raises(StoreError, match="another machine ships a copy of this host's database"):
             second.round()
         one.round()
-    assert kinds(told) == ["ship_cloned"] * 2
-    assert there(server, where)["host_1m"] == here(where)["host_1m"]
-    change(server, "UPDATE fleet.shipped SET shipped_ts = 0 WHERE spool_id = :s", s=spool(where))
+    assert kinds(messages) == ["ship_cloned"] * 2
+    assert server_rows(server, where)["host_1m"] == local_rows(where)["host_1m"]
+    execute(server, "UPDATE fleet.shipped SET shipped_ts = 0 WHERE spool_id = :s", s=spool(where))
     second.round()
-    assert kinds(told)[2:] == ["ship_restored"]
+    assert kinds(messages)[2:] == ["ship_restored"]
     heard: list[dict[str, Any]] = []
     again = shipper(where, login(owner_url, let_in), heard, boot_id="first")
     with pytest.raises(StoreError, match="a clone needs a machine-id"):
@@ -194,11 +194,11 @@ def test_an_agent_that_restarts_or_whose_machine_boots_again_ships_on_without_an
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path / "host", host="ship-reboot", minutes=10, end_ts=NOW - 3600)
-    told: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     for n in range(3):
         more(where, NOW - 3600 + 600 * n, NOW - 3000 + 600 * n, 1)
-        shipper(where, login(owner_url, let_in), told, boot_id=f"boot-{n}").round()
-    assert there(server, where) == here(where) and kinds(told) == []
+        shipper(where, login(owner_url, let_in), messages, boot_id=f"boot-{n}").round()
+    assert server_rows(server, where) == local_rows(where) and kinds(messages) == []
 
 
 def test_a_server_that_is_away_is_one_line(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.server import Server, server_url
 from tests.recorded import DEADLINE_S, until
 from tests.store.filled import filled
-from tests.values import laid
+from tests.values import new_store
 
 AWAY = Server(server_url("postgresql://someone@127.0.0.1:1/none", "test"))
 NEVER = threading.Event()
@@ -40,7 +40,7 @@ def test_a_round_without_a_server_fails_and_the_first_failure_in_a_row_is_an_eve
 
 
 def test_a_round_that_succeeds_after_failures_is_an_event(tmp_path: Path) -> None:
-    laid(tmp_path)  # without marks no server is asked
+    new_store(tmp_path)  # without marks no server is asked
     shipping = Shipping(tmp_path, AWAY)
     try:
         shipping._failures = 3
@@ -51,7 +51,7 @@ def test_a_round_that_succeeds_after_failures_is_an_event(tmp_path: Path) -> Non
 
 
 def test_a_child_that_was_killed_between_rounds_is_replaced_in_the_next_one(tmp_path: Path) -> None:
-    laid(tmp_path)
+    new_store(tmp_path)
     shipping = Shipping(tmp_path, AWAY)
     try:
         shipping.round(NEVER)
@@ -129,7 +129,7 @@ class HangingRound:
 @contextmanager
 def hanging_round(folder: Path) -> Iterator[HangingRound]:
     """A round that hangs, in a database of which nothing is to be shipped."""
-    laid(folder)
+    new_store(folder)
     hanging = HangingRound(folder)
     try:
         yield hanging

@@ -65,10 +65,11 @@ def test_installing_writes_the_files_and_starts_the_service_and_keeps_settings_t
     settings.write_text("# mine\n")
     install(PLAN, commands, tmp_path)
     assert settings.read_text() == "# mine\n"
-    assert commands.run[:3] == [
+    assert commands.run[:4] == [
         "systemd-sysusers /etc/sysusers.d/pertoken.conf",
         "systemctl daemon-reload",
-        "systemctl enable --now pertoken-agent.service",
+        "systemctl enable pertoken-agent.service",
+        "systemctl restart pertoken-agent.service",
     ]
 
 
@@ -96,20 +97,20 @@ def test_a_plan_is_shown_as_it_would_be_done() -> None:
 
 
 def section(name: str) -> dict[str, list[str]]:
-    """The settings of one section of the unit."""
-    found: dict[str, list[str]] = {}
-    here = ""
+    """Return the settings of one section of the unit."""
+    sections: dict[str, list[str]] = {}
+    heading = ""
     for line in unit().splitlines():
         if line.startswith("["):
-            here = line.strip("[]")
-        elif here == name and "=" in line and not line.startswith("#"):
+            heading = line.strip("[]")
+        elif heading == name and "=" in line and not line.startswith("#"):
             key, _, value = line.partition("=")
-            found.setdefault(key, []).append(value)
-    return found
+            sections.setdefault(key, []).append(value)
+    return sections
 
 
 class Manager:
-    """What systemd gives a service of type `notify`, and hears of it."""
+    """Stand-in for systemd: what it gives a service of type `notify`, and the states it receives."""
 
     def __init__(self, folder: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -133,7 +134,7 @@ class Manager:
         }
 
     def hear(self, state: str, n: int = 1) -> None:
-        """Wait until a state was told so many times."""
+        """Wait until a state was reported `times` times."""
         while n:
             n -= self.socket.recv(1000).decode().splitlines().count(state)
 

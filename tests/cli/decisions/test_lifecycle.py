@@ -11,7 +11,7 @@ from pertoken.proof.recommendation import State, short_id
 from pertoken.store.repository import AdviceRepository
 from tests.cli.builders import run
 from tests.proof.rows import row
-from tests.values import laid
+from tests.values import new_store
 
 OPEN = row()
 ID = short_id(OPEN)
@@ -20,7 +20,7 @@ ID = short_id(OPEN)
 @pytest.fixture
 def db(tmp_path: Path) -> str:
     """A database with one open and one blocked recommendation."""
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     found = [OPEN, row(State.BLOCKED, "blocked-rule")]
     keep(AdviceRepository(where), found, {"quantize", "blocked-rule"}, int(time.time()), "advisor")
     return str(tmp_path)
@@ -96,7 +96,7 @@ def test_what_has_no_proposal_cannot_be_accepted_and_an_unknown_id_is_one_line(d
 
 
 def test_a_database_without_advice_says_what_makes_some(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     where.file("advice").unlink()
     done = run("accept", ID, "--db", str(tmp_path))
     assert done.exit_code == 2 and "holds no advice yet; `pertoken advise` makes some" in done.stderr

@@ -20,7 +20,7 @@ from pertoken.store.write.writer import Writer
 from tests.cli.builders import run
 from tests.proof.rows import row
 from tests.proof.trials.minutes import CANARY, CONTROL, OTHER, OTHER_ENGINE, OTHER_GPU, VARIANT
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
 PROPOSED = row(variants=(replace(VARIANT, undo=("restart chat with bf16",)),), target_key="8", deployment_id=8)
@@ -31,7 +31,7 @@ ID = short_id(PROPOSED)
 def db(tmp_path: Path) -> str:
     """Two replicas that run now, and a recommendation for one of them."""
     now = int(time.time())
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     epochs = [replace(each, start_ts=now - 7200, end_ts=None) for each in (CANARY, CONTROL)]
     with Writer(where) as writer:
         samples = [DeploymentSample(each.epoch_id, now, 60_000, 60_000, True, 30_000) for each in epochs]

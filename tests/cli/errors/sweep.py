@@ -14,7 +14,7 @@ import click
 from click.testing import CliRunner
 
 from pertoken.cli import main
-from tests.values import laid
+from tests.values import new_store
 
 NUMBERS = ("", " ", "-1", "1e400", "nan", "inf", "0x10", "1,5", "ten", "٣x", "1/0", "$", "--", "9" * 400)
 DURATIONS = ("", "5 years", "-1h", "1", "1e9d", "h", "1h30m", "∞", "9" * 400 + "d", "0.0000001s", "nans")
@@ -45,20 +45,20 @@ def paths(folder: Path) -> Iterator[str]:
     """Yield paths at which there is nothing to use: wrong kinds of files, rights, damaged databases."""
     (folder / "file").write_text("text")
     (folder / "closed").mkdir()
-    laid(folder / "unwritable")
+    new_store(folder / "unwritable")
     (folder / "loop").symlink_to(folder / "loop")
     (folder / "dangling").symlink_to(folder / "gone")
     for name, content in (("empty", b""), ("noise", os.urandom(8192)), ("text", b"not a database at all\n" * 400)):
         (folder / name).mkdir()
         (folder / name / "telemetry.db").write_bytes(content)
-    laid(folder / "cut")
+    new_store(folder / "cut")
     with (folder / "cut" / "telemetry.db").open("rb+") as file:
         file.truncate(5000)
-    laid(folder / "newer")
+    new_store(folder / "newer")
     with sqlite3.connect(folder / "newer" / "telemetry.db") as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     connection.close()
-    laid(folder / "unreadable")
+    new_store(folder / "unreadable")
     (folder / "unreadable" / "telemetry.db").chmod(0)
     (folder / "as_folder" / "telemetry.db").mkdir(parents=True)
     (folder / "closed").chmod(0)

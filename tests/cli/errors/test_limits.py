@@ -12,7 +12,7 @@ from pertoken.errors import LimitReached, StoreError, limit_reached
 from pertoken.store.connect.location import AgentLock, locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.connect.trouble import trouble
-from tests.values import laid
+from tests.values import new_store
 
 
 def run(arguments: list[str], limit: int, value: int) -> "subprocess.CompletedProcess[str]":
@@ -40,7 +40,7 @@ def test_a_limit_of_open_files_is_one_line_that_names_it(tmp_path: Path, argumen
 def test_too_little_memory_is_enough_or_one_line_that_names_the_limit(
     tmp_path: Path, arguments: list[str], kib: int
 ) -> None:
-    laid(tmp_path)
+    new_store(tmp_path)
     done = run([*arguments, "--db", str(tmp_path)], resource.RLIMIT_AS, kib * 1024)
     assert done.returncode in (0, 2), done.stderr
     if done.returncode:
@@ -67,7 +67,7 @@ def test_an_error_is_about_a_limit_wherever_it_comes_from() -> None:
 
 
 def test_a_file_that_cannot_be_opened_says_why_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    where = laid(tmp_path / "db")
+    where = new_store(tmp_path / "db")
     file = where.file("telemetry")
     assert trouble(file, writing=True) is None
 

@@ -17,7 +17,7 @@ from pertoken.errors import StoreError, system_error
 from pertoken.store.connect.open import explained
 from tests.cli.errors.sweep import commands
 from tests.rights import run_bound_by_modes
-from tests.values import laid
+from tests.values import new_store
 
 COMMANDS = (
     ["top"],
@@ -45,7 +45,7 @@ json.dump([[each.exit_code, each.output, repr(each.exception)] for each in resul
 
 def test_a_folder_this_user_may_not_enter_is_one_line_with_the_next_step(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
-    laid(closed)
+    new_store(closed)
     closed.chmod(0)
     commands = [[*command, "--db", str(closed)] for command in COMMANDS]
     done = run_bound_by_modes("-c", RUN_EACH, json.dumps(commands), PERTOKEN_AGENT_PROBES="")
@@ -67,7 +67,7 @@ def test_doctor_reports_a_folder_this_user_may_not_enter_beside_its_other_findin
 
 
 def test_a_web_port_that_is_taken_is_one_line_that_names_it(tmp_path: Path) -> None:
-    laid(tmp_path)
+    new_store(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = run_bound_by_modes("-m", "pertoken", "top", "--db", str(tmp_path), "--web", str(port))
@@ -141,7 +141,7 @@ def test_every_command_as_a_real_process_refuses_an_unknown_option_with_exit_2(c
 
 @pytest.mark.parametrize("command", ["top", "db info", "costs", "advise"])
 def test_a_malformed_database_is_one_line_with_the_next_step(command: str, tmp_path: Path) -> None:
-    laid(tmp_path)
+    new_store(tmp_path)
     content = bytearray((tmp_path / "telemetry.db").read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     (tmp_path / "telemetry.db").write_bytes(content)
@@ -161,7 +161,7 @@ def test_a_malformed_database_is_one_line_with_the_next_step(command: str, tmp_p
     ],
 )
 def test_every_refusal_of_sqlite_names_the_next_step(code: int, step: str, tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     error = sqlite3.OperationalError("SQLite's own words")
     error.sqlite_errorcode = code
     with pytest.raises(StoreError, match=f"SQLite's own words; .*{step}"), explained(where):

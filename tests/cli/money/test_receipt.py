@@ -13,7 +13,7 @@ from pertoken.proof.recommendation import short_id
 from pertoken.store.connect.open import open_store
 from tests.cli.builders import run
 from tests.proof.judging.changes import WEEK, Changed, changed_after, written
-from tests.values import laid
+from tests.values import new_store
 
 CHANGED = changed_after(5)
 
@@ -81,7 +81,7 @@ def test_the_record_of_a_rule_is_what_was_realised_over_what_it_promised(saved: 
 
 
 def test_without_receipts_the_list_names_what_makes_one_and_an_unknown_id_is_one_line(tmp_path: Path) -> None:
-    laid(tmp_path)
+    new_store(tmp_path)
     assert run("receipt", "--db", str(tmp_path)).stdout.startswith("No receipts yet: `pertoken advise`")
     assert run("rules", "record", "--db", str(tmp_path)).stdout.startswith("No receipts of recommendations yet")
     done = run("receipt", "ff", "--db", str(tmp_path))

@@ -64,3 +64,15 @@ def test_an_instance_is_named_as_its_bill_does_by_a_setting(db: str, tmp_path: P
     named = run("reconcile", bill, "--db", db, "--config", str(config), "--json")
     assert json.loads(named.stdout)["rows"][0]["billed_usd"] == 75
     assert run("reconcile", bill, "--apply", "--json", "--db", db).exit_code == 2
+
+
+def test_a_folder_of_parts_is_one_bill(db: str, tmp_path: Path) -> None:
+    header, *lines = (EXPORTS / "azure.csv").read_text().splitlines(keepends=True)
+    folder = tmp_path / "export"
+    folder.mkdir()
+    for n, line in enumerate(lines):
+        (folder / f"part-{n}.csv").write_text(header + line)
+    whole = run("reconcile", str(EXPORTS / "azure.csv"), "--json", "--db", db)
+    assert json.loads(run("reconcile", str(folder), "--json", "--db", db).stdout) == json.loads(whole.stdout)
+    named = run("reconcile", *map(str, sorted(folder.iterdir())), "--db", db)
+    assert named.exit_code == 0 and "$180.57  the bill" in named.output

@@ -27,7 +27,7 @@ from pertoken.store.repository import AdviceRepository, PricesChanged
 from tests.forked import run_at_once
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid, set_price
+from tests.values import new_store, set_price
 
 NOW = int(time.time()) // 60 * 60
 END = NOW - 120
@@ -202,10 +202,10 @@ def test_an_old_price_for_a_part_of_a_word_is_flagged_where_it_matters(where: St
 @pytest.fixture(params=["sqlite", "postgresql"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreLocation]:
     if request.param == "sqlite":
-        yield laid(tmp_path)
+        yield new_store(tmp_path)
         return
     with server_url(tmp_path / "server") as url:
-        yield laid(locate(url))
+        yield new_store(locate(url))
 
 
 def test_two_people_who_set_a_price_at_once_both_set_one_and_the_second_counts(shared: StoreLocation) -> None:
@@ -235,7 +235,7 @@ def test_prices_of_an_older_pertoken_keep_the_order_they_were_set_in(tmp_path: P
         rows = ((7, "gpu", 3, 0, 300), (8, "gpu", 1, 0, 100), (9, "gpu", 2, 0, 200))
         connection.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?, 'x', NULL)", rows)
         connection.commit()
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     found = [price for price in prices_set(open_store(where)) if price.selector == "gpu"]
     assert [price.nano_usd_per_device_hour for price in found] == [1, 2, 3]
     assert run(where, "set", "4", "--for", "gpu", "--from", "ever").exit_code == 0

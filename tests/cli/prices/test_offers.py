@@ -20,14 +20,14 @@ from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceRepository, PricesChanged
-from tests.values import laid, set_price
+from tests.values import new_store, set_price
 
 NOW = int(time.time()) // 60 * 60
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path / "db")
+    return new_store(tmp_path / "db")
 
 
 def run(where: StoreLocation, *arguments: str) -> Result:

@@ -14,7 +14,7 @@ import pytest
 
 from tests import browser
 from tests.llama import free_port
-from tests.values import laid
+from tests.values import new_store
 
 DEADLINE_S = 60.0
 
@@ -23,7 +23,7 @@ DEADLINE_S = 60.0
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Its address, and the folder it was started in, which holds a module of a name that pertoken imports."""
     folder = tmp_path_factory.mktemp("web")
-    laid(folder / "db")
+    new_store(folder / "db")
     (folder / "psutil.py").write_text(f"open({str(folder / 'ran')!r}, 'a').write('ran')\n")
     port = free_port()
     process = subprocess.Popen(

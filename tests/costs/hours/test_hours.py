@@ -32,7 +32,7 @@ from pertoken.window.reading import Window
 from pertoken.window.totals import stretch
 from tests.costs.builders import hours_of
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import HOST, host_row, host_sample, laid, set_price, tick
+from tests.values import HOST, host_row, host_sample, new_store, set_price, tick
 
 END = 1_790_000_400
 MODEL = LOW_BATCH_70B.model
@@ -150,7 +150,7 @@ def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path:
 
 def test_dollars_of_a_shared_device_without_a_price_are_not_left_out_of_the_hour(tmp_path: Path) -> None:
     # One GPU is held whole and has a price, the other is shared with foreign work and has none.
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     set_price(where, "GPU-6", 10**9)
     gpus = tuple(DeviceRow(n, HOST, "gpu", f"GPU-{n}", "nvidia", "NVIDIA H100 80GB HBM3", n) for n in (5, 6))
     known = {

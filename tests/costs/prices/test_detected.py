@@ -12,7 +12,7 @@ from pertoken.store.schema.rows import DeviceRow, HostRow
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from pertoken.window.reading import Window
-from tests.values import host_row, laid, tick
+from tests.values import host_row, new_store, tick
 
 END = 1_790_000_040
 GPU = DeviceRow(1, host_row().host_id, "gpu", "GPU-1", "NVIDIA", "NVIDIA H100 80GB HBM3", 0)
@@ -21,7 +21,7 @@ P5 = replace(host_row(), cloud="aws", instance_type="p5.48xlarge", region="us-ea
 
 
 def recorded(folder: Path, *hosts: HostRow) -> Store:
-    where = laid(folder)
+    where = new_store(folder)
     with Writer(where) as writer:
         for n, host in enumerate(hosts):
             writer.commit(replace(tick(END + 60 * n), host=host, devices=(GPU, CPU)))

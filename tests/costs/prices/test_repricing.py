@@ -5,14 +5,14 @@ from pathlib import Path
 from pertoken.costs.prices.book import Price
 from pertoken.costs.prices.repricing import read_prices, repriced
 from tests.scenario import H100, LOW_BATCH_70B, seed
-from tests.values import laid
+from tests.values import new_store
 
 END = 1_790_000_000 // 3600 * 3600
 NANO = 10**9
 
 
 def test_a_new_price_changes_the_dollars_of_the_devices_it_names_since_it_is_in_force(tmp_path: Path) -> None:
-    where = seed(laid(tmp_path), LOW_BATCH_70B, gpus=2, usd_per_hour=2.0, minutes=60, end_ts=END)
+    where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=2, usd_per_hour=2.0, minutes=60, end_ts=END)
     known = read_prices(where, END)
     assert {device.name for device in known.named("H100")} == {H100}
     assert not known.unpriced("H100") and known.unpriced("B200")
@@ -24,7 +24,7 @@ def test_a_new_price_changes_the_dollars_of_the_devices_it_names_since_it_is_in_
 
 
 def test_prices_of_a_database_in_which_nothing_was_recorded_are_known(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     where.file("telemetry").unlink()
     known = read_prices(where, END)
     assert (known.devices, known.seq, known.book.prices) == ((), 0, ())

@@ -1,18 +1,21 @@
 """The prices of a database."""
 
+import os
 from pathlib import Path
+
+from sqlalchemy import event
 
 from pertoken.costs.prices.stored import price_book, prices_set
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B, seed
-from tests.values import laid, set_price
+from tests.values import new_store, set_price
 
 END = 1_790_000_000 // 3600 * 3600
 
 
 def test_prices_come_as_they_were_set_and_the_book_holds_them_for_the_devices_recorded(tmp_path: Path) -> None:
-    where = seed(laid(tmp_path), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=2, end_ts=END)
+    where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=2, end_ts=END)
     set_price(where, "H100", 5, from_ts=10)
     store = open_store(where)
     assert [(each.selector, each.nano_usd_per_device_hour, each.from_ts) for each in prices_set(store)] == [
@@ -23,7 +26,27 @@ def test_prices_come_as_they_were_set_and_the_book_holds_them_for_the_devices_re
     assert book.prices == prices_set(store)
 
 
+def test_a_store_that_stays_open_sees_each_price_set_and_reads_an_old_file_once(tmp_path: Path) -> None:
+    where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=2, end_ts=END)
+    store, reads = open_store(where, keep=True), []
+    event.listen(store.advice, "begin", lambda _: reads.append(1))
+
+    def prices() -> list[int | None]:
+        with store.read() as connection:
+            book = price_book(store, connection, Window(connection, 0, END).inventory)
+        return [each.nano_usd_per_device_hour for each in book.prices]
+
+    for n in range(1, 4):
+        set_price(where, "H100", n, from_ts=n)
+        assert prices() == list(range(1, n + 1))
+    file = where.file("advice")
+    os.utime(file, (END, END))
+    reads.clear()
+    assert [prices() for _ in range(3)] == [[1, 2, 3]] * 3
+    assert len(reads) == 1
+
+
 def test_without_advice_no_price_was_set(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     where.file("advice").unlink()
     assert prices_set(open_store(where)) == ()

@@ -27,7 +27,7 @@ from pertoken.store.write.writer import Writer
 from pertoken.tui.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
-from tests.values import HOST, laid, set_price, tick
+from tests.values import HOST, new_store, set_price, tick
 
 END = 1_790_000_040 // 3600 * 3600 + 1800
 HOURS = 6
@@ -121,7 +121,7 @@ def test_a_host_that_stopped_reporting_has_no_now(folder: Path) -> None:
 
 def test_data_that_slide_out_of_the_window_go_without_an_error(tmp_path: Path) -> None:
     device = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3")
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         for n in range(1, 6):  # that the device is there is noted once; its rows go on
             row = DeviceSample(5, END + 10 * n, 10_000, 10_000)
@@ -132,7 +132,7 @@ def test_data_that_slide_out_of_the_window_go_without_an_error(tmp_path: Path) -
 
 
 def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it_held_of_it(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     there: dict[str, Any] = {
         "devices": (DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3"),),
         "engines": (EngineRow(2, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),

@@ -21,7 +21,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -42,7 +42,7 @@ def written(
     place: Path | StoreLocation, effect: float, *, weeks: int = 5, later: float | None = None, weeks_after: int = 5
 ) -> StoreLocation:
     """Weeks of an engine, and after a change weeks with an effect; after the first of those another one."""
-    where, changed = laid(place), changed_after(weeks)
+    where, changed = new_store(place), changed_after(weeks)
     end = changed + weeks_after * WEEK
     before = EpochRow(8, 8, MONDAY, changed, "0.32.0", '{"weight_dtype": "bf16"}', (5,))
     after = EpochRow(9, 8, changed, None, "0.32.0", '{"weight_dtype": "fp8"}', (5,))

@@ -7,7 +7,7 @@ import pytest
 from pertoken.errors import BadInput
 from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, read_receipts
 from pertoken.store.repository import AdviceRepository
-from tests.values import laid
+from tests.values import new_store
 
 FIRST = StoredReceipt(8, 9, Kind.VERDICT, "{}", "{}", 100, recommendation_id=0x1A << 56, receipt_id=0x2B << 56)
 AGAIN = replace(FIRST, kind=Kind.AFTER_7_DAYS, created_ts=200, receipt_id=0x2C << 56)
@@ -29,7 +29,7 @@ def test_an_id_that_names_no_receipt_or_several_is_refused(prefix: str, line: st
 
 
 def test_receipts_are_read_as_they_were_stored_all_or_of_one_recommendation(tmp_path: object) -> None:
-    with AdviceRepository(laid(tmp_path)).writing() as connection:  # type: ignore[arg-type]
+    with AdviceRepository(new_store(tmp_path)).writing() as connection:  # type: ignore[arg-type]
         add(connection, (*ALL, FIRST))
         read = read_receipts(connection)
         assert {replace(each, receipt_id=0) for each in read} == {replace(each, receipt_id=0) for each in ALL}

@@ -26,7 +26,7 @@ from pertoken.store.schema.rows import DeploymentSample, EpochRow, HostSample, T
 from pertoken.store.write.writer import Writer
 from tests.proof.judging.changes import WEEK, changed_after
 from tests.proof.rows import FP8, row
-from tests.values import host_row, laid, tick
+from tests.values import host_row, new_store, tick
 from tests.window.epochs.test_history import hour
 from tests.window.epochs.test_like_for_like import MONDAY
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -51,7 +51,7 @@ VARIANT = replace(
 
 def recorded(folder: Path, *, silent_ts: int = RELEASED - 60, demand: float = 1.0) -> StoreLocation:
     """Two replicas of a service, the second of which goes with its host; the first one takes over its demand."""
-    where = laid(folder)
+    where = new_store(folder)
     spare = replace(host_row(), host_id=SPARE, name="spare")
     known = {"deployments": (SECOND,), "epochs": (GOES,), "devices": (SPARE_GPU,), "engines": (SECOND_ENGINE,)}
     with Writer(where) as writer:

@@ -16,7 +16,7 @@ from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.store.schema.rows import DeploymentSample, EpochRow, Event
 from pertoken.store.write.writer import Writer
 from tests.proof.rows import FP8, row
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
 from tests.window.epochs.test_like_for_like import noise
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -83,7 +83,7 @@ def recorded(
 
 def before(place: Path | StoreLocation, *epochs: EpochRow) -> StoreLocation:
     """Record a day of replicas that nobody changed yet, ninety minutes of it minute by minute."""
-    where = laid(place)
+    where = new_store(place)
     writing(where, "advice").dispose()
     now = [replace(each, end_ts=None) for each in epochs]
     return recorded(where, *now, end=BEGUN, restarts=(), start=BEGUN - 90 * 60)

@@ -23,7 +23,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.epochs.test_history import hour
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -46,7 +46,7 @@ UNCHANGED = EpochRow(19, 18, MONDAY, None, "0.31.0", '{"tp": 1}', (6,))
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
     """Five weeks and one in which a token costs 20 % less, and a sibling that did not change."""
-    where = laid(tmp_path_factory.mktemp("proof"))
+    where = new_store(tmp_path_factory.mktemp("proof"))
     devices = (GPU, replace(GPU, device_id=6, uuid="GPU-6", slot=1), replace(GPU, device_id=15, uuid="GPU-15", slot=2))
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT, SIBLING, UPDATED), "devices": devices}
     epochs = (OLDEST, OLD, NEW, UNCHANGED, FIRST, SECOND)
@@ -130,6 +130,6 @@ def test_a_change_of_the_prefix_cache_acts_through_the_cached_share() -> None:
 
 
 def test_an_empty_store_has_no_hours(tmp_path: Path) -> None:
-    found = of(laid(tmp_path), lambda before, _: before.outcomes(8))
+    found = of(new_store(tmp_path), lambda before, _: before.outcomes(8))
     assert isinstance(found, Comparison)
     assert found.code == "not-measured"

@@ -1,4 +1,4 @@
-"""What one host's login can do to other hosts through the functions that it may call: nothing."""
+"""Isolation of hosts: one host's login can do nothing to others through the functions that it may call."""
 
 import threading
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from pertoken.store.connect.open import open_store, reading
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import ID_TAKEN
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.sync.read import Batch, Here, Local, Row
+from pertoken.store.sync.read import Batch, Local, LocalState, Row
 from pertoken.store.sync.write import Session, Shipper, enter, take
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import NOW, ask, change, here, host, login, owners, shipper, there
+from tests.fleet.servers import NOW, execute, host, local_rows, login, owners, scalar, server_rows, shipper
 from tests.postgres import server_url
 from tests.scenario import BOUNDS
 
@@ -44,22 +44,22 @@ HOSTS = ("attacker", "victim")
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of its own: what is tried here would stand in the way of other tests."""
-    with server_url(tmp_path_factory.mktemp("attacked")) as found:
-        init_fleet(locate(found), NOW, keep={"1h": 60 * 86_400, "1m": 10 * 86_400, "raw": 86_400})
+    with server_url(tmp_path_factory.mktemp("attacked")) as server:
+        init_fleet(locate(server), NOW, keep={"1h": 60 * 86_400, "1m": 10 * 86_400, "raw": 86_400})
         for name in (*HOSTS, "late", "mover", "second"):
-            enroll(locate(found), name, 1)
-        yield found
+            enroll(locate(server), name, 1)
+        yield server
 
 
 @pytest.fixture(scope="module")
 def hosts(url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, StoreLocation]:
     """Two hosts with every table of rows, shipped."""
-    found = {}
+    by_name = {}
     for name in HOSTS:
         where = host(tmp_path_factory.mktemp(name), host=name, minutes=70, raw=True)
         shipper(where, login(url, name)).round()
-        found[name] = where
-    return found
+        by_name[name] = where
+    return by_name
 
 
 @pytest.fixture(scope="module")
@@ -77,35 +77,35 @@ def attack(url: str, hosts: dict[str, StoreLocation]) -> Iterator[Session]:
 
 
 def entered(connection: "psycopg.Connection[Any]", where: StoreLocation, who: int = 1) -> Session:
-    found = of(where)
-    return take(connection, found, Shipper(who, None), enter(connection, found), anew=False)
+    state = of(where)
+    return take(connection, state, Shipper(who, None), enter(connection, state), restart=False)
 
 
-def of(where: StoreLocation) -> Here:
-    found = Local(where).here()
-    assert found is not None
-    return found
+def of(where: StoreLocation) -> LocalState:
+    state = Local(where).state()
+    assert state is not None
+    return state
 
 
 def of_host(server: StoreLocation, ids: list[int]) -> dict[str, list[Any]]:
-    """Every row of a server in which one of the ids stands."""
-    found = {}
+    """Return every row of a server in which one of the ids stands."""
+    by_table = {}
     with reading(server, "telemetry").connect() as connection, connection.begin():
         for table in t.metadata.sorted_tables:
             for name in (name for name in IDS if name in table.c):
                 rows = connection.execute(select(table).where(table.c[name].in_(ids)))
-                found[f"{table.name} by {name}"] = sorted(map(repr, rows))
-    return found
+                by_table[f"{table.name} by {name}"] = sorted(map(repr, rows))
+    return by_table
 
 
 def everything(where: StoreLocation) -> dict[Table, list[Row]]:
-    """All that a host has ever shipped, and a row of what it has none of."""
-    local, found = Local(where), of(where)
+    """Return all that a host has ever shipped, and a row of what it has none of."""
+    local, state = Local(where), of(where)
     rows = dict(local.identities(0).rows)
     marked = local.after(0, 100_000)
     assert marked is not None
     rows |= {table: more for table, more in marked.rows.items() if more}
-    device, epoch, host_id = found.owners["device_id"][0], found.owners["epoch_id"][0], found.host_ids[-1]
+    device, epoch, host_id = state.owners["device_id"][0], state.owners["epoch_id"][0], state.host_ids[-1]
     owner: dict[str, Any] = {
         "device_id": device,
         "epoch_id": epoch,
@@ -124,7 +124,7 @@ def everything(where: StoreLocation) -> dict[Table, list[Row]]:
     return rows
 
 
-@pytest.mark.parametrize("table", [each.name for each in t.metadata.sorted_tables if set(IDS) & set(each.c.keys())])
+@pytest.mark.parametrize("table", [table.name for table in t.metadata.sorted_tables if set(IDS) & set(table.c.keys())])
 def test_no_row_that_names_another_host_by_any_of_its_ids_is_stored(
     url: str,
     hosts: dict[str, StoreLocation],
@@ -159,9 +159,9 @@ def test_no_cursor_sum_request_or_name_of_another_host_is_reached(
     url: str, hosts: dict[str, StoreLocation], attack: Session
 ) -> None:
     theirs = of(hosts["victim"])
-    change(locate(url), "INSERT INTO fleet.raw_request VALUES (7, :h, 0, 1, 'x', 0)", h=theirs.host_ids[-1])
-    before = ask(locate(url), "SELECT shipped::text FROM fleet.shipped WHERE spool_id = :s", s=theirs.spool_id)
-    asked = ask(locate(url), "SELECT raw_request::text FROM fleet.raw_request WHERE request_id = 7")
+    execute(locate(url), "INSERT INTO fleet.raw_request VALUES (7, :h, 0, 1, 'x', 0)", h=theirs.host_ids[-1])
+    before = scalar(locate(url), "SELECT shipped::text FROM fleet.shipped WHERE spool_id = :s", s=theirs.spool_id)
+    asked = scalar(locate(url), "SELECT raw_request::text FROM fleet.raw_request WHERE request_id = 7")
     connection, spool, host_ids = attack._connection, theirs.spool_id, list(theirs.host_ids)
     own = list(of(hosts["attacker"]).host_ids)
     tried: dict[str, list[tuple[Any, ...]]] = {
@@ -179,18 +179,18 @@ def test_no_cursor_sum_request_or_name_of_another_host_is_reached(
         "put": [("shipped", ["spool_id"], True, ["{1}"]), ("outbox", ["seq"], True, ["{1}"])],
     }
     functions = "SELECT array_agg(proname::text) FROM pg_proc WHERE pronamespace = 'fleet'::regnamespace AND prosecdef"
-    assert set(tried) == set(ask(locate(url), functions))
+    assert set(tried) == set(scalar(locate(url), functions))
     for name, calls in tried.items():
         for values in calls:
             marks = ", ".join(["%s"] * len(values))
             try:
-                found = connection.execute(f"SELECT * FROM fleet.{name}({marks})", values).fetchall()
+                rows = connection.execute(f"SELECT * FROM fleet.{name}({marks})", values).fetchall()
             except psycopg.ProgrammingError as error:
                 assert error.sqlstate in ("42501", ID_TAKEN), error
                 continue
-            assert found in ([], [(None,)], [("",)], [(False,)]), (name, values)
-    assert ask(locate(url), "SELECT shipped::text FROM fleet.shipped WHERE spool_id = :s", s=spool) == before
-    assert ask(locate(url), "SELECT raw_request::text FROM fleet.raw_request WHERE request_id = 7") == asked
+            assert rows in ([], [(None,)], [("",)], [(False,)]), (name, values)
+    assert scalar(locate(url), "SELECT shipped::text FROM fleet.shipped WHERE spool_id = :s", s=spool) == before
+    assert scalar(locate(url), "SELECT raw_request::text FROM fleet.raw_request WHERE request_id = 7") == asked
 
 
 def test_no_function_works_on_a_snapshot_that_is_older_than_its_checks(attack: Session) -> None:
@@ -203,16 +203,16 @@ def test_no_function_works_on_a_snapshot_that_is_older_than_its_checks(attack: S
 def test_other_bounds_for_a_set_of_buckets_change_no_other_hosts_latencies(
     url: str, hosts: dict[str, StoreLocation], attack: Session, tmp_path: Path
 ) -> None:
-    wrong = bucket_set_id(BOUNDS), ",".join(repr(each * 1000) for each in BOUNDS)
+    wrong = bucket_set_id(BOUNDS), ",".join(repr(bound * 1000) for bound in BOUNDS)
     bounds = (
         "SELECT array_agg(DISTINCT upper_bounds) FROM telemetry.histogram_1h JOIN telemetry.histogram_set "
         "USING (bucket_set_id) WHERE epoch_id = ANY (:e) AND metric = 'ttft_s'"
     )
     right = [",".join(map(repr, BOUNDS))]
     attack.send(Batch({t.histogram_set: [wrong]}, 0))  # others have it already
-    assert ask(locate(url), bounds, e=list(of(hosts["victim"]).owners["epoch_id"])) == right
-    change(locate(url), "DELETE FROM telemetry.histogram_set")
-    change(locate(url), "DELETE FROM fleet.alias")
+    assert scalar(locate(url), bounds, e=list(of(hosts["victim"]).owners["epoch_id"])) == right
+    execute(locate(url), "DELETE FROM telemetry.histogram_set")
+    execute(locate(url), "DELETE FROM fleet.alias")
     attack = entered(attack._connection, hosts["attacker"])
     attack.send(Batch({t.histogram_set: [wrong]}, 0))  # nobody has it yet
     where = host(tmp_path, host="bounded", minutes=65)
@@ -220,11 +220,11 @@ def test_other_bounds_for_a_set_of_buckets_change_no_other_hosts_latencies(
     one = shipper(where, login(url, "bounded"))
     one.round()
     one.round()
-    assert ask(locate(url), bounds, e=list(of(where).owners["epoch_id"])) == right
-    assert there(locate(url), where)["device_1h"] == here(where)["device_1h"]
+    assert scalar(locate(url), bounds, e=list(of(where).owners["epoch_id"])) == right
+    assert server_rows(locate(url), where)["device_1h"] == local_rows(where)["device_1h"]
     for text in ("x", "0.1,0.1", "0.2,0.1", "nan", "", "{1}", "1,,2"):
         attack.send(Batch({t.histogram_set: [(99, text)]}, 0))
-    assert ask(locate(url), "SELECT count(*) FROM telemetry.histogram_set WHERE bucket_set_id = 99") == 0
+    assert scalar(locate(url), "SELECT count(*) FROM telemetry.histogram_set WHERE bucket_set_id = 99") == 0
 
 
 def test_a_clock_or_a_value_beyond_all_bounds_moves_no_screen(
@@ -235,19 +235,19 @@ def test_a_clock_or_a_value_beyond_all_bounds_moves_no_screen(
         row = list(rows[t.host][0])
         row[t.host.c.keys().index(name)] = value
         attack.send(Batch({t.host: [tuple(row)]}, 0))
-    assert ask(locate(url), "SELECT max(last_ts) - extract(epoch FROM now()) FROM telemetry.host") <= 0
-    assert ask(locate(url), "SELECT min(first_ts) FROM telemetry.host") > 0
+    assert scalar(locate(url), "SELECT max(last_ts) - extract(epoch FROM now()) FROM telemetry.host") <= 0
+    assert scalar(locate(url), "SELECT min(first_ts) FROM telemetry.host") > 0
     table = t.deployment_rollup[3600]
     for name, value in (("ts", 2**62), ("ts", -60), ("generated_tokens", 2**63 - 1), ("busy_ms", -1)):
         row = list(rows[table][0])
         row[table.c.keys().index("revision")], row[table.c.keys().index(name)] = 10**6, value
         attack.send(Batch({table: [tuple(row)]}, 0))
-    assert ask(locate(url), "SELECT count(*) FROM telemetry.deployment_1h WHERE revision = 1000000") == 0
+    assert scalar(locate(url), "SELECT count(*) FROM telemetry.deployment_1h WHERE revision = 1000000") == 0
     for knobs in ("[1]", "{", "null", '{"a": ' + "[" * 900 + "]" * 900 + "}"):
         row = list(rows[t.epoch][0])
         row[t.epoch.c.keys().index("knobs")] = knobs
         attack.send(Batch({t.epoch: [tuple(row)]}, 0))
-        assert ask(locate(url), "SELECT knobs FROM telemetry.epoch WHERE epoch_id = :e", e=row[0]) == "{}"
+        assert scalar(locate(url), "SELECT knobs FROM telemetry.epoch WHERE epoch_id = :e", e=row[0]) == "{}"
     fleet_report(open_store(locate(url)), 3600, NOW)
 
 
@@ -262,17 +262,17 @@ def test_a_host_whose_ids_another_login_took_ships_all_the_same(
         at = table.c.keys().index("host_id")
         squatted[table] = [tuple(own if i == at else v for i, v in enumerate(row)) for row in squatted[table]]
     attack.send(Batch(squatted, 0))
-    told: list[dict[str, Any]] = []
-    one = shipper(late, login(url, "late"), told)
+    messages: list[dict[str, Any]] = []
+    one = shipper(late, login(url, "late"), messages)
     one.round()
     one.round()
-    assert all("kind" not in each for each in told)
-    stored = there(locate(url), late)
-    assert stored["host_1m"] == here(late)["host_1m"]
+    assert all("kind" not in message for message in messages)
+    stored = server_rows(locate(url), late)
+    assert stored["host_1m"] == local_rows(late)["host_1m"]
     for name, owner in (("device_1m", "device"), ("deployment_1h", "epoch")):
         via = "epoch JOIN telemetry.deployment USING (deployment_id)" if owner == "epoch" else owner
         count = f"SELECT count(*) FROM telemetry.{name} JOIN telemetry.{via} USING ({owner}_id) WHERE host_id = :h"
-        assert ask(locate(url), count, h=theirs) == len(here(late)[name]), name
+        assert scalar(locate(url), count, h=theirs) == len(local_rows(late)[name]), name
         assert stored[name] == []  # under the ids that the attacker took, there is nothing
 
 
@@ -284,7 +284,7 @@ def test_ids_that_another_login_holds_in_an_open_transaction_block_nobody(
     rows = Local(where).identities(0).rows
     own = of(hosts["attacker"]).host_ids[-1]
     device = [tuple(own if i == 1 else v for i, v in enumerate(row)) for row in rows[t.device]]
-    change(locate(url), "DELETE FROM telemetry.histogram_set")
+    execute(locate(url), "DELETE FROM telemetry.histogram_set")
     held = threading.Event()
     with attack._connection.transaction(force_rollback=True):
         attack._store(Batch({t.device: device, t.histogram_set: rows[t.histogram_set]}, 0))
@@ -292,19 +292,19 @@ def test_ids_that_another_login_holds_in_an_open_transaction_block_nobody(
         one = shipper(where, login(url, "blocked"))
         one.round()
     count = "SELECT count(*) FROM telemetry.device_1m JOIN telemetry.device USING (device_id) WHERE host_id = :h"
-    assert ask(locate(url), count, h=of(where).host_ids[-1]) == len(here(where)["device_1m"])
+    assert scalar(locate(url), count, h=of(where).host_ids[-1]) == len(local_rows(where)["device_1m"])
 
 
 def test_a_card_that_moves_ships_from_its_second_host_and_stays_billed_at_the_first(url: str, tmp_path: Path) -> None:
     first = host(tmp_path / "mover", host="mover", minutes=70, end_ts=NOW - 7200)
     shipper(first, login(url, "mover")).round()
-    before = there(locate(url), first)
+    before = server_rows(locate(url), first)
     second = host(tmp_path / "second", host="second", minutes=70)
     moved = stable_id("device", "moverGPU-0")
     with Writer(second) as writer:  # the card is found in the second host
         rename(writer, stable_id("device", "secondGPU-0"), moved)
     shipper(second, login(url, "second")).round()
-    assert there(locate(url), first) == before
+    assert server_rows(locate(url), first) == before
     of_card = (
         "SELECT h.name, sum(samples) FROM telemetry.device d JOIN telemetry.host h USING (host_id) "
         "JOIN telemetry.device_1m USING (device_id) WHERE d.uuid IN ('moverGPU-0', 'secondGPU-0') GROUP BY 1 ORDER BY 1"
@@ -332,7 +332,7 @@ def test_a_host_set_up_again_under_another_login_keeps_its_cards_apart_from_befo
     one = shipper(where, login(url, "again_2"))
     one._identity = replace(one._identity, shipper_id=5)
     one.round()
-    assert there(locate(url), where) == here(where)
+    assert server_rows(locate(url), where) == local_rows(where)
 
 
 def test_a_host_that_never_ends_its_transaction_does_not_hold_up_partitions(
@@ -340,11 +340,11 @@ def test_a_host_that_never_ends_its_transaction_does_not_hold_up_partitions(
 ) -> None:
     monkeypatch.setattr("pertoken.store.central.partitions.MAX_TRANSACTION_S", 0)
     newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'host_1m_p%' AND relkind = 'r'"
-    name = ask(locate(url), newest)
-    change(locate(url), f"DROP TABLE telemetry.{name}")
+    name = scalar(locate(url), newest)
+    execute(locate(url), f"DROP TABLE telemetry.{name}")
     rows = everything(hosts["attacker"])[t.host_rollup[60]][:1]
     with pytest.raises(psycopg.OperationalError), attack._connection.transaction():
         attack._store(Batch({t.host_rollup[60]: rows}, 0))
         maintain(locate(url), NOW)
         attack._connection.execute("SELECT 1")
-    assert ask(locate(url), newest) == name
+    assert scalar(locate(url), newest) == name

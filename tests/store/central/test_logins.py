@@ -10,7 +10,7 @@ from pertoken.cli import main
 from pertoken.errors import BadInput, StoreError
 from pertoken.store.central.logins import enroll, remove
 from pertoken.store.connect.location import StoreLocation
-from tests.fleet.servers import ask, change, host, login, shipper, there
+from tests.fleet.servers import execute, host, login, scalar, server_rows, shipper
 
 
 def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
@@ -21,11 +21,11 @@ def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: StoreLo
         shipper(second, login(owner_url, "rights_relay")).round()
     enroll(server, "rights_relay", 2)
     shipper(second, login(owner_url, "rights_relay")).round()
-    assert there(server, second)["host_1m"] and there(server, first)["host_1m"]
+    assert server_rows(server, second)["host_1m"] and server_rows(server, first)["host_1m"]
 
 
 def test_a_login_that_is_not_enrolled_is_told_how_to_be(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
-    change(server, "CREATE ROLE rights_stranger LOGIN; GRANT pertoken_agent TO rights_stranger")
+    execute(server, "CREATE ROLE rights_stranger LOGIN; GRANT pertoken_agent TO rights_stranger")
     with pytest.raises(StoreError, match="not enrolled here: run pertoken db enroll rights_stranger"):
         shipper(host(tmp_path, host="stranger", minutes=2), login(owner_url, "rights_stranger")).round()
 
@@ -33,7 +33,7 @@ def test_a_login_that_is_not_enrolled_is_told_how_to_be(owner_url: str, server: 
 def test_a_password_is_sent_as_its_verifier_only(server: StoreLocation) -> None:
     password = enroll(server, "rights_password", 1)
     assert password and len(password) >= 32
-    stored = ask(server, "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_password'")
+    stored = scalar(server, "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_password'")
     assert stored.startswith("SCRAM-SHA-256$") and password not in stored
     assert enroll(server, "rights_password", 2) is None
 
@@ -54,10 +54,10 @@ def test_readers_and_advisors_are_made_by_one_command_and_ship_nothing(owner_url
 
 def test_a_password_is_replaced_only_where_that_is_asked_for(server: StoreLocation) -> None:
     stored = "SELECT rolpassword FROM pg_authid WHERE rolname = 'rights_rotated'"
-    first, before = enroll(server, "rights_rotated", 1), ask(server, stored)
-    assert enroll(server, "rights_rotated", 1) is None and ask(server, stored) == before
+    first, before = enroll(server, "rights_rotated", 1), scalar(server, stored)
+    assert enroll(server, "rights_rotated", 1) is None and scalar(server, stored) == before
     second = enroll(server, "rights_rotated", 1, new_password=True)
-    assert second and second != first and ask(server, stored) != before
+    assert second and second != first and scalar(server, stored) != before
 
 
 def test_a_removed_login_is_gone_with_its_sessions_and_its_hosts_are_free(
@@ -74,7 +74,7 @@ def test_a_removed_login_is_gone_with_its_sessions_and_its_hosts_are_free(
     with pytest.raises(StoreError, match="rights_leaving"):
         login(owner_url, "rights_leaving").connect()
     shipper(where, login(owner_url, "rights_coming")).round()
-    assert there(server, where)["host_1m"]
+    assert server_rows(server, where)["host_1m"]
     for name in ("postgres", "nobody", "pertoken_agent"):
         with pytest.raises(BadInput, match="is no login of a host, reader or advisor"):
             remove(server, name)

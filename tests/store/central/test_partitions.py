@@ -16,7 +16,7 @@ from pertoken.store.central.partitions import AHEAD_S, DAY, MAX_DROPPED, TIMED, 
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import reading
 from pertoken.store.connect.server import Server
-from tests.fleet.servers import NOW, ask, change, here, host, shipper, there
+from tests.fleet.servers import NOW, execute, host, local_rows, scalar, server_rows, shipper
 from tests.postgres import server_url
 
 KEEP = {"raw": 2 * DAY, "1m": 3 * DAY, "1h": 60 * DAY}
@@ -41,57 +41,62 @@ def test_a_dry_run_prints_what_it_would_do_and_changes_nothing(fresh: StoreLocat
     assert done.exit_code == 0, done.output
     assert "CREATE ROLE pertoken_agent NOLOGIN;" in done.stdout
     assert "PARTITION BY RANGE (ts);" in done.stdout and "FUNCTION fleet.put(" in done.stdout
-    assert ask(fresh, "SELECT count(*) FROM pg_namespace WHERE nspname IN ('telemetry', 'advice', 'fleet')") == 0
-    assert ask(fresh, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pertoken%'") == 0
+    assert scalar(fresh, "SELECT count(*) FROM pg_namespace WHERE nspname IN ('telemetry', 'advice', 'fleet')") == 0
+    assert scalar(fresh, "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'pertoken%'") == 0
 
 
 def test_a_server_filled_before_it_was_a_fleets_keeps_its_rows(fresh: StoreLocation) -> None:
     for group in ("telemetry", "advice"):
         upgrade(fresh, group)
-    change(fresh, "INSERT INTO telemetry.engine_counter_1m VALUES (5, 'm', :ts, 42, 1)", ts=NOW - DAY)
+    execute(fresh, "INSERT INTO telemetry.engine_counter_1m VALUES (5, 'm', :ts, 42, 1)", ts=NOW - DAY)
     init_fleet(fresh, NOW, keep=KEEP)
-    assert ask(fresh, "SELECT delta FROM telemetry.engine_counter_1m WHERE ts = :ts", ts=NOW - DAY) == 42
-    assert ask(fresh, "SELECT count(*) FROM telemetry.engine_counter_1m_rest") == 0  # in the partition of its day
+    assert scalar(fresh, "SELECT delta FROM telemetry.engine_counter_1m WHERE ts = :ts", ts=NOW - DAY) == 42
+    assert scalar(fresh, "SELECT count(*) FROM telemetry.engine_counter_1m_rest") == 0  # in the partition of its day
     for group in GROUPS:
         assert drift(fresh, group) is None
 
 
 def test_doing_it_again_makes_no_new_thing(fresh: StoreLocation) -> None:
-    before = ask(fresh, "SELECT count(*) FROM pg_class"), ask(fresh, "SELECT count(*) FROM pg_policy")
+    before = scalar(fresh, "SELECT count(*) FROM pg_class"), scalar(fresh, "SELECT count(*) FROM pg_policy")
     again = init_fleet(fresh, NOW)
     assert not [
-        each for each in again if each.startswith(("CREATE TABLE", "CREATE POLICY", "ALTER", "DROP", "CREATE ROLE"))
+        statements
+        for statements in again
+        if statements.startswith(("CREATE TABLE", "CREATE POLICY", "ALTER", "DROP", "CREATE ROLE"))
     ]
-    assert (ask(fresh, "SELECT count(*) FROM pg_class"), ask(fresh, "SELECT count(*) FROM pg_policy")) == before
-    assert ask(fresh, "SELECT age_s FROM fleet.kept WHERE resolution = '1m'") == KEEP["1m"]  # as it was set
+    assert (scalar(fresh, "SELECT count(*) FROM pg_class"), scalar(fresh, "SELECT count(*) FROM pg_policy")) == before
+    assert scalar(fresh, "SELECT age_s FROM fleet.kept WHERE resolution = '1m'") == KEEP["1m"]  # as it was set
 
 
 def test_every_table_by_time_has_its_partitions_ahead_a_default_and_a_brin_index(fresh: StoreLocation) -> None:
-    for each in TIMED:
-        found = starts(fresh, each.name)
-        assert found[0] <= NOW - KEEP[each.resolution] and found[-1] + each.span_s >= NOW + AHEAD_S - each.span_s
-        assert found == list(range(found[0], found[-1] + 1, each.span_s)), each.name
+    for table in TIMED:
+        partitions = starts(fresh, table.name)
+        assert (
+            partitions[0] <= NOW - KEEP[table.resolution]
+            and partitions[-1] + table.span_s >= NOW + AHEAD_S - table.span_s
+        )
+        assert partitions == list(range(partitions[0], partitions[-1] + 1, table.span_s)), table.name
         default = "SELECT count(*) FROM pg_class WHERE relname = :n AND relkind = 'r'"
-        assert ask(fresh, default, n=each.rest) == 1
-        assert ask(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{each.name}") == 1
+        assert scalar(fresh, default, n=table.rest) == 1
+        assert scalar(fresh, "SELECT count(*) FROM pg_indexes WHERE indexname = :n", n=f"fleet_ts_{table.name}") == 1
 
 
 def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: StoreLocation) -> None:
     insert = "INSERT INTO telemetry.engine_counter_1m VALUES (1, 'm', :ts, 1, 1)"
     count = "SELECT count(*) FROM telemetry.engine_counter_1m WHERE ts = :ts"
     rest = "SELECT count(*) FROM telemetry.engine_counter_1m_rest"
-    change(fresh, insert, ts=NOW)
+    execute(fresh, insert, ts=NOW)
     far, ancient = NOW + AHEAD_S + 5 * DAY, NOW - 300 * DAY  # a clock that is wrong; a host that was away
     for ts in (far, ancient):
-        change(fresh, insert, ts=ts)
-    assert ask(fresh, rest) == 2
-    assert ask(fresh, count, ts=far) == 1 and ask(fresh, count, ts=ancient) == 1  # read where they are
+        execute(fresh, insert, ts=ts)
+    assert scalar(fresh, rest) == 2
+    assert scalar(fresh, count, ts=far) == 1 and scalar(fresh, count, ts=ancient) == 1  # read where they are
     maintain(fresh, NOW + 6 * DAY)
-    assert ask(fresh, rest) == 0
-    assert ask(fresh, count, ts=far) == 1  # in the partition of its day
-    assert ask(fresh, count, ts=NOW) == 0 and ask(fresh, count, ts=ancient) == 0  # past their age
-    found = starts(fresh, "engine_counter_1m")
-    assert found[0] == (NOW + 6 * DAY - KEEP["1m"]) // DAY * DAY
+    assert scalar(fresh, rest) == 0
+    assert scalar(fresh, count, ts=far) == 1  # in the partition of its day
+    assert scalar(fresh, count, ts=NOW) == 0 and scalar(fresh, count, ts=ancient) == 0  # past their age
+    partitions = starts(fresh, "engine_counter_1m")
+    assert partitions[0] == (NOW + 6 * DAY - KEEP["1m"]) // DAY * DAY
     assert maintain(fresh, NOW + 6 * DAY) == []
 
 
@@ -101,9 +106,9 @@ def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: S
     later = NOW + 9 * DAY
     where = host(tmp_path, host="owner", minutes=3, end_ts=later)
     shipper(where, Server(fresh.url)).round()
-    found = starts(fresh, "device_1m")
-    assert found[-1] >= later + AHEAD_S - DAY and found[0] == (later - KEEP["1m"]) // DAY * DAY
-    assert there(fresh, where) == here(where)
+    partitions = starts(fresh, "device_1m")
+    assert partitions[-1] >= later + AHEAD_S - DAY and partitions[0] == (later - KEEP["1m"]) // DAY * DAY
+    assert server_rows(fresh, where) == local_rows(where)
 
 
 def test_a_partitioned_table_answers_for_an_hour_from_one_partition(fresh: StoreLocation) -> None:
@@ -124,10 +129,10 @@ def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: S
     before = starts(fresh, "device_1m")
     assert maintain(fresh, newest + 1000 * DAY) == []
     assert starts(fresh, "device_1m") == before
-    change(fresh, "UPDATE telemetry.host SET last_ts = :ts", ts=newest + 1000 * DAY)  # this clock is ahead as well
+    execute(fresh, "UPDATE telemetry.host SET last_ts = :ts", ts=newest + 1000 * DAY)  # this clock is ahead as well
     maintain(fresh, newest + 1000 * DAY)
-    found = starts(fresh, "device_1m")
-    assert found[0] == before[MAX_DROPPED]
+    partitions = starts(fresh, "device_1m")
+    assert partitions[0] == before[MAX_DROPPED]
 
 
 def test_a_folder_is_no_fleet_and_a_server_that_is_not_ready_says_so(tmp_path: Path, owner_url: str) -> None:

@@ -17,7 +17,7 @@ from pertoken.store.central.logins import disown, enroll
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import reading, writing
 from pertoken.store.schema.ids import stable_id
-from tests.fleet.servers import NOW, ask, change, host, login, shipper
+from tests.fleet.servers import NOW, execute, host, login, scalar, shipper
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +25,13 @@ def two_hosts(
     owner_url: str, server: StoreLocation, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[StoreLocation, StoreLocation]:
     """Hosts of the logins `rights_a` and `rights_b`, shipped."""
-    found = []
+    hosts = []
     for name in ("rights_a", "rights_b"):
         where = host(tmp_path_factory.mktemp(name), host=name, minutes=70)
         enroll(server, name, 1)
         shipper(where, login(owner_url, name)).round()
-        found.append(where)
-    return found[0], found[1]
+        hosts.append(where)
+    return hosts[0], hosts[1]
 
 
 @pytest.fixture
@@ -116,17 +116,17 @@ def test_a_lock_that_any_login_can_take_keeps_nobody_from_maintaining_the_server
 ) -> None:
     as_a.execute("SELECT pg_advisory_lock(7052310988)")
     newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'agent_sample_p%' AND relkind = 'r'"
-    name = ask(server, newest)
-    change(server, f"DROP TABLE telemetry.{name}")
+    name = scalar(server, newest)
+    execute(server, f"DROP TABLE telemetry.{name}")
     maintain(server, NOW)
-    assert ask(server, newest) == name
+    assert scalar(server, newest) == name
 
 
 def test_who_maintains_beside_another_is_told_so(server: StoreLocation) -> None:
     with writing(server, "fleet").connect() as other, other.begin():
         other.execute(text("SELECT 1 FROM fleet.kept FOR UPDATE"))
         newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'agent_sample_p%' AND relkind = 'r'"
-        change(server, f"DROP TABLE telemetry.{ask(server, newest)}")
+        execute(server, f"DROP TABLE telemetry.{scalar(server, newest)}")
         with pytest.raises(StoreError, match="another process maintains this server"):
             maintain(server, NOW)
     maintain(server, NOW)
@@ -139,7 +139,7 @@ def test_two_hosts_of_one_name_are_told_apart_by_their_ids(
         where = host(tmp_path / str(number), host=f"twin-{number}", minutes=2)
         enroll(server, f"rights_twin_{number}", 1)
         shipper(where, login(owner_url, f"rights_twin_{number}")).round()
-    change(server, "UPDATE telemetry.host SET name = 'twin-1' WHERE name = 'twin-2'")
+    execute(server, "UPDATE telemetry.host SET name = 'twin-1' WHERE name = 'twin-2'")
     host_id = stable_id("host", "twin-1")
     with pytest.raises(BadInput, match=rf"2 hosts are called twin-1; .*id:{host_id} \(rights_twin_1\)"):
         disown(server, "twin-1")
@@ -149,11 +149,11 @@ def test_two_hosts_of_one_name_are_told_apart_by_their_ids(
 def test_a_reader_reads_everything_and_changes_nothing(
     owner_url: str, server: StoreLocation, two_hosts: tuple[StoreLocation, StoreLocation]
 ) -> None:
-    change(server, "CREATE ROLE rights_reader LOGIN; GRANT pertoken_reader TO rights_reader")
+    execute(server, "CREATE ROLE rights_reader LOGIN; GRANT pertoken_reader TO rights_reader")
     with login(owner_url, "rights_reader").connect() as connection:
         connection.autocommit = True
         (n,) = connection.execute("SELECT count(*) FROM telemetry.device_1m").fetchall()[0]
-        assert n == ask(server, "SELECT count(*) FROM telemetry.device_1m") > 0
+        assert n == scalar(server, "SELECT count(*) FROM telemetry.device_1m") > 0
         kept = [f"advice.{name}" for name in ("recommendation", "transition", "refusal", "verdict", "receipt", "price")]
         for table in kept:
             connection.execute(f"SELECT count(*) FROM {table}")
@@ -165,7 +165,7 @@ def test_a_reader_reads_everything_and_changes_nothing(
 
 
 def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: StoreLocation) -> None:
-    change(server, "CREATE ROLE rights_looker LOGIN; GRANT pertoken_reader TO rights_looker")
+    execute(server, "CREATE ROLE rights_looker LOGIN; GRANT pertoken_reader TO rights_looker")
     url = login(owner_url, "rights_looker").url.set(drivername="postgresql").render_as_string(hide_password=False)
     done = CliRunner().invoke(main, ["advise", "--db", url])
     assert done.exit_code == 1
@@ -176,7 +176,7 @@ def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: Stor
 def test_an_advisor_keeps_advice_and_asks_for_ticks_but_writes_no_telemetry(
     owner_url: str, server: StoreLocation
 ) -> None:
-    change(server, "CREATE ROLE rights_advisor LOGIN; GRANT pertoken_advisor TO rights_advisor")
+    execute(server, "CREATE ROLE rights_advisor LOGIN; GRANT pertoken_advisor TO rights_advisor")
     with login(owner_url, "rights_advisor").connect() as connection:
         connection.autocommit = True
         connection.execute("INSERT INTO advice.price VALUES (7, 'gpu', 1, 0, 0, 'x', NULL, 1)")

@@ -10,7 +10,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import writing
 from pertoken.store.schema import telemetry as t
 from tests.postgres import server_url
-from tests.values import laid
+from tests.values import new_store
 
 ADD = insert(t.dirty).values({name: bindparam(name) for name in ("rollup", "owner_id", "ts")})
 MOVE = update(t.dirty).where(t.dirty.c.owner_id == bindparam("owner")).values(ts=bindparam("to"), rollup="host_1h")
@@ -21,10 +21,10 @@ def test_rows_are_the_values_of_their_parameters_in_whatever_order_these_are_nam
     dialect: str, tmp_path: Path
 ) -> None:
     if dialect == "sqlite":
-        check(laid(tmp_path))
+        check(new_store(tmp_path))
     else:
         with server_url(tmp_path) as url:
-            check(laid(locate(url)))
+            check(new_store(locate(url)))
 
 
 def check(where: StoreLocation) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from pertoken.store.connect.changes import changes
 from pertoken.store.connect.open import open_store
 from pertoken.store.write.writer import Writer
-from tests.values import laid, set_price, tick
+from tests.values import new_store, set_price, tick
 
 
 def test_counters_change_with_every_commit_of_either_group_and_with_nothing_else(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     store = open_store(where, keep=True)
     first = changes(store)
     assert first is not None and changes(store) == first
@@ -25,7 +25,7 @@ def test_counters_change_with_every_commit_of_either_group_and_with_nothing_else
 
 
 def test_altering_a_table_is_told_from_a_commit(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     store = open_store(where, keep=True)
     first = changes(store)
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:

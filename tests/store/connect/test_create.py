@@ -11,17 +11,17 @@ from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 
 
 def schema(where: StoreLocation) -> dict[str, object]:
-    """Columns, keys and indexes of every table, as SQLite itself tells them."""
+    """Return columns, keys and indexes of every table, as SQLite itself reports them."""
     with sqlite3.connect(where.file("telemetry")) as connection:
         tables = sorted(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
-        found: dict[str, object] = {}
+        definitions: dict[str, object] = {}
         for table in tables:
             (kind,) = connection.execute("SELECT wr FROM pragma_table_list WHERE name = ?", (table,)).fetchone()
             columns = connection.execute("SELECT * FROM pragma_table_info(?)", (table,)).fetchall()
             indexes = connection.execute("SELECT * FROM pragma_index_list(?)", (table,)).fetchall()
-            found[table] = kind, columns, sorted(each[1:] for each in indexes)
+            definitions[table] = kind, columns, sorted(index[1:] for index in indexes)
     connection.close()
-    return found
+    return definitions
 
 
 def new(folder: Path) -> StoreLocation:

@@ -11,7 +11,7 @@ from pertoken.errors import BadInput, StoreError
 from pertoken.store.connect.location import AgentLock, locate
 from pertoken.store.connect.open import open_store, reading
 from pertoken.store.write.writer import Writer
-from tests.values import laid, tick
+from tests.values import new_store, tick
 
 
 def test_a_second_agent_on_a_folder_is_refused_and_names_the_first(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
 
 
 def test_readers_cannot_write(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with (
         reading(where, "telemetry").connect() as connection,
         connection.begin(),
@@ -43,7 +43,7 @@ def test_readers_cannot_write(tmp_path: Path) -> None:
 
 
 def test_a_clean_stop_leaves_one_file_that_needs_no_writer_beside_it(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         writer.commit(tick(10))
         assert (tmp_path / "telemetry.db-wal").exists()
@@ -53,7 +53,7 @@ def test_a_clean_stop_leaves_one_file_that_needs_no_writer_beside_it(tmp_path: P
 
 
 def test_a_clean_stop_beside_somebody_who_reads_is_one_too(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     reads = (
         "import sqlite3, sys\n"
         f"connection = sqlite3.connect('file:{tmp_path}/telemetry.db?mode=ro', uri=True)\n"
@@ -72,7 +72,7 @@ def test_a_clean_stop_beside_somebody_who_reads_is_one_too(tmp_path: Path) -> No
 
 
 def test_a_tick_that_fails_is_not_stored_in_part(tmp_path: Path) -> None:
-    with Writer(laid(tmp_path)) as writer:
+    with Writer(new_store(tmp_path)) as writer:
         writer.commit(tick(10))
         with pytest.raises(StoreError, match="UNIQUE"):
             writer.commit(tick(10))

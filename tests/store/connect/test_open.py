@@ -10,11 +10,11 @@ from sqlalchemy import event, text
 
 from pertoken.errors import StoreError
 from pertoken.store.connect.open import Store, open_store
-from tests.values import laid
+from tests.values import new_store
 
 
 def opened(store: Store) -> list[object]:
-    """Connections that are made from now on."""
+    """Return connections that are made from now on."""
     made: list[object] = []
     event.listen(store.telemetry, "connect", lambda connection, _: made.append(connection))
     return made
@@ -22,12 +22,12 @@ def opened(store: Store) -> list[object]:
 
 def hosts(store: Store) -> int:
     with store.read() as connection:
-        found: int = connection.execute(text("SELECT count(*) FROM host")).scalar_one()
-        return found
+        count: int = connection.execute(text("SELECT count(*) FROM host")).scalar_one()
+        return count
 
 
 def test_a_connection_is_kept_between_transactions_where_asked(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     for keep, expected in ((True, 0), (False, 3)):
         store = open_store(where, keep=keep)
         hosts(store)
@@ -38,10 +38,10 @@ def test_a_connection_is_kept_between_transactions_where_asked(tmp_path: Path) -
 
 
 def test_a_file_that_was_replaced_is_read_and_not_the_old_one(tmp_path: Path) -> None:
-    where = laid(tmp_path / "a")
+    where = new_store(tmp_path / "a")
     store = open_store(where, keep=True)
     assert hosts(store) == 0
-    other = laid(tmp_path / "b").file("telemetry")
+    other = new_store(tmp_path / "b").file("telemetry")
     with closing(sqlite3.connect(other)) as connection:
         values = "(host_id, name, agent_version, interval_s, first_ts, last_ts) VALUES (1, 'gpu-a', '0', 10, 0, 0)"
         connection.execute(f"INSERT INTO host {values}")
@@ -52,7 +52,7 @@ def test_a_file_that_was_replaced_is_read_and_not_the_old_one(tmp_path: Path) ->
 
 
 def test_a_file_that_went_away_is_an_error_that_names_it(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     store = open_store(where, keep=True)
     assert hosts(store) == 0
     where.file("telemetry").unlink()

@@ -1,4 +1,4 @@
-"""Where the password of a server comes from, and when it is sent."""
+"""Sources of a server's password, and the conditions under which it is sent."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def test_it_comes_from_a_file_which_is_read_at_every_connection(tmp_path: Path) 
     secret.write_text(f"{CANARY}\nsecond line\n")
     parameters = server._parameters()
     assert parameters["password"] == CANARY
-    assert server.told(RuntimeError(f"no: {CANARY}")) == "no: ***"
+    assert server.message_of(RuntimeError(f"no: {CANARY}")) == "no: ***"
     assert CANARY not in repr(server) + str(server)
     secret.write_text("another")
     assert server._parameters()["password"] == "another"
@@ -35,9 +35,9 @@ def test_it_comes_from_a_file_which_is_read_at_every_connection(tmp_path: Path) 
 def test_it_comes_from_the_service_managers_credential(tmp_path: Path) -> None:
     (tmp_path / CREDENTIAL).write_text(f"postgresql://gpu_1:{CANARY}@db.example.com/pertoken\n")
     environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
-    found = shipping_server(load(None, {}), environment)
-    assert found is not None and found.url.password == CANARY
-    assert str(found) == "postgresql://gpu_1:***@db.example.com/pertoken"
+    server = shipping_server(load(None, {}), environment)
+    assert server is not None and server.url.password == CANARY
+    assert str(server) == "postgresql://gpu_1:***@db.example.com/pertoken"
     set_here = shipping_server(load(None, {"PERTOKEN_SHIP_URL": "postgresql://a@b/c"}), environment)
     assert set_here is not None and set_here.url.host == "b"
     (tmp_path / CREDENTIAL).write_text(f"{CANARY} is no URL")

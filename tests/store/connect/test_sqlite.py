@@ -1,4 +1,4 @@
-"""What only SQLite needs."""
+"""Calls that only SQLite needs."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,18 +10,18 @@ from sqlalchemy import Connection
 
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.open import writing
-from tests.values import laid
+from tests.values import new_store
 
 
 @pytest.fixture
 def connection(tmp_path: Path) -> Iterator[Connection]:
     """A writer of telemetry."""
-    with writing(laid(tmp_path), "telemetry").connect() as connection:
+    with writing(new_store(tmp_path), "telemetry").connect() as connection:
         yield connection
 
 
 def test_a_file_is_attached_under_the_name_of_its_group_and_a_reader_cannot_write(tmp_path: Path) -> None:
-    file = laid(tmp_path).file("telemetry")
+    file = new_store(tmp_path).file("telemetry")
     with closing(sqlite.connect(file, "telemetry", "ro")) as reader:
         assert reader.execute("SELECT count(*) FROM telemetry.host").fetchone() == (0,)
         with pytest.raises(sqlite3.OperationalError, match="readonly"):

@@ -1,4 +1,4 @@
-"""Why a file cannot be opened."""
+"""Reasons why a file cannot be opened."""
 
 from pathlib import Path
 
@@ -22,5 +22,5 @@ def test_nothing_is_in_the_way_of_a_file_in_a_folder_of_ones_own(tmp_path: Path)
 def test_what_is_in_the_way_is_named(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    found = trouble(tmp_path / name, writing=False)
-    assert found is not None and why in found and str(tmp_path) in found
+    reason = trouble(tmp_path / name, writing=False)
+    assert reason is not None and why in reason and str(tmp_path) in reason

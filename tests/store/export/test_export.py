@@ -14,7 +14,7 @@ from pertoken.store.export.columns import SLICE_ROWS, Window, put, slices
 from pertoken.store.export.files import Rows, csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START
-from tests.values import laid
+from tests.values import new_store
 
 TABLE = "engine_counter_sample"
 
@@ -22,13 +22,13 @@ TABLE = "engine_counter_sample"
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> dict[int, StoreLocation]:
     """Databases by how many slices of rows their table holds."""
-    found = {}
+    rows = {}
     for n in (2, 6):
-        where = found[n] = laid(tmp_path_factory.mktemp(f"slices{n}"))
+        where = rows[n] = new_store(tmp_path_factory.mktemp(f"slices{n}"))
         with Writer(where) as writer:
             for start in range(0, n * SLICE_ROWS, SLICE_ROWS):
                 put(writer, TABLE, [(1, START + ts, "spec_drafts", ts) for ts in range(start, start + SLICE_ROWS)])
-    return found
+    return rows
 
 
 @contextmanager
@@ -67,10 +67,10 @@ def test_three_times_the_rows_take_the_same_memory(
         file = tmp_path / f"{n}"
         with peak(exported):
             out(where, file)
-        copy = laid(tmp_path / f"copy{n}")
+        copy = new_store(tmp_path / f"copy{n}")
         with Writer(copy) as writer, peak(imported):
-            table, _, found = back(file, TABLE)
-            assert sum(put(writer, table, rows) for rows in found) == n * SLICE_ROWS
+            table, _, slices_read = back(file, TABLE)
+            assert sum(put(writer, table, rows) for rows in slices_read) == n * SLICE_ROWS
     assert exported[1] < 1.2 * exported[0]
     assert imported[1] < 1.2 * imported[0]
 
@@ -95,7 +95,7 @@ def test_a_parquet_value_that_is_no_64_bit_integer_is_not_stored_as_one(
 ) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    columns = {name: pyarrow.array([each], pyarrow.int64()) for name, each in HOST_SAMPLE.items()}
+    columns = {name: pyarrow.array([value], pyarrow.int64()) for name, value in HOST_SAMPLE.items()}
     columns["observed_ms"] = pyarrow.array([value], getattr(pyarrow, kind)())
     parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
     with pytest.raises(BadInput, match="is not a value of observed_ms"):
@@ -105,7 +105,7 @@ def test_a_parquet_value_that_is_no_64_bit_integer_is_not_stored_as_one(
 def test_whole_numbers_of_another_parquet_type_are_read(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    columns = {name: pyarrow.array([each, each + 1], pyarrow.uint64()) for name, each in HOST_SAMPLE.items()}
+    columns = {name: pyarrow.array([value, value + 1], pyarrow.uint64()) for name, value in HOST_SAMPLE.items()}
     columns["cpu_util_1e4"] = pyarrow.array([7.0, None], pyarrow.float64())
     parquet.write_table(pyarrow.table(columns), tmp_path / "rows.parquet")
     (rows,) = parquet_in(tmp_path / "rows.parquet", "host_sample")[2]

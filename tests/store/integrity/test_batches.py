@@ -17,14 +17,16 @@ def test_a_missing_batch_is_a_gap_in_the_sequence(where: StoreLocation) -> None:
 def test_batches_that_were_acknowledged_and_are_gone_are_missed_by_check_and_by_the_next_writer(
     where: StoreLocation,
 ) -> None:
-    told = acknowledged(where.file("telemetry"))
-    assert told is not None
-    change(where, f"DELETE FROM batch WHERE seq > {told.seq - 3}")
-    missing = f"batches {told.seq - 2} to {told.seq} were acknowledged and are missing"
+    acknowledged_batch = acknowledged(where.file("telemetry"))
+    assert acknowledged_batch is not None
+    change(where, f"DELETE FROM batch WHERE seq > {acknowledged_batch.seq - 3}")
+    missing = f"batches {acknowledged_batch.seq - 2} to {acknowledged_batch.seq} were acknowledged and are missing"
     assert missing in [fault.text for fault in faults(where)]
     with Writer(where) as writer:
         assert writer.lost is not None
-        assert [each.seq for each in writer.lost] == [told.seq - 3, told.seq]
+        assert [batch.seq for batch in writer.lost] == [acknowledged_batch.seq - 3, acknowledged_batch.seq]
         fill(writer, range(401, 403))
-        assert writer.last.seq == told.seq + 2
-    assert f"batches {told.seq - 2} to {told.seq} are missing" in [fault.text for fault in faults(where)]
+        assert writer.last.seq == acknowledged_batch.seq + 2
+    assert f"batches {acknowledged_batch.seq - 2} to {acknowledged_batch.seq} are missing" in [
+        fault.text for fault in faults(where)
+    ]

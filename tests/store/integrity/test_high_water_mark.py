@@ -19,8 +19,8 @@ from tests.store.integrity.faults import faults
 
 def test_a_high_water_mark_that_is_missing_or_unreadable_is_a_finding(where: StoreLocation) -> None:
     file = where.file("telemetry")
-    told = acknowledged(file)
-    assert told is not None
+    mark = acknowledged(file)
+    assert mark is not None
     text = bytearray(high_water_mark_file(file).read_bytes())
     text[0] ^= 1
     high_water_mark_file(file).write_bytes(text)

@@ -23,7 +23,7 @@ def content(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def start(where: StoreLocation) -> bool:
-    """What an agent does with its file at a start; whether it is damaged."""
+    """Return what an agent does with its file at a start; whether it is damaged."""
     try:
         migrate(where)
         with Writer(where) as writer:

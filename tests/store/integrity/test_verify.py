@@ -1,4 +1,4 @@
-"""What is read again is held against what was stored: every difference is told, with whose it is and when."""
+"""Comparison of rows with what was stored: every difference is reported, with its owner and time."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pertoken.store.write.writer import Writer
 from tests.store.filled import START, everything, fill
 from tests.store.flips import flips
 from tests.store.integrity.faults import change, faults
-from tests.values import laid
+from tests.values import new_store
 
 ALONE = ("dirty", "engine", "deployment", "histogram_set", "event", "spool")
 
@@ -27,8 +27,8 @@ def test_the_sum_of_a_row_is_the_same_wherever_and_whenever_it_is_made() -> None
 
 
 def test_every_table_has_rows_and_all_of_them_add_up(whole: StoreLocation) -> None:
-    found = everything(whole.file("telemetry"))
-    assert [name for name, rows in found.items() if not rows] == []
+    tables = everything(whole.file("telemetry"))
+    assert [name for name, rows in tables.items() if not rows] == []
     assert faults(whole) == []
 
 
@@ -36,9 +36,9 @@ def test_every_table_has_rows_and_all_of_them_add_up(whole: StoreLocation) -> No
 def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: str) -> None:
     keys = ", ".join(CHECKSUMMED[name].keys)
     change(where, f"DELETE FROM {name} WHERE ({keys}) = (SELECT {keys} FROM {name} ORDER BY {keys} DESC LIMIT 1)")
-    (fault,) = [each for each in faults(where) if each.table == name]
+    (fault,) = [fault for fault in faults(where) if fault.table == name]
     assert fault.text.endswith("were stored")
-    # Whose it was is told where anything else is stored of that owner.
+    # The owner is named where anything else is stored of that owner.
     assert (fault.owner_id is None) is (name in ALONE)
     assert (fault.start is not None) is bool(CHECKSUMMED[name].span_s)
 
@@ -54,8 +54,8 @@ def test_a_row_that_nobody_stored_is_told(where: StoreLocation) -> None:
     change(where, f"INSERT INTO engine_counter_sample VALUES (999, {START}, 'x', 1)")
     (fault,) = faults(where)
     assert (fault.table, fault.owner_id) == ("engine_counter_sample", 999)
-    there, stored = (int(word) for word in fault.text.split() if word.isdigit())
-    assert there == stored + 1
+    present, stored = (int(word) for word in fault.text.split() if word.isdigit())
+    assert present == stored + 1
 
 
 def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one(where: StoreLocation) -> None:
@@ -107,8 +107,8 @@ def test_a_pass_beside_a_writer_that_rolls_up_and_deletes_finds_nothing_wrong(wh
     with Writer(where) as writer:
         deleting = purging(writer, Ages(3600, 1_000_000, 1_000_000), START + 3 * 3600)
         n = 400
-        for each in verify(where):
-            assert each is None
+        for fault in verify(where):
+            assert fault is None
             fill(writer, range(n + 1, n + 3), roll_up_every=1)
             n += 2
             next(deleting, None)
@@ -127,7 +127,7 @@ def test_a_database_of_an_older_schema_is_sealed_as_it_is_found(where: StoreLoca
 
 
 def test_an_empty_database_is_whole(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     assert faults(where) == []
     with Writer(where):
         pass
@@ -135,6 +135,6 @@ def test_an_empty_database_is_whole(tmp_path: Path) -> None:
 
 
 def test_flipped_bits_are_told_and_named(tmp_path: Path) -> None:
-    found = list(flips(tmp_path, 40, seed=7))
-    assert [flip for flip in found if flip.changed and not flip.told] == []
-    assert {flip.file for flip in found if flip.changed} == {"telemetry.db", "telemetry.db-wal"}
+    flipped = list(flips(tmp_path, 40, seed=7))
+    assert [flip for flip in flipped if flip.changed and not flip.detected] == []
+    assert {flip.file for flip in flipped if flip.changed} == {"telemetry.db", "telemetry.db-wal"}

@@ -20,8 +20,8 @@ from pertoken.store.write.rollup import ROLLUPS
 from tests.scenario import LOW_BATCH_70B, seed
 
 END = 1_790_000_400
-GROWING = {agent_sample.name, *(each.samples.name for each in ROLLUPS)} | {
-    table.name for each in ROLLUPS for table in each.tables.values()
+GROWING = {agent_sample.name, *(rollup.samples.name for rollup in ROLLUPS)} | {
+    table.name for rollup in ROLLUPS for table in rollup.tables.values()
 }
 
 
@@ -55,8 +55,8 @@ def test_nothing_that_grows_is_read_whole(where: StoreLocation, asked: str) -> N
     with closing(sqlite.connect(where.file("telemetry"), "telemetry", "ro")) as connection:
         for statement in asks:
             if statement.startswith("SELECT"):
-                found = connection.execute(f"EXPLAIN QUERY PLAN {statement}")
-                plans += [f"{detail}  <- {' '.join(statement.split())}" for *_, detail in found]
+                steps = connection.execute(f"EXPLAIN QUERY PLAN {statement}")
+                plans += [f"{detail}  <- {' '.join(statement.split())}" for *_, detail in steps]
     read = [
         (*match.groups(), plan) for plan in plans if (match := re.match(r"(SCAN|SEARCH) (?:telemetry\.)?(\w+)", plan))
     ]

@@ -44,7 +44,7 @@ def test_an_hour_without_minutes_is_read_in_parts_that_cover_it() -> None:
 @given(st.integers(0, 10**16), st.sets(st.integers(1, 59), max_size=5))
 def test_parts_of_an_hour_add_up_to_its_sum(value: int, cuts: set[int]) -> None:
     minutes = sorted({0, 60} | cuts)
-    parts = [scaled(value, *each) for each in pairwise(minutes)]
+    parts = [scaled(value, *pair) for pair in pairwise(minutes)]
     assert sum(parts) == value and min(parts) >= 0
     assert all(
         abs(part - value * (b - a) / 60) <= 1 + value / 1e12
@@ -55,11 +55,11 @@ def test_parts_of_an_hour_add_up_to_its_sum(value: int, cuts: set[int]) -> None:
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.lists(st.integers(0, 2 * 10**6), max_size=3), st.booleans())
 def test_stretches_cover_the_window_once(start: int, length: int, changes: list[int], under_way: bool) -> None:
     pieces = stretches(start, start + length, changes, under_way=under_way)
-    found = [each for piece in pieces for each in piece]
-    assert found[0].start == start // 60 * 60
-    assert found[-1].end >= start + length
-    assert all(before.end == after.start for before, after in pairwise(found))
-    assert all(each.start % each.seconds == 0 and each.end % each.seconds == 0 for each in found)
+    seconds = [second for piece in pieces for second in piece]
+    assert seconds[0].start == start // 60 * 60
+    assert seconds[-1].end >= start + length
+    assert all(before.end == after.start for before, after in pairwise(seconds))
+    assert all(second.start % second.seconds == 0 and second.end % second.seconds == 0 for second in seconds)
     cuts = {-(-ts // 60) * 60 for ts in changes}
     assert not any(piece[0].start < cut < min(piece[-1].end, start + length) for piece in pieces for cut in cuts)
-    assert len(pieces) == 1 + len({piece[0].start for piece in pieces} & cuts - {found[0].start})
+    assert len(pieces) == 1 + len({piece[0].start for piece in pieces} & cuts - {seconds[0].start})

@@ -75,10 +75,10 @@ def test_sqlite_keeps_a_table_in_the_order_of_its_key_and_a_key_is_required() ->
 def test_an_engine_that_worked_without_a_time_of_its_own_was_busy_for_all_of_its_observed_time_at_most() -> None:
     kinds = [Column(name, BigInteger) for name in ("busy_ms", "observed_ms", "busy_provenance")]
     given_rows = [(5, 10, int(Provenance.COUNTER)), (None, 10, int(Provenance.BOUND)), (None, 10, None), (5, 10, None)]
-    found = Table("rows", MetaData(), *kinds)
+    table = Table("rows", MetaData(), *kinds)
     with create_engine("sqlite://").connect() as connection:
-        found.create(connection)
-        connection.execute(found.insert(), [dict(zip(found.c.keys(), row, strict=True)) for row in given_rows])
-        result = connection.execute(select(busy_ms(found.c), busy_provenance(found.c))).all()
+        table.create(connection)
+        connection.execute(table.insert(), [dict(zip(table.c.keys(), row, strict=True)) for row in given_rows])
+        result = connection.execute(select(busy_ms(table.c), busy_provenance(table.c))).all()
     bound = int(Provenance.BOUND)
     assert [tuple(row) for row in result] == [(5, 0), (10, bound), (None, None), (5, bound)]

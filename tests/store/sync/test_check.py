@@ -6,7 +6,7 @@ from typing import Any
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.sync.read import Local
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import NOW, change, here, host, login, shipper, there, ts_of
+from tests.fleet.servers import NOW, execute, host, local_rows, login, server_rows, shipper, ts_of
 
 
 def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(
@@ -14,34 +14,34 @@ def test_rows_lost_at_the_server_come_back_when_their_hour_is_compared(
 ) -> None:
     where = host(tmp_path, host="ship-lost", minutes=180, end_ts=NOW)
     shipper(where, login(owner_url, let_in)).round()
-    found = Local(where).here()
-    assert found is not None
-    ids = list(found.owners["device_id"])
-    epochs = list(found.owners["epoch_id"])
+    state = Local(where).state()
+    assert state is not None
+    ids = list(state.owners["device_id"])
+    epochs = list(state.owners["epoch_id"])
     until = NOW // 3600 * 3600
-    gone = change(
+    gone = execute(
         server,
         "DELETE FROM telemetry.device_1m WHERE device_id = ANY (:ids) AND ts % 300 = 0 AND ts < :until",
         ids=ids,
         until=until,
     )
-    gone += change(
+    gone += execute(
         server,
         "UPDATE telemetry.histogram_1m SET count = count + 1 WHERE epoch_id = ANY (:ids) AND ts < :until",
         ids=epochs,
         until=until,
     )
-    gone += change(
+    gone += execute(
         server,
         "DELETE FROM telemetry.deployment_1h WHERE epoch_id = ANY (:ids) AND ts < :until - 3600",
         ids=epochs,
         until=until,
     )
     assert gone > 100
-    told: list[dict[str, Any]] = []
-    shipper(where, login(owner_url, let_in), told).round()
-    assert there(server, where) == here(where)
-    assert all("kind" not in each for each in told)
+    messages: list[dict[str, Any]] = []
+    shipper(where, login(owner_url, let_in), messages).round()
+    assert server_rows(server, where) == local_rows(where)
+    assert all("kind" not in message for message in messages)
 
 
 def test_history_from_before_shipping_was_switched_on_is_shipped_too(
@@ -54,6 +54,6 @@ def test_history_from_before_shipping_was_switched_on_is_shipped_too(
     assert Local(where).after(0, 10) is None
     shipper(where, login(owner_url, let_in)).round()
     closed = NOW // 3600 * 3600
-    for name, rows in here(where).items():
-        kept = [row for row in there(server, where)[name]]
+    for name, rows in local_rows(where).items():
+        kept = [row for row in server_rows(server, where)[name]]
         assert [row for row in rows if ts_of(name, row) < closed] == kept, name

@@ -1,11 +1,11 @@
-"""What is read of a host for its server."""
+"""Reads of a host's rows for its server."""
 
 from pathlib import Path
 
 from pertoken.store.central.logins import request_raw
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.sync.read import Local
-from tests.fleet.servers import NOW, ask, host, login, shipper
+from tests.fleet.servers import NOW, host, login, scalar, shipper
 
 
 def test_ticks_are_shipped_where_they_are_asked_for_and_only_then(
@@ -14,17 +14,17 @@ def test_ticks_are_shipped_where_they_are_asked_for_and_only_then(
     where = host(tmp_path, host="ship-raw", minutes=30)
     one = shipper(where, login(owner_url, let_in))
     one.round()
-    found = Local(where).here()
-    assert found is not None
-    device = found.owners["device_id"][0]
+    state = Local(where).state()
+    assert state is not None
+    device = state.owners["device_id"][0]
     count = "SELECT count(*) FROM telemetry.device_sample WHERE device_id = :d"
-    assert ask(server, count, d=device) == 0
+    assert scalar(server, count, d=device) == 0
     request_raw(server, "ship-raw", NOW - 600, NOW, NOW)
     one.round()
-    assert ask(server, count, d=device) == 10
-    assert ask(server, "SELECT rows_n FROM fleet.raw_request WHERE host_id = :h", h=found.host_ids[0]) > 10
+    assert scalar(server, count, d=device) == 10
+    assert scalar(server, "SELECT rows_n FROM fleet.raw_request WHERE host_id = :h", h=state.host_ids[0]) > 10
     one.round()
-    assert ask(server, count, d=device) == 10
+    assert scalar(server, count, d=device) == 10
 
 
 def test_with_the_setting_all_ticks_are_shipped(
@@ -32,13 +32,13 @@ def test_with_the_setting_all_ticks_are_shipped(
 ) -> None:
     where = host(tmp_path, host="ship-all-raw", minutes=20, raw=True)
     shipper(where, login(owner_url, let_in)).round()
-    found = Local(where).here()
-    assert found is not None
+    state = Local(where).state()
+    assert state is not None
     for table, owner, per_minute in (
         ("device_sample", "device_id", 2),
         ("host_sample", "host_id", 1),
         ("deployment_sample", "epoch_id", 1),
     ):
         count = f"SELECT count(*) FROM telemetry.{table} WHERE {owner} = ANY (:ids)"
-        assert ask(server, count, ids=list(found.owners[owner])) == 20 * per_minute, table
-    assert ask(server, f"{count} AND whole_provenance IS NOT NULL", ids=list(found.owners[owner])) == 20
+        assert scalar(server, count, ids=list(state.owners[owner])) == 20 * per_minute, table
+    assert scalar(server, f"{count} AND whole_provenance IS NOT NULL", ids=list(state.owners[owner])) == 20

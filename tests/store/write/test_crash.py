@@ -16,7 +16,7 @@ from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START, fill
-from tests.values import laid
+from tests.values import new_store
 
 ROOT = Path(__file__).parents[3]
 
@@ -30,7 +30,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def acknowledged_until_killed(folder: Path, first: int, ticks: int, **environment: str) -> int:
-    """Let a process commit until it told so many ticks, kill it, and return the last one it told."""
+    """Let a process commit until it printed `n` ticks, kill it, and return the last one it printed."""
     command = [sys.executable, "-m", "tests.store.committing", str(folder), str(first)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **environment}, bufsize=1
@@ -45,31 +45,31 @@ def acknowledged_until_killed(folder: Path, first: int, ticks: int, **environmen
     finally:
         process.kill()
         rest, _ = process.communicate()
-    told = [int(line) for line in rest.splitlines() if line]
-    return told[-1] if told else last
+    acknowledged = [int(line) for line in rest.splitlines() if line]
+    return acknowledged[-1] if acknowledged else last
 
 
 def stored(where: StoreLocation) -> list[int]:
     with open_store(where).read() as connection:
-        found = connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars()
-        return [(ts - START) // 10 for ts in found]
+        rows = connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars()
+        return [(ts - START) // 10 for ts in rows]
 
 
 def whole(where: StoreLocation, last: int) -> None:
     """Nothing acknowledged is missing, nothing is torn, and recording goes on."""
     with Writer(where) as writer:
         assert writer.lost is None
-    found = stored(where)
-    assert found == list(range(1, len(found) + 1))
-    assert len(found) >= last
+    rows = stored(where)
+    assert rows == list(range(1, len(rows) + 1))
+    assert len(rows) >= last
     assert [fault for fault in verify(where) if fault is not None] == []
     with Writer(where) as writer:
-        fill(writer, range(len(found) + 1, len(found) + 3))
+        fill(writer, range(len(rows) + 1, len(rows) + 3))
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
 def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
-    where, chance, first = laid(tmp_path / "db"), random.Random(5), 1
+    where, chance, first = new_store(tmp_path / "db"), random.Random(5), 1
     for _ in range(2):
         last = acknowledged_until_killed(tmp_path / "db", first, chance.randrange(20, 60))
         whole(where, last)
@@ -78,7 +78,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
 
 def test_a_power_cut_loses_nothing_that_was_acknowledged(shim: Path, tmp_path: Path) -> None:
     chance, folder, kept = random.Random(11), tmp_path / "db", tmp_path / "kept"
-    laid(folder)
+    new_store(folder)
     shutil.copytree(folder, kept)
     first = 1
     for _ in range(2):
@@ -96,7 +96,7 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(shim: Path, tmp_path: P
 def test_the_shim_sees_what_a_weaker_setting_would_lose(shim: Path, tmp_path: Path) -> None:
     """Without waiting for the disk the same cut does lose ticks: the test above can fail."""
     folder, kept = tmp_path / "db", tmp_path / "kept"
-    laid(folder)
+    new_store(folder)
     shutil.copytree(folder, kept)
     script = (
         "import os, sys; from pertoken.store.write import writer as w;"

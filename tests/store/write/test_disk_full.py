@@ -25,7 +25,7 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.write.disk_full import BALLAST_BYTES, Ballast, free_space
 from pertoken.store.write.writer import Writer
 from tests.store.filled import START, filled_tick
-from tests.values import laid
+from tests.values import new_store
 
 DISK_BYTES = 20 * 2**20
 
@@ -58,13 +58,13 @@ def stored(where: StoreLocation) -> list[int]:
         return list(connection.execute(select(t.host_sample.c.ts).order_by(t.host_sample.c.ts)).scalars())
 
 
-def told(where: StoreLocation) -> set[str]:
+def messages(where: StoreLocation) -> set[str]:
     with open_store(where).read() as connection:
         return set(connection.execute(select(t.event.c.kind)).scalars())
 
 
 def fill_up(folder: Path) -> Path:
-    """What another program does: write until nothing more fits."""
+    """Return what another program does: write until nothing more fits."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file:
         block = bytes(2**16)
@@ -77,7 +77,7 @@ def fill_up(folder: Path) -> Path:
 
 
 def test_on_a_full_disk_an_hour_of_ticks_goes_on_as_a_ring(disk: Path) -> None:
-    where = laid(disk)
+    where = new_store(disk)
     hour = HOUR // 20
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())
@@ -85,7 +85,7 @@ def test_on_a_full_disk_an_hour_of_ticks_goes_on_as_a_ring(disk: Path) -> None:
         assert Ballast(disk).held == BALLAST_BYTES
         filler = fill_up(disk)
         ticks(upkeep, range(hour + 20, 2 * hour + 20), 20, devices=2)
-        assert "store_full" in told(where)
+        assert "store_full" in messages(where)
         assert stored(where) == [START + 20 * n for n in range(hour, 2 * hour + 20)]
         filler.unlink()
         ticks(upkeep, range(2 * hour + 20, 2 * hour + 24), 20, devices=2)
@@ -104,45 +104,45 @@ def no_file_beyond(limit: int) -> Iterator[None]:
 
 
 def test_a_write_refused_by_a_quota_is_a_full_disk_too(tmp_path: Path) -> None:
-    """SQLite tells an I/O error where a write is refused for another reason than a full disk: here the log's."""
-    where, hour = laid(tmp_path), HOUR // 60
+    """SQLite reports an I/O error where a write is refused for another reason than a full disk: here the log's."""
+    where, hour = new_store(tmp_path), HOUR // 60
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())
         ticks(upkeep, range(1, 3 * hour), 60, devices=2)
         writer.checkpoint()
         with no_file_beyond(3 * 2**20):  # the log would be written back at 4 MiB
             ticks(upkeep, range(3 * hour, 5 * hour), 60, devices=2)
-        assert "store_full" in told(where)
-        found = stored(where)
-        assert found[-hour:] == [START + 60 * n for n in range(4 * hour, 5 * hour)]
+        assert "store_full" in messages(where)
+        rows = stored(where)
+        assert rows[-hour:] == [START + 60 * n for n in range(4 * hour, 5 * hour)]
         ticks(upkeep, range(5 * hour, 5 * hour + 3), 60, devices=2)
         assert Ballast(tmp_path).held == BALLAST_BYTES
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
 def test_a_limit_of_the_processs_files_caps_the_data_file(tmp_path: Path) -> None:
-    where, hour, limit = laid(tmp_path), HOUR // 60, 400_000
+    where, hour, limit = new_store(tmp_path), HOUR // 60, 400_000
     with no_file_beyond(limit), Writer(where) as writer:
         # The log has to fit below the limit as well; in use it is written back at 4 MiB.
         driver(writer._connection).execute("PRAGMA wal_autocheckpoint = 30")
         ticks(Upkeep(where, writer, Settings()), range(1, 6 * hour), 60, devices=2)
     assert where.file("telemetry").stat().st_size <= limit
     assert stored(where)[-hour:] == [START + 60 * n for n in range(5 * hour, 6 * hour)]
-    assert "store_full" in told(where)
+    assert "store_full" in messages(where)
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
 def test_a_capped_file_stays_below_its_cap_and_keeps_the_newest_rows_and_every_roll_up(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     cap = 392_000
     n = 5 * HOUR // 60
     with Writer(where, cap) as writer:
         ticks(Upkeep(where, writer, Settings()), range(1, n), 60, devices=2)
     assert where.file("telemetry").stat().st_size <= cap
-    found = stored(where)
-    assert found[-60:] == [START + 60 * each for each in range(n - 60, n)]
-    assert found[0] >= START + HOUR
-    assert "store_full" in told(where)
+    rows = stored(where)
+    assert rows[-60:] == [START + 60 * second for second in range(n - 60, n)]
+    assert rows[0] >= START + HOUR
+    assert "store_full" in messages(where)
     with Writer(where) as writer:
         writer.roll_up()
     with open_store(where).read() as connection:
@@ -151,7 +151,7 @@ def test_a_capped_file_stays_below_its_cap_and_keeps_the_newest_rows_and_every_r
 
 
 def test_with_nothing_old_left_to_give_up_the_tick_is_refused_and_the_next_tries_again(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     size = where.file("telemetry").stat().st_size
     with closing(Writer(where, size + 2**15)) as writer:
         upkeep = Upkeep(where, writer, Settings())
@@ -168,7 +168,7 @@ def test_with_nothing_old_left_to_give_up_the_tick_is_refused_and_the_next_tries
 def test_a_ballast_leaves_room_for_the_log_and_is_dropped_when_room_is_made(tmp_path: Path) -> None:
     ballast = Ballast(tmp_path)
     assert (ballast.held, ballast.hold(), ballast.hold()) == (0, BALLAST_BYTES, BALLAST_BYTES)
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         with pytest.raises(FullStore):
             free_space(writer, ballast)
@@ -177,7 +177,7 @@ def test_a_ballast_leaves_room_for_the_log_and_is_dropped_when_room_is_made(tmp_
 
 
 def test_rows_that_a_wrong_clock_filed_in_the_future_go_before_true_ones(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         for n in (*range(1, 100), *range(10**6, 10**6 + 50), *range(100, 800)):
             writer.commit(filled_tick(n))
@@ -190,7 +190,7 @@ def test_rows_that_a_wrong_clock_filed_in_the_future_go_before_true_ones(tmp_pat
 
 
 def test_once_there_is_room_again_an_event_names_the_ticks_that_were_refused(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     pages = where.file("telemetry").stat().st_size // 4096
     refused = []
     with Writer(where, 4096 * (pages + 8)) as writer:
@@ -211,7 +211,7 @@ def test_once_there_is_room_again_an_event_names_the_ticks_that_were_refused(tmp
 
 
 def test_doctor_names_an_agent_whose_ticks_are_not_stored(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         writer.commit(filled_tick(1))
     lock = AgentLock(tmp_path)

@@ -19,16 +19,16 @@ from pertoken.store.schema.rows import MAX_EVENTS, Event
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.tick import MAX_MESSAGE
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import ask, change
+from tests.fleet.servers import execute, scalar
 from tests.postgres import server_url
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 START = 1_790_000_000 // DAY * DAY
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def events(where: StoreLocation) -> list[Any]:
@@ -48,8 +48,8 @@ def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(wh
                 f"http://127.0.0.1:8000: HTTP {500 + n % 2}",
             )
             writer.commit(tick(START + 10 * n + 10, events=tuple(Event("odd", text, 5) for text in texts)))
-    counter, _ = found = events(where)
-    assert [row._mapping["count"] for row in found] == [300, 300]
+    counter, _ = rows = events(where)
+    assert [row._mapping["count"] for row in rows] == [300, 300]
     assert counter.message == "GPU 0: the counter jumped by 448.5 mJ in 299 s"
     assert (counter.ts, counter.last_ts) == (START + 10, START + 3000)
     assert faults(where) == []
@@ -82,9 +82,9 @@ def test_a_flood_of_events_is_bounded_and_the_newest_stay(where: StoreLocation) 
             flood = tuple(Event("odd", f"{minute}", state=f"{minute} {n}") for n in range(1000))
             upkeep.commit(tick(START + 60 * minute, events=flood))
             upkeep.tidy()
-    found = events(where)
-    assert MAX_EVENTS * 0.9 <= len(found) <= MAX_EVENTS
-    assert found[-1].message == "15" and "1" not in {row.message for row in found}
+    rows = events(where)
+    assert MAX_EVENTS * 0.9 <= len(rows) <= MAX_EVENTS
+    assert rows[-1].message == "15" and "1" not in {row.message for row in rows}
     assert faults(where) == []
 
 
@@ -109,13 +109,14 @@ def test_a_fleets_server_deletes_old_events_and_those_of_a_flood(server: StoreLo
     with Writer(server) as writer:
         writer.commit(tick(START, events=(Event("odd", "now"),)))
     insert = "INSERT INTO telemetry.event SELECT n, :host, :ts + n, :ts + n, 1, 'odd', NULL, 'old' FROM "
-    change(server, insert + "generate_series(1, 5) n", host=HOST, ts=START - 31 * DAY)
-    change(server, insert + "generate_series(10, 12000) n", host=HOST + 1, ts=START - DAY)
+    execute(server, insert + "generate_series(1, 5) n", host=HOST, ts=START - 31 * DAY)
+    execute(server, insert + "generate_series(10, 12000) n", host=HOST + 1, ts=START - DAY)
     maintain(server, START + HOUR)
     count = "SELECT count(*) FROM telemetry.event WHERE host_id = :host"
-    assert ask(server, count, host=HOST) == 1
-    assert ask(server, count, host=HOST + 1) == MAX_EVENTS
+    assert scalar(server, count, host=HOST) == 1
+    assert scalar(server, count, host=HOST + 1) == MAX_EVENTS
     assert (
-        ask(server, "SELECT max(ts) FROM telemetry.event WHERE host_id = :host", host=HOST + 1) == START - DAY + 12_000
+        scalar(server, "SELECT max(ts) FROM telemetry.event WHERE host_id = :host", host=HOST + 1)
+        == START - DAY + 12_000
     )
     assert maintain(server, START + HOUR) == []

@@ -23,7 +23,7 @@ from pertoken.store.schema.rows import (
     HistogramSample,
 )
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, host_sample, laid, tick
+from tests.values import HOST, host_sample, new_store, tick
 
 GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, power_limit_mw=700_000)
 TOO_LARGE, LARGEST = 2**63, 2**63 - 1
@@ -31,7 +31,7 @@ TOO_LARGE, LARGEST = 2**63, 2**63 - 1
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def stored(where: StoreLocation, table: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.write.writer import Writer
-from tests.fleet.servers import NOW, here, host, login, shipper, there, ts_of
+from tests.fleet.servers import NOW, host, local_rows, login, server_rows, shipper, ts_of
 from tests.values import host_row, tick
 
 
@@ -18,13 +18,13 @@ def test_a_late_row_gets_a_new_sequence_and_its_bucket_arrives_again(
     one.round()
     row = replace(host_row(), host_id=stable_id("host", "ship-late"), name="ship-late")
     late = tick(NOW - 400)
-    samples = tuple(replace(each, host_id=row.host_id) for each in late.samples)
+    samples = tuple(replace(sample, host_id=row.host_id) for sample in late.samples)
     with Writer(where) as writer:
         writer.commit(replace(late, ts=NOW, host=row, samples=samples))
         writer.roll_up()
-    assert here(where) != there(server, where)
+    assert local_rows(where) != server_rows(server, where)
     one.round()
-    assert here(where) == there(server, where)
+    assert local_rows(where) == server_rows(server, where)
 
 
 def test_a_spool_that_is_full_gives_up_the_oldest_ticks_first_and_never_a_roll_up(
@@ -38,7 +38,7 @@ def test_a_spool_that_is_full_gives_up_the_oldest_ticks_first_and_never_a_roll_u
         assert rolled_up > 0
     shipper(where, login(owner_url, let_in)).round()
     closed = NOW // 3600 * 3600
-    ours, theirs = here(where), there(server, where)
+    ours, theirs = local_rows(where), server_rows(server, where)
     for name, rows in ours.items():
         old = [row for row in rows if ts_of(name, row) < closed]
         assert [row for row in theirs[name] if ts_of(name, row) < closed] == old, name

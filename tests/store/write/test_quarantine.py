@@ -25,7 +25,7 @@ from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.writer import Writer
 from tests.postgres import server_url
 from tests.recorded import agent, until
-from tests.values import laid, tick
+from tests.values import new_store, tick
 
 START = int(time.time()) // HOUR * HOUR - 2 * HOUR
 """Young enough that an agent does not delete it."""
@@ -34,13 +34,13 @@ HUGE = 10**18
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path / "db")
+    return new_store(tmp_path / "db")
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreLocation]:
     with server_url(tmp_path_factory.mktemp("postgres")) as url:
-        yield laid(locate(url))
+        yield new_store(locate(url))
 
 
 def served(epoch: int, ts: int, tokens: int) -> DeploymentSample:
@@ -144,8 +144,8 @@ def test_whatever_a_row_holds_only_its_own_bucket_fails(where: StoreLocation, da
     without_constraints(where, DAMAGE[damage], ts=START + 30)
     with Writer(where) as writer:
         writer.roll_up()
-    (found,) = quarantined(where)
-    assert found in [("deployment_1m", 11, START), ("share_1m", 5, START)]
+    (bucket,) = quarantined(where)
+    assert bucket in [("deployment_1m", 11, START), ("share_1m", 5, START)]
     check_all_others(where, {START: 36})
     assert read(where, select(t.device_rollup[60].c.samples)) == [(12,)]
 

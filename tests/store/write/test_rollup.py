@@ -13,12 +13,12 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, DeviceShare, EngineCounterSample, HistogramSample
 from pertoken.store.write.tick import bucket
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def rows(writer: Writer, table: Any) -> list[Any]:
@@ -97,27 +97,27 @@ def test_random_histories_roll_up_to_their_exact_totals(where: StoreLocation, se
             for epoch in epochs:
                 if chance.random() < 0.3:
                     continue
-                grown = chance.choice([None, 0, chance.randrange(10**6)])
+                larger = chance.choice([None, 0, chance.randrange(10**6)])
                 share = chance.randrange(500_000)
                 samples += [
-                    DeploymentSample(epoch, ts, 10_000, 10_000, chance.random() < 0.9, generated_tokens=grown),
+                    DeploymentSample(epoch, ts, 10_000, 10_000, chance.random() < 0.9, generated_tokens=larger),
                     DeviceShare(5, epoch, ts, 10_000, share, 5_000, Provenance.REPORTED),
                     HistogramSample(epoch, "ttft_s", ts, 99, chance.randrange(3), 1),
                     EngineCounterSample(epoch, chance.choice(["gflop_per_gpu", "spec_drafts"]), ts, 10**9),
                 ]
                 hour = bucket(ts, 3600), epoch
-                tokens[hour] = tokens.get(hour, 0) + (grown or 0)
+                tokens[hour] = tokens.get(hour, 0) + (larger or 0)
                 held[hour] = held.get(hour, 0) + share * 10_000
             writer.commit(tick(ts, *samples))
             if chance.random() < 0.1:
                 writer.roll_up()
         writer.roll_up()
         for table in (t.deployment_rollup[60], t.deployment_rollup[3600]):
-            found: dict[tuple[int, int], int] = {}
+            totals: dict[tuple[int, int], int] = {}
             for row in rows(writer, table):
                 key = row.ts // 3600 * 3600, row.epoch_id
-                found[key] = found.get(key, 0) + (row.generated_tokens or 0)
-            assert found == tokens
+                totals[key] = totals.get(key, 0) + (row.generated_tokens or 0)
+            assert totals == tokens
         assert {(row.ts, row.epoch_id): row.held_ns for row in rows(writer, t.share_rollup[3600])} == held
         with writer._connection.begin():
             ask = writer._connection.execute

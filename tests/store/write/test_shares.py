@@ -12,16 +12,16 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.store.query import read, sums
 from pertoken.store.query.buckets import buckets
-from pertoken.store.query.held import held
+from pertoken.store.query.device_shares import allocated_ns
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import DeploymentRow, DeploymentSample, DeviceRow, DeviceShare, EngineRow, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5, 6))
-DEVICES = tuple(DeviceRow(each, HOST, "gpu", f"GPU-{each}", "nvidia", "H100") for each in (4, 5, 6))
+DEVICES = tuple(DeviceRow(device_id, HOST, "gpu", f"GPU-{device_id}", "nvidia", "H100") for device_id in (4, 5, 6))
 SERVING: Any = {
     "engines": (EngineRow(2, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),
     "deployments": (DeploymentRow(1, 2, HOST, "m"),),
@@ -31,7 +31,7 @@ SERVED = DeploymentSample(11, 10, 10_000, 10_000, True, busy_ms=8_000)
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int = 10_000, busy_ms: int = 8_000) -> Any:
@@ -39,33 +39,33 @@ def share(device_id: int, share_1e6: int = SHARE, ts: int = 10, duration_ms: int
 
 
 def summed(connection: Connection, segment: Segment) -> dict[tuple[int, int], tuple[int, int]]:
-    """(device_id, epoch_id) -> (held_ns, busy_ns)."""
+    """Return (device_id, epoch_id) -> (held_ns, busy_ns)."""
     shared, totals = sums.shared_time(connection, (segment,)), sums.deployment_totals(connection, (segment,))
-    found = held(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
-    return {(device_id, epoch_id): ns for device_id, by in found.items() for epoch_id, ns in by.items()}
+    allocated = allocated_ns(shared, totals, read.by_epoch(read.epoch_devices(connection, 0)))
+    return {(device_id, epoch_id): ns for device_id, by in allocated.items() for epoch_id, ns in by.items()}
 
 
 def stored(where: StoreLocation, *samples: object) -> tuple[int, list[tuple[int, ...]]]:
-    """(rows in `device_share`, who held what as it is read) after one tick."""
+    """Return (rows in `device_share`, who held what as it is read) after one tick."""
     with Writer(where) as writer:
         writer.commit(tick(10, *samples, devices=DEVICES, epochs=(EPOCH,)))
         writer.roll_up()
     store = open_store(where)
     with store.read() as connection:
         n = connection.execute(select(func.count()).select_from(t.device_share)).scalar_one()
-        found = {}
+        allocated = {}
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 3600)
-            found[seconds] = sorted(tuple(row) for row in read.share_buckets(connection, segment))
-            assert summed(connection, segment) == {(row[0], row[2]): row[3:5] for row in found[seconds]}
-    assert found[60] == found[3600]
-    return n, found[60]
+            allocated[seconds] = sorted(tuple(row) for row in read.share_buckets(connection, segment))
+            assert summed(connection, segment) == {(row[0], row[2]): row[3:5] for row in allocated[seconds]}
+    assert allocated[60] == allocated[3600]
+    return n, allocated[60]
 
 
 def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: StoreLocation) -> None:
     rows, held = stored(where, SERVED, share(5), share(6))
     assert rows == 0
-    assert held == [(each, 0, 11, 10_000 * SHARE, 8_000 * SHARE, Provenance.REPORTED) for each in (5, 6)]
+    assert held == [(device_id, 0, 11, 10_000 * SHARE, 8_000 * SHARE, Provenance.REPORTED) for device_id in (5, 6)]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,18 @@ def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: StoreL
 )
 def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: StoreLocation, samples: tuple[object, ...]) -> None:
     rows, held = stored(where, *samples)
-    given = [each for each in samples if isinstance(each, DeviceShare)]
+    given = [sample for sample in samples if isinstance(sample, DeviceShare)]
     assert rows == len(given)
     assert held == [
-        (each.device_id, 0, 11, each.share_1e6 * each.duration_ms, each.share_1e6 * each.busy_ms, each.provenance)
-        for each in given
+        (
+            device_id.device_id,
+            0,
+            11,
+            device_id.share_1e6 * device_id.duration_ms,
+            device_id.share_1e6 * device_id.busy_ms,
+            device_id.provenance,
+        )
+        for device_id in given
     ]
 
 
@@ -114,11 +121,11 @@ def test_a_minute_held_whole_for_a_part_of_it_adds_up(where: StoreLocation) -> N
         writer.commit(tick(20, replace(SERVED, ts=20), *parts))
         writer.roll_up()
     with open_store(where).read() as connection:
-        found = summed(connection, Segment(3600, 0, 3600))
+        allocated = summed(connection, Segment(3600, 0, 3600))
         minute = (Segment(60, 0, 3600),)
         (whole,) = buckets(connection, "deployment", minute, ("epoch_id", "ts", "whole_ms"))
         (shared,) = buckets(connection, "share", minute, ("epoch_id", "ts", "device_id", "held_ns"))
-    assert found == {(5, 11): (12_500 * SHARE, 10_000 * SHARE), (6, 11): (20_000 * SHARE, 16_000 * SHARE)}
+    assert allocated == {(5, 11): (12_500 * SHARE, 10_000 * SHARE), (6, 11): (20_000 * SHARE, 16_000 * SHARE)}
     assert whole[2] == "10000"
     assert set(zip(*(text.split(",") for text in shared[2:]), strict=True)) == {
         ("5", str(2_500 * SHARE)),

@@ -1,6 +1,6 @@
 """Roll-ups of any history: whatever the order of its ticks and however often they are rolled up, the rows are the same.
 
-Hours are made of minutes, so the same also says that minutes merge to hours exactly.
+Hours are made of minutes, so the same test shows that minutes merge to hours exactly.
 """
 
 import shutil
@@ -35,7 +35,7 @@ from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.tick import bucket
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5,))
 DEVICE = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "H100")
@@ -44,7 +44,7 @@ UNKNOWN = st.none()
 
 @st.composite
 def ticks(draw: st.DrawFn) -> Tick:
-    """A tick with some of everything; its time is set by the history."""
+    """Return a tick with some of everything; its time is set by the history."""
     busy_ms = draw(UNKNOWN | st.integers(0, 12_000))
     share = draw(st.sampled_from([SHARE, SHARE, 0, 333_333]))
     samples: list[Any] = [
@@ -52,9 +52,9 @@ def ticks(draw: st.DrawFn) -> Tick:
         DeploymentSample(11, 0, 10_000, 10_000, draw(st.booleans()), busy_ms, running_1e2=draw(UNKNOWN | st.just(150))),
         DeviceShare(5, 11, 0, 10_000, share, min(busy_ms or 0, 10_000), draw(st.sampled_from(Provenance))),
         *(
-            HistogramSample(11, metric, 0, 99, each, draw(st.integers(1, 10**6)))
+            HistogramSample(11, metric, 0, 99, device, draw(st.integers(1, 10**6)))
             for metric in ("ttft_s", "tpot_s")
-            for each in draw(st.sets(st.integers(0, 3)))
+            for device in draw(st.sets(st.integers(0, 3)))
         ),
         *(
             EngineCounterSample(11, "spec_drafts", 0, draw(st.integers(1, 10**9)))
@@ -75,33 +75,34 @@ class History:
 
 @st.composite
 def histories(draw: st.DrawFn) -> History:
-    found = draw(st.dictionaries(st.integers(1, 800).map(lambda n: 10 * n), ticks(), min_size=1, max_size=14))
-    order = draw(st.permutations(sorted(found)))
-    return History(found, order, draw(st.dictionaries(st.sampled_from(order), st.booleans())))
+    ticks_drawn = draw(st.dictionaries(st.integers(1, 800).map(lambda n: 10 * n), ticks(), min_size=1, max_size=14))
+    order = draw(st.permutations(sorted(ticks_drawn)))
+    return History(ticks_drawn, order, draw(st.dictionaries(st.sampled_from(order), st.booleans())))
 
 
 def at(ts: int, ticked: Tick) -> Tick:
     samples = tuple(
-        each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in ticked.samples
+        sample._replace(ts=ts) if isinstance(sample, DeviceSample) else replace(sample, ts=ts)
+        for sample in ticked.samples
     )
     return replace(ticked, ts=ts, samples=samples, devices=(DEVICE,), epochs=(EPOCH,))
 
 
 def rolled_up(writer: Writer) -> dict[str, list[tuple[Any, ...]]]:
-    """Rows of every roll-up without their revision, which counts how often they changed."""
-    found = {}
+    """Return rows of every roll-up without their revision, which counts how often they changed."""
+    rolled = {}
     with writer._connection.begin():
         for rollup in ROLLUPS:
             for table in rollup.tables.values():
                 columns = [column for column in table.columns if column.name != "revision"]
                 rows = writer._connection.execute(select(*columns).order_by(*table.primary_key))
-                found[table.name] = [tuple(row) for row in rows]
-    return found
+                rolled[table.name] = [tuple(row) for row in rows]
+    return rolled
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return laid(tmp_path_factory.mktemp("empty")).file("telemetry").parent
+    return new_store(tmp_path_factory.mktemp("empty")).file("telemetry").parent
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -136,16 +137,16 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
                 counted[bucket(ts, 60), sample.metric, sample.bucket] += sample.count
             if isinstance(sample, DeviceShare):
                 held[bucket(ts, 60)] += sample.share_1e6 * sample.duration_ms
-    rows = {(ts, metric, each): n for _, ts, metric, _, each, n in straight[t.histogram_rollup[60].name]}
+    rows = {(ts, metric, bucket): n for _, ts, metric, _, bucket, n in straight[t.histogram_rollup[60].name]}
     assert rows == dict(counted)
     with open_store(locate(str(folder / "shuffled"))).read() as connection:
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 10_800)
-            found: Counter[int] = Counter()
+            totals: Counter[int] = Counter()
             for row in read.share_buckets(connection, segment):
-                found[row.ts] += row.held_ns
+                totals[row.ts] += row.held_ns
             expected: Counter[int] = Counter()
             for start, ns in held.items():
                 expected[start // seconds * seconds] += ns
-            assert found == expected
+            assert totals == expected
     shutil.rmtree(folder)

@@ -15,14 +15,14 @@ from pertoken.store.query import read
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample
 from pertoken.store.write.writer import Writer
-from tests.values import HOST, laid, tick
+from tests.values import HOST, new_store, tick
 
 GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "NVIDIA", "NVIDIA H100 80GB HBM3", 0, power_limit_mw=700_000)
 
 
 @pytest.fixture
 def where(tmp_path: Path) -> StoreLocation:
-    return laid(tmp_path)
+    return new_store(tmp_path)
 
 
 def rows(writer: Writer, table: Any) -> list[Any]:
@@ -46,12 +46,12 @@ def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: StoreLoca
 def test_what_changes_is_written_at_once_and_back_again(where: StoreLocation) -> None:
     capped = replace(GPU, power_limit_mw=400_000)
     with Writer(where) as writer:
-        found = []
+        messages = []
         for ts, device in ((10, GPU), (20, capped), (30, GPU)):
             writer.commit(tick(ts, devices=(device,)))
             (row,) = rows(writer, t.device)
-            found.append((row.power_limit_mw, row.first_ts, row.last_ts))
-    assert found == [(700_000, 10, 10), (400_000, 10, 20), (700_000, 10, 30)]
+            messages.append((row.power_limit_mw, row.first_ts, row.last_ts))
+    assert messages == [(700_000, 10, 10), (400_000, 10, 20), (700_000, 10, 30)]
 
 
 def test_an_identity_of_a_tick_that_was_not_stored_comes_with_the_next(where: StoreLocation) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from tests.standin_nvml import Machine, eight, environment
 from tests.tui.terminal.tmux import PROMPT, TMUX, pertoken, terminal
-from tests.values import laid
+from tests.values import new_store
 
 pytestmark = pytest.mark.skipif(TMUX is None, reason="needs tmux")
 INTERVAL_S = 5
@@ -66,7 +66,7 @@ def test_a_database_deleted_locked_or_of_another_version_is_named_and_shown_agai
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "db" / "telemetry.db"
-    laid(tmp_path / "db")
+    new_store(tmp_path / "db")
     with agent(tmp_path), terminal(tmp_path, 120, 40) as window:
         window.type(f"until [ -e db/telemetry.db ]; do sleep 0.1; done; sleep 1; {pertoken('top', '--db', 'db')}")
         window.until("H100", "live")

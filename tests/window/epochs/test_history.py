@@ -18,7 +18,7 @@ from pertoken.store.schema.rows import DeploymentSample, EpochRow
 from pertoken.store.write.writer import Writer
 from pertoken.window.columns import columns
 from pertoken.window.epochs.history import History, outcomes_of
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
@@ -42,7 +42,7 @@ def hour(epoch: EpochRow, ts: int, cost: float = 1.0, **other: object) -> dict[s
 
 def epochs_of(folder: Path, old: EpochRow = OLD, new: EpochRow = NEW, cost: float = 1.25) -> tuple[Epoch, ...]:
     """What a rule sees of a week with the old epoch and one with the new epoch, whose tokens cost `cost` as much."""
-    where = laid(folder)
+    where = new_store(folder)
     with Writer(where) as writer:
         known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (old, new), "devices": (GPU,)}
         sample = DeploymentSample(9, NOW - 60, 60_000, 60_000, True, 30_000, busy_provenance=0, generated_tokens=60)
@@ -77,7 +77,7 @@ def test_what_else_changed_is_named(tmp_path: Path) -> None:
 
 
 def test_a_deployment_that_never_changed_has_no_earlier_epoch(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     with Writer(where) as writer:
         known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (NEW,), "devices": (GPU,)}
         writer.commit(tick(NOW - 60, DeploymentSample(9, NOW - 60, 60_000, 60_000, True, 30_000), **known))

@@ -66,4 +66,4 @@ def test_activity_of_the_devices_is_that_of_the_busy_time_and_unknown_where_it_w
     dram = Points(np.array([0]), np.array([0.3]), np.array([60.0]), Provenance.REPORTED)
     both = operating_points(minutes({"busy_ms": 30_000}, {}), {"dram_active": dram, "tensor_active": None}, None)
     assert [each.memory_active for each in both] == [pytest.approx(0.6), None]
-    assert both[0].products_active is None
+    assert both[0].gemm_active is None

@@ -14,7 +14,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow
 from pertoken.store.write.writer import Writer
-from tests.values import laid, tick
+from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
 
 DAY = 86_400
@@ -25,7 +25,7 @@ HOUR = 3600
 
 def recorded(folder: Path, requests: dict[int, int], window_s: int, now_ts: int) -> Evidence:
     """What rules see of a deployment that ended so many requests in the minutes that began at these instants."""
-    where = laid(folder)
+    where = new_store(folder)
     epoch = EpochRow(9, 8, min(requests), None, "1", "{}", (5,))
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": (GPU,)}
     with Writer(where) as writer:
@@ -38,7 +38,7 @@ def recorded(folder: Path, requests: dict[int, int], window_s: int, now_ts: int)
 
 
 def seen_of(folder: Path, window_s: int, now_ts: int) -> Evidence:
-    (seen,) = present(open_store(laid(folder)), load_market(), window_s, now_ts).context.deployments.values()
+    (seen,) = present(open_store(new_store(folder)), load_market(), window_s, now_ts).context.deployments.values()
     return seen
 
 

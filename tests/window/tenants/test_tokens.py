@@ -11,7 +11,7 @@ from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
 from pertoken.window.tenants.tokens import Tenant, TenantTokens, parse_metric
-from tests.fleet.servers import NOW, here, host, login, shipper, there
+from tests.fleet.servers import NOW, host, local_rows, login, server_rows, shipper
 from tests.tenants import count, metric
 
 _NAMES = st.one_of(st.none(), st.text(min_size=1, max_size=20))
@@ -56,7 +56,7 @@ def test_tokens_of_tenants_are_shipped_and_read_at_the_server_as_they_are_here(
     count(where, NOW - 3600, {metric("prompt", **labels): 7, metric("generated", **labels): 5}, host="ship-tenants")
     count(where, NOW - 600, {metric("prompt", **labels): 70}, host="ship-tenants")
     shipper(where, login(owner_url, let_in)).round()
-    assert there(server, where) == here(where)
+    assert server_rows(server, where) == local_rows(where)
     hour = NOW // 3600 * 3600
     for place in (where, server):
         with open_store(place).read() as connection:

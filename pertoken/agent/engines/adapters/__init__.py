@@ -17,15 +17,16 @@ from pertoken.agent.engines.adapters import (
 )
 from pertoken.agent.engines.adapters.adapter import Adapter
 
-_ROOMS = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
+_MODULES = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, ollama)
 ADAPTERS: Mapping[str, Adapter] = {
-    each.kind: each for each in (*dynamo.WORKERS, dynamo.FRONTEND, *(room.ADAPTER for room in _ROOMS))
+    adapter.kind: adapter for adapter in (*dynamo.WORKERS, dynamo.FRONTEND, *(module.ADAPTER for module in _MODULES))
 }
 """All engines that can be read, by kind. Those whose page also holds another engine's series come before it."""
 
 
 def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Growth by word with `prompt_tokens = cached_tokens + computed_tokens` filled in where two of them are known.
+    """Return growth by word with `prompt_tokens = cached_tokens + computed_tokens` filled in where two of them are
+    known.
 
     Computed tokens below 0 (an engine that counts the cached part of a prompt before the prompt) are unknown.
     """

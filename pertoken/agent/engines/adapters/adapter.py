@@ -1,4 +1,4 @@
-"""What an engine is to us: how its processes look, what it names its counters, and whom it says it serves."""
+"""Table of one engine: how its processes look, the names of its counters, and how it reports its model."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from functools import lru_cache
 from pathlib import PurePath
 from typing import TypeVar
 
-from pertoken.agent.readings import Gap, HistogramReading
+from pertoken.agent.readings import HistogramReading, Unavailable
 from pertoken.agent.scrape.page import Labels, Page, PageError
 from pertoken.metrics import ENGINE_TIMES
 
 _M = TypeVar("_M", bound="Metric")
-Ask = Callable[[str], object]
+GetJson = Callable[[str], object]
 """GETs a path of the engine and returns the JSON; None for any status but 200. Raises ScrapeError otherwise."""
 
 
@@ -25,8 +25,8 @@ MILLISECOND = 1e-3
 TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 
 
-class Seen(StrEnum):
-    """What an adapter was tested on. Only the first is more than paper."""
+class PageOrigin(StrEnum):
+    """Origin of the pages an adapter was tested on. Only the first is a real engine."""
 
     LIVE = "a live engine"
     COLLECTOR = "a page that its own collector classes wrote; untested against a live engine"
@@ -40,12 +40,12 @@ class Metric:
     A histogram's name is without `_bucket`.
     """
 
-    word: str
-    names: tuple[str, ...]
+    name: str
+    engine_names: tuple[str, ...]
     where: tuple[tuple[str, str], ...] = ()
     """Only series with these labels."""
     parts: str | None = None
-    """Label that is empty on the series of the whole: those where it says something tell parts of it again."""
+    """Label that is empty on the series of the whole: those where it has a value count parts of the whole again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Counter(Metric):
     """A counter; `_sum` of a histogram is one too."""
 
     reason: str | None = None
-    """Label that says how a request ended."""
+    """Label with the reason why a request ended."""
     unit: float = 1
     """How many of the engine's units are one of ours."""
     elsewhere: tuple[tuple[str, str], ...] = ()
@@ -69,7 +69,7 @@ class Gauge(Metric):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What an engine says of itself."""
+    """Identity that an engine reports."""
 
     served_model: str | None
     version: str | None = None
@@ -87,8 +87,8 @@ class Values:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
-    """Which series of a page our words are made of: each metric that is there with its name, and of each of our
+class _PageSeries:
+    """Series of a page that our metrics are made of: each present metric with its name, and for each of our
     series those of the page that are copies of it."""
 
     counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
@@ -100,13 +100,13 @@ class Adapter:
     """One engine, as a table."""
 
     kind: str
-    seen: Seen
+    tested_on: PageOrigin
     """What the table was tested on."""
     source: str
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
     """What its metrics page has and no other engine's: searched in the whole page."""
-    identify: Callable[[Ask, Page], Identity]
+    identify: Callable[[GetJson, Page], Identity]
     metrics_off: str
     """What to do when the page has no counters."""
     recognises: Callable[[Sequence[str]], bool]
@@ -124,32 +124,32 @@ class Adapter:
     """Words counted in one jump when a request finishes: over windows not much longer than requests they lag."""
     absent_is_zero: bool = False
     """Token counters that have not counted yet are not on the page, though other series are."""
-    no_tokens: Gap | None = None
+    no_tokens: Unavailable | None = None
     """Why it counts no tokens at all, and what would."""
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
-    """Labels whose values tell copies of one count apart: one copy counts, the largest."""
+    """Labels whose values distinguish copies of one count: one copy counts, the largest."""
     owned_by: str | None = None
     """What it calls the owner of its models in `/v1/models`."""
     info: tuple[str, ...] = ()
     """Further series that `identify` wants of the page."""
     library: re.Pattern[str] | None = None
-    """File mapped into a process that serves it without saying so on its command line."""
+    """File mapped into a process that serves it without a sign on its command line."""
     shared: bool = False
     """Its processes do other things too: one that does not answer as this engine is none."""
     limits: str | None = None
-    """What its numbers cannot tell, as a sentence."""
+    """The limits of its numbers, as a sentence."""
     several: bool = False
     """Its page may count for several models, each with series of its own: each is an engine to us."""
 
     @property
-    def no_time(self) -> Gap | None:
+    def no_time(self) -> Unavailable | None:
         """Why its busy time is unknown, where it counts no time."""
-        if any(metric.word in ENGINE_TIMES for metric in self.counters):
+        if any(metric.name in ENGINE_TIMES for metric in self.counters):
             return None
         remedy = self.no_tokens.remedy if self.no_tokens else None
-        return Gap("busy", "missing", f"{self.kind} exposes no time that its engine worked", remedy)
+        return Unavailable("busy", "missing", f"{self.kind} exposes no time that its engine worked", remedy)
 
     @property
     def wanted(self) -> frozenset[str]:
@@ -157,70 +157,75 @@ class Adapter:
         return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
 
     def read(self, page: Page) -> Values:
-        """Counters and gauges of the page in our words; nothing at all where none of its series is there.
+        """Return counters and gauges of the page in our words; nothing at all where none of its series is there.
 
         Raises PageError for values a counter cannot have.
         """
-        words = page.layout.once(self, lambda: self._words(page))
+        page_series = page.layout.once(self, lambda: self._page_series(page))
         counters: dict[str, int] = {}
-        for metric, name, series in words.counters:
+        for metric, name, series in page_series.counters:
             try:
                 counts = page.counter(name, metric.unit)
             except PageError:
-                if metric.word not in ENGINE_TIMES:
+                if metric.name not in ENGINE_TIMES:
                     raise
                 continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
             for key, copies in series.items():
-                counters[key] = max((counts[each] for each in copies), default=0)
+                counters[key] = max((counts[copy] for copy in copies), default=0)
         gauges: dict[str, float] = {}
-        for gauge, name, series in words.gauges:
+        for gauge, name, series in page_series.gauges:
             values = page.gauge(name)
-            told = [max(found) for each in series.values() if (found := [values[one] for one in each if one in values])]
-            if told:
-                gauges[gauge.word] = gauge.combine(told)
+            gauge_values = [
+                max(on_page)
+                for copies in series.values()
+                if (on_page := [values[copy] for copy in copies if copy in values])
+            ]
+            if gauge_values:
+                gauges[gauge.name] = gauge.combine(gauge_values)
         if self.absent_is_zero and (counters or gauges):
             counters |= dict.fromkeys(self._not_yet(page, counters), 0)
         return Values(counters, gauges)
 
     def histograms_of(self, page: Page) -> dict[str, HistogramReading]:
-        """Histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
+        """Return histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
         histograms: dict[str, HistogramReading] = {}
         for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
             buckets = page.histogram(name)
             for key, copies in series.items():
-                histograms[key] = HistogramReading(*max((buckets[each] for each in copies), key=_observations))
+                histograms[key] = HistogramReading(*max((buckets[copy] for copy in copies), key=_observations))
         return histograms
 
     def models(self, page: Page) -> tuple[str, ...]:
-        """Names of the models that the page's series are of."""
+        """Return names of the models that the page's series are of."""
         return page.layout.once((self, "models"), lambda: self._models(page))
 
     def _models(self, page: Page) -> tuple[str, ...]:
-        told = {
+        labels_seen = {
             text(dict(labels).get(self.model_label or ""))
             for metric, name in self._named()
             for labels in page.samples.get(name, {})
             if set(metric.where) <= set(labels)
         }
-        return tuple(sorted(name for name in told if name is not None))
+        return tuple(sorted(name for name in labels_seen if name is not None))
 
     def _named(self) -> Iterator[tuple[Metric, str]]:
-        """Every metric with each of the samples it may be read from."""
+        """Yield every metric with each of the samples it may be read from."""
         for metric in (*self.counters, *self.gauges):
-            yield from ((metric, name) for name in metric.names)
+            yield from ((metric, name) for name in metric.engine_names)
         for metric in self.histograms:
-            yield from ((metric, f"{name}_bucket") for name in metric.names)
+            yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
     def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
-        """Words of tokens that are not on the page because nothing was counted yet, not because nothing counts them."""
-        on_page = {metric.word for metric, _ in _present(page, self.counters)}
+        """Yield words of tokens that are not on the page because nothing was counted yet, not because nothing counts
+        them."""
+        on_page = {metric.name for metric, _ in _present(page, self.counters)}
         finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
-        for word in {each.word for each in self.counters}.intersection(TOKENS) - on_page:
-            if not finished or (word == "cached_tokens" and "prompt_tokens" in on_page):
-                yield word
+        for name in {counter.name for counter in self.counters}.intersection(TOKENS) - on_page:
+            if not finished or (name == "cached_tokens" and "prompt_tokens" in on_page):
+                yield name
 
-    def _words(self, page: Page) -> _Words:
-        return _Words(
+    def _page_series(self, page: Page) -> _PageSeries:
+        return _PageSeries(
             counters=tuple(
                 (metric, name, self._copies(metric, page.samples[name], metric.reason, metric.elsewhere))
                 for metric, name in _present(page, self.counters)
@@ -239,34 +244,36 @@ class Adapter:
     def _copies(
         self,
         metric: Metric,
-        found: Iterable[Labels],
+        candidates: Iterable[Labels],
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
     ) -> dict[str, list[Labels]]:
-        """The series of a metric by ours, which nothing tells apart but `copies`; none where another counts it."""
+        """Return the series of a metric by ours, which differ in nothing but `copies`; none where another counts
+        it."""
         series: dict[str, list[Labels]] = {}
-        for labels in found:
+        for labels in candidates:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):
                 own = tuple(pair for pair in labels if pair[0] not in self.copies)
-                copies = series.setdefault(metric.word + _braces(own, reason), [])
+                copies = series.setdefault(metric.name + _braces(own, reason), [])
                 if not set(elsewhere) & set(own):
                     copies.append(labels)
         return series
 
 
-def renamed(adapter: Adapter, names: Callable[[str], tuple[str, ...]]) -> Adapter:
-    """The adapter with other names for the same series: `names` gives them, newest first, for each of its names."""
+def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapter:
+    """Return the adapter with other names for the same series: `rename` gives those of one name, newest first."""
 
     def of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
         return tuple(
-            replace(each, names=tuple(other for name in each.names for other in names(name))) for each in metrics
+            replace(metric, engine_names=tuple(other for name in metric.engine_names for other in rename(name)))
+            for metric in metrics
         )
 
     return replace(adapter, counters=of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms))
 
 
 def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The program a command line runs, and its arguments; a Python script or module counts as the program.
+    """Return the program a command line runs, and its arguments; a Python script or module counts as the program.
 
     `python -u -m a.b x` is (`a.b`, (`x`,)); `/bin/python /bin/vllm serve` is (`vllm`, (`serve`,)).
     """
@@ -289,7 +296,7 @@ def _invocation(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def pick(document: object, *path: str | int) -> object:
-    """What lies at `path` in parsed JSON: None where the document has another shape."""
+    """Return what lies at `path` in parsed JSON: None where the document has another shape."""
     for step in path:
         if isinstance(step, str) and isinstance(document, dict):
             document = document.get(step)
@@ -308,22 +315,22 @@ def adapters_of(models: object) -> list[str] | None:
     listed = pick(models, "data")
     if not isinstance(listed, list):
         return None
-    return sorted(name for each in listed if text(pick(each, "parent")) and (name := text(pick(each, "id"))))
+    return sorted(name for row in listed if text(pick(row, "parent")) and (name := text(pick(row, "id"))))
 
 
 def text(value: object) -> str | None:
-    """The value if it is text that says something."""
+    """Return the value if it is text and not blank."""
     return value if isinstance(value, str) and value not in ("", "None", "undefined") else None
 
 
 def positive(value: object) -> int | None:
-    """The value if it is a whole number above 0."""
+    """Return the value if it is a whole number above 0."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tuple[_M, str]]:
     for metric in metrics:
-        name = next((name for name in metric.names if name + suffix in page.samples), None)
+        name = next((name for name in metric.engine_names if name + suffix in page.samples), None)
         if name is not None:
             yield metric, name
 

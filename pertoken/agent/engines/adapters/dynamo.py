@@ -12,21 +12,21 @@ from dataclasses import replace
 from pertoken.agent.engines.adapters import sglang, trtllm, vllm
 from pertoken.agent.engines.adapters.adapter import (
     Adapter,
-    Ask,
     Gauge,
+    GetJson,
     Identity,
     Metric,
-    Seen,
+    PageOrigin,
     invocation,
     pick,
     renamed,
     text,
 )
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.scrape.page import Page
 
 _SOURCE = "documents of Dynamo 0.7 and newer (2026-11-21)"
-_REMEDY = "start the workers with DYN_SYSTEM_PORT set (8081, say): their metrics port is off by default"
+_REMEDY = "start the workers with DYN_SYSTEM_PORT set (for example 8081): their metrics port is off by default"
 
 
 def _runs(module: str) -> Callable[[Sequence[str]], bool]:
@@ -37,7 +37,7 @@ def _worker(engine: Adapter, mark: str) -> Adapter:
     return replace(
         engine,
         kind=f"dynamo-{engine.kind}",
-        seen=Seen.DOCUMENTS,
+        tested_on=PageOrigin.DOCUMENTS,
         source=f"{_SOURCE}; the series are those of {engine.kind}",
         # Anchored: a lookahead that is tried at every character of a page takes seconds.
         marks=re.compile(rf"(?ms)\A(?=.*^dynamo_component_)(?=.*^{mark})"),
@@ -50,8 +50,8 @@ def _worker(engine: Adapter, mark: str) -> Adapter:
     )
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
-    return Identity(served_model=text(pick(ask("/v1/models"), "data", 0, "id")))
+def _identify(get_json: GetJson, page: Page) -> Identity:
+    return Identity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
 
 
 _OLDER_TRTLLM = renamed(trtllm.ADAPTER, lambda name: (name, name.replace("trtllm_", "trtllm:", 1)))
@@ -62,7 +62,7 @@ WORKERS = (
 )
 FRONTEND = Adapter(
     kind="dynamo-frontend",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source=_SOURCE,
     marks=re.compile(r"^dynamo_frontend_", re.M),
     identify=_identify,
@@ -79,7 +79,7 @@ FRONTEND = Adapter(
         Metric("prompt_len", ("dynamo_frontend_input_sequence_tokens",)),
         Metric("generated_len", ("dynamo_frontend_output_sequence_tokens",)),
     ),
-    no_tokens=Gap("tokens", "missing", "a Dynamo frontend's tokens are counted at its workers", _REMEDY),
+    no_tokens=Unavailable("tokens", "missing", "a Dynamo frontend's tokens are counted at its workers", _REMEDY),
     model_label="model",
     several=True,
 )

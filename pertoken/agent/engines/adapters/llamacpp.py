@@ -12,11 +12,11 @@ from pathlib import PurePath
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
-    Ask,
     Counter,
     Gauge,
+    GetJson,
     Identity,
-    Seen,
+    PageOrigin,
     invocation,
     pick,
     positive,
@@ -26,8 +26,8 @@ from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
-    props, models = ask("/props"), ask("/v1/models")
+def _identify(get_json: GetJson, page: Page) -> Identity:
+    props, models = get_json("/props"), get_json("/v1/models")
     path = text(pick(props, "model_path"))
     file_type = text(pick(props, "model_ftype")) or text(pick(models, "data", 0, "meta", "ftype")) or ""
     knobs = {
@@ -53,7 +53,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="llama.cpp",
-    seen=Seen.LIVE,
+    tested_on=PageOrigin.LIVE,
     source="pages captured from two builds of 2026 (2026-11-21)",
     marks=re.compile(r"^llamacpp:", re.M),
     identify=_identify,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
-    Ask,
     Counter,
     Gauge,
+    GetJson,
     Identity,
     Metric,
-    Seen,
+    PageOrigin,
     invocation,
     pick,
     text,
@@ -19,8 +19,8 @@ from pertoken.agent.engines.adapters.adapter import (
 from pertoken.agent.scrape.page import Page
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
-    return Identity(served_model=text(pick(ask("/v1/models"), "data", 0, "id")))
+def _identify(get_json: GetJson, page: Page) -> Identity:
+    return Identity(served_model=text(pick(get_json("/v1/models"), "data", 0, "id")))
 
 
 def _recognises(argv: Sequence[str]) -> bool:
@@ -30,7 +30,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="lmdeploy",
-    seen=Seen.COLLECTOR,
+    tested_on=PageOrigin.COLLECTOR,
     source="wheel 0.18.0 (2026-11-21)",
     marks=re.compile(r"^lmdeploy:", re.M),
     identify=_identify,

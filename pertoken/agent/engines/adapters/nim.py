@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pertoken.agent.engines.adapters import vllm
-from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Seen, invocation, renamed
+from pertoken.agent.engines.adapters.adapter import Adapter, Counter, PageOrigin, invocation, renamed
 
 
 def _recognises(argv: Sequence[str]) -> bool:
@@ -20,7 +20,7 @@ _VLLM = renamed(vllm.ADAPTER, lambda name: (name, name.removeprefix("vllm:")))
 ADAPTER: Adapter = replace(
     _VLLM,
     kind="nim",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="documents of NIM 1.x and 2.x (2026-11-21)",
     marks=re.compile(r"^(vllm:|num_request_max|prompt_tokens_total)", re.M),
     metrics_off="look at the metrics page that the documents of this NIM name: not every model's container has one",

@@ -1,7 +1,7 @@
 """Ray Serve LLM: vLLM's series as the metrics agent of a Ray node shows them, all replicas of the node on one page.
 
-Each model of the node is an engine to us. Which of its processes, and so which devices, are whose nothing tells:
-several models on one node share its devices equally, and that is an assumption.
+Each model of the node is an engine to us. Which of its processes, and so which devices, belong to which model is not
+exposed: several models on one node share its devices equally, and that is an assumption.
 
 Each worker has series of its own (`WorkerId`, `ReplicaId`), so that a replica which starts again counts from 0
 beside the one before. They arrive in batches: short windows lag.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pertoken.agent.engines.adapters import vllm
-from pertoken.agent.engines.adapters.adapter import Adapter, Seen, invocation, renamed
+from pertoken.agent.engines.adapters.adapter import Adapter, PageOrigin, invocation, renamed
 
 
 def _recognises(argv: Sequence[str]) -> bool:
@@ -22,7 +22,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 ADAPTER: Adapter = replace(
     renamed(vllm.ADAPTER, lambda name: (f"ray_{name.replace(':', '_')}",)),
     kind="ray",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="documents and sources of Ray 2.51 (2026-11-21)",
     marks=re.compile(r"^ray_vllm_", re.M),
     metrics_off="serve with Ray 2.51 or newer, or set log_engine_metrics; its series appear with the first request",

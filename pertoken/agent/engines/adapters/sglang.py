@@ -1,7 +1,7 @@
 """SGLang, started with --enable-metrics.
 
 Token counters grow only when a request finishes, and are not on the page before they first grow. Series of the
-scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks tell the same thing again, data-parallel
+scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks repeat the same numbers, data-parallel
 ranks add up. Cached tokens are split by where they lay; a request whose split is not known counts as source
 `total`, so all sources together count each request once.
 
@@ -16,12 +16,12 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     TOKENS,
     Adapter,
-    Ask,
     Counter,
     Gauge,
+    GetJson,
     Identity,
     Metric,
-    Seen,
+    PageOrigin,
     invocation,
     pick,
     positive,
@@ -42,8 +42,8 @@ _ARGS: Mapping[str, str] = {
 """Where `/server_info` keeps a whole number. It may hold keys: nothing but what is named here is read of it."""
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
-    info, model = ask("/server_info"), ask("/model_info")
+def _identify(get_json: GetJson, page: Page) -> Identity:
+    info, model = get_json("/server_info"), get_json("/model_info")
     weights = text(pick(info, "quantization")) or text(pick(info, "dtype")) or ""
     eager, no_cache = pick(info, "disable_cuda_graph"), pick(info, "disable_radix_cache")
     knobs: dict[str, object] = {knob: positive(pick(info, name)) for knob, name in _ARGS.items()}
@@ -66,7 +66,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="sglang",
-    seen=Seen.COLLECTOR,
+    tested_on=PageOrigin.COLLECTOR,
     source="wheel 0.5.23 and its changes since 0.4.4, its documents of production metrics (2026-11-21)",
     marks=re.compile(r"^sglang:", re.M),
     identify=_identify,

@@ -10,12 +10,12 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     TOKENS,
     Adapter,
-    Ask,
     Counter,
     Gauge,
+    GetJson,
     Identity,
     Metric,
-    Seen,
+    PageOrigin,
     invocation,
     pick,
     positive,
@@ -25,8 +25,8 @@ from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
-    info = ask("/info")
+def _identify(get_json: GetJson, page: Page) -> Identity:
+    info = get_json("/info")
     knobs = {
         "weight_dtype": read_word("tgi", "weight_dtype", text(pick(info, "model_dtype")) or ""),
         "max_num_seqs": positive(pick(info, "max_batch_size")),
@@ -48,7 +48,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="tgi",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="documents of release 3.3, the last (2026-11-21)",
     marks=re.compile(r"^tgi_", re.M),
     identify=_identify,

@@ -7,14 +7,14 @@ usual name: the ensemble around it and its pre- and postprocessing count the sam
 import re
 from collections.abc import Sequence
 
-from pertoken.agent.engines.adapters.adapter import Adapter, Ask, Counter, Gauge, Identity, Seen, invocation
-from pertoken.agent.readings import Gap
+from pertoken.agent.engines.adapters.adapter import Adapter, Counter, Gauge, GetJson, Identity, PageOrigin, invocation
+from pertoken.agent.readings import Unavailable
 from pertoken.agent.scrape.page import Page
 
 _BACKEND = ("model", "tensorrt_llm")
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
+def _identify(get_json: GetJson, page: Page) -> Identity:
     return Identity(served_model=None)
 
 
@@ -24,7 +24,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="triton",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="documents of Triton's metrics and of its TensorRT-LLM backend (2026-11-21)",
     marks=re.compile(r"^nv_(inference|trt_llm)_", re.M),
     identify=_identify,
@@ -46,7 +46,7 @@ ADAPTER = Adapter(
             combine=max,
         ),
     ),
-    no_tokens=Gap(
+    no_tokens=Unavailable(
         "tokens",
         "missing",
         "Triton's TensorRT-LLM backend counts no tokens",

@@ -11,12 +11,12 @@ from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     TOKENS,
     Adapter,
-    Ask,
     Counter,
     Gauge,
+    GetJson,
     Identity,
     Metric,
-    Seen,
+    PageOrigin,
     invocation,
     pick,
     text,
@@ -37,7 +37,7 @@ _WHOLE: Mapping[str, str] = {
 }
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
+def _identify(get_json: GetJson, page: Page) -> Identity:
     labels = {name: value for info in _INFO for series in page.samples.get(info, {}) for name, value in series}
     quantized = labels.get("quantization", "none").lower()
     weights = labels.get("dtype", "") if quantized in ("none", "") else quantized
@@ -49,8 +49,8 @@ def _identify(ask: Ask, page: Page) -> Identity:
     knobs["weight_dtype"] = read_word("trtllm", "weight_dtype", weights)
     knobs["enable_prefix_caching"] = {"true": True, "false": False}.get(labels.get("enable_block_reuse", "").lower())
     return Identity(
-        served_model=text(pick(ask("/v1/models"), "data", 0, "id")),
-        version=text(pick(ask("/version"), "version")),
+        served_model=text(pick(get_json("/v1/models"), "data", 0, "id")),
+        version=text(pick(get_json("/version"), "version")),
         model_path=text(labels.get("model")),
         knobs={knob: value for knob, value in knobs.items() if value is not None},
     )
@@ -62,7 +62,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="trtllm",
-    seen=Seen.DOCUMENTS,
+    tested_on=PageOrigin.DOCUMENTS,
     source="the metrics collector in its repository (2026-11-21)",
     marks=re.compile(r"^trtllm_", re.M),
     identify=_identify,

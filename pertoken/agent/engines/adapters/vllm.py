@@ -1,4 +1,4 @@
-"""vLLM: its names of today (0.32) and of the releases since 0.8, and what it tells of its configuration.
+"""vLLM: its names of today (0.32) and of the releases since 0.8, and what it exposes of its configuration.
 
 Series carry `engine` (the data-parallel rank: their sum is the deployment, whatever the number of API servers) and
 `model_name` (the first served name). `prompt_tokens` include cached ones. An aborted request is not counted as
@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pertoken.agent.engines.adapters.adapter import (
     MILLISECOND,
     Adapter,
-    Ask,
     Counter,
     Gauge,
+    GetJson,
     Identity,
     Metric,
-    Seen,
+    PageOrigin,
     adapters_of,
     invocation,
     pick,
@@ -43,9 +43,9 @@ _CONFIG: Mapping[str, tuple[str, str]] = {
 """Where `/server_info` keeps a knob. Nothing else of it is read: it holds the environment, secrets included."""
 
 
-def _identify(ask: Ask, page: Page) -> Identity:
-    models = ask("/v1/models")
-    config = pick(ask("/server_info?config_format=json"), "vllm_config")
+def _identify(get_json: GetJson, page: Page) -> Identity:
+    models = get_json("/v1/models")
+    config = pick(get_json("/server_info?config_format=json"), "vllm_config")
     knobs = {
         **_from_cache_config(page),
         "max_model_len": positive(pick(models, "data", 0, "max_model_len")),
@@ -54,7 +54,7 @@ def _identify(ask: Ask, page: Page) -> Identity:
     }
     return Identity(
         served_model=text(pick(models, "data", 0, "id")),
-        version=text(pick(ask("/version"), "version")),
+        version=text(pick(get_json("/version"), "version")),
         model_path=text(pick(models, "data", 0, "root")),
         knobs={knob: value for knob, value in knobs.items() if value is not None},
     )
@@ -71,11 +71,11 @@ def _from_cache_config(page: Page) -> dict[str, object]:
 
 
 def _from_server_info(config: object) -> dict[str, object]:
-    found = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
-    # Quantized weights keep the dtype of their activations beside them, which says nothing of the weights.
+    knobs = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
+    # Quantized weights keep the dtype of their activations beside them, which does not describe the weights.
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
-    found["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
-    return {knob: value for knob, value in found.items() if isinstance(value, bool | int | float | str)}
+    knobs["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
+    return {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
 
 
 def _recognises(argv: Sequence[str]) -> bool:
@@ -87,7 +87,7 @@ def _recognises(argv: Sequence[str]) -> bool:
 
 ADAPTER = Adapter(
     kind="vllm",
-    seen=Seen.LIVE,
+    tested_on=PageOrigin.LIVE,
     source="wheels 0.8.5 to 0.32.0, pages captured from 0.32.0 (2026-11-21)",
     marks=re.compile(r"^vllm:", re.M),
     identify=_identify,
@@ -143,9 +143,9 @@ ADAPTER = Adapter(
         Metric("kv_reuse_gap_s", ("vllm:kv_block_reuse_gap_seconds",)),
     ),
     limits=(
-        "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "
-        "it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, as the "
-        "engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
+        "Where one server prefills for another, both count the prompt, and no metric distinguishes that from a shared "
+        "cache: it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
+        "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),

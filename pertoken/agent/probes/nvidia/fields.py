@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,14 +54,14 @@ _NUMBER = {
 class FieldRequest:
     """The structs that some fields of one GPU are asked with, their ids filled in once.
 
-    `pynvml` fills them in anew each time and reads them through Python, which costs more than all the other calls.
+    `pynvml` fills them in again each time and reads them through Python, which costs more than all the other calls.
     """
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
         self.fields = fields
         self._entries = (pynvml.c_nvmlFieldValue_t * len(fields))()
-        for entry, each in zip(self._entries, fields, strict=True):
-            entry.fieldId, entry.scopeId = each.field_id, each.scope
+        for entry, field in zip(self._entries, fields, strict=True):
+            entry.fieldId, entry.scopeId = field.field_id, field.scope
 
     def ask(self, handle: Any) -> list[tuple[int, int | None]]:
         """Return (error code, value) of each field; None for a value that is no number. Raises `pynvml.NVMLError`."""
@@ -74,7 +74,7 @@ class FieldRequest:
 
 
 def _number(kind: int, entries: Any, at: int) -> int | None:
-    """Return the value of a field, as its type says; None for NaN, infinity and types that NVML does not define."""
+    """Return the value of a field, as its type demands; None for NaN, infinity and types that NVML does not define."""
     number = _NUMBER.get(kind)
     value = number.unpack_from(entries, at)[0] if number is not None else nan
     return int(value) if isfinite(value) else None
@@ -89,49 +89,49 @@ Requests = dict[tuple[Field, ...], FieldRequest]
 
 def read_fields(
     nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
-) -> tuple[dict[str, Any], dict[str, Gap]]:
-    """Values by metric with their `power_source` and `energy_source`, and the gaps in them.
+) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+    """Return values by metric with their `power_source` and `energy_source`, and the gaps in them.
 
-    `power_mw` is the GPU's 1 s average where it tells one (its mean over a second is what an integral needs), else
+    `power_mw` is the GPU's 1 s average where it has one (its mean over a second is what an integral needs), else
     what it draws at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
     asked the older calls. Raises NvmlFault if the device or the library fails.
     """
-    values, gaps = _values(nvml, uuid, handle, fields, requests)
+    values, unavailable = _values(nvml, uuid, handle, fields, requests)
     module = MODULE.metric in values
     average = values.pop(AVERAGE.metric, None)
-    hidden = gaps.pop(AVERAGE.metric, None)
+    hidden = unavailable.pop(AVERAGE.metric, None)
     if average is not None:
         values |= {"power_mw": average, "power_source": "average, gpu"}
     elif INSTANT.metric in values:
         values |= {"power_mw": values[INSTANT.metric], "power_source": "instant, gpu"}
     elif hidden:
         # The plain reading covers what the module draws, where there is one.
-        _fall_back(nvml, uuid, handle, _POWER, "power_mw", values, gaps)
+        _fall_back(nvml, uuid, handle, _POWER, "power_mw", values, unavailable)
         if "power_mw" in values:
             values["power_source"] = "usage, module" if module else "usage, gpu"
-    if ENERGY.metric in gaps:
-        _fall_back(nvml, uuid, handle, _ENERGY, ENERGY.metric, values, gaps)
+    if ENERGY.metric in unavailable:
+        _fall_back(nvml, uuid, handle, _ENERGY, ENERGY.metric, values, unavailable)
     if ENERGY.metric in values:
         values["energy_source"] = "module" if module else "gpu"
-    return values, gaps
+    return values, unavailable
 
 
 def _values(
     nvml: Nvml, uuid: str, handle: Any, fields: tuple[Field, ...], requests: Requests
-) -> tuple[dict[str, Any], dict[str, Gap]]:
+) -> tuple[dict[str, Any], dict[str, Unavailable]]:
     refused = nvml.refusals(uuid)
-    gaps = {field.metric: refused[field].gap(field.metric) for field in fields if field in refused}
+    unavailable = {field.metric: refused[field].missing(field.metric) for field in fields if field in refused}
     values: dict[str, Any] = {}
     asked = tuple(field for field in fields if field not in refused)
     if not asked:
-        return values, gaps
+        return values, unavailable
     request = requests.get(asked) or requests.setdefault(asked, FieldRequest(asked))
     try:
         answer = nvml.ask(uuid, _VALUES, handle, request)
     except NvmlFault as error:
         if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
             raise
-        return values, gaps | {field.metric: error.fault.gap(field.metric) for field in asked}
+        return values, unavailable | {field.metric: error.fault.missing(field.metric) for field in asked}
     for field, (code, value) in zip(asked, answer, strict=True):
         if value is not None:
             values[field.metric] = value
@@ -139,8 +139,8 @@ def _values(
         fault = _fault(code) if code else NONSENSE
         if fault.scope is Scope.CALL:
             nvml.refuse(uuid, field, fault)
-        gaps[field.metric] = fault.gap(field.metric)
-    return values, gaps
+        unavailable[field.metric] = fault.missing(field.metric)
+    return values, unavailable
 
 
 def _fault(code: int) -> Fault:
@@ -149,12 +149,18 @@ def _fault(code: int) -> Fault:
 
 
 def _fall_back(
-    nvml: Nvml, uuid: str, handle: Any, call: Call, metric: str, values: dict[str, Any], gaps: dict[str, Gap]
+    nvml: Nvml,
+    uuid: str,
+    handle: Any,
+    call: Call,
+    metric: str,
+    values: dict[str, Any],
+    unavailable: dict[str, Unavailable],
 ) -> None:
     try:
         values[metric] = nvml.ask(uuid, call, handle)
-        gaps.pop(metric, None)
+        unavailable.pop(metric, None)
     except NvmlFault as error:
         if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
             raise
-        gaps[metric] = error.fault.gap(metric)
+        unavailable[metric] = error.fault.missing(metric)

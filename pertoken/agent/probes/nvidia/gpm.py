@@ -1,7 +1,7 @@
-"""What the SMs, tensor cores, memory and NVLink of a GPU did between two readings: NVML's GPM, Hopper and newer.
+"""Activity of SMs, tensor cores, memory and NVLink of a GPU between two readings: NVML's GPM, Hopper and newer.
 
-It takes no profiling lock, so profilers are not disturbed. Some virtual GPUs say they support it while no sample can
-be had (dcgm-exporter #701), so the first two live samples decide. Source: nvml.h 12.9, nvmlGpm*.
+It takes no profiling lock, so profilers are not disturbed. Some virtual GPUs report that they support it while no
+sample can be had (dcgm-exporter #701), so the first two live samples decide. Source: nvml.h 12.9, nvmlGpm*.
 """
 
 from math import isfinite
@@ -11,7 +11,7 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Fault, Nvml, NvmlFault, Scope, fault_of
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 METRICS = {
     "sm_active_1e4": (pynvml.NVML_GPM_METRIC_SM_UTIL, 100),
@@ -25,16 +25,16 @@ METRICS = {
 _ANSWER = Struct("4xid24x" * len(METRICS))
 """Of each `nvmlGpmMetric_t` its error and its value; read through `pynvml`, they cost more than the call."""
 SHORTEST_S, LONGEST_S = 0.1, 150.0
-"""Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would say nothing."""
-_SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda told: bool(told.isSupportedDevice))
+"""Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would be meaningless."""
+_SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda support: bool(support.isSupportedDevice))
 _ALLOC, _FREE = Call("nvmlGpmSampleAlloc"), Call("nvmlGpmSampleFree")
 _SAMPLE, _MIG_SAMPLE = Call("nvmlGpmSampleGet"), Call("nvmlGpmMigSampleGet")
 _METRICS = Call("nvmlGpmMetricsGet")
-_OLDER = Fault(Scope.CALL, "unsupported", "GPUs older than Hopper do not tell it (no GPM)")
+_OLDER = Fault(Scope.CALL, "unsupported", "GPUs older than Hopper do not report it (no GPM)")
 _LIES = Fault(
     Scope.CALL,
     "unsupported",
-    "the driver says that this GPU tells it (GPM), but no sample can be had, as on shared virtual GPUs",
+    "the driver claims that this GPU reports it (GPM), but gives no sample, as on shared virtual GPUs",
 )
 _BEGINS = Fault(Scope.MOMENT, "failing", "it is a mean between two readings, and a new window has just begun", "wait")
 
@@ -50,7 +50,7 @@ class GpmRequest:
             self._struct.metrics[at].metricId = metric_id
 
     def ask(self, nvml: Nvml, owner: str, before: Any, now: Any) -> list[tuple[int, float]]:
-        """(error code, value) of each metric between two samples. Raises NvmlFault."""
+        """Return (error code, value) of each metric between two samples. Raises NvmlFault."""
         self._struct.sample1, self._struct.sample2 = before, now
         nvml.ask(owner, _METRICS, self._struct)
         answer = _ANSWER.unpack_from(self._struct, pynvml.c_nvmlGpmMetricsGet_t.metrics.offset)
@@ -67,8 +67,8 @@ class Gpm:
         """When the first of them was taken; None: it is not to be measured from."""
         self._proven = False
 
-    def read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Gap]]:
-        """Means since the reading before, and gaps. `handle` is of the GPU, `now_s` monotonic.
+    def read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
+        """Return means since the reading before, and gaps. `handle` is of the GPU, `now_s` monotonic.
 
         Raises NvmlFault if the device or the library fails.
         """
@@ -82,7 +82,7 @@ class Gpm:
             if not self._proven and fault.code is not None:
                 fault = _LIES
                 nvml.refuse(self._owner, _SUPPORT, fault)
-            return {}, {metric: fault.gap(metric) for metric in METRICS}
+            return {}, {metric: fault.missing(metric) for metric in METRICS}
 
     def free(self, nvml: Nvml) -> None:
         """Give the samples back."""
@@ -90,7 +90,7 @@ class Gpm:
             nvml.ask(self._owner, _FREE, sample)
         self._samples = self._taken_s = None
 
-    def _read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Gap]]:
+    def _read(self, nvml: Nvml, handle: Any, now_s: float) -> tuple[dict[str, int], dict[str, Unavailable]]:
         if self._samples is None:
             if not nvml.ask(self._owner, _SUPPORT, handle):
                 nvml.refuse(self._owner, _SUPPORT, _OLDER)
@@ -100,7 +100,7 @@ class Gpm:
             raise NvmlFault(refusal)
         window_s = now_s - self._taken_s if self._taken_s is not None else None
         if window_s is not None and window_s < SHORTEST_S:
-            return {}, {metric: _BEGINS.gap(metric) for metric in METRICS}
+            return {}, {metric: _BEGINS.missing(metric) for metric in METRICS}
         before, now = self._samples
         if self._instance is None:
             nvml.ask(self._owner, _SAMPLE, handle, now)
@@ -108,16 +108,16 @@ class Gpm:
             nvml.ask(self._owner, _MIG_SAMPLE, handle, self._instance, now)
         self._samples, self._taken_s = (now, before), now_s
         if window_s is None or window_s > LONGEST_S:
-            return {}, {metric: _BEGINS.gap(metric) for metric in METRICS}
+            return {}, {metric: _BEGINS.missing(metric) for metric in METRICS}
         answer = self._request.ask(nvml, self._owner, before, now)
         self._proven = True
-        values, gaps = {}, {}
+        values, unavailable = {}, {}
         for (metric, (_, scale)), (code, value) in zip(METRICS.items(), answer, strict=True):
             if code == pynvml.NVML_SUCCESS and isfinite(value):
                 values[metric] = round(value * scale)
             elif code == pynvml.NVML_SUCCESS:
-                gaps[metric] = NONSENSE.gap(metric)
+                unavailable[metric] = NONSENSE.missing(metric)
             else:
                 known = NOT_SUPPORTED if code == pynvml.NVML_ERROR_INVALID_ARGUMENT else fault_of(code)
-                gaps[metric] = known.gap(metric)
-        return values, gaps
+                unavailable[metric] = known.missing(metric)
+        return values, unavailable

@@ -17,7 +17,7 @@ from pertoken.agent.probes.nvidia.mig import MigDevice, MigDevices
 from pertoken.agent.probes.nvidia.nvml import GONE, LOST, Call, Fault, NvmlFault, Scope
 from pertoken.agent.probes.nvidia.source import MEMORY, NAME, UUID, Source, Table
 from pertoken.agent.probes.nvidia.xid import Xid
-from pertoken.agent.readings import DeviceReading, Gap, Happened, reading_of
+from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable, reading_of
 
 IDENTITY: Table = {
     "name": (NAME,),
@@ -60,7 +60,7 @@ class Gpu:
         self._energy_mj: int | None = None
         self.swapped_for: str | None = None
         """The UUID of the GPU that its handle was found to lead to instead."""
-        self._slow: tuple[dict[str, Any], dict[str, Gap]] | None = None
+        self._slow: tuple[dict[str, Any], dict[str, Unavailable]] | None = None
         self._seen_us = 0
         # Of its own: a call that hangs on one GPU may write its answer while another is read.
         self._gpm_request, self._field_requests = GpmRequest(), fields.Requests()
@@ -68,19 +68,19 @@ class Gpu:
         self._mig = MigDevices(source, self._gpm_request)
 
     @classmethod
-    def found(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> "Gpu":
+    def open(cls, source: Source, handle: Any, slot: int, driver_version: str | None) -> "Gpu":
         """Return the GPU behind a handle. Raises NvmlFault if the driver does not report its UUID."""
         uuid = source.nvml.ask(f"slot {slot}", UUID, handle)
         if not uuid:
             raise NvmlFault(_NO_UUID)
-        values, gaps = source.values(uuid, handle, IDENTITY)
+        values, unavailable = source.values(uuid, handle, IDENTITY)
         known = DeviceReading(
             uuid=uuid,
             kind="gpu",
             vendor="NVIDIA",
             slot=slot,
             driver_version=driver_version,
-            gaps=tuple(gaps.values()),
+            unavailable=tuple(unavailable.values()),
             **{"name": "NVIDIA GPU"} | values,
         )
         return cls(source, known, handle)
@@ -91,7 +91,8 @@ class Gpu:
         return self.known.pci_bus_id or f"slot {self.known.slot}"
 
     def is_beside(self, other: "Gpu", in_another_slot: bool) -> bool:
-        """Whether another GPU of the same UUID is another card: by their bus ids, or by their slots without these."""
+        """Return whether another GPU of the same UUID is another card: by their bus ids, or by their slots without
+        these."""
         if self.known.pci_bus_id and other.known.pci_bus_id:
             return self.known.pci_bus_id != other.known.pci_bus_id
         return in_another_slot
@@ -99,30 +100,30 @@ class Gpu:
     def unread(self, why: str | None = None) -> tuple[DeviceReading, ...]:
         """It and its MIG devices, with no value and the reason."""
         why = why or self.lost
-        return tuple(each._replace(lost=why) for each in (self.known, *(one.known for one in self._mig)))
+        return tuple(reading._replace(lost=why) for reading in (self.known, *(one.known for one in self._mig)))
 
     def lose(self, why: str) -> None:
-        """Its handle is dead; so is what was begun with it."""
+        """Drop its handle, and what was begun with it."""
         self.handle, self.lost = None, why
         self._gpm = Gpm(self.known.uuid, self._gpm_request)
         self._mig.restart()
 
-    def struck(self, xid: Xid) -> Happened:
-        """An Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
-        text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list says what it means"
+    def struck(self, xid: Xid) -> DriverEvent:
+        """Return an Xid as an event: of the MIG device that it struck if the driver names that, else of the GPU."""
+        text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list explains it"
         uuid = self._mig.struck(xid.gpu_instance, xid.compute_instance)
         if uuid is not None:
-            return Happened(uuid, "xid", text)
+            return DriverEvent(uuid, "xid", text)
         if not self._mig.enabled:
-            return Happened(self.known.uuid, "xid", text)
+            return DriverEvent(self.known.uuid, "xid", text)
         named = "no MIG device, as it does for an unprivileged agent or an error of the whole GPU"
         if xid.gpu_instance is not None:
             named = f"GPU instance {xid.gpu_instance}, where no MIG device is known"
-        return Happened(self.known.uuid, "xid", f"{text}. It struck a GPU in MIG devices; the driver names {named}")
+        return DriverEvent(self.known.uuid, "xid", f"{text}. It struck a GPU in MIG devices; the driver names {named}")
 
     def free(self) -> None:
         """Give back what the driver keeps for it. Raises NvmlFault."""
-        for gpm in (self._gpm, *(each.gpm for each in self._mig)):
+        for gpm in (self._gpm, *(device.gpm for device in self._mig)):
             if gpm is not None:
                 gpm.free(self._source.nvml)
 
@@ -150,35 +151,35 @@ class Gpu:
     def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
         source, uuid = self._source, self.known.uuid
         slow = processes or self._slow is None
-        values, gaps = source.values(uuid, self.handle, TICK)
+        values, unavailable = source.values(uuid, self.handle, TICK)
         asked = fields.ALL if slow else fields.TICK
-        told, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
-        values |= told
-        gaps |= hidden
+        read_values, hidden = fields.read_fields(source.nvml, uuid, self.handle, asked, self._field_requests)
+        values |= read_values
+        unavailable |= hidden
         if not values:
-            raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {gaps['power_mw'].reason}"))
+            raise NvmlFault(replace(LOST, reason=f"the GPU answers nothing: {unavailable['power_mw'].reason}"))
         energy_mj = values.get("energy_mj")
         fell = energy_mj is not None and self._energy_mj is not None and energy_mj < self._energy_mj
         self._energy_mj = energy_mj
         if processes or fell:
             self._check_identity()
         if slow:
-            self._read_slow(processes, values, gaps)
+            self._read_slow(processes, values, unavailable)
         for metric, value in self._slow[0].items() if self._slow else ():
             values.setdefault(metric, value)
-        for metric, gap in self._slow[1].items() if self._slow else ():
-            gaps.setdefault(metric, gap)
+        for metric, missing in self._slow[1].items() if self._slow else ():
+            unavailable.setdefault(metric, missing)
         if not self._mig.enabled:
-            told, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
-            values |= told
-            gaps |= hidden
+            read_values, hidden = self._gpm.read(source.nvml, self.handle, source.clock())
+            values |= read_values
+            unavailable |= hidden
         if processes:
             held, hidden = self._processes(self.known, self.handle)
             values |= held
-            gaps |= hidden
-        gaps = {gap.metric: gap for gap in self.known.gaps} | gaps
-        reading = reading_of(self.known, **values, gaps=tuple(gaps.values()))
-        return (reading, *(self._read_mig(each, processes) for each in self._mig))
+            unavailable |= hidden
+        unavailable = {missing.metric: missing for missing in self.known.unavailable} | unavailable
+        reading = reading_of(self.known, **values, unavailable=tuple(unavailable.values()))
+        return (reading, *(self._read_mig(device, processes) for device in self._mig))
 
     def _check_identity(self) -> None:
         """Raise NvmlFault if the handle leads to another GPU than it did: a driver may swap what is behind it."""
@@ -190,46 +191,46 @@ class Gpu:
             self.swapped_for = uuid
             raise NvmlFault(replace(GONE, reason=_SWAPPED.format(uuid)))
 
-    def _read_slow(self, processes: bool, values: dict[str, Any], gaps: dict[str, Gap]) -> None:
-        """What changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
-        slow_values, slow_gaps = self._source.values(self.known.uuid, self.handle, SLOW)
-        for metric in (each.metric for each in fields.SLOW):
+    def _read_slow(self, processes: bool, values: dict[str, Any], unavailable: dict[str, Unavailable]) -> None:
+        """Read what changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
+        slow_values, slow_unavailable = self._source.values(self.known.uuid, self.handle, SLOW)
+        for metric in (metric.metric for metric in fields.SLOW):
             if metric in values:
                 slow_values[metric] = values[metric]
-            if metric in gaps:
-                slow_gaps[metric] = gaps[metric]
+            if metric in unavailable:
+                slow_unavailable[metric] = unavailable[metric]
         if self._slow is not None or processes:
             self._know_more()
-        self._slow = slow_values, slow_gaps
+        self._slow = slow_values, slow_unavailable
         self._mig.find(self.known, self.handle)
         if self._mig.hidden is not None:
-            slow_gaps["mig"] = self._mig.hidden
+            slow_unavailable["mig"] = self._mig.hidden
 
     def _know_more(self) -> None:
-        """Read again what may change of its identity (its power cap), and what was not told at first."""
-        untold = {gap.metric for gap in self.known.gaps} | {"power_limit_mw"}
-        table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
-        values, gaps = self._source.values(self.known.uuid, self.handle, table)
-        self.known = self.known._replace(**values, gaps=tuple(gaps.values()))
+        """Read again what may change of its identity (its power cap), and what was not readable at first."""
+        unread_metrics = {missing.metric for missing in self.known.unavailable} | {"power_limit_mw"}
+        table = {metric: calls for metric, calls in IDENTITY.items() if metric in unread_metrics}
+        values, unavailable = self._source.values(self.known.uuid, self.handle, table)
+        self.known = self.known._replace(**values, unavailable=tuple(unavailable.values()))
 
-    def _processes(self, known: DeviceReading, handle: Any) -> tuple[dict[str, Any], dict[str, Gap]]:
-        """Return the processes on this GPU or on one of its MIG devices, or the gap that says why they are unknown."""
+    def _processes(self, known: DeviceReading, handle: Any) -> tuple[dict[str, Any], dict[str, Unavailable]]:
+        """Return the processes on this GPU or on one of its MIG devices, or the reason why they are unknown."""
         hidden = self._mig.hidden if known is self.known else None
         unseen = {} if hidden is None else {"processes": replace(hidden, metric="processes")}
         if known is self.known and self._mig.enabled:
             return {"processes": None if unseen else ()}, unseen  # they run on its MIG devices
         held = read_processes(self._source.nvml, known.uuid, handle, known.memory_bytes, self._seen_us)
         self._seen_us = held.seen_us
-        if held.gap is not None:
-            return {"processes": None}, {"processes": held.gap}
+        if held.missing is not None:
+            return {"processes": None}, {"processes": held.missing}
         if unseen and not held.processes:
             return {"processes": None}, unseen
         return {"processes": held.processes}, {}
 
     def _read_mig(self, device: MigDevice, processes: bool) -> DeviceReading:
-        values, gaps = device.read(self._source, self.handle)
+        values, unavailable = device.read(self._source, self.handle)
         if processes:
             held, hidden = self._processes(device.known, device.handle)
             values |= held
-            gaps |= hidden
-        return reading_of(device.known, **values, gaps=tuple(gaps.values()))
+            unavailable |= hidden
+        return reading_of(device.known, **values, unavailable=tuple(unavailable.values()))

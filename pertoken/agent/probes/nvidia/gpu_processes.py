@@ -1,4 +1,4 @@
-"""Which processes the driver says hold an NVIDIA GPU, or why it does not.
+"""Processes on an NVIDIA GPU by its driver, or the reason why they are unknown.
 
 It names pids of the host, and newer drivers translate them for one call and not for another (HAMi-core #112): which of
 them are believed is for `pertoken.agent.sampler.process_lists`.
@@ -11,7 +11,7 @@ import pynvml
 
 from pertoken.agent.bounds import MAX_PID, scrambled
 from pertoken.agent.probes.nvidia.nvml import Call, Nvml, NvmlFault, Scope
-from pertoken.agent.readings import DeviceProcess, Gap
+from pertoken.agent.readings import DeviceProcess, Unavailable
 
 _PROCESSES = (
     Call("nvmlDeviceGetComputeRunningProcesses", sized=True),
@@ -20,7 +20,7 @@ _PROCESSES = (
 _SM_TIME = Call("nvmlDeviceGetProcessUtilization", sized=True)
 _MAX_US = 2**53
 """Microseconds of the year 2255: a later sample is not of now, and what is newer would never be counted."""
-_SCRAMBLED = Gap(
+_SCRAMBLED = Unavailable(
     "processes",
     "failing",
     "the driver's process list makes no sense (drivers near 535.43 changed its layout unannounced)",
@@ -29,16 +29,16 @@ _SCRAMBLED = Gap(
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """Who holds a GPU; `gap` where that is not known. `seen_us` goes into the next reading."""
+class GpuProcesses:
+    """Processes on a GPU; `missing` where they are unknown. `seen_us` goes into the next reading."""
 
     processes: tuple[DeviceProcess, ...]
     seen_us: int
-    gap: Gap | None = None
+    missing: Unavailable | None = None
 
 
-def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int) -> Held:
-    """The processes on a GPU (or MIG device); SM time only where several must be told apart.
+def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int) -> GpuProcesses:
+    """Return the processes on a GPU (or MIG device); SM time only where several share it.
 
     `seen_us` is the newest sample of SM time already counted, driver's microseconds. Raises NvmlFault if the device
     or the library fails.
@@ -48,23 +48,25 @@ def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None,
     except NvmlFault as error:
         if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
             raise
-        return Held((), seen_us, error.fault.gap("processes"))
+        return GpuProcesses((), seen_us, error.fault.missing("processes"))
     named = tuple(DeviceProcess(row.pid, row.usedGpuMemory) for row in rows)
     if scrambled(named, memory_bytes):
-        return Held((), seen_us, _SCRAMBLED)
+        return GpuProcesses((), seen_us, _SCRAMBLED)
     if len(named) < 2:
-        return Held(named, seen_us)
+        return GpuProcesses(named, seen_us)
     return _with_sm_time(nvml, uuid, handle, named, seen_us)
 
 
-def _with_sm_time(nvml: Nvml, uuid: str, handle: Any, processes: tuple[DeviceProcess, ...], seen_us: int) -> Held:
+def _with_sm_time(
+    nvml: Nvml, uuid: str, handle: Any, processes: tuple[DeviceProcess, ...], seen_us: int
+) -> GpuProcesses:
     try:
         rows = nvml.ask(uuid, _SM_TIME, handle, seen_us)
     except NvmlFault as error:
         if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
             raise
         if error.fault.code not in (pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_SUCCESS):
-            return Held(processes, seen_us)
+            return GpuProcesses(processes, seen_us)
         rows = []  # nobody computed
     rows = [row for row in rows if row.timeStamp <= _MAX_US]
     used = dict.fromkeys((process.pid for process in processes), 0)
@@ -73,13 +75,13 @@ def _with_sm_time(nvml: Nvml, uuid: str, handle: Any, processes: tuple[DevicePro
             continue
         if row.pid in used and not row.smUtil <= 100:
             # Without a part of one process's time the others' would be too much.
-            return Held(processes, max(seen_us, *(each.timeStamp for each in rows)))
+            return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
         if row.pid not in used:
             if not (0 < row.pid <= MAX_PID):
                 continue
-            # A pid of another namespace, or of a process that ended: who is who cannot be said.
-            return Held(processes, max(seen_us, *(each.timeStamp for each in rows)))
+            # A pid of another namespace, or of a process that ended: times cannot be assigned.
+            return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
         used[row.pid] += row.smUtil
     newest = max((row.timeStamp for row in rows), default=seen_us)
     timed = tuple(replace(process, sm_time=used[process.pid]) for process in processes)
-    return Held(timed, max(seen_us, newest))
+    return GpuProcesses(timed, max(seen_us, newest))

@@ -1,4 +1,4 @@
-"""How the GPUs of a host reach each other: by NVLink, below one PCIe switch, or through its CPUs."""
+"""Links between the GPUs of a host: by NVLink, below one PCIe switch, or through its CPUs."""
 
 import json
 from collections import defaultdict
@@ -41,9 +41,9 @@ def link(answer: Answer, owner: str, handle: Any, other: Any) -> str | None:
 
 def links_by_gpu(pairs: Mapping[tuple[str, str], str | None], uuids: Iterable[str]) -> dict[str, str | None]:
     """Return the links of each GPU as text for its row; None for a GPU without any that is known."""
-    found: dict[str, dict[str, list[str]]] = {uuid: defaultdict(list) for uuid in uuids}
+    links: dict[str, dict[str, list[str]]] = {uuid: defaultdict(list) for uuid in uuids}
     for (one, other), kind in pairs.items():
         if kind is not None:
-            found[one][kind].append(other)
-            found[other][kind].append(one)
-    return {uuid: json.dumps(kinds, sort_keys=True) if kinds else None for uuid, kinds in found.items()}
+            links[one][kind].append(other)
+            links[other][kind].append(one)
+    return {uuid: json.dumps(kinds, sort_keys=True) if kinds else None for uuid, kinds in links.items()}

@@ -15,7 +15,7 @@ from pertoken.agent.probes.nvidia.gpm import Gpm, GpmRequest
 from pertoken.agent.probes.nvidia.nvml import NONSENSE, Call, Fault, NvmlFault, Scope
 from pertoken.agent.probes.nvidia.source import MEMORY, NAME, UUID, Source, Table
 from pertoken.agent.probes.nvidia.xid import NO_INSTANCE
-from pertoken.agent.readings import DeviceReading, Gap
+from pertoken.agent.readings import DeviceReading, Unavailable
 from pertoken.units import SHARE
 
 MAX_DEVICES = 64
@@ -27,7 +27,7 @@ _MODE = Call("nvmlDeviceGetMigMode", lambda modes: _MODES.get(modes[0]))
 _COUNT, _DEVICE = Call("nvmlDeviceGetMaxMigDeviceCount"), Call("nvmlDeviceGetMigDeviceHandleByIndex")
 _INSTANCE, _COMPUTE_INSTANCE = Call("nvmlDeviceGetGpuInstanceId"), Call("nvmlDeviceGetComputeInstanceId")
 _COMPUTE_SLICES = Call("nvmlDeviceGetAttributes_v2", lambda attributes: attributes.computeInstanceSliceCount)
-_OF_PARENT = "NVIDIA drivers tell it of the whole GPU only, not of a MIG device"
+_OF_PARENT = "NVIDIA drivers report it for the whole GPU only, not for a MIG device"
 _NOT_OF_MIG = ("util_1e4", "power_mw", "energy_mj", "sm_clock_mhz", "memory_clock_mhz", "temperature_c")
 _HIDDEN = "the driver does not report which MIG devices this GPU is divided into: {}"
 _HIDDEN_PART = "the driver does not report what part of the GPU it is: {}"
@@ -50,14 +50,14 @@ class MigDevice:
         """Whether the driver reported all that identifies it."""
         return None not in (self.gpu_instance, self.compute_instance, self.known.part_1e6)
 
-    def read(self, source: Source, gpu: Any) -> tuple[dict[str, Any], dict[str, Gap]]:
+    def read(self, source: Source, gpu: Any) -> tuple[dict[str, Any], dict[str, Unavailable]]:
         """Return its values and gaps now; `gpu` is the handle of its GPU. Raises NvmlFault."""
-        values, gaps = source.values(self.known.uuid, self.handle, _TICK)
+        values, unavailable = source.values(self.known.uuid, self.handle, _TICK)
         if self.gpm is not None:
             active, inactive = self.gpm.read(source.nvml, gpu, source.clock())
             values |= active
-            gaps |= inactive
-        return values, {gap.metric: gap for gap in self.known.gaps} | gaps
+            unavailable |= inactive
+        return values, {missing.metric: missing for missing in self.known.unavailable} | unavailable
 
 
 class MigDevices:
@@ -68,7 +68,7 @@ class MigDevices:
         self._devices: dict[str, MigDevice] = {}
         self.enabled = False
         """Whether the GPU is in MIG mode, as far as that is known."""
-        self.hidden: Gap | None = None
+        self.hidden: Unavailable | None = None
         """Why it is not known which MIG devices there are."""
 
     def __iter__(self) -> Iterator[MigDevice]:
@@ -76,17 +76,17 @@ class MigDevices:
 
     def struck(self, gpu_instance: int | None, compute_instance: int | None) -> str | None:
         """Return the UUID of the MIG device that an Xid names by its instances; None if it names none known."""
-        for each in self:
-            named = gpu_instance is not None and each.gpu_instance == gpu_instance
-            if named and compute_instance in (each.compute_instance, None):
-                return each.known.uuid
+        for device in self:
+            named = gpu_instance is not None and device.gpu_instance == gpu_instance
+            if named and compute_instance in (device.compute_instance, None):
+                return device.known.uuid
         return None
 
     def restart(self) -> None:
         """Begin their activity again, after the GPU's handle died."""
-        for each in self:
-            if each.gpm is not None:
-                each.gpm = Gpm(each.known.uuid, self._request, each.gpu_instance)
+        for device in self:
+            if device.gpm is not None:
+                device.gpm = Gpm(device.known.uuid, self._request, device.gpu_instance)
 
     def find(self, gpu: DeviceReading, handle: Any) -> None:
         """Look for the MIG devices there are now. Raises NvmlFault if the GPU or the library fails.
@@ -106,7 +106,7 @@ class MigDevices:
         count = self._source.answer(gpu.uuid, _COUNT, handle)
         if isinstance(count, Fault) or not 0 <= count <= MAX_DEVICES:
             return self._hide(count if isinstance(count, Fault) else NONSENSE)
-        found: dict[str, MigDevice] = {}
+        devices: dict[str, MigDevice] = {}
         for index in range(count):
             try:
                 device = self._at(gpu, handle, index, count)
@@ -115,15 +115,15 @@ class MigDevices:
                     raise
                 self._hide(error.fault)
                 continue
-            if device is not None and device.known.uuid in found:
+            if device is not None and device.known.uuid in devices:
                 self._hide(replace(NONSENSE, reason=f"two of them have the UUID {device.known.uuid}"))
             elif device is not None:
-                found[device.known.uuid] = device
-        self._devices = {**self._devices, **found} if self.hidden else found
+                devices[device.known.uuid] = device
+        self._devices = {**self._devices, **devices} if self.hidden else devices
         return None
 
     def _hide(self, fault: Fault) -> None:
-        self.hidden = replace(fault.gap("mig"), reason=_HIDDEN.format(fault.reason))
+        self.hidden = replace(fault.missing("mig"), reason=_HIDDEN.format(fault.reason))
 
     def _at(self, gpu: DeviceReading, gpu_handle: Any, index: int, count: int) -> MigDevice | None:
         """Return the MIG device at an index of `count`; None if there is none. Raises NvmlFault if it has no UUID."""
@@ -144,14 +144,14 @@ class MigDevices:
 
     def _identify(self, gpu: DeviceReading, uuid: str, handle: Any, index: int, count: int) -> MigDevice:
         ask = self._source.answer
-        values, gaps = self._source.values(uuid, handle, _IDENTITY)
+        values, unavailable = self._source.values(uuid, handle, _IDENTITY)
         values["name"] = f"{values.get('name', f'{gpu.name} MIG')} ({index})"
         instance, compute_instance = (ask(uuid, call, handle) for call in (_INSTANCE, _COMPUTE_INSTANCE))
         if instance == NO_INSTANCE:
             instance = NONSENSE
         if isinstance(instance, Fault):
-            hidden = replace(instance.gap(""), reason=_HIDDEN_INSTANCE.format(instance.reason))
-            gaps |= {metric: replace(hidden, metric=metric) for metric in ACTIVITY}
+            hidden = replace(instance.missing(""), reason=_HIDDEN_INSTANCE.format(instance.reason))
+            unavailable |= {metric: replace(hidden, metric=metric) for metric in ACTIVITY}
             instance = None
         if isinstance(compute_instance, Fault) or compute_instance == NO_INSTANCE:
             compute_instance = None
@@ -159,7 +159,7 @@ class MigDevices:
         if not isinstance(slices, Fault) and not 0 < slices <= count:
             slices = NONSENSE
         if isinstance(slices, Fault):
-            gaps["part_1e6"] = replace(slices.gap("part_1e6"), reason=_HIDDEN_PART.format(slices.reason))
+            unavailable["part_1e6"] = replace(slices.missing("part_1e6"), reason=_HIDDEN_PART.format(slices.reason))
         else:
             values["part_1e6"] = slices * SHARE // count
         known = DeviceReading(
@@ -170,7 +170,10 @@ class MigDevices:
             driver_version=gpu.driver_version,
             pci_bus_id=gpu.pci_bus_id,
             parent_uuid=gpu.uuid,
-            gaps=(*gaps.values(), *(Gap(metric, "unsupported", _OF_PARENT) for metric in _NOT_OF_MIG)),
+            unavailable=(
+                *unavailable.values(),
+                *(Unavailable(metric, "unsupported", _OF_PARENT) for metric in _NOT_OF_MIG),
+            ),
             **values,
         )
         before = self._devices.get(uuid)

@@ -11,21 +11,21 @@ from typing import Any
 
 import pynvml
 
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 
 class Scope(Enum):
-    """What an error is about, and so what it costs."""
+    """Scope of an error: one call, one device or the whole library."""
 
     CALL = "this device never answers this call"
     MOMENT = "this device did not answer this call this time"
     DEVICE = "this device answers nothing"
-    LIBRARY = "no device answers until the library is initialised anew"
+    LIBRARY = "no device answers until the library is initialised again"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A driver error in the words of a `Gap`."""
+    """A driver error in the words of a `Unavailable`."""
 
     scope: Scope
     status: str
@@ -34,9 +34,9 @@ class Fault:
     code: int | None = None
     """NVML's, where it has no meaning of its own here."""
 
-    def gap(self, metric: str) -> Gap:
-        """The gap this fault leaves in a metric."""
-        return Gap(metric, self.status, self.reason, self.remedy)
+    def missing(self, metric: str) -> Unavailable:
+        """Return the gap this fault leaves in a metric."""
+        return Unavailable(metric, self.status, self.reason, self.remedy)
 
 
 class NvmlFault(Exception):
@@ -100,7 +100,7 @@ FAULTS = {
 
 
 def fault_of(code: int) -> Fault:
-    """What an error code of the driver means."""
+    """Return what an error code of the driver means."""
     return FAULTS.get(code) or Fault(
         Scope.MOMENT, "failing", f"the NVIDIA driver answered error {code}", "see `dmesg` if it stays", code
     )
@@ -130,7 +130,7 @@ class Nvml:
         self._refused: defaultdict[str, dict[Hashable, Fault]] = defaultdict(dict)
 
     def ask(self, owner: str, call: Call, *before: Any) -> Any:
-        """The converted answer of `call` with `before` (a handle) and its own arguments.
+        """Return the converted answer of `call` with `before` (a handle) and its own arguments.
 
         Raises NvmlFault; without asking, if `owner` (a device's UUID) refused this call for good before.
         """
@@ -151,9 +151,9 @@ class Nvml:
         return call.convert(answer)
 
     def first(self, owner: str, calls: tuple[Call, ...], handle: Any) -> Any:
-        """The answer of the first of `calls` that the device does not refuse for good.
+        """Return the answer of the first of `calls` that the device does not refuse for good.
 
-        Raises NvmlFault: the refusal that says most, when all refuse.
+        Raises NvmlFault: the refusal that explains most, when all refuse.
         """
         refusals = []
         for call in calls:
@@ -163,10 +163,10 @@ class Nvml:
                 if error.fault.scope is not Scope.CALL:
                     raise
                 refusals.append(error)
-        raise next((each for each in refusals if each.fault.status != "missing"), refusals[-1])
+        raise next((refusal for refusal in refusals if refusal.fault.status != "missing"), refusals[-1])
 
     def refusals(self, owner: str) -> Mapping[Hashable, Fault]:
-        """Calls, and parts of their answers, that `owner` never gives, with the reason."""
+        """Return calls, and parts of their answers, that `owner` never gives, with the reason."""
         return self._refused[owner]
 
     def refuse(self, owner: str, what: Hashable, fault: Fault) -> None:

@@ -25,7 +25,7 @@ from pertoken.agent.probes.nvidia.nvml import (
 from pertoken.agent.probes.nvidia.source import Source
 from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS, PATIENCE_S, Patience
-from pertoken.agent.readings import DeviceReading, Gap, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent, Unavailable
 
 _INIT, _SHUTDOWN = Call("nvmlInit"), Call("nvmlShutdown")
 _DRIVER_VERSION, _COUNT = Call("nvmlSystemGetDriverVersion"), Call("nvmlDeviceGetCount")
@@ -36,7 +36,9 @@ _UNCOUNTED = "the driver does not report how many GPUs there are ({}): those kno
 _DUPLICATE = "the driver reports the UUID {} for the GPU at {} and for the GPU at {}: only the first is recorded"
 _LIBRARY = ""
 """Owner of the calls that belong to no device, and what hangs when they do."""
-_HANGS = Gap("nvidia", "failing", "a call of the NVIDIA driver hangs: nothing is asked of it until it returns", "dmesg")
+_HANGS = Unavailable(
+    "nvidia", "failing", "a call of the NVIDIA driver hangs: nothing is asked of it until it returns", "dmesg"
+)
 
 
 class NvidiaProbe:
@@ -61,22 +63,22 @@ class NvidiaProbe:
         self._watch = watch
         self._patience = Patience("nvidia", patience_s)
         self._gpus: dict[str, Gpu] = {}
-        self._unseen: dict[int, tuple[Gap, Backoff]] = {}
-        """Slots whose GPU would not even tell its UUID."""
+        self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
+        """Slots whose GPU does not report its UUID."""
         self._listed = 0
-        """How many GPUs the driver said there are."""
+        """Number of GPUs by the driver's count."""
         self._linked: frozenset[str] | None = None
         """GPUs whose links to each other were read; None before the second look."""
-        self._uncounted: Gap | None = None
+        self._uncounted: Unavailable | None = None
         """Why that could not be read again."""
         self._reported: Fault | None = None
         """The fault of the library that was reported, and after which nothing was read."""
         self._driver_version: str | None = None
         self._up = self._was_up = self._ready = False
         """Initialised; ever initialised; its GPUs looked for."""
-        self._no_xids: dict[str, Gap] = {}
-        self._told: list[Happened] = []
-        self._down: tuple[Gap, ...] = ()
+        self._no_xids: dict[str, Unavailable] = {}
+        self._events: list[DriverEvent] = []
+        self._down: tuple[Unavailable, ...] = ()
         self._backoff = Backoff(clock)
 
     @property
@@ -84,8 +86,8 @@ class NvidiaProbe:
         """Driver calls made so far."""
         return self.nvml.calls + (self._watch.calls if self._watch else 0)
 
-    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Gap, ...]]:
-        """Every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
+    def read(self, processes: bool) -> tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]:
+        """Return every GPU ever seen, by slot, and what is missing for the whole host. No driver error is raised."""
         once_more = self._up
         while self._up or self._backoff.due:
             if not self._ready and self._patience.hung:
@@ -97,24 +99,24 @@ class NvidiaProbe:
                 readings = self._read(processes)
                 self._reported = None
                 uncounted = (self._uncounted,) if self._uncounted else ()
-                return readings, (*(gap for gap, _ in self._unseen.values()), *uncounted)
+                return readings, (*(missing for missing, _ in self._unseen.values()), *uncounted)
             except NvmlFault as error:
                 self._stop(error.fault)
                 if not once_more:
                     self._backoff.failed()
                 once_more = False
         down = (*self._down, _HANGS) if self._patience.hung else self._down
-        return _by_slot([each for gpu in self._gpus.values() for each in gpu.unread(gpu.lost or HANGS)]), down
+        return _by_slot([reading for gpu in self._gpus.values() for reading in gpu.unread(gpu.lost or HANGS)]), down
 
-    def happened(self) -> tuple[Happened, ...]:
-        """What the driver told by itself since this was last asked."""
-        told, self._told = self._told, []
-        xids = self._watch.told() if self._watch else ()
+    def driver_events(self) -> tuple[DriverEvent, ...]:
+        """Return the driver's events since the last call."""
+        events, self._events = self._events, []
+        xids = self._watch.pending() if self._watch else ()
         # The same error may strike a thousand times between two readings.
-        return tuple(dict.fromkeys((*told, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
+        return tuple(dict.fromkeys((*events, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
 
     def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
+        """Release the driver, so that it can be unloaded. A call that hangs is left to return."""
         self._let_go()
         self._patience.close()
 
@@ -122,7 +124,7 @@ class NvidiaProbe:
 
     def _start(self) -> bool:
         """Initialise and find the GPUs; False if that hangs. Raises NvmlFault."""
-        if not self._up and self._patience.each(lambda _: self._initialise(), [_LIBRARY]) != [True]:
+        if not self._up and self._patience.map(lambda _: self._initialise(), [_LIBRARY]) != [True]:
             return False
         for gpu in self._gpus.values():
             gpu.lose(GONE.reason)
@@ -154,12 +156,12 @@ class NvidiaProbe:
 
     def _stop(self, fault: Fault) -> None:
         if self._up and fault != self._reported:
-            self._told.append(Happened(None, "driver", f"{fault.reason}: its GPUs were let go of"))
+            self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were released"))
             self._reported = fault
         self._let_go()
         self.nvml.forget()
         self.outdated = fault is OUTDATED and self._was_up
-        self._down = (fault.gap("nvidia"),)
+        self._down = (fault.missing("nvidia"),)
         for gpu in self._gpus.values():
             gpu.lose(fault.reason)
 
@@ -184,12 +186,12 @@ class NvidiaProbe:
         swapped = [gpu for gpu in self._gpus.values() if gpu.swapped_for is not None]
         for gpu in swapped:
             text = f"the handle of this GPU leads to {gpu.swapped_for} now, which is looked for"
-            self._told.append(Happened(gpu.known.uuid, "device_swapped", text))
+            self._events.append(DriverEvent(gpu.known.uuid, "device_swapped", text))
             gpu.swapped_for = None
         if listing or swapped:
             count = self._count()
             if isinstance(count, Fault):
-                self._uncounted = replace(count.gap("gpus"), reason=_UNCOUNTED.format(count.reason))
+                self._uncounted = replace(count.missing("gpus"), reason=_UNCOUNTED.format(count.reason))
                 count = self._listed
             else:
                 self._uncounted = None
@@ -212,8 +214,8 @@ class NvidiaProbe:
             return
         self._linked = present
         pairs: dict[tuple[str, str], str | None] = {}
-        for found in self._patience.each(partial(self._links_of, gpus), gpus):
-            pairs |= found or {}
+        for pairs_of_gpu in self._patience.map(partial(self._links_of, gpus), gpus):
+            pairs |= pairs_of_gpu or {}
         for uuid, links in links_by_gpu(pairs, present).items():
             self._gpus[uuid].known = self._gpus[uuid].known._replace(links=links)
 
@@ -221,7 +223,7 @@ class NvidiaProbe:
         """Return how a GPU reaches those after it: a link is the same in both directions."""
         uuid, answer = gpu.known.uuid, self._source.answer
         others = gpus[gpus.index(gpu) + 1 :]
-        return {(uuid, each.known.uuid): link(answer, uuid, gpu.handle, each.handle) for each in others}
+        return {(uuid, other.known.uuid): link(answer, uuid, gpu.handle, other.handle) for other in others}
 
     def _watch_for_xids(self) -> None:
         if self._watch:
@@ -232,50 +234,55 @@ class NvidiaProbe:
     def _find_all(self, slots: "range | list[int]") -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
         placed: set[str] = set()
-        for slot, found in zip(slots, self._patience.each(self._find, slots), strict=True):
+        for slot, result in zip(slots, self._patience.map(self._find, slots), strict=True):
             backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
-            if found is None:
-                found = replace(_HANGS, metric=f"gpu {slot}")
+            if result is None:
+                result = replace(_HANGS, metric=f"gpu {slot}")
             kind = "device_lost"
-            known = None if isinstance(found, Gap) else self._gpus.get(found.known.uuid)
-            if not isinstance(found, Gap) and known is not None and known.handle is not None:
-                again = found.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
-                if known.is_beside(found, again):
-                    reason = _DUPLICATE.format(known.known.uuid, known.place, found.place)
-                    found, kind = Gap(f"gpu {slot}", "failing", reason, "update the NVIDIA driver"), "device_duplicate"
-            if isinstance(found, Gap):
+            known = None if isinstance(result, Unavailable) else self._gpus.get(result.known.uuid)
+            if not isinstance(result, Unavailable) and known is not None and known.handle is not None:
+                again = result.known.uuid in placed or (slot in self._unseen and slot != known.known.slot)
+                if known.is_beside(result, again):
+                    reason = _DUPLICATE.format(known.known.uuid, known.place, result.place)
+                    result, kind = (
+                        Unavailable(f"gpu {slot}", "failing", reason, "update the NVIDIA driver"),
+                        "device_duplicate",
+                    )
+            if isinstance(result, Unavailable):
                 if slot not in self._unseen and not any(gpu.known.slot == slot for gpu in self._gpus.values()):
-                    self._told.append(Happened(None, kind, f"{found.metric}: {found.reason}"))
+                    self._events.append(DriverEvent(None, kind, f"{result.metric}: {result.reason}"))
                 backoff.failed()
-                self._unseen[slot] = found, backoff
+                self._unseen[slot] = result, backoff
                 continue
             self._unseen.pop(slot, None)
-            placed.add(found.known.uuid)
+            placed.add(result.known.uuid)
             if known is None or known.handle is None:
-                self._gpus[found.known.uuid] = found
+                self._gpus[result.known.uuid] = result
 
-    def _find(self, slot: int) -> Gpu | Gap:
+    def _find(self, slot: int) -> Gpu | Unavailable:
         try:
             handle = self.nvml.ask(f"slot {slot}", _BY_SLOT, slot)
-            return Gpu.found(self._source, handle, slot, self._driver_version)
+            return Gpu.open(self._source, handle, slot, self._driver_version)
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
-            return error.fault.gap(f"gpu {slot}")
+            return error.fault.missing(f"gpu {slot}")
 
     # -- reading them ----------------------------------------------------------------------------------------------
 
     def _read(self, processes: bool) -> tuple[DeviceReading, ...]:
         read = partial(Gpu.read, processes=processes)
         gpus = list(self._gpus.values())
-        found: list[DeviceReading] = []
-        for gpu, readings in zip(gpus, self._patience.each(read, gpus), strict=True):
-            found += gpu.unread(HANGS) if readings is None else readings
-        return _by_slot([self._with_xids(reading) for reading in found])
+        devices: list[DeviceReading] = []
+        for gpu, readings in zip(gpus, self._patience.map(read, gpus), strict=True):
+            devices += gpu.unread(HANGS) if readings is None else readings
+        return _by_slot([self._with_xids(reading) for reading in devices])
 
     def _with_xids(self, reading: DeviceReading) -> DeviceReading:
-        gap = self._no_xids.get(reading.uuid)
-        return reading._replace(gaps=(*reading.gaps, gap)) if gap and not reading.lost else reading
+        missing = self._no_xids.get(reading.uuid)
+        return (
+            reading._replace(unavailable=(*reading.unavailable, missing)) if missing and not reading.lost else reading
+        )
 
 
 def _by_slot(readings: list[DeviceReading]) -> tuple[DeviceReading, ...]:

@@ -1,4 +1,4 @@
-"""What all NVIDIA GPUs of a host are read with, and how a table of calls becomes values and gaps."""
+"""Library and tables that all NVIDIA GPUs of a host are read with; a table of calls becomes values and reasons."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pynvml
 
 from pertoken.agent.backoff import Clock
 from pertoken.agent.probes.nvidia.nvml import NONSENSE, NOT_SUPPORTED, Call, Nvml, NvmlFault, Scope
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 _V2 = (pynvml.nvmlMemory_v2,)
 Table = dict[str, tuple[Call, ...]]
@@ -31,7 +31,7 @@ _UNIFIED = {
     "memory_bytes": lambda meminfo: meminfo["MemTotal"],
     "memory_used_bytes": lambda meminfo: meminfo["MemTotal"] - meminfo["MemAvailable"],
 }
-_SHARED = "the driver tells none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
+_SHARED = "the driver reports none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
 
 
 @dataclass(slots=True)
@@ -42,21 +42,21 @@ class Source:
     clock: Clock
     proc: Path
 
-    def values(self, owner: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Gap]]:
+    def values(self, owner: str, handle: Any, table: Table) -> tuple[dict[str, Any], dict[str, Unavailable]]:
         """Return values by metric, and gaps for those refused. Raises NvmlFault if the device or the library fails."""
         values: dict[str, Any] = {}
-        gaps: dict[str, Gap] = {}
+        unavailable: dict[str, Unavailable] = {}
         for metric, calls in table.items():
             try:
                 values[metric] = self.nvml.first(owner, calls, handle)
             except NvmlFault as error:
                 if error.fault.scope in (Scope.DEVICE, Scope.LIBRARY):
                     raise
-                gaps[metric] = error.fault.gap(metric)
+                unavailable[metric] = error.fault.missing(metric)
                 if error.fault is NOT_SUPPORTED and metric in _UNIFIED:
                     values[metric] = _UNIFIED[metric](_meminfo(self.proc))
-                    gaps[metric] = replace(gaps[metric], reason=_SHARED)
-        return values, gaps
+                    unavailable[metric] = replace(unavailable[metric], reason=_SHARED)
+        return values, unavailable
 
     def answer(self, owner: str, call: Call, *arguments: Any) -> Any:
         """Return the answer to a call, or the `Fault` of this call alone. Raises NvmlFault for any other."""

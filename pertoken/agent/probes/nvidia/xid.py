@@ -1,6 +1,6 @@
-"""Critical errors (Xids) as the NVIDIA driver tells them, waited for by a thread of their own.
+"""Critical errors (Xids) as the NVIDIA driver reports them, waited for by a thread of their own.
 
-Some GPUs fall off the bus without one; the lost GPU itself tells that. Source: nvml.h 12.9, nvmlEventSetWait_v2.
+Some GPUs fall off the bus without one; the lost GPU itself shows that. Source: nvml.h 12.9, nvmlEventSetWait_v2.
 """
 
 import ctypes
@@ -14,10 +14,10 @@ from typing import Any
 import pynvml
 
 from pertoken.agent.probes.nvidia.nvml import Call, Nvml, NvmlFault, Scope
-from pertoken.agent.readings import Gap
+from pertoken.agent.readings import Unavailable
 
 WAIT_MS = 1000
-"""How long one wait lasts, and so how long letting go of the driver may take."""
+"""How long one wait lasts, and so how long the release of the driver may take."""
 _CREATE, _FREE = Call("nvmlEventSetCreate"), Call("nvmlEventSetFree")
 _REGISTER = Call("nvmlDeviceRegisterEvents")
 NO_INSTANCE = 0xFFFFFFFF
@@ -39,22 +39,22 @@ class XidWatch:
 
     def __init__(self) -> None:
         self.calls = 0
-        self._told: SimpleQueue[Xid] = SimpleQueue()
+        self._pending: SimpleQueue[Xid] = SimpleQueue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._events: Any = None
         self._uuids: dict[int, str] = {}
         """UUIDs of the GPUs in the set, by their handles' addresses."""
 
-    def watch(self, nvml: Nvml, handles: Mapping[str, Any]) -> dict[str, Gap]:
+    def watch(self, nvml: Nvml, handles: Mapping[str, Any]) -> dict[str, Unavailable]:
         """Wait for Xids of these GPUs, too (handles by UUID); what gaps that leaves, by UUID.
 
         To be repeated now and then: a GPU found later joins the set, and a set that broke, as one does when a GPU of
-        it falls off the bus, is made anew. Raises NvmlFault if the library fails.
+        it falls off the bus, is made again. Raises NvmlFault if the library fails.
         """
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
-        gaps = {}
+        unavailable = {}
         try:
             if self._thread is None:
                 self._events, self._uuids = nvml.ask("", _CREATE), {}
@@ -67,11 +67,11 @@ class XidWatch:
                 except NvmlFault as error:
                     if error.fault.scope is Scope.LIBRARY:
                         raise
-                    gaps[uuid] = error.fault.gap("xid")
+                    unavailable[uuid] = error.fault.missing("xid")
         except NvmlFault as error:
             if error.fault.scope is Scope.LIBRARY:
                 raise
-            return dict.fromkeys(handles, error.fault.gap("xid"))
+            return dict.fromkeys(handles, error.fault.missing("xid"))
         if self._thread is None and self._uuids:
             self._stop = threading.Event()
             waiting = (self._events, self._uuids, self._stop)
@@ -80,15 +80,15 @@ class XidWatch:
         elif self._thread is None:
             with suppress(NvmlFault):
                 nvml.ask("", _FREE, self._events)
-        return gaps
+        return unavailable
 
-    def told(self) -> tuple[Xid, ...]:
-        """What was told since this was last asked."""
-        found = []
+    def pending(self) -> tuple[Xid, ...]:
+        """Return the Xids that were reported since the last call."""
+        xids = []
         with suppress(Empty):
             while True:
-                found.append(self._told.get_nowait())
-        return tuple(found)
+                xids.append(self._pending.get_nowait())
+        return tuple(xids)
 
     def stop(self) -> None:
         """Wait no longer: returns when the thread is out of the driver."""
@@ -108,8 +108,8 @@ class XidWatch:
                 break  # the driver is gone, or a GPU of the set is lost: the probe begins a new wait
             uuid = uuids.get(_address(event.device))
             if uuid is not None:
-                gpu, compute = (None if each == NO_INSTANCE else each for each in _instances(event))
-                self._told.put(Xid(uuid, event.eventData, gpu, compute))
+                gpu, compute = (None if instance == NO_INSTANCE else instance for instance in _instances(event))
+                self._pending.put(Xid(uuid, event.eventData, gpu, compute))
         with suppress(pynvml.NVMLError):
             pynvml.nvmlEventSetFree(events)
 

@@ -41,25 +41,27 @@ class GatewayRows:
 
 
 def gateway_rows(
-    memory: TickState, readings: Iterable[GatewayReading], host_id: int, moment: Moment, *, baseline: bool
+    tick_state: TickState, readings: Iterable[GatewayReading], host_id: int, moment: Moment, *, baseline: bool
 ) -> GatewayRows:
     """Return the rows of these pages. With `baseline`, counters are left for the first real tick to take.
 
     Counters of the first page are only remembered; a series that appears on a later one counts from 0. What a page
-    cannot tell for certain is not counted: it stays unattributed.
+    cannot count for certain is not counted: it stays unattributed.
     """
-    found = GatewayRows()
+    rows = GatewayRows()
     for reading in () if baseline else readings:
-        found = _with(found, memory, reading, host_id, moment)
-    return found
+        rows = _with(rows, tick_state, reading, host_id, moment)
+    return rows
 
 
-def _with(found: GatewayRows, memory: TickState, reading: GatewayReading, host_id: int, moment: Moment) -> GatewayRows:
+def _with(
+    rows: GatewayRows, tick_state: TickState, reading: GatewayReading, host_id: int, moment: Moment
+) -> GatewayRows:
     engine_id = stable_id("gateway", host_id, reading.base_url)
     deployment_id = stable_id("deployment", engine_id, GATEWAY)
     life = None if reading.life_ms is None else life_ids.page_life(reading.life_ms)
     epoch = follow(
-        memory.epochs.get(deployment_id),
+        tick_state.epochs.get(deployment_id),
         deployment_id=deployment_id,
         knobs={},
         engine_version=None,
@@ -67,9 +69,9 @@ def _with(found: GatewayRows, memory: TickState, reading: GatewayReading, host_i
         restarted=False,
         ts=moment.ts,
     )
-    known, since_page_ms = memory.counters.get(engine_id, {}), memory.since_page_ms(engine_id, moment)
-    lives = {each.life for each in known.values()}
-    events = found.events
+    known, since_page_ms = tick_state.counters.get(engine_id, {}), tick_state.since_page_ms(engine_id, moment)
+    lives = {state.life for state in known.values()}
+    events = rows.events
     if (
         lives
         and life not in lives
@@ -87,27 +89,27 @@ def _with(found: GatewayRows, memory: TickState, reading: GatewayReading, host_i
             owner_id=engine_id,
             life=life,
             ts=moment.ts,
-            from_zero=engine_id in memory.pages,  # its page was seen before it had counted anything
+            from_zero=engine_id in tick_state.pages,  # its page was seen before it had counted anything
             elapsed_s=since_page_ms / 1000,
         )
-    grown: dict[str, int] = {}
+    deltas: dict[str, int] = {}
     for series, delta in taken.deltas.items():
         if delta:
             metric = reading.metric_of[series]
-            grown[metric] = grown.get(metric, 0) + delta
+            deltas[metric] = deltas.get(metric, 0) + delta
     return GatewayRows(
         engines=(
-            *found.engines,
+            *rows.engines,
             EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY),
         ),
-        deployments=(*found.deployments, DeploymentRow(deployment_id, engine_id, host_id, reading.kind)),
-        epochs={**found.epochs, deployment_id: epoch},
+        deployments=(*rows.deployments, DeploymentRow(deployment_id, engine_id, host_id, reading.kind)),
+        epochs={**rows.epochs, deployment_id: epoch},
         samples=(
-            *found.samples,
-            *(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in grown.items()),
+            *rows.samples,
+            *(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in deltas.items()),
         ),
-        states=(*found.states, *taken.moved),
-        forgotten=(*found.forgotten, *((engine_id, series) for series in taken.forgotten)),
-        taken=(*found.taken, engine_id),
+        states=(*rows.states, *taken.moved),
+        forgotten=(*rows.forgotten, *((engine_id, series) for series in taken.forgotten)),
+        taken=(*rows.taken, engine_id),
         events=events,
     )

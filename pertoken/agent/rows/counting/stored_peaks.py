@@ -12,13 +12,13 @@ from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import CounterState
 
 
-def stored_peaks(memory: TickState, engine_id: int) -> dict[str, Peak]:
+def stored_peaks(tick_state: TickState, engine_id: int) -> dict[str, Peak]:
     """Return the peaks of an engine, by series, as they were last stored."""
     value_owner, fallen_owner = _owners(engine_id)
-    values = _states(memory, value_owner)
+    values = _states(tick_state, value_owner)
     if not values:
         return {}
-    fallen = _states(memory, fallen_owner)
+    fallen = _states(tick_state, fallen_owner)
     return {series: Peak(state.value, fallen[series].value) for series, state in values.items() if series in fallen}
 
 
@@ -38,8 +38,8 @@ def peak_states(
     return tuple(states), tuple((owner_id, series) for series in before.keys() - now.keys() for owner_id in owners)
 
 
-def _states(memory: TickState, owner_id: int) -> dict[str, CounterState]:
-    return {**memory.counters.get(owner_id, {}), **memory.buckets.get(owner_id, {})}
+def _states(tick_state: TickState, owner_id: int) -> dict[str, CounterState]:
+    return {**tick_state.counters.get(owner_id, {}), **tick_state.buckets.get(owner_id, {})}
 
 
 @cache

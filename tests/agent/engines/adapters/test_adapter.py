@@ -74,7 +74,7 @@ def test_a_reply_of_another_shape_tells_nothing() -> None:
     ],
 )
 def test_servers_are_recognised_by_what_they_run(argv: str, kind: str | None) -> None:
-    assert next((each.kind for each in ADAPTERS.values() if each.recognises(argv.split())), None) == kind
+    assert next((adapter.kind for adapter in ADAPTERS.values() if adapter.recognises(argv.split())), None) == kind
 
 
 def test_no_command_line_runs_nothing() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
-from pertoken.agent.engines.adapters.adapter import Identity, Seen
+from pertoken.agent.engines.adapters.adapter import Identity, PageOrigin
 from pertoken.agent.rows.counting.counters import advance, reason_totals, word_totals
 from pertoken.agent.scrape.page import Page, parse
 from pertoken.metrics import ENGINE_COUNTERS, ENGINE_GAUGES, ENGINE_TIMES, ENGINE_TOKENS, HISTOGRAMS
@@ -19,7 +19,7 @@ CLIENTS = {"prompt_tokens": 6780, "generated_tokens": 2560, "requests_finished":
 
 
 def counted(kind: str, name: str) -> dict[str, int | None]:
-    """Growth by word from an engine's start to a page."""
+    """Return growth by word from an engine's start to a page."""
     return counted_of(values(kind, name).counters)
 
 
@@ -32,28 +32,31 @@ def read(kind: str, text: str) -> Any:
     return ADAPTERS[kind].read(parse(text.encode(), ADAPTERS[kind].wanted))
 
 
-def told(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
+def identity(kind: str, name: str | None, replies: dict[str, object]) -> Identity:
     return ADAPTERS[kind].identify(replies.get, page(kind, name) if name else Page({}))
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
-    assert {each.word for each in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
-    assert {each.word for each in adapter.gauges} <= set(ENGINE_GAUGES)
-    assert {each.word for each in adapter.histograms} <= set(HISTOGRAMS)
-    assert adapter.at_finish <= {each.word for each in adapter.counters} | {"cached_tokens"}
-    assert adapter.source and adapter.seen in Seen
+    assert {counter.name for counter in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
+    assert {gauge.name for gauge in adapter.gauges} <= set(ENGINE_GAUGES)
+    assert {histogram.name for histogram in adapter.histograms} <= set(HISTOGRAMS)
+    assert adapter.at_finish <= {counter.name for counter in adapter.counters} | {"cached_tokens"}
+    assert adapter.source and adapter.tested_on in PageOrigin
     assert adapter.counters or adapter.no_tokens
     assert adapter.no_tokens is None or adapter.no_tokens.remedy
 
 
 def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
-    assert [each.kind for each in ADAPTERS.values() if each.seen is Seen.LIVE] == ["vllm", "llama.cpp"]
+    assert [adapter.kind for adapter in ADAPTERS.values() if adapter.tested_on is PageOrigin.LIVE] == [
+        "vllm",
+        "llama.cpp",
+    ]
 
 
 def test_vllm_drafts_and_estimates_are_counted() -> None:
-    grown = growth("vllm", "vllm-0.32.0-specdecode-mfu-before", "vllm-0.32.0-specdecode-mfu-after")
-    assert {word: grown[word] for word in ENGINE_COUNTERS if word in grown} == {
+    deltas = growth("vllm", "vllm-0.32.0-specdecode-mfu-before", "vllm-0.32.0-specdecode-mfu-after")
+    assert {word: deltas[word] for word in ENGINE_COUNTERS if word in deltas} == {
         "requests_failed": 0,
         "prefix_queries": 4116,
         "prefix_hits": 3072,
@@ -90,9 +93,9 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
         "prefix_hits": 0,
         "prefill_ms": 11_800,
     }
-    seen = values("sglang", name)
-    assert seen.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
-    observed = {key.partition("{")[0]: sum(each.counts) for key, each in histograms("sglang", name).items()}
+    tested_on = values("sglang", name)
+    assert tested_on.gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
+    observed = {key.partition("{")[0]: sum(histogram.counts) for key, histogram in histograms("sglang", name).items()}
     assert observed == dict.fromkeys(("ttft_s", "e2e_s", "prompt_len", "generated_len"), 40)
     assert ADAPTERS["sglang"].models(page("sglang", name)) == ("tiny-llama",)
 
@@ -104,9 +107,9 @@ def test_sglang_ranks_that_tell_the_same_count_once_and_data_parallel_ranks_add_
         for tp in (0, 1):
             text += line.format("sglang:num_running_reqs", dp, tp, tp, 4 + dp)
             text += line.format("sglang:num_retracted_requests_total", dp, tp, tp, 10 * (dp + 1))
-    seen = read("sglang", text)
-    assert seen.gauges == {"running": 9}
-    assert counted_of(seen.counters)["preemptions"] == 30
+    tested_on = read("sglang", text)
+    assert tested_on.gauges == {"running": 9}
+    assert counted_of(tested_on.counters)["preemptions"] == 30
 
 
 ranks = st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=3), max_size=4)
@@ -140,16 +143,16 @@ def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_tel
     names = {"flops": 3e12, "read_bytes": 5e9, "write_bytes": 2e6}
     line = 'sglang:estimated_{}_per_gpu_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
     text = "".join(line.format(name, dp, tp, n) for name, n in names.items() for dp in (0, 1) for tp in (0, 1))
-    grown = counted_of(read("sglang", text).counters)
-    assert [grown[word] for word in ("gflop_per_gpu", "read_mb_per_gpu", "write_mb_per_gpu")] == [6000, 10_000, 4]
+    deltas = counted_of(read("sglang", text).counters)
+    assert [deltas[word] for word in ("gflop_per_gpu", "read_mb_per_gpu", "write_mb_per_gpu")] == [6000, 10_000, 4]
 
 
 def test_sglang_looks_up_all_tokens_of_prompts_and_finds_those_of_every_tier() -> None:
     modes = {"input": 400, "device_hit": 500, "host_hit": 60, "storage_hit": 40}
     line = 'sglang:prefill_effective_tokens_total{{mode="{}",dp_rank="0",tp_rank="{}"}} {}\n'
     text = "".join(line.format(mode, rank, count) for mode, count in modes.items() for rank in (0, 1))
-    grown = counted_of(read("sglang", text).counters)
-    assert (grown["prefix_queries"], grown["prefix_hits"]) == (1000, 600)
+    deltas = counted_of(read("sglang", text).counters)
+    assert (deltas["prefix_queries"], deltas["prefix_hits"]) == (1000, 600)
 
 
 def test_a_request_that_passes_a_prefill_and_a_decode_half_of_sglang_counts_once() -> None:
@@ -201,7 +204,7 @@ def test_sglang_tells_its_resolved_arguments_and_nothing_else() -> None:
         "api_key": "secret",
         "version": "0.5.23",
     }
-    assert told("sglang", None, {"/server_info": info}) == Identity(
+    assert identity("sglang", None, {"/server_info": info}) == Identity(
         served_model="llama",
         version="0.5.23",
         model_path="/models/llama",
@@ -229,7 +232,7 @@ def test_trtllm_is_read_from_a_page_written_from_its_documents() -> None:
         "spec_accepted_tokens": 600,
     }
     assert values("trtllm", "trtllm-written").gauges == {"running": 8, "waiting": 2, "kv_use": 0.42}
-    assert told("trtllm", "trtllm-written", {"/version": {"version": "1.3.0"}}) == Identity(
+    assert identity("trtllm", "trtllm-written", {"/version": {"version": "1.3.0"}}) == Identity(
         served_model=None,
         version="1.3.0",
         model_path="/models/llama-70b",
@@ -239,19 +242,19 @@ def test_trtllm_is_read_from_a_page_written_from_its_documents() -> None:
 
 def test_triton_shows_its_queue_and_says_that_it_counts_no_tokens() -> None:
     assert values("triton", "triton-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.25}
-    grown = counted("triton", "triton-written")
-    assert (grown["requests_finished"], grown["requests_failed"]) == (40, 1)
-    assert [grown[word] for word in ("prompt_tokens", "cached_tokens", "computed_tokens")] == [None, None, None]
+    deltas = counted("triton", "triton-written")
+    assert (deltas["requests_finished"], deltas["requests_failed"]) == (40, 1)
+    assert [deltas[word] for word in ("prompt_tokens", "cached_tokens", "computed_tokens")] == [None, None, None]
     assert ADAPTERS["triton"].no_tokens is not None
 
 
 def test_tgi_tokens_are_the_sums_of_its_lengths() -> None:
-    grown = counted("tgi", "tgi-written")
-    assert {word: grown[word] for word in CLIENTS} == CLIENTS
-    assert (grown['requests_failed{reason="overloaded"}'], grown["spec_accepted_tokens"]) == (2, 120)
+    deltas = counted("tgi", "tgi-written")
+    assert {word: deltas[word] for word in CLIENTS} == CLIENTS
+    assert (deltas['requests_failed{reason="overloaded"}'], deltas["spec_accepted_tokens"]) == (2, 120)
     assert values("tgi", "tgi-written").gauges == {"running": 8, "waiting": 3}
     info = {"model_id": "org/m", "version": "3.3.7", "model_dtype": "torch.bfloat16", "max_total_tokens": 4096}
-    assert told("tgi", None, {"/info": info}) == Identity(
+    assert identity("tgi", None, {"/info": info}) == Identity(
         served_model="org/m",
         version="3.3.7",
         model_path="org/m",
@@ -265,22 +268,22 @@ def test_tgi_shares_of_prompts_that_were_cached_are_unknown() -> None:
 
 def test_lmdeploy_is_read_from_what_its_collector_writes() -> None:
     name = "lmdeploy-0.18.0-collector"
-    grown = counted("lmdeploy", name)
-    assert {word for word in grown if "{" not in word} == {
+    deltas = counted("lmdeploy", name)
+    assert {word for word in deltas if "{" not in word} == {
         *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"),
         *("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"),
         *("prefill_ms", "decode_ms"),
     }
-    assert set(grown.values()) == {0}
+    assert set(deltas.values()) == {0}
     assert values("lmdeploy", name).gauges == {"running": 0, "waiting": 0, "kv_use": 0}
     lengths, latencies = {"prompt_len", "generated_len", "step_tokens"}, {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
     assert {key.partition("{")[0] for key in histograms("lmdeploy", name)} == lengths | latencies
 
 
 def test_nim_of_both_generations_is_read() -> None:
-    grown = counted("nim", "nim-1-written")
-    assert {word: grown[word] for word in CLIENTS} == CLIENTS
-    assert grown["requests_failed"] == 2
+    deltas = counted("nim", "nim-1-written")
+    assert {word: deltas[word] for word in CLIENTS} == CLIENTS
+    assert deltas["requests_failed"] == 2
     assert values("nim", "nim-1-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
     assert ADAPTERS["nim"].models(page("nim", "nim-1-written")) == ("meta/llama-3.1-8b-instruct",)
     assert counted("nim", "vllm-0.32.0-metrics-after") == counted("vllm", "vllm-0.32.0-metrics-after")
@@ -289,7 +292,7 @@ def test_nim_of_both_generations_is_read() -> None:
 def test_ray_replicas_of_one_model_add_up_and_those_of_several_are_told_apart() -> None:
     captured = (CAPTURES / "vllm-0.32.0-metrics-after.prom").read_text()
     renamed = re.sub(r"^vllm:", "ray_vllm_", captured, flags=re.M)
-    replicas = [renamed.replace('engine="0"', f'ReplicaId="{each}",engine="0"') for each in "ab"]
+    replicas = [renamed.replace('engine="0"', f'ReplicaId="{name}",engine="0"') for name in "ab"]
     both = counted_of(read("ray", "".join(replicas)).counters)
     assert (both["prompt_tokens"], both["generated_tokens"]) == (2 * 6784, 2 * 2563)
     other = "".join([replicas[0], replicas[1].replace("tiny-llama", "other")])
@@ -304,9 +307,9 @@ def test_a_dynamo_worker_counts_what_its_engine_counts() -> None:
 
 
 def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
-    seen = values("dynamo-frontend", "dynamo-frontend-written")
-    assert seen.counters == {}
-    assert seen.gauges == {"running": 8, "waiting": 3}
+    tested_on = values("dynamo-frontend", "dynamo-frontend-written")
+    assert tested_on.counters == {}
+    assert tested_on.gauges == {"running": 8, "waiting": 3}
     observed = histograms("dynamo-frontend", "dynamo-frontend-written")
     assert {key.partition("{")[0] for key in observed} == {"ttft_s", "prompt_len"}
     assert "DYN_SYSTEM_PORT" in (ADAPTERS["dynamo-frontend"].no_tokens or pytest.fail()).remedy  # type: ignore
@@ -315,10 +318,10 @@ def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
 def test_ollama_tells_what_is_loaded() -> None:
     model = {"name": "llama3.1:8b", "context_length": 8192, "details": {"quantization_level": "Q4_K_M"}}
     version = {"/api/version": {"version": "0.12.0"}}
-    assert told("ollama", None, {"/api/ps": {"models": [model]}, **version}) == Identity(
+    assert identity("ollama", None, {"/api/ps": {"models": [model]}, **version}) == Identity(
         served_model="llama3.1:8b", version="0.12.0", knobs={"weight_dtype": "int4", "max_model_len": 8192}
     )
-    both = told("ollama", None, {"/api/ps": {"models": [model, {"name": "gemma:2b"}]}})
+    both = identity("ollama", None, {"/api/ps": {"models": [model, {"name": "gemma:2b"}]}})
     assert (both.served_model, both.knobs) == ("gemma:2b + llama3.1:8b", {})
-    assert told("ollama", None, {"/api/ps": {"models": []}}).served_model is None
-    assert told("ollama", None, {"/api/ps": ["?"]}).served_model is None
+    assert identity("ollama", None, {"/api/ps": {"models": []}}).served_model is None
+    assert identity("ollama", None, {"/api/ps": ["?"]}).served_model is None

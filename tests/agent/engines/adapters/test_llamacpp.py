@@ -20,7 +20,7 @@ from pertoken.agent.rows.counting.life_ids import process_life
 from pertoken.agent.scrape.http import Limits
 from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import growth, identity, read_one, values
-from tests.agent.values import memory, moment, probe
+from tests.agent.values import moment, probe, tick_state
 from tests.llama import ALIAS, CONTEXT, SLOTS, LlamaServer, write_model
 
 LIMITS = Limits(timeout_s=10)
@@ -39,7 +39,7 @@ def server(model: Path) -> Iterator[LlamaServer]:
 
 @dataclass
 class Meter:
-    """What an agent does with readings, less the storing: states survive it, totals are what it counted."""
+    """Counting of an agent without a store: states survive it, totals are what it counted."""
 
     states: dict[str, CounterState] = field(default_factory=dict)
     watching_since_ms: int = 0
@@ -63,10 +63,10 @@ class Meter:
 
 
 def discovered(server: LlamaServer) -> Endpoint:
-    """The one endpoint of the server among all that this host runs."""
+    """Return the one endpoint of the server among all that this host runs."""
     host = host_processes()
     mine = type(host)(
-        {pid: each for pid, each in host.processes.items() if pid == server.pid},
+        {pid: process for pid, process in host.processes.items() if pid == server.pid},
         libraries=host.libraries,
         own_ips=host.own_ips,
     )
@@ -75,8 +75,8 @@ def discovered(server: LlamaServer) -> Endpoint:
 
 
 def test_a_server_inside_a_python_process_is_found_without_configuration(server: LlamaServer) -> None:
-    found = discover(host_processes(), lambda url: answers(url, LIMITS))
-    endpoint = next(each for each in found.endpoints if each.port == server.port)
+    discovery = discover(host_processes(), lambda url: answers(url, LIMITS))
+    endpoint = next(endpoint for endpoint in discovery.endpoints if endpoint.port == server.port)
     assert (endpoint.kind, endpoint.base_url, endpoint.found_by) == ("llama.cpp", server.url, "process")
     assert (endpoint.pid, endpoint.process_start_ms) == (server.pid, start_ms(server.pid))
     assert server.pid in endpoint.pids
@@ -98,11 +98,11 @@ def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
 
 def test_its_epoch_knows_how_it_is_laid_out_on_the_device_it_holds(server: LlamaServer) -> None:
     reading = read_one(EngineReader(discovered(server), LIMITS))
-    tick, _ = assemble(memory(), Readings(probe(), (reading,)), moment(0), None)
+    tick, _ = assemble(tick_state(), Readings(probe(), (reading,)), moment(0), None)
     (epoch,) = tick.epochs
     layout = {"tp": 1, "pp": 1, "dp": 1}
-    told = {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
-    assert json.loads(epoch.knobs) == {**layout, **told}
+    expected = {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
+    assert json.loads(epoch.knobs) == {**layout, **expected}
 
 
 def test_a_server_seen_from_elsewhere_tells_its_lives_apart(server: LlamaServer) -> None:
@@ -121,7 +121,7 @@ def test_tokens_are_exactly_those_of_the_server_and_of_its_clients(server: Llama
     meter.add(read_one(reader))
     server.abort([5] * 50)
     meter.add(read_one(reader))
-    assert [each.generated_tokens for each in usages] == [7, 5]
+    assert [usage.generated_tokens for usage in usages] == [7, 5]
     assert meter.totals["prompt_tokens"] == 40 + 60 + 50
     assert meter.totals["cached_tokens"] == server.counter("prompt_tokens_cached_total") > 0
     assert meter.totals["computed_tokens"] == server.counter("prompt_tokens_total")
@@ -156,7 +156,7 @@ def test_an_engine_that_restarts_is_counted_from_zero_and_marked(server: LlamaSe
     server.complete([8] * 10, 2)  # nobody sees these: the server is killed first
     first = reader.endpoint
     server.restart()
-    server.complete([7] * 200, 50)  # more than before: only the process tells that it is another
+    server.complete([7] * 200, 50)  # more than before: only the process shows that it is another
     meter.add(read_one(reader))
     assert reader.endpoint.pid == server.pid != first.pid
     assert (meter.totals["prompt_tokens"], meter.totals["generated_tokens"]) == (30 + 200, 4 + 50)

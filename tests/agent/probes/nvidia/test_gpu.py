@@ -12,7 +12,7 @@ from pertoken.agent.energy import energy_step
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.probes.patience import HANGS
-from pertoken.agent.readings import DeviceReading, Happened
+from pertoken.agent.readings import DeviceReading, DriverEvent
 from tests.standin_nvml import Gpu, Machine, ManualClock, Slice, Wave, eight, installed
 
 DEADLINE_S = 20.0
@@ -21,7 +21,7 @@ ME, PARENT = os.getpid(), os.getppid()
 
 
 def reasons(reading: DeviceReading) -> dict[str, str]:
-    return {gap.metric: gap.reason for gap in reading.gaps}
+    return {missing.metric: missing.reason for missing in reading.unavailable}
 
 
 def read_after(probe: NvidiaProbe, clock: ManualClock, s: float, processes: bool = False) -> tuple[DeviceReading, ...]:
@@ -41,7 +41,7 @@ def test_activity_is_the_mean_between_two_readings() -> None:
         (after,) = read_after(probe, clock, 0.95)
         (away,) = read_after(probe, clock, 1000)
     assert first.dram_active_1e4 is None and "new window" in reasons(first)["dram_active_1e4"]
-    assert [each.dram_active_1e4 for each in (second, third, after)] == [10_000, 0, 10_000]
+    assert [reading.dram_active_1e4 for reading in (second, third, after)] == [10_000, 0, 10_000]
     assert (third.sm_active_1e4, third.sm_occupancy_1e4, third.tensor_active_1e4) == (5500, 2000, 1000)
     assert (third.nvlink_rx_mib_s, third.nvlink_tx_mib_s) == (1000, 1000)
     assert too_soon.sm_active_1e4 is None and away.sm_active_1e4 is None
@@ -98,10 +98,12 @@ def test_seven_mig_devices_are_devices_of_their_own_and_the_gpu_keeps_what_is_on
         probe = NvidiaProbe(clock)
         read_after(probe, clock, 0)
         parent, *slices, other = read_after(probe, clock, 1, processes=True)
-    assert [each.uuid for each in slices] == [f"MIG-{n}" for n in range(7)]
-    assert {(each.kind, each.parent_uuid, each.slot, each.part_1e6) for each in slices} == {("mig", "GPU-1", 0, 142857)}
-    assert [each.sm_active_1e4 for each in slices] == [1000 * n for n in range(7)]
-    assert [bool(each.processes) for each in slices] == [False, False, True, False, False, False, False]
+    assert [device.uuid for device in slices] == [f"MIG-{n}" for n in range(7)]
+    assert {(reading.kind, reading.parent_uuid, reading.slot, reading.part_1e6) for reading in slices} == {
+        ("mig", "GPU-1", 0, 142857)
+    }
+    assert [device.sm_active_1e4 for device in slices] == [1000 * n for n in range(7)]
+    assert [bool(device.processes) for device in slices] == [False, False, True, False, False, False, False]
     assert slices[0].memory_used_bytes == 8 * 2**30
     assert slices[0].power_mw is None and "whole GPU" in reasons(slices[0])["power_mw"]
     assert (parent.power_mw, parent.processes, parent.util_1e4) == (400_000, (), None)
@@ -114,9 +116,9 @@ def test_mig_devices_come_and_go_while_the_gpu_stays() -> None:
         probe = NvidiaProbe(clock)
         assert len(read_after(probe, clock, 1)) == 8
         library.machine = Machine(gpus=(replace(H100, slices=SLICES[:1]),))
-        assert [each.uuid for each in read_after(probe, clock, 10, processes=True)] == ["GPU-1", "MIG-0"]
+        assert [reading.uuid for reading in read_after(probe, clock, 10, processes=True)] == ["GPU-1", "MIG-0"]
         library.machine = Machine(gpus=(H100,))
-        assert [each.kind for each in read_after(probe, clock, 10, processes=True)] == ["gpu"]
+        assert [reading.kind for reading in read_after(probe, clock, 10, processes=True)] == ["gpu"]
 
 
 def test_several_processes_are_told_apart_by_their_sm_time_since_the_list_before() -> None:
@@ -126,7 +128,7 @@ def test_several_processes_are_told_apart_by_their_sm_time_since_the_list_before
         probe = NvidiaProbe(clock)
         read_after(probe, clock, 100, processes=True)
         (device,) = read_after(probe, clock, 5, processes=True)
-    assert {each.pid: each.sm_time for each in device.processes or ()} == {ME: 300, PARENT: 100}
+    assert {process.pid: process.sm_time for process in device.processes or ()} == {ME: 300, PARENT: 100}
 
 
 def test_sm_time_of_a_pid_that_is_not_on_the_list_is_not_guessed_about() -> None:
@@ -134,7 +136,7 @@ def test_sm_time_of_a_pid_that_is_not_on_the_list_is_not_guessed_about() -> None
     gpu = replace(H100, processes=((ME, 5), (PARENT, 5)), process_sm=((645_400, 60), (ME, 20)))
     with installed(Machine(gpus=(gpu,)), clock):
         (device,) = read_after(NvidiaProbe(clock), clock, 100, processes=True)
-    assert [each.sm_time for each in device.processes or ()] == [None, None]
+    assert [process.sm_time for process in device.processes or ()] == [None, None]
 
 
 def test_an_xid_is_told_of_the_gpu_it_struck() -> None:
@@ -145,23 +147,23 @@ def test_an_xid_is_told_of_the_gpu_it_struck() -> None:
     with installed(Machine(gpus=tuple(gpus)), clock):
         probe = NvidiaProbe(clock, watch=watch)
         read_after(probe, clock, 0)
-        assert probe.happened() == ()
+        assert probe.driver_events() == ()
         clock.now_s = 6
-        told: tuple[Happened, ...] = ()
+        events: tuple[DriverEvent, ...] = ()
         deadline = time.monotonic() + DEADLINE_S
-        while not told and time.monotonic() < deadline:
-            told = probe.happened()
+        while not events and time.monotonic() < deadline:
+            events = probe.driver_events()
         probe.close()
-    assert [(each.uuid, each.kind) for each in told] == [(gpus[3].uuid, "xid")]
-    assert "Xid 79" in told[0].message
+    assert [(event.uuid, event.kind) for event in events] == [(gpus[3].uuid, "xid")]
+    assert "Xid 79" in events[0].message
 
 
-def told_by(probe: NvidiaProbe, n: int) -> tuple[Happened, ...]:
-    told: tuple[Happened, ...] = ()
+def told_by(probe: NvidiaProbe, n: int) -> tuple[DriverEvent, ...]:
+    events: tuple[DriverEvent, ...] = ()
     deadline = time.monotonic() + DEADLINE_S
-    while len(told) < n and time.monotonic() < deadline:
-        told += probe.happened()
-    return told
+    while len(events) < n and time.monotonic() < deadline:
+        events += probe.driver_events()
+    return events
 
 
 def test_an_xid_is_told_of_the_mig_device_it_struck_or_of_the_gpu_with_why_no_nearer() -> None:
@@ -172,11 +174,11 @@ def test_an_xid_is_told_of_the_mig_device_it_struck_or_of_the_gpu_with_why_no_ne
         probe = NvidiaProbe(clock, watch=XidWatch())
         read_after(probe, clock, 1)
         clock.now_s = 9
-        told = told_by(probe, 4)
+        events = told_by(probe, 4)
         probe.close()
-    assert [each.uuid for each in told] == ["MIG-b", "MIG-a", "GPU-1", "GPU-1"]
-    assert "Xid 43" in told[2].message and "names no MIG device" in told[2].message
-    assert "Xid 45" in told[3].message and "GPU instance 9" in told[3].message
+    assert [event.uuid for event in events] == ["MIG-b", "MIG-a", "GPU-1", "GPU-1"]
+    assert "Xid 43" in events[2].message and "names no MIG device" in events[2].message
+    assert "Xid 45" in events[3].message and "GPU instance 9" in events[3].message
 
 
 def test_xids_of_the_others_and_of_gpus_found_later_are_told_after_one_fell_off_the_bus() -> None:
@@ -189,15 +191,15 @@ def test_xids_of_the_others_and_of_gpus_found_later_are_told_after_one_fell_off_
         deadline = time.monotonic() + DEADLINE_S
         while (made := library.calls["nvmlEventSetCreate"]) < 2 and time.monotonic() < deadline:
             read_after(probe, clock, 1, processes=True)
-        assert made == 2, "a set that broke is made anew"
+        assert made == 2, "a set that broke is made again"
         struck = clock.now_s + 1
         library.machine = Machine(
-            gpus=(library.machine.gpus[0], *(replace(each, xids=((struck, 48),)) for each in gpus[1:]))
+            gpus=(library.machine.gpus[0], *(replace(gpu, xids=((struck, 48),)) for gpu in gpus[1:]))
         )
         clock.now_s += 2
-        told = told_by(probe, 7)
+        events = told_by(probe, 7)
         probe.close()
-    assert {each.uuid for each in told} == {gpu.uuid for gpu in gpus[1:]} and len(told) == 7
+    assert {event.uuid for event in events} == {gpu.uuid for gpu in gpus[1:]} and len(events) == 7
 
 
 def test_a_call_that_hangs_costs_its_gpu_only_and_is_left_until_it_returns(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How GPUs reach each other, through the real pynvml over the stand-in driver."""
+"""Links between GPUs, through the real pynvml over the stand-in driver."""
 
 import json
 from typing import Any
@@ -13,24 +13,24 @@ from tests.standin_nvml import Machine, ManualClock, eight, installed
 
 
 def links(machine: Machine, looks: int = 2) -> list[dict[str, list[int]] | None]:
-    """Return the links of each GPU, with slots in place of UUIDs, after so many looks with their process lists."""
+    """Return the links of each GPU, with slots in place of UUIDs, after `looks` looks with their process lists."""
     slots = {gpu.uuid: slot for slot, gpu in enumerate(machine.gpus)}
     with installed(machine, ManualClock()):
         probe = NvidiaProbe(ManualClock())
         for _ in range(looks):
             devices, _ = probe.read(processes=True)
-    known = [None if each.links is None else json.loads(each.links) for each in devices]
-    return [each and {kind: [slots[uuid] for uuid in uuids] for kind, uuids in each.items()} for each in known]
+    known = [None if device.links is None else json.loads(device.links) for device in devices]
+    return [device and {kind: [slots[uuid] for uuid in uuids] for kind, uuids in device.items()} for device in known]
 
 
 def test_gpus_behind_nvlink_switches_reach_each_other_directly() -> None:
-    found = links(Machine(gpus=eight()))
-    assert found[3] == {"nvlink": [0, 1, 2, 4, 5, 6, 7]}
+    links_found = links(Machine(gpus=eight()))
+    assert links_found[3] == {"nvlink": [0, 1, 2, 4, 5, 6, 7]}
 
 
 def test_without_nvlink_the_way_through_the_host_counts() -> None:
-    found = links(Machine(gpus=eight(), nvlinks=False))
-    assert found[5] == {"pcie_switch": [4], "pcie_host": [6, 7], "cross_socket": [0, 1, 2, 3]}
+    links_found = links(Machine(gpus=eight(), nvlinks=False))
+    assert links_found[5] == {"pcie_switch": [4], "pcie_host": [6, 7], "cross_socket": [0, 1, 2, 3]}
 
 
 @pytest.mark.parametrize("missing", ["nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"])

@@ -7,7 +7,7 @@ import pytest
 from pertoken.agent.energy import energy_step
 from pertoken.agent.probes.nvidia.nvml import FAULTS
 from pertoken.agent.probes.nvidia.probe import NvidiaProbe
-from pertoken.agent.readings import DeviceProcess, DeviceReading, Gap
+from pertoken.agent.readings import DeviceProcess, DeviceReading, Unavailable
 from tests.standin_nvml import Gpu, Machine, ManualClock, Wave, eight, installed
 
 ENERGY, POWER = "nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetPowerUsage"
@@ -18,13 +18,17 @@ RARE = {"power_module_mw", "power_memory_mw"}
 """What an ordinary GPU does not have."""
 
 
-def by_metric(reading: DeviceReading) -> dict[str, Gap]:
+def by_metric(reading: DeviceReading) -> dict[str, Unavailable]:
     """Gaps, without those of a first reading or of an ordinary GPU."""
-    return {gap.metric: gap for gap in reading.gaps if gap.metric not in RARE and gap.remedy != "wait"}
+    return {
+        missing.metric: missing
+        for missing in reading.unavailable
+        if missing.metric not in RARE and missing.remedy != "wait"
+    }
 
 
 def with_one(**fields: object) -> tuple[Gpu, ...]:
-    """Eight GPUs, the fourth of them differing by these fields."""
+    """Return eight GPUs, the fourth of them differing by these fields."""
     gpus = list(eight())
     gpus[3] = Gpu(**vars(gpus[3]) | fields)
     return tuple(gpus)
@@ -39,12 +43,12 @@ def test_eight_healthy_gpus_are_read_whole() -> None:
     clock = ManualClock()
     clock.now_s = 12.5
     with installed(Machine(gpus=eight(processes=((os.getpid(), 40 * 2**30),))), clock):
-        devices, gaps = NvidiaProbe(clock).read(processes=True)
-    assert gaps == ()
+        devices, unavailable = NvidiaProbe(clock).read(processes=True)
+    assert unavailable == ()
     assert [device.slot for device in devices] == list(range(8))
     assert all(complete(device) for device in devices)
     gpu = eight()[5]
-    assert devices[5]._replace(gaps=()) == DeviceReading(
+    assert devices[5]._replace(unavailable=()) == DeviceReading(
         uuid="GPU-00000000-0000-4000-8000-000000000005",
         kind="gpu",
         vendor="NVIDIA",
@@ -102,9 +106,9 @@ def test_a_host_without_the_library_is_a_normal_cpu_host() -> None:
     with installed(Machine(absent=True), clock) as library:
         probe = NvidiaProbe(clock)
         for _ in range(3):
-            devices, gaps = probe.read(processes=True)
+            devices, unavailable = probe.read(processes=True)
             assert devices == ()
-            assert [(gap.metric, gap.status) for gap in gaps] == [("nvidia", "missing")]
+            assert [(missing.metric, missing.status) for missing in unavailable] == [("nvidia", "missing")]
         probe.close()
         assert (library.calls.total(), probe.nvml.calls) == (0, 0)
 
@@ -113,11 +117,11 @@ def test_a_gpu_lost_at_start_leaves_the_other_seven_complete() -> None:
     clock = ManualClock()
     with installed(Machine(gpus=with_one(lost_after=0)), clock) as library:
         probe = NvidiaProbe(clock)
-        devices, gaps = probe.read(processes=True)
+        devices, unavailable = probe.read(processes=True)
         assert [device.slot for device in devices] == [0, 1, 2, 4, 5, 6, 7]
         assert all(complete(device) for device in devices)
-        assert [(gap.metric, gap.status) for gap in gaps] == [("gpu 3", "failing")]
-        assert [(each.kind, each.message) for each in probe.happened()] == [
+        assert [(missing.metric, missing.status) for missing in unavailable] == [("gpu 3", "failing")]
+        assert [(driver_event.kind, driver_event.message) for driver_event in probe.driver_events()] == [
             ("device_lost", "gpu 3: the GPU fell off the bus")
         ]
         asked = library.calls["nvmlDeviceGetHandleByIndex_v2"]
@@ -125,8 +129,8 @@ def test_a_gpu_lost_at_start_leaves_the_other_seven_complete() -> None:
         assert library.calls["nvmlDeviceGetHandleByIndex_v2"] == asked, "left alone for a while"
         library.recovered.add(eight()[3].uuid)
         clock.now_s += 6
-        devices, gaps = probe.read(processes=True)
-        assert len(devices) == 8 and all(complete(device) for device in devices) and gaps == ()
+        devices, unavailable = probe.read(processes=True)
+        assert len(devices) == 8 and all(complete(device) for device in devices) and unavailable == ()
 
 
 def test_a_gpu_lost_later_costs_only_itself_and_is_left_alone_longer_and_longer() -> None:
@@ -139,10 +143,10 @@ def test_a_gpu_lost_later_costs_only_itself_and_is_left_alone_longer_and_longer(
         for _ in range(60):
             clock.now_s += 1
             before = library.calls["nvmlDeviceGetHandleByUUID"]
-            devices, gaps = probe.read(processes=False)
+            devices, unavailable = probe.read(processes=False)
             asked.append(library.calls["nvmlDeviceGetHandleByUUID"] - before)
             lost = devices[3]
-            assert gaps == () and len(devices) == 8
+            assert unavailable == () and len(devices) == 8
             assert all(complete(device) for device in devices if device is not lost)
         assert lost.lost == "the GPU fell off the bus"
         assert (lost.uuid, lost.name, lost.power_mw, lost.energy_mj) == (first[3].uuid, first[3].name, None, None)
@@ -168,9 +172,9 @@ def test_an_unsupported_field_is_unknown_with_its_reason_and_never_asked_again()
             devices, _ = probe.read(processes=False)
         uuid = gpus[3].uuid
         assert (devices[3].energy_mj, devices[3].util_1e4, devices[3].temperature_c) == (None, None, 61)
-        gaps = by_metric(devices[3])
-        assert set(gaps) == {"energy_mj", "util_1e4"}
-        assert gaps["energy_mj"].status == "unsupported" and "MIG" in gaps["energy_mj"].reason
+        unavailable = by_metric(devices[3])
+        assert set(unavailable) == {"energy_mj", "util_1e4"}
+        assert unavailable["energy_mj"].status == "unsupported" and "MIG" in unavailable["energy_mj"].reason
         assert library.gpu_calls[ENERGY, uuid] == library.gpu_calls["nvmlDeviceGetTemperatureV", uuid] == 1
         assert library.gpu_calls[ENERGY, gpus[0].uuid] == 0, "the field value is enough"
         assert all(complete(device) for device in devices if device.slot != 3)
@@ -200,10 +204,12 @@ def test_what_no_call_of_an_old_driver_gives_is_a_gap_that_says_to_update() -> N
     )
     with installed(Machine(gpus=eight(), without=without)):
         devices, _ = NvidiaProbe().read(processes=True)
-    gaps = by_metric(devices[0])
-    assert set(gaps) == {"energy_mj", "processes", "power_instant_mw", "ecc_corrected", "ecc_uncorrected"}
+    unavailable = by_metric(devices[0])
+    assert set(unavailable) == {"energy_mj", "processes", "power_instant_mw", "ecc_corrected", "ecc_uncorrected"}
     assert devices[0].power_mw == 300_000 and devices[0].power_source == "usage, gpu"
-    assert {(gap.status, gap.remedy) for gap in gaps.values()} == {("missing", "update the NVIDIA driver")}
+    assert {(missing.status, missing.remedy) for missing in unavailable.values()} == {
+        ("missing", "update the NVIDIA driver")
+    }
 
 
 def test_memory_shared_with_the_host_is_the_hosts_and_says_so(tmp_path: Path) -> None:
@@ -212,9 +218,9 @@ def test_memory_shared_with_the_host_is_the_hosts_and_says_so(tmp_path: Path) ->
     with installed(Machine(gpus=(unified,))):
         (device,), _ = NvidiaProbe(proc=tmp_path).read(processes=False)
     assert (device.memory_bytes, device.memory_used_bytes) == (1_024_000, 614_400)
-    gaps = by_metric(device)
-    assert set(gaps) == {"memory_bytes", "memory_used_bytes"}
-    assert "whole host's" in gaps["memory_used_bytes"].reason
+    unavailable = by_metric(device)
+    assert set(unavailable) == {"memory_bytes", "memory_used_bytes"}
+    assert "whole host's" in unavailable["memory_used_bytes"].reason
 
 
 @pytest.mark.parametrize("calls_before", [1, 3, 40, 139, 160, 203])
@@ -224,13 +230,13 @@ def test_after_a_driver_reload_the_same_gpus_are_found_by_their_uuid(calls_befor
         probe = NvidiaProbe(clock)
         for _ in range(4):
             clock.now_s += 10
-            devices, gaps = probe.read(processes=False)
+            devices, unavailable = probe.read(processes=False)
         assert library.lives == 2
-        assert gaps == () and len(devices) == 8 and all(complete(device) for device in devices)
+        assert unavailable == () and len(devices) == 8 and all(complete(device) for device in devices)
         assert [device.slot for device in devices] == list(range(8))
         assert devices[0].uuid == eight()[7].uuid, "the slots moved, the names did not"
-        (told,) = probe.happened()
-        assert (told.uuid, told.kind) == (None, "driver") and "was reloaded" in told.message
+        (event,) = probe.driver_events()
+        assert (event.uuid, event.kind) == (None, "driver") and "was reloaded" in event.message
 
 
 def test_what_was_refused_is_asked_again_after_a_reload() -> None:
@@ -247,9 +253,9 @@ def test_a_driver_that_lets_this_process_not_in_names_the_rights_and_is_tried_ag
     with installed(Machine(gpus=eight()), clock) as library:
         library.failing["nvmlInitWithFlags"] = pynvml.NVML_ERROR_NO_PERMISSION
         probe = NvidiaProbe(clock)
-        devices, (gap,) = probe.read(processes=False)
-        assert devices == () and (gap.metric, gap.status) == ("nvidia", "denied")
-        assert "/dev/nvidia" in (gap.remedy or "")
+        devices, (missing,) = probe.read(processes=False)
+        assert devices == () and (missing.metric, missing.status) == ("nvidia", "denied")
+        assert "/dev/nvidia" in (missing.remedy or "")
         library.failing.clear()
         clock.now_s += 6
         assert len(probe.read(processes=False)[0]) == 8
@@ -261,19 +267,19 @@ def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back(
         probe = NvidiaProbe(clock)
         probe.read(processes=False)
         library.unloaded = True
-        devices, gaps = probe.read(processes=False)
+        devices, unavailable = probe.read(processes=False)
         assert len(devices) == 8
         assert all(device.lost and device.power_mw is None for device in devices)
-        assert [(gap.metric, gap.status) for gap in gaps] == [("nvidia", "missing")]
-        assert [each.kind for each in probe.happened()] == ["driver"]
+        assert [(missing.metric, missing.status) for missing in unavailable] == [("nvidia", "missing")]
+        assert [driver_event.kind for driver_event in probe.driver_events()] == ["driver"]
         asked = library.calls.total()
-        assert probe.read(processes=False) == (devices, gaps)
+        assert probe.read(processes=False) == (devices, unavailable)
         assert library.calls.total() == asked, "left alone for a while"
-        assert probe.happened() == (), "told once"
+        assert probe.driver_events() == (), "reported once"
         library.unloaded = False
         clock.now_s += 6
-        devices, gaps = probe.read(processes=False)
-        assert gaps == () and all(complete(device) for device in devices)
+        devices, unavailable = probe.read(processes=False)
+        assert unavailable == () and all(complete(device) for device in devices)
 
 
 def test_a_driver_of_another_version_after_a_reload_needs_a_new_process() -> None:
@@ -281,9 +287,9 @@ def test_a_driver_of_another_version_after_a_reload_needs_a_new_process() -> Non
         probe = NvidiaProbe()
         probe.read(processes=False)
         assert not probe.outdated
-        devices, (gap,) = probe.read(processes=False)
+        devices, (missing,) = probe.read(processes=False)
     assert probe.outdated
-    assert all(device.lost for device in devices) and "different versions" in gap.reason
+    assert all(device.lost for device in devices) and "different versions" in missing.reason
 
 
 def test_a_call_that_fails_now_and_then_is_a_gap_now_and_asked_again() -> None:
@@ -291,7 +297,7 @@ def test_a_call_that_fails_now_and_then_is_a_gap_now_and_asked_again() -> None:
         probe = NvidiaProbe()
         library.failing = {UTIL: 999, "nvmlDeviceGetName": 10}
         devices, _ = probe.read(processes=True)
-        assert {gap.metric: gap.status for gap in by_metric(devices[0]).values()} == {
+        assert {missing.metric: missing.status for missing in by_metric(devices[0]).values()} == {
             "util_1e4": "failing",
             "name": "failing",
         }

@@ -15,7 +15,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.store.schema.rows import DeploymentSample, DeviceShare, Tick
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
-from tests.agent.values import START_MS, gpu, memory, probe
+from tests.agent.values import START_MS, gpu, probe, tick_state
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Agent:
     where: StoreLocation | None = None
     rows: list[DeploymentSample] = field(default_factory=list)
     shares: list[DeviceShare] = field(default_factory=list)
-    _kept: TickState = field(default_factory=memory)
+    _kept: TickState = field(default_factory=tick_state)
     _n: int = 0
 
     def tick(self, *readings: EngineReading, step_ms: int = 10_000, at_ms: int | None = None) -> Tick:
@@ -42,8 +42,8 @@ class Agent:
                 writer.commit(tick)
                 writer.roll_up()
         self._n += 1
-        self.rows += [each for each in tick.samples if isinstance(each, DeploymentSample)]
-        self.shares += [each for each in tick.samples if isinstance(each, DeviceShare)]
+        self.rows += [sample for sample in tick.samples if isinstance(sample, DeploymentSample)]
+        self.shares += [sample for sample in tick.samples if isinstance(sample, DeviceShare)]
         return tick
 
     @property

@@ -5,19 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.agent.readings import EngineReading, Gap
+from pertoken.agent.readings import EngineReading, Unavailable
 from pertoken.provenance import Provenance
 from pertoken.store.schema.rows import DeploymentSample
 from tests.agent.engine_pages import values
 from tests.agent.rows.busy.agent import Agent, report_of
 from tests.agent.values import ENDPOINT, engine
-from tests.values import laid
+from tests.values import new_store
 
 
 def captured(kind: str, name: str) -> EngineReading:
-    found = values(kind, name)
+    captured_values = values(kind, name)
     endpoint = replace(ENDPOINT, kind=kind)
-    return EngineReading(endpoint, served_model="tiny", counters=found.counters, gauges=found.gauges)
+    return EngineReading(
+        endpoint, served_model="tiny", counters=captured_values.counters, gauges=captured_values.gauges
+    )
 
 
 def after(kind: str, *names: str) -> list[DeploymentSample]:
@@ -101,17 +103,17 @@ def from_text(kind: str, text: str) -> EngineReading:
     from pertoken.agent.scrape.page import parse
 
     adapter = ADAPTERS[kind]
-    found = adapter.read(parse(text.encode(), adapter.wanted))
+    values_read = adapter.read(parse(text.encode(), adapter.wanted))
     endpoint = replace(ENDPOINT, kind=kind)
-    return EngineReading(endpoint, served_model="m", counters=found.counters, gauges=found.gauges)
+    return EngineReading(endpoint, served_model="m", counters=values_read.counters, gauges=values_read.gauges)
 
 
 def test_an_engine_that_exposes_no_time_has_unknown_busy_time_and_at_most_all_dollars_of_its_devices(
     tmp_path: Path,
 ) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     agent = Agent(where)
-    silent = engine(0, counters={}, gauges={}, gaps=(Gap("busy", "missing", "it counts no time"),))
+    silent = engine(0, counters={}, gauges={}, unavailable=(Unavailable("busy", "missing", "it counts no time"),))
     for _ in range(7):
         agent.tick(silent)
     assert {(row.busy_ms, row.busy_provenance) for row in agent.rows} == {(None, Provenance.BOUND)}
@@ -123,7 +125,7 @@ def test_an_engine_that_exposes_no_time_has_unknown_busy_time_and_at_most_all_do
 
 
 def test_an_engine_without_time_is_idle_while_its_counters_show_that_nothing_happened(tmp_path: Path) -> None:
-    where = laid(tmp_path)
+    where = new_store(tmp_path)
     agent = Agent(where)
     for generated, running in ((0, 0.0), (0, 0.0), (5, 1.0), (5, 0.0), (5, 0.0)):
         agent.tick(engine(generated, gauges={"running": running}))

@@ -18,7 +18,7 @@ from tests.agent.rows.busy.agent import Agent, report_of
 from tests.agent.values import ENDPOINT
 from tests.llama import LlamaServer, Shape, write_model
 from tests.load import Load
-from tests.values import laid
+from tests.values import new_store
 
 DEADLINE_S = 60.0
 LIMITS = Limits(timeout_s=20)
@@ -44,7 +44,7 @@ def reader_of(server: LlamaServer) -> EngineReader:
 def test_a_server_with_little_to_do_is_busy_for_as_long_as_its_own_counters_report(
     server: LlamaServer, tmp_path: Path
 ) -> None:
-    reader, agent = reader_of(server), Agent(laid(tmp_path))
+    reader, agent = reader_of(server), Agent(new_store(tmp_path))
     endpoint = ENDPOINT
 
     def read() -> EngineReading:
@@ -60,7 +60,7 @@ def test_a_server_with_little_to_do_is_busy_for_as_long_as_its_own_counters_repo
     assert agent.busy_ms == pytest.approx(1000 * worked_s, abs=2)
     assert {row.busy_provenance for row in agent.rows} == {Provenance.COUNTER}  # one request at a time
 
-    report = report_of(laid(tmp_path), 10, 12)
+    report = report_of(new_store(tmp_path), 10, 12)
     (line,) = report.deployments
     assert line.busy == pytest.approx(worked_s / 120, abs=1e-4)
     assert (line.busy_provenance, line.busy_is_bound) == ("counter", False)
@@ -97,10 +97,10 @@ def test_requests_that_ran_in_parallel_are_not_counted_once_each(server: LlamaSe
     agent.tick(read_one(reader))
     start = now_ms()
     clients = [threading.Thread(target=server.complete, args=([10 + n] * 20, 300)) for n in range(4)]
-    for each in clients:
-        each.start()
-    for each in clients:
-        each.join()
+    for client in clients:
+        client.start()
+    for client in clients:
+        client.join()
     wall_ms = now_ms() - start
     agent.tick(read_one(reader), step_ms=20_000)
     summed_ms = 1000 * server.seconds("tokens_predicted_seconds_total")
@@ -119,7 +119,7 @@ def test_time_that_is_counted_when_a_long_request_ends_is_all_reported_in_the_en
     while client.is_alive():
         agent.tick(read_one(reader), at_ms=now_ms() - start)
         client.join(0.1)
-    assert len(agent.rows) > 3, "the request was too short to tell"
+    assert len(agent.rows) > 3, "the request was too short to measure"
     agent.tick(read_one(reader), at_ms=now_ms() - start)
     worked_ms = 1000 * (server.seconds("prompt_seconds_total") + server.seconds("tokens_predicted_seconds_total"))
     counted_late = agent.busy_ms < 0.9 * worked_ms

@@ -7,11 +7,11 @@ import pytest
 from pertoken.agent.readings import Endpoint, EngineReading
 from pertoken.agent.rows.assemble import Readings
 from tests.agent.rows.ticks import counted, run
-from tests.agent.values import ENDPOINT, START_MS, engine, memory, probe
+from tests.agent.values import ENDPOINT, START_MS, engine, probe, tick_state
 
 
 def started(after_ms: int, **fields: object) -> Endpoint:
-    """A server whose process began so long after this agent did."""
+    """Return a server whose process began so long after this agent did."""
     return replace(ENDPOINT, pid=300, pids=(300,), process_start_ms=START_MS + after_ms, **fields)  # type: ignore[arg-type]
 
 
@@ -20,8 +20,8 @@ def loading(endpoint: Endpoint) -> EngineReading:
 
 
 def loads(*readings: EngineReading | None, **state: object) -> list[dict[str, int]]:
-    """What is counted of loads in ticks 10 s apart."""
-    ticks = run(*(Readings(probe(), (each,) if each else ()) for each in readings), start=memory(**state))
+    """Return what is counted of loads in ticks 10 s apart."""
+    ticks = run(*(Readings(probe(), (reading,) if reading else ()) for reading in readings), start=tick_state(**state))
     return [{name: n for name, n in counted(tick).items() if "load" in name} for tick in ticks]
 
 

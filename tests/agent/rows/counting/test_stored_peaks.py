@@ -4,7 +4,7 @@ from pertoken.agent.rows.counting.counters import Peak
 from pertoken.agent.rows.counting.stored_peaks import peak_states, stored_peaks
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.store.schema.rows import CounterState
-from tests.agent.values import memory
+from tests.agent.values import tick_state
 
 ENGINE, OTHER = 3, 4
 
@@ -13,7 +13,7 @@ def restarted(states: tuple[CounterState, ...]) -> TickState:
     counters: dict[int, dict[str, CounterState]] = {}
     for state in states:
         counters.setdefault(state.owner_id, {})[state.series] = state
-    return memory(counters=counters)
+    return tick_state(counters=counters)
 
 
 def test_peaks_come_back_as_they_were_stored_and_only_those_of_their_engine() -> None:

@@ -1,4 +1,4 @@
-"""Latencies are read less often than tokens, and yet every observation that a page told is stored, once."""
+"""Latencies are read less often than tokens, and yet every observation that a page exposed is stored, once."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -18,11 +18,11 @@ from pertoken.agent.scrape.http import Limits, Reply
 from pertoken.agent.ticks import LATENCY_S, reads_latencies
 from pertoken.store.schema.rows import DeploymentSample, HistogramSample, Tick
 from tests.agent.engine_pages import read_one
-from tests.agent.values import START_MS, memory, probe
+from tests.agent.values import START_MS, probe, tick_state
 
 BOUNDS = ("0.1", "1.0", "+Inf")
-STARTS = ("seen", "told", "unknown")
-"""Whether the agent sees the process of the engine, or the page tells when it started, or nothing does."""
+STARTS = ("seen", "exposed", "unknown")
+"""Whether the agent sees the process of the engine, or the page exposes when it started, or nothing does."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Engine:
 
     def page(self, start: str) -> bytes:
         lines = ["vllm:num_requests_running 1.0", f'vllm:generation_tokens_total{{model_name="tiny"}} {self.tokens}']
-        if start == "told":
+        if start == "exposed":
             lines.append(f"process_start_time_seconds {self.started_ms / 1000!r}")
         below = 0
         for bucket, bound in enumerate(BOUNDS):
@@ -49,7 +49,7 @@ class Watched:
 
     def __init__(self, start: str, patch: pytest.MonkeyPatch) -> None:
         self.start, self.engine = start, Engine(START_MS + 1)
-        self.memory: TickState = memory()
+        self.tick_state: TickState = tick_state()
         self.reader = EngineReader(
             Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=lambda: HostProcesses({})
         )
@@ -57,7 +57,7 @@ class Watched:
         self.ticks: list[Tick] = []
         self.read_at: list[int] = []
         self.expected: Counter[int] = Counter()
-        self.told: Counter[int] = Counter()
+        self.exposed: Counter[int] = Counter()
         """By the last page of this life whose latencies were read."""
         patch.setattr(
             "pertoken.agent.engines.reader.get",
@@ -71,31 +71,31 @@ class Watched:
         ts = START_MS // 1000 + n
         reading = read_one(self.reader, latencies=n == 0 or reads_latencies(ts, self.last_ts))
         if reading.histograms is not None:
-            self.told = self.engine.observed.copy()
+            self.exposed = self.engine.observed.copy()
             self.read_at.append(ts)
         endpoint = Endpoint("vllm", "http://gpu-1:8000", "setting", 8000)
         if self.start == "seen":
             endpoint = replace(endpoint, pid=100, process_start_ms=self.engine.started_ms, pids=(100,))
         moment = Moment(ts, START_MS + 1000 * n, START_MS + 1000 * n, 1)
         readings = Readings(probe(), (replace(reading, endpoint=endpoint),) if n else ())
-        tick, self.memory = assemble(self.memory, readings, moment, Cost(1, 1, 1, 0) if n else None)
+        tick, self.tick_state = assemble(self.tick_state, readings, moment, Cost(1, 1, 1, 0) if n else None)
         self.last_ts = ts
         self.ticks.append(tick)
 
     def restart(self) -> None:
-        self.expected += self.told
-        self.told = Counter()
+        self.expected += self.exposed
+        self.exposed = Counter()
         self.engine = Engine(START_MS + 1000 * len(self.ticks) - 500)
 
     def stored(self) -> Counter[int]:
-        found: Counter[int] = Counter()
-        for each in self.samples(HistogramSample):
-            assert each.count > 0
-            found[each.bucket] += each.count
-        return found
+        totals: Counter[int] = Counter()
+        for sample in self.samples(HistogramSample):
+            assert sample.count > 0
+            totals[sample.bucket] += sample.count
+        return totals
 
     def samples(self, kind: type[Any]) -> list[Any]:
-        return [each for tick in self.ticks for each in tick.samples if isinstance(each, kind)]
+        return [sample for tick in self.ticks for sample in tick.samples if isinstance(sample, kind)]
 
 
 moves = st.lists(
@@ -111,7 +111,7 @@ moves = st.lists(
 
 @given(moves=moves, start=st.sampled_from(STARTS))
 @example([("observe", 0, 3), ("tick", 2, 0), ("observe", 1, 1), ("restart", 0, 0), ("tick", 1, 0)], "seen")
-@example([("observe", 0, 3), ("tick", 6, 0), ("restart", 0, 0), ("observe", 1, 1), ("tick", 1, 0)], "told")
+@example([("observe", 0, 3), ("tick", 6, 0), ("restart", 0, 0), ("observe", 1, 1), ("tick", 1, 0)], "exposed")
 @example([("generate", 5, 0), ("tick", 2, 0), ("restart", 0, 0), ("observe", 2, 1), ("tick", 2, 0)], "unknown")
 def test_what_pages_told_is_stored_once_across_restarts(moves: list[tuple[Any, ...]], start: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -134,10 +134,10 @@ def test_what_pages_told_is_stored_once_across_restarts(moves: list[tuple[Any, .
                     restarts += 1
         for _ in range(LATENCY_S):
             watched.tick()
-        assert watched.stored() == watched.expected + watched.told
+        assert watched.stored() == watched.expected + watched.exposed
         events = [event for tick in watched.ticks for event in tick.events if event.kind == "engine_restarted"]
-        assert len(events) == restarts, "one restart is told once, not again when its latencies are read"
-        assert sum(not each.complete for each in watched.samples(DeploymentSample)) == restarts
+        assert len(events) == restarts, "one restart is reported once, not again when its latencies are read"
+        assert sum(not sample.complete for sample in watched.samples(DeploymentSample)) == restarts
         assert all(after - before <= LATENCY_S for before, after in pairwise(watched.read_at))
 
 

@@ -13,7 +13,7 @@ from pertoken.agent.rows.devices import ENERGY
 from pertoken.store.schema import telemetry as t
 from tests.agent.values import gpu
 from tests.agent.world import World
-from tests.values import laid
+from tests.values import new_store
 
 BOOT_MS = 1_789_900_000_123
 """Unix time of the boot, as the agent before the upgrade took it."""
@@ -21,7 +21,7 @@ BOOT_MS = 1_789_900_000_123
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    laid(tmp_path)
+    new_store(tmp_path)
     world = World(tmp_path, monkeypatch)
     world.begin()
     world.run(2)
@@ -47,7 +47,7 @@ def as_stored_before(world: World, off_ms: int = 0) -> None:
 
 
 def upgraded(world: World) -> tuple[int, int]:
-    """(generated tokens stored, incomplete rows) once a new agent has read the engine."""
+    """Return (generated tokens stored, incomplete rows) once a new agent has read the engine."""
     world.begin()
     world.run(5, work=10)
     sample = t.deployment_sample.c

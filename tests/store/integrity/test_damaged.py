@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pertoken.store.connect.location import locate
-from pertoken.store.integrity.set_aside import databases_set_aside, set_aside
+from pertoken.store.integrity.damaged import quarantine_database, quarantined_databases
 from tests.store.filled import START
 
 
@@ -11,5 +11,5 @@ def test_a_second_damaged_database_of_the_same_second_gets_a_name_of_its_own(tmp
     where = locate(str(tmp_path))
     for _ in range(2):
         where.file("telemetry").write_bytes(b"x")
-        set_aside(where, START)
-    assert len(databases_set_aside(where)) == 2
+        quarantine_database(where, START)
+    assert len(quarantined_databases(where)) == 2

@@ -16,18 +16,18 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 def named_tuples(connection: Connection, query: Executable, values: Mapping[str, Any] = _NOTHING) -> list[Any]:
-    """All rows by the names of their columns, with values as the driver has them."""
-    found = connection.execute(query, values)
-    kind = _kind(tuple(found.keys()))
-    assert found.cursor is not None
-    rows = list(map(kind._make, found.cursor.fetchall()))
-    found.close()
+    """Return all rows by the names of their columns, with values as the driver has them."""
+    result = connection.execute(query, values)
+    kind = _kind(tuple(result.keys()))
+    assert result.cursor is not None
+    rows = list(map(kind._make, result.cursor.fetchall()))
+    result.close()
     return rows
 
 
 @contextmanager
-def asking(connection: Connection) -> Iterator[None]:
-    """Within it `answer` does not wait for a server, which goes on with what it was asked while Python works.
+def pipelined(connection: Connection) -> Iterator[None]:
+    """Within it `fetch` does not wait for a server, which goes on with what it was asked while Python works.
 
     Whoever looks at an answer waits for all that was asked until then: look late, and at what was asked first before
     asking for more.
@@ -44,19 +44,19 @@ def asking(connection: Connection) -> Iterator[None]:
         yield
 
 
-def answer(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False) -> Rows:
-    """Rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes longer
-    than an answer of a host. They are plain tuples, or `named` by their columns."""
+def fetch(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False) -> Rows:
+    """Return rows of a statement that is kept, with its text: SQLAlchemy names its schemas again each time, which takes
+    longer than an answer of a host. They are plain tuples, or `named` by their columns."""
     text, names, constants, columns = _text(connection.dialect, query)
     kind = _kind(columns) if named else None
     if connection.dialect.name == "sqlite":
         rows = driver(connection).execute(text, [values.get(name, constants.get(name)) for name in names]).fetchall()
         return rows if kind is None else list(map(kind._make, rows))
-    found = Answer(connection, text, {**constants, **values}, kind)
-    return found if connection.connection.driver_connection.pgconn.pipeline_status else found[:]  # type: ignore[union-attr]
+    lazy_rows = LazyRows(connection, text, {**constants, **values}, kind)
+    return lazy_rows if connection.connection.driver_connection.pgconn.pipeline_status else lazy_rows[:]  # type: ignore[union-attr]
 
 
-class Answer(Sequence[Any]):
+class LazyRows(Sequence[Any]):
     """Rows of a server, taken when somebody looks at them."""
 
     def __init__(self, connection: Connection, text: str, values: Mapping[str, Any], kind: Any) -> None:

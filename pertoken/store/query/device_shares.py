@@ -1,4 +1,4 @@
-"""Who held which device for how long: shared time, and what a deployment held whole (`store.write.shares`)."""
+"""Time for which epochs held devices: shared rows, and devices of one deployment alone (`store.write.shares`)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,13 +6,13 @@ from typing import Any
 
 from sqlalchemy import BigInteger, CompoundSelect, cast, literal, select, union_all
 
-from pertoken.store.query.answers import Rows
+from pertoken.store.query.fast_rows import Rows
 from pertoken.store.schema import telemetry as t
 from pertoken.units import SHARE
 
 
 def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
-    """(device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
+    """Return (device_id, ts, epoch_id, held_ns, busy_ns, provenance) by the minute or the hour.
 
     `rows` and `whole` are what is asked of the roll-up of shares and of that of deployments (with `epoch_device`). A
     device may come twice for one epoch and bucket, if it was held whole for a part of it: its times add up.
@@ -35,16 +35,18 @@ def shares(seconds: int, rows: Any, whole: Any) -> CompoundSelect[Any]:
     )
 
 
-def held(shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]) -> dict[int, dict[int, tuple[int, int]]]:
-    """device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
+def allocated_ns(
+    shared: Rows, totals: Rows, devices: Mapping[int, Sequence[int]]
+) -> dict[int, dict[int, tuple[int, int]]]:
+    """Return device_id -> epoch_id -> (held_ns, busy_ns) over the same time: of rows of `sums.shared_time`, and of
     `sums.deployment_totals` what each epoch held whole of its devices."""
-    found: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
+    by_device: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in totals:
         if row.whole_ms is not None:
             whole = row.whole_ms * SHARE, row.whole_busy_ms * SHARE
             for device_id in devices.get(row.epoch_id, ()):
-                found[device_id][row.epoch_id] = whole
+                by_device[device_id][row.epoch_id] = whole
     for device_id, epoch_id, held_ns, busy_ns in shared:
-        before = found[device_id].get(epoch_id, (0, 0))  # held whole for another part of the time
-        found[device_id][epoch_id] = held_ns + before[0], busy_ns + before[1]
-    return found
+        before = by_device[device_id].get(epoch_id, (0, 0))  # held whole for another part of the time
+        by_device[device_id][epoch_id] = held_ns + before[0], busy_ns + before[1]
+    return by_device

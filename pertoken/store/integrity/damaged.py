@@ -10,31 +10,31 @@ from pertoken.store.integrity.high_water_mark import high_water_mark_file
 _MARK = "-damaged-"
 
 
-def set_aside(place: StoreLocation, now_ts: int) -> Path:
+def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
     """Rename the telemetry of a folder, its log and its high-water mark; nothing may have it open.
 
     Returns the data file's new name. Raises StoreError if it cannot be renamed.
     """
-    database = place.file("telemetry")
+    database = location.file("telemetry")
     stamp = datetime.fromtimestamp(now_ts, UTC).strftime("%Y%m%dT%H%M%SZ")
-    aside, n = database.with_name(f"{database.stem}{_MARK}{stamp}.db"), 1
-    while aside.exists():
+    quarantined, n = database.with_name(f"{database.stem}{_MARK}{stamp}.db"), 1
+    while quarantined.exists():
         n += 1
-        aside = database.with_name(f"{database.stem}{_MARK}{stamp}-{n}.db")
-    moves = [(Path(f"{database}{end}"), Path(f"{aside}{end}")) for end in ("-wal", "-shm")]
-    moves += [(high_water_mark_file(database), high_water_mark_file(aside)), (database, aside)]
+        quarantined = database.with_name(f"{database.stem}{_MARK}{stamp}-{n}.db")
+    moves = [(Path(f"{database}{end}"), Path(f"{quarantined}{end}")) for end in ("-wal", "-shm")]
+    moves += [(high_water_mark_file(database), high_water_mark_file(quarantined)), (database, quarantined)]
     try:
         for before, after in moves:
             if before.exists():
                 before.rename(after)
     except OSError as error:
-        raise StoreError(f"{place}: its damaged telemetry cannot be set aside: {error.strerror}") from None
-    return aside
+        raise StoreError(f"{location}: its damaged telemetry cannot be quarantined: {error.strerror}") from None
+    return quarantined
 
 
-def databases_set_aside(place: StoreLocation) -> list[Path]:
-    """Damaged databases of a folder, oldest first; none of a folder this user may not enter."""
-    database = place.file("telemetry")
+def quarantined_databases(location: StoreLocation) -> list[Path]:
+    """Return damaged databases of a folder, oldest first; none of a folder this user may not enter."""
+    database = location.file("telemetry")
     try:
         return sorted(database.parent.glob(f"{database.stem}{_MARK}*.db"))
     except PermissionError:
