@@ -84,24 +84,30 @@ HISTOGRAMS = {"prompt_len": 1, "generated_len": 1, "ttft_s": 2, "tpot_s": 2, "e2
 METRICS = ("prefix_queries", "prefix_hits", 'requests_finished{reason="stop"}')
 
 
-def make(folder: Path, deployments: int, days: int, end: int) -> None:
-    """Make a database whose newest rows are of the minute before `end`."""
+def make(
+    folder: Path, deployments: int, days: int, end: int, *, minutes_s: int | None = None, gpus: int = GPUS
+) -> None:
+    """Make a database whose newest rows are of the minute before `end`.
+
+    `minutes_s`: length of the stretch that has minutes, too; None: since the full hour. `gpus` of a host.
+    """
     where = locate(str(folder))
     for group in ("telemetry", "advice"):
         upgrade(where, group)
     hour = end // HOUR * HOUR
+    first = hour if minutes_s is None else end - minutes_s
     with closing(sqlite3.connect(where.file("telemetry"), isolation_level=None)) as connection:
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("BEGIN")
         connection.execute("CREATE TEMP TABLE load(epoch_id, device_id, busy, running, waiting, tpot_ms)")
-        _owners(connection, deployments, hour - DAY * days, end)
+        _owners(connection, deployments, hour - DAY * days, end, gpus)
         connection.execute("CREATE TEMP TABLE bucket(ts)")
         connection.executemany("INSERT INTO bucket VALUES (?)", ((ts,) for ts in range(hour - DAY * days, hour, HOUR)))
-        _roll_ups(connection, HOUR)
+        roll_ups(connection, HOUR)
         _histograms(connection)
         connection.execute("DELETE FROM bucket")
-        connection.executemany("INSERT INTO bucket VALUES (?)", ((ts,) for ts in range(hour, end, MINUTE)))
-        _roll_ups(connection, MINUTE)
+        connection.executemany("INSERT INTO bucket VALUES (?)", ((ts,) for ts in range(first, end, MINUTE)))
+        roll_ups(connection, MINUTE)
         connection.execute("COMMIT")
         connection.execute("ANALYZE")
 
@@ -123,17 +129,17 @@ def _services(deployments: int) -> Iterator[tuple[str, str, Load]]:
             return
 
 
-def _owners(connection: sqlite3.Connection, deployments: int, start: int, end: int) -> None:
+def _owners(connection: sqlite3.Connection, deployments: int, start: int, end: int, gpus: int) -> None:
     served = list(_services(deployments))
     idle_hosts = max(1, deployments // DEPLOYMENTS_OF_AN_IDLE_HOST)
     seen = {"first_ts": start, "last_ts": end - 1}
-    for n in range(-(-deployments // GPUS) * GPUS + idle_hosts * GPUS):
-        host_id, device_id = 1 + n // GPUS, 10_000 + n
-        if n % GPUS == 0:
+    for n in range(-(-deployments // gpus) * gpus + idle_hosts * gpus):
+        host_id, device_id = 1 + n // gpus, 10_000 + n
+        if n % gpus == 0:
             cloud = {"cloud": "aws", "instance_type": "p5.48xlarge", "region": "us-east-1", "purchase": "on_demand"}
             host = {"host_id": host_id, "name": f"gpu-{host_id}", "agent_version": "0", "interval_s": 10}
             _put(connection, t.host, **host, **cloud, **seen)
-        device = {"kind": "gpu", "vendor": "nvidia", "name": "NVIDIA H100 80GB HBM3", "slot": n % GPUS}
+        device = {"kind": "gpu", "vendor": "nvidia", "name": "NVIDIA H100 80GB HBM3", "slot": n % gpus}
         memory = {"memory_bytes": 80 * 2**30, "power_limit_mw": 700_000}
         _put(connection, t.device, device_id=device_id, host_id=host_id, uuid=f"GPU-{n}", **device, **memory, **seen)
         if n >= deployments:
@@ -141,7 +147,7 @@ def _owners(connection: sqlite3.Connection, deployments: int, start: int, end: i
             continue
         name, model, load = served[n]
         own_id = 20_000 + n
-        engine = {"kind": "vllm", "base_url": f"http://10.0.{host_id}.1:{8000 + n % GPUS}", "found_by": "process"}
+        engine = {"kind": "vllm", "base_url": f"http://10.0.{host_id}.1:{8000 + n % gpus}", "found_by": "process"}
         _put(connection, t.engine, engine_id=own_id, host_id=host_id, **engine, **seen)
         deployment = {"deployment_id": own_id, "engine_id": own_id, "host_id": host_id}
         _put(connection, t.deployment, **deployment, served_model=name, model_path=model, **seen)
@@ -154,8 +160,11 @@ def _owners(connection: sqlite3.Connection, deployments: int, start: int, end: i
         connection.execute("INSERT INTO load VALUES (?, ?, ?, ?, ?, ?)", values)
 
 
-def _roll_ups(connection: sqlite3.Connection, seconds: int) -> None:
-    """Insert a row of each owner and bucket; load rises and falls over a day, at its own hour for each owner."""
+def roll_ups(connection: sqlite3.Connection, seconds: int) -> None:
+    """Insert a row of each owner in `load` and each time in `bucket`; load rises and falls over a day.
+
+    Each owner has an hour of its own.
+    """
     ms, samples = seconds * 1000, seconds // 10
     busy = f"{ms // 100} * busy * (30 + (device_id * 7 + ts / 3600) % 24 * 3) / 100"
     generated = f"({busy}) * running / tpot_ms"

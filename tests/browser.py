@@ -33,6 +33,11 @@ class Page:
         """Load a page."""
         _ask("POST", f"{self._url}/url", {"url": url})
 
+    def prepare(self, script: str) -> None:
+        """Run a script in every page that is loaded from now on, before any of its own."""
+        command = {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}}
+        _ask("POST", f"{self._url}/goog/cdp/execute", command)
+
     def run(self, script: str) -> Any:
         """Return the value of a function body in the page."""
         return _ask("POST", f"{self._url}/execute/sync", {"script": script, "args": []})

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
-    GATEWAY,
     DeploymentRow,
     EngineCounterSample,
     EngineRow,
     EpochRow,
     Tick,
 )
+from pertoken.store.schema.words import GATEWAY
 from pertoken.store.write.writer import Writer
 from tests.values import host_row
 

@@ -24,7 +24,7 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.state.workload import Workload, parsed
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rows import WORKLOAD
+from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking

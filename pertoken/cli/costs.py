@@ -151,7 +151,7 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
     what = by or "model"
     named = partial(service_name, settings=settings) if by == "service" else str
     found = hourly(store, hours, moment.ts, dated=moment.dated, named=named)
-    return list(_hour_lines(found, what)), (what, *_HOUR_COLUMNS), partial(hours_summary, found, by=what)
+    return list(hour_lines(found, what)), (what, *_HOUR_COLUMNS), partial(hours_summary, found, by=what)
 
 
 _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")
@@ -173,7 +173,7 @@ def _host_lines(found: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _hour_lines(found: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]]:
+def hour_lines(found: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]]:
     """Yield one for each model or service and hour; what is not known is None."""
     for each in found:
         for i, hour in enumerate(each.hours):

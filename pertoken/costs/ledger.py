@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pertoken.apportion import apportion
-from pertoken.store.schema.telemetry import OTHER
+from pertoken.store.schema.ids import OTHER
 from pertoken.units import HOUR_MS
 
 _NS_PER_MS = 1_000_000

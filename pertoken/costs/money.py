@@ -34,6 +34,8 @@ class Money:
     """Of each device that is paid for."""
     by_devices: list[tuple[Allocation, Sequence[int]]] = field(default_factory=list)
     """What each of some devices that did the same cost over a stretch."""
+    _parts_of: dict[int, list[tuple[int, int, int, int, int]]] | None = None
+    """By device, from `by_devices`: paid, busy, idle, other and unallocated of each stretch."""
     estimated: bool = False
     """Whether hours without minutes were divided by time at a change of price."""
     busy_is_bound: bool = False
@@ -55,12 +57,14 @@ class Money:
         """Return the bill of some devices; None unless one of them had a price."""
         if self.priced_devices.isdisjoint(device_ids):
             return None
-        wanted, sums = frozenset(device_ids), [0] * 5
-        for part, devices in self.by_devices:
-            if n := sum(each in wanted for each in devices):
+        if self._parts_of is None:  # looked up once for all hosts of a fleet
+            self._parts_of = defaultdict(list)
+            for part, devices in self.by_devices:
                 parts = part.paid, sum(part.busy.values()), sum(part.idle.values()), part.other, part.unallocated
-                sums = [total + n * nano for total, nano in zip(sums, parts, strict=True)]
-        paid, busy, idle, other, unallocated = sums
+                for each in devices:
+                    self._parts_of[each].append(parts)
+        own = [parts for each in device_ids for parts in self._parts_of.get(each, ())]
+        paid, busy, idle, other, unallocated = (sum(column) for column in zip(*own, strict=True)) if own else [0] * 5
         return Bill(paid, busy, idle, other, unallocated, self.busy_is_bound)
 
     def bill(self) -> Bill | None:

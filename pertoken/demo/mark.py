@@ -8,7 +8,7 @@ from pertoken.errors import BadInput
 from pertoken.store.connect.location import StoreLocation, person_folder
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema import telemetry as t
-from pertoken.store.schema.rows import DEMO_MACHINE
+from pertoken.store.schema.words import DEMO_MACHINE
 
 
 def machine_id(host: str) -> str:

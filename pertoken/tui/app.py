@@ -11,12 +11,13 @@ from typing import ClassVar
 from textual import events, on
 from textual.app import SuspendNotSupported
 from textual.command import Provider
+from textual.driver import Driver
 from textual.filter import LineFilter
 
 from pertoken.tui import themes
 from pertoken.tui.background import Report
 from pertoken.tui.keymap import mapped
-from pertoken.tui.keys import DECISIONS
+from pertoken.tui.keys import DECISIONS, WRITES
 from pertoken.tui.output import dump, page_through
 from pertoken.tui.pages.columns_page import ColumnsPage
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
@@ -30,6 +31,7 @@ from pertoken.tui.pages.savings_page import SavingsPage
 from pertoken.tui.pages.settings_page import SettingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.palette import KeyCommands
+from pertoken.tui.process.terminal import on_standard_output
 from pertoken.tui.remembered import SCREENS
 from pertoken.tui.source import Read
 from pertoken.tui.study import RuleList
@@ -51,6 +53,10 @@ class PertokenApp(TimeApp):
     CSS_PATH = "pertoken.tcss"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
 
+    def get_driver_class(self) -> type[Driver]:
+        """Draw on standard output."""
+        return on_standard_output(super().get_driver_class())
+
     def on_mount(self) -> None:
         """Dress the screens, open the last one and start reading."""
         for theme in themes.ALL:
@@ -66,6 +72,7 @@ class PertokenApp(TimeApp):
         self.add_mode("hours", lambda: HoursPage(self.view, "Hours", windowed=False))
         self.add_mode("settings", lambda: SettingsPage(self.view, self.choices, self.options.settings))
         self.switch_mode(self.remembered.screen or "fleet")
+        self.app_resume_signal.subscribe(self, lambda _: self._redraw())
         self.start_reading()
         if self.remembered.screen == "rules":
             self._load_rules()
@@ -105,6 +112,11 @@ class PertokenApp(TimeApp):
     def why_not(self, action: str) -> str | None:
         """Return why an action does nothing on the page on top now; None if it does something."""
         page = next((each for each in reversed(self.screen_stack) if isinstance(each, Page)), None)
+        writes = action in WRITES or (action == "toggle" and isinstance(page, RulesPage))
+        if writes and self._source.read_only is not None:
+            return self._source.read_only
+        if action == "suspend" and not (self._driver is not None and self._driver.can_suspend):
+            return "There is no shell to go back to: these screens are in a browser, or in no terminal."
         return (None if page is None else page.cannot(action)) or self.cannot_now(action)
 
     def _close_boxes(self, page: Page) -> bool:
@@ -230,6 +242,14 @@ class PertokenApp(TimeApp):
 
     async def _do_palette(self) -> None:
         self.action_command_palette()
+
+    def _redraw(self) -> None:
+        """Draw all of the screen after `fg`: the terminal has forgotten what Textual thinks is there."""
+        for widget in (self.screen, *self.screen.walk_children()):
+            widget.refresh()
+
+    async def _do_suspend(self) -> None:
+        self.action_suspend_process()
 
     async def _do_quit(self) -> None:
         self.exit()

@@ -30,6 +30,8 @@ STEPS_S = {900: 60, 3600: 300, 21_600: 1800, 86_400: 7200, 604_800: 43_200}
 """Step of a replay by window, seconds: about a twelfth of it."""
 DECISIONS = ("accept", "trial", "snooze", "dismiss", "reopen", "applied", "undo")
 """Actions on one recommendation: the commands of the same names."""
+WRITES = frozenset((*DECISIONS, "export", "dump", "price"))
+"""Actions that store something or write a file on the host that pertoken runs on: none of them is for readers."""
 _ADVICE = "This key is for a recommendation: press 2 and choose one."
 _PLAN = "This key is for the plan: press 3."
 _COPY = "This key copies commands: open a recommendation (2) or a step of the plan (3)."
@@ -247,6 +249,14 @@ KEYS = (
     ),
     Key("question_mark", "?", "keys", "Show the keys", "This page.", "Keys", synonyms="help shortcuts keymap"),
     Key("ctrl+p", "ctrl+p", "palette", "Search the commands", "Every command by its name."),
+    Key(
+        "ctrl+z",
+        "ctrl+z",
+        "suspend",
+        "Suspend",
+        "Go back to the shell; `fg` shows the screens again.",
+        synonyms="shell background",
+    ),
     Key("q", "q", "quit", "Quit", "Leave; an agent that runs as a service goes on.", "Quit", synonyms="exit leave"),
 )
 """All keys, in the order they are shown."""

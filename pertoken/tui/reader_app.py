@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from textual import on
@@ -18,7 +18,7 @@ from textual.timer import Timer
 from pertoken.errors import PertokenError
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import note
-from pertoken.tui.background import Background, Report
+from pertoken.tui.background import Background, Report, collect_garbage
 from pertoken.tui.keys import WINDOWS_S
 from pertoken.tui.options import Options
 from pertoken.tui.pages.course_page import CoursePage
@@ -30,6 +30,19 @@ from pertoken.tui.text.words import progress_line
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
+
+
+FIRST_FRAME_S = 2.0
+"""Longest wait of the first reading for the first figures to be drawn."""
+
+
+class Begun(Message):
+    """The first figures are read; `drawn` is set once they are on the screen."""
+
+    def __init__(self, reading: Reading, drawn: Event) -> None:
+        super().__init__()
+        self.reading = reading
+        self.drawn = drawn
 
 
 class Answered(Message):
@@ -125,6 +138,7 @@ class ReaderApp(App[None]):
         return Asked(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 
     def _tick(self) -> None:
+        collect_garbage()
         asked = not self._paused and not self._is_settled() and not self._waiting
         if asked:
             self._read()
@@ -149,8 +163,21 @@ class ReaderApp(App[None]):
         ).start()
 
     def _ask(self, asked: Asked, last: Reading) -> None:
-        reading = read(self._source, asked, self._now, last)
+        reading = read(self._source, asked, self._now, last, self._begun)
         self._post(Answered(reading, asked))
+
+    def _begun(self, reading: Reading) -> None:
+        """Show the first figures, and wait until they are drawn before more is read."""
+        drawn = Event()
+        self._post(Begun(reading, drawn))
+        drawn.wait(FIRST_FRAME_S)
+
+    @on(Begun)
+    def show_first(self, event: Begun) -> None:
+        """Show the first figures."""
+        self._reading = event.reading
+        self._renew()
+        self.screen.call_after_refresh(event.drawn.set)
 
     def _post(self, message: Message) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody looks any more
@@ -160,6 +187,7 @@ class ReaderApp(App[None]):
     def show_answer(self, event: Answered) -> None:
         """Show what was read; read again if something else was asked for meanwhile."""
         self._waiting = False
+        collect_garbage()
         if self._paused:
             return
         now_asked = self._asked()

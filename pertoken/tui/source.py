@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from pertoken.costs.hours.hour import ModelHours
-from pertoken.costs.hours.spend import Spend
-from pertoken.costs.report.lines import FleetReport
 from pertoken.errors import PertokenError
-from pertoken.proof.judging.banked import Banked
-from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.study import Detail, RuleList, ShownPlan
-from pertoken.window.course.course import Course, Subject
-from pertoken.window.course.timeline import Timeline
 
 if TYPE_CHECKING:  # the first frame waits for no module that only computes what is shown later
     from pertoken.advisor.planning import PlanRequest
+    from pertoken.costs.hours.hour import ModelHours
+    from pertoken.costs.hours.spend import Spend
+    from pertoken.costs.report.lines import FleetReport
+    from pertoken.proof.judging.banked import Banked
+    from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
+    from pertoken.window.course.course import Course, Subject
+    from pertoken.window.course.timeline import Timeline
     from pertoken.window.progress import Progress
 
 T = TypeVar("T")
@@ -101,6 +101,11 @@ class Source(Protocol):
     @property
     def recorded_until(self) -> int | None:
         """End of a recording, or the instant of `--at`; None: more is recorded."""
+        ...
+
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing may be decided, switched or written here, as a sentence; None: it may."""
         ...
 
     def describe(self) -> str:
@@ -194,16 +199,26 @@ class View:
         return max(0.0, self.now_ts - fleet.value.now_ts)
 
 
-def read(source: Source, asked: Asked, now: Callable[[], float], last: Reading) -> Reading:
+def read(
+    source: Source,
+    asked: Asked,
+    now: Callable[[], float],
+    last: Reading,
+    begun: Callable[[Reading], None] = lambda _: None,
+) -> Reading:
     """Read everything once, and what only some pages show where it is asked for.
 
-    What cannot be read keeps its last value, with the error.
+    What cannot be read keeps its last value, with the error. `begun` is given the first fleet there is as soon as it is
+    read, and may take the time to show it.
     """
     at, subject = asked.at, asked.subject
 
     def part(call: Callable[[], T], last: Read[T]) -> Read[T]:
         return attempt(call, now, last, asked)
 
+    place, fleet = part(source.describe, last.place), part(lambda: source.fleet(asked.window_s, at), last.fleet)
+    if last.fleet.value is None and fleet.value is not None:
+        begun(replace(last, place=place, asked=asked, fleet=fleet))
     same = last.asked is not None and last.asked.subject == subject
     course: Read[Course] = last.course if same else Read()
     if subject is not None:
@@ -212,9 +227,9 @@ def read(source: Source, asked: Asked, now: Callable[[], float], last: Reading) 
     if at is not None or timeline.ts is None or now() - timeline.ts > TIMELINE_S:
         timeline = part(lambda: source.timeline(int(now())), timeline)
     return Reading(
-        place=part(source.describe, last.place),
+        place=place,
         asked=asked,
-        fleet=part(lambda: source.fleet(asked.window_s, at), last.fleet),
+        fleet=fleet,
         advice=part(lambda: source.advice(at), last.advice),
         hours=part(lambda: source.hours(at), last.hours) if asked.hours else last.hours,
         tenants=part(lambda: source.tenants(asked.window_s, at), last.tenants) if asked.tenants else last.tenants,

@@ -4,52 +4,36 @@ from __future__ import annotations
 
 import getpass
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pertoken.config import Settings
-from pertoken.costs.hours.hour import ModelHours
-from pertoken.costs.hours.hourly import hourly
-from pertoken.costs.hours.spend import Spend, spend
-from pertoken.costs.report.fleet_report import fleet_report
-from pertoken.costs.report.lines import FleetReport
-from pertoken.errors import BadInput
-from pertoken.proof import acts
-from pertoken.proof.judging.banked import Banked, banked
-from pertoken.proof.judging.receipts import read_receipts
-from pertoken.proof.lifecycle import Moved
-from pertoken.proof.recommendation import Recommendation
-from pertoken.proof.stored import standing, store_acts
-from pertoken.proof.verdicts import read_verdicts, standing_verdicts
-from pertoken.proof.watch import ChangeWatch
-from pertoken.state.service import Slo
-from pertoken.store.connect.location import StoreLocation
+from pertoken.errors import BadInput, StoreError
+from pertoken.store.connect.changes import changes
 from pertoken.store.connect.open import Store, open_store
-from pertoken.store.repository import AdviceRepository
-from pertoken.tui.amounts import amount
+from pertoken.tui.process.pace import Pace
 from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
-from pertoken.tui.text.hours import HOURS
-from pertoken.tui.text.lifecycle import acted, verdict_line
-from pertoken.tui.text.proof.events import with_verdicts
-from pertoken.window.course.course import Course, Mark, Subject, read_course
-from pertoken.window.course.timeline import Timeline, read_timeline
-from pertoken.window.inventory import read_inventory, shown_place
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the first frame waits for no module that only reads what is shown later
     from pertoken.advisor.planning import Planner, PlanRequest
+    from pertoken.costs.hours.hour import ModelHours
+    from pertoken.costs.hours.spend import Spend
+    from pertoken.costs.report.lines import FleetReport
+    from pertoken.proof.judging.banked import Banked
+    from pertoken.proof.lifecycle import Moved
+    from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
+    from pertoken.proof.watch import ChangeWatch
+    from pertoken.state.service import Slo
+    from pertoken.store.connect.location import StoreLocation
+    from pertoken.window.course.course import Course, Subject
+    from pertoken.window.course.timeline import Timeline
     from pertoken.window.progress import Progress
 
-_ACTS: dict[str, Callable[[Recommendation, int], Sequence[Moved]]] = {
-    "accept": acts.accept,
-    "snooze": lambda each, now_ts: acts.snooze(each, now_ts, now_ts + acts.SNOOZE_S),
-    "dismiss": lambda each, now_ts: acts.dismiss(each, now_ts, now_ts + acts.DISMISS_S),
-    "reopen": acts.reopen,
-    "applied": acts.declare,
-    "undo": acts.roll_back,
-}
+T = TypeVar("T")
+
 _BANKED_S = 60
 """Age at which receipts are read again: each holds all hours that it compares."""
 _HOUR = 3600
@@ -62,29 +46,35 @@ class StoreSource:
         self,
         place: StoreLocation,
         as_of: int | None = None,
-        watch: ChangeWatch | None = None,
+        watch: Callable[[], ChangeWatch] | None = None,
         settings: Settings | None = None,
         teams: Mapping[str, str] | None = None,
         objectives: Callable[[str], Slo] | None = None,
         shown_as: str | None = None,
         recorded_from: int | None = None,
+        read_only: str | None = None,
     ) -> None:
         """`as_of`: a whole minute in the past that everything is shown of; None: the present.
 
-        `watch` looks for changes of configuration and for verdicts that are due, each time that advice is read.
+        `watch` makes what looks for changes of configuration and for verdicts that are due, each time that advice is
+        read.
         `settings` are those of plans and rules. `teams` are the teams of keys and namespaces of gateways; `objectives`
         returns those of a served model. `shown_as` is how people call the database, where it is not by its place.
-        `recorded_from` is the start of a recording, which cannot be decided on.
+        `recorded_from` is the start of a recording, which cannot be decided on. `read_only`: see `Source.read_only`.
         """
         self._place = place
         self._as_of = as_of
-        self._watch = watch
+        self._new_watch = watch
+        self._watch: ChangeWatch | None = None
         self._settings = settings or Settings()
         self._teams = teams or {}
         self._objectives = objectives
         self._shown_as = shown_as
         self._recorded_from = recorded_from
+        self._read_only = read_only
         self._store: Store | None = None
+        self._schema: object = None
+        self._pace = Pace()
         self._banked: tuple[float, Banked] | None = None
         self._described: str | None = None
         self._planner: Planner | None = None
@@ -95,11 +85,18 @@ class StoreSource:
         """The instant that everything is shown of; None: the present."""
         return self._as_of
 
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing may be changed, as a sentence."""
+        return self._read_only
+
     def describe(self) -> str:
         """Return how people call the database, without a password, and whether it is a demo. Raises StoreError."""
         if self._shown_as is not None:
             return self._shown_as
         if self._described is None:
+            from pertoken.window.inventory import read_inventory, shown_place
+
             store, now_ts = self._opened(), self._now_ts()
             with store.read() as connection:
                 self._described = shown_place(self._place, read_inventory(connection, now_ts, now_ts))
@@ -110,30 +107,54 @@ class StoreSource:
 
         Raises StoreError.
         """
-        store = self._opened()
-        report = fleet_report(store, window_s, self._now_ts(at), dated=self._past(at) is not None)
-        report = with_verdicts(report, standing_verdicts(store))
-        return report if self._shown_as is None else replace(report, source=self._shown_as)
+        from pertoken.costs.report.fleet_report import fleet_report
+
+        def read(store: Store) -> FleetReport:
+            report = fleet_report(store, window_s, self._now_ts(at), dated=self._past(at) is not None)
+            report = _with_verdicts(report, store)
+            return report if self._shown_as is None else replace(report, source=self._shown_as)
+
+        def outdated(last: FleetReport) -> bool:
+            return self._past(at) is None and _turned_stale(last, self._now_ts())
+
+        return self._paced("fleet", (window_s, self._past(at)), read, outdated)
 
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
         """Return the last 24 hours, model by model. Raises StoreError."""
-        return hourly(self._opened(), HOURS, self._now_ts(at), dated=self._past(at) is not None)
+        from pertoken.costs.hours.hourly import hourly
+        from pertoken.tui.text.hours import HOURS
+
+        def read(store: Store) -> tuple[ModelHours, ...]:
+            return hourly(store, HOURS, self._now_ts(at), dated=self._past(at) is not None)
+
+        return self._paced("hours", self._past(at), read)
 
     def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
         """Return all advice as it stands, or stood and has not changed since. Raises StoreError."""
-        store, past = self._opened(), self._past(at)
-        if self._watch is not None and past is None:
-            self._watch.look(store, self._now_ts())
-        return standing(store, past)
+        from pertoken.proof.stored import standing
+
+        past = self._past(at)
+        if self._new_watch is not None and past is None:
+            self._watch = self._watch or self._new_watch()
+            self._watch.look(self._opened(), self._now_ts())
+        return self._paced("advice", past, lambda store: standing(store, past))
 
     def tenants(self, window_s: int, at: int | None = None) -> Spend:
         """Return the dollars of each tenant over the hours of the clock that cover the window. Raises StoreError."""
-        now_ts = self._now_ts(at)
-        hours = now_ts // _HOUR - (now_ts - window_s) // _HOUR + 1
-        return spend(self._opened(), "tenant", hours, now_ts, self._teams, dated=self._past(at) is not None)
+        from pertoken.costs.hours.spend import spend
+
+        def read(store: Store) -> Spend:
+            now_ts = self._now_ts(at)
+            hours = now_ts // _HOUR - (now_ts - window_s) // _HOUR + 1
+            return spend(store, "tenant", hours, now_ts, self._teams, dated=self._past(at) is not None)
+
+        return self._paced("tenants", (window_s, self._past(at)), read)
 
     def banked(self) -> Banked:
         """Return what receipts measured, at most `_BANKED_S` old. Raises StoreError."""
+        from pertoken.proof.judging.banked import Banked, banked
+        from pertoken.proof.judging.receipts import read_receipts
+
         store, now_s = self._opened(), time.monotonic()
         if self._banked is None or now_s - self._banked[0] > _BANKED_S:
             if store.advice is None:
@@ -144,7 +165,18 @@ class StoreSource:
 
     def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
         """Return what a host or deployment did over the window, with verdicts on its changes. Raises StoreError."""
-        store, now_ts = self._opened(), self._now_ts(at)
+
+        def read(store: Store) -> Course:
+            return self._course(store, subject, window_s, at)
+
+        return self._paced("course", (subject, window_s, self._past(at)), read)
+
+    def _course(self, store: Store, subject: Subject, window_s: int, at: int | None) -> Course:
+        from pertoken.proof.verdicts import read_verdicts
+        from pertoken.tui.text.lifecycle import verdict_line
+        from pertoken.window.course.course import Mark, read_course
+
+        now_ts = self._now_ts(at)
         start = now_ts - window_s
         with store.read() as connection:
             found = read_course(connection, subject, start, now_ts, dated=self._past(at) is not None)
@@ -163,6 +195,8 @@ class StoreSource:
 
     def timeline(self, now_ts: int) -> Timeline:
         """Return from when to when the database reaches, and what happened in it. Raises StoreError."""
+        from pertoken.window.course.timeline import read_timeline
+
         found = read_timeline(self._opened(), self._as_of or now_ts)
         if self._recorded_from is None or found.first_ts is None:
             return found
@@ -209,6 +243,8 @@ class StoreSource:
         """Switch a rule off or on for every later run with these settings. Raises BadInput."""
         from pertoken.advisor.rules import switches
 
+        if self._read_only is not None:
+            raise BadInput(self._read_only)
         if self._as_of is not None:
             raise BadInput("this is the past: leave --at out to switch rules")
         try:
@@ -255,7 +291,11 @@ class StoreSource:
         from pertoken.costs.prices.repricing import read_prices
         from pertoken.migrations import upgrade
         from pertoken.store import repository
+        from pertoken.store.repository import AdviceRepository
+        from pertoken.tui.amounts import amount
 
+        if self._read_only is not None:
+            raise BadInput(self._read_only)
         if self._recorded_from is not None:
             raise BadInput("this is a recording: it is read-only")
         if self._as_of is not None:
@@ -283,18 +323,25 @@ class StoreSource:
 
         Raises AdviceChanged if somebody else changed the recommendation since it was read.
         """
+        from pertoken.proof.stored import store_acts
+        from pertoken.store.repository import AdviceRepository
+        from pertoken.tui.text.lifecycle import acted
+
+        if self._read_only is not None:
+            raise BadInput(self._read_only)
         if self._recorded_from is not None:
             raise BadInput("this is a recording: it is read-only")
         if self._as_of is not None:
             raise BadInput("this is the past: leave --at out to decide")
         if decision == "trial":
             return self._try(each)
-        rows = store_acts(AdviceRepository(self._place), each, _ACTS[decision](each, self._now_ts()), getpass.getuser())
+        rows = store_acts(AdviceRepository(self._place), each, _acts(decision, each, self._now_ts()), getpass.getuser())
         return acted(rows[-1])
 
     def _try(self, each: Recommendation) -> str:
         """Begin the trial of a recommendation, or look at the one that runs; return how it stands."""
         from pertoken.proof.trials.look import begin_or_look
+        from pertoken.store.repository import AdviceRepository
         from pertoken.tui.text.proof.trial import stands
 
         now_ts, store = self._now_ts(), open_store(self._place)
@@ -310,7 +357,74 @@ class StoreSource:
         past = self._past(at)
         return int(time.time()) if past is None else past
 
+    def _paced(
+        self,
+        kind: str,
+        key: Hashable,
+        read: Callable[[Store], T],
+        outdated: Callable[[T], bool] = lambda _: False,
+    ) -> T:
+        """Return what was last read of a kind while that will do. Raises StoreError, and opens the database anew then:
+        it may be another one, or of another version."""
+        store = self._opened()
+        try:
+            known = changes(store)
+            if known is not None:
+                if self._schema not in (None, known.tables):  # migrated meanwhile
+                    store = self._reopened()
+                    known = changes(store)
+                self._schema = None if known is None else known.tables
+            return self._pace.get(kind, key, None if known is None else known.commits, lambda: read(store), outdated)
+        except StoreError:
+            self._store = self._schema = None
+            raise
+
     def _opened(self) -> Store:
         if self._store is None or self._store.advice is None:
             self._store = open_store(self._place, keep=True)
         return self._store
+
+    def _reopened(self) -> Store:
+        self._store = self._schema = None
+        self._pace.forget()
+        return self._opened()
+
+
+def _with_verdicts(report: FleetReport, store: Store) -> FleetReport:
+    """Add verdicts on changes to the events; who has none does not load what reads them."""
+    from pertoken.store import repository
+
+    if store.advice is None:
+        return report
+    with store.read("advice") as connection:
+        if not repository.verdicts(connection):
+            return report
+    from pertoken.proof.verdicts import standing_verdicts
+    from pertoken.tui.text.proof.events import with_verdicts
+
+    return with_verdicts(report, standing_verdicts(store))
+
+
+def _turned_stale(report: FleetReport, now_ts: int) -> bool:
+    """Return whether a host of a report has become stale since, so that its figures of now are no more."""
+    from pertoken.window.observed import STALE_TICKS
+
+    later_s = now_ts - report.now_ts
+    return any(
+        not host.stale and host.age_s is not None and host.age_s + later_s > STALE_TICKS * host.interval_s
+        for host in report.hosts
+    )
+
+
+def _acts(decision: str, each: Recommendation, now_ts: int) -> Sequence[Moved]:
+    from pertoken.proof import acts
+
+    by_decision: dict[str, Callable[[], Sequence[Moved]]] = {
+        "accept": lambda: acts.accept(each, now_ts),
+        "snooze": lambda: acts.snooze(each, now_ts, now_ts + acts.SNOOZE_S),
+        "dismiss": lambda: acts.dismiss(each, now_ts, now_ts + acts.DISMISS_S),
+        "reopen": lambda: acts.reopen(each, now_ts),
+        "applied": lambda: acts.declare(each, now_ts),
+        "undo": lambda: acts.roll_back(each, now_ts),
+    }
+    return by_decision[decision]()

@@ -1,11 +1,13 @@
 """Figures from what engines count beside tokens: how requests ended, drafts, prefix cache, FLOPs and bytes."""
 
+from __future__ import annotations
+
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from pertoken.catalog.market import Accelerator, Market
 from pertoken.metrics import (
     ENGINE_COUNTERS,
     GFLOP_PER_BUSY_S,
@@ -15,7 +17,10 @@ from pertoken.metrics import (
     SPEC_ACCEPTANCE_RATE,
     Quotient,
 )
-from pertoken.store.query.fast_rows import Rows
+
+if TYPE_CHECKING:
+    from pertoken.catalog.market import Accelerator, Market
+    from pertoken.store.query.fast_rows import Rows
 
 Counts = Mapping[str, int]
 """Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`; what did not increase is absent."""

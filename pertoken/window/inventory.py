@@ -12,11 +12,10 @@ from pertoken.printable import natural_key
 from pertoken.store.query import read
 from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.schema.rollup_tables import MINUTE
-from pertoken.store.schema.rows import DEMO_MACHINE
+from pertoken.store.schema.words import DEMO_MACHINE
 from pertoken.window import ranks
+from pertoken.window.observed import STALE_TICKS
 
-STALE_TICKS = 2
-"""Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""
 STOPPED_S = 900
 """A deployment without a row for so long, while its host has newer ones, does not run any more."""
 

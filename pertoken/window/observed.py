@@ -1,5 +1,8 @@
 """How much of a time was observed: what rows really watched, of the time in which they should have been there."""
 
+STALE_TICKS = 2
+"""Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""
+
 
 def observed_share(observed_ms: int, expected_ms: int) -> float | None:
     """Observed of expected time, 0 to 1; None where nothing was to be observed.

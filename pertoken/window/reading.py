@@ -3,17 +3,16 @@
 Evidence may be read in several, side by side or late: parts of it may differ by what was recorded meanwhile.
 """
 
+from __future__ import annotations
+
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from sqlalchemy import Connection
 
-from pertoken.catalog.market import Market
-from pertoken.evidence import Comparison
 from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
 from pertoken.store.query import read, sums
@@ -27,20 +26,19 @@ from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.window.beside import Beside
-from pertoken.window.columns import Columns, Ints, by_owner, columns
-from pertoken.window.epochs.energy import EpochEnergy, energy_by_epoch
-from pertoken.window.epochs.history import OUTCOME_COLUMNS, in_turn, outcomes_of, read_history, tokens_of
-from pertoken.window.epochs.like_for_like import HourlyOutcomes
-from pertoken.window.evidence import EvidenceReader
 from pertoken.window.inventory import Inventory, by, read_inventory
-from pertoken.window.measured import Measured, read_part, resolution
-from pertoken.window.parts import EARLY_PARTS, HISTOGRAMS_PART, PARTS, Parts
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
-from pertoken.window.series.histograms import counts_of
-from pertoken.window.tenants.tokens import TenantTokens, read_tenants
 from pertoken.window.totals import Details, Following, Totals, following, stretch
+
+if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods that need it: the first screen does not
+    from pertoken.catalog.market import Market
+    from pertoken.evidence import Comparison
+    from pertoken.window.columns import Columns, Ints
+    from pertoken.window.epochs.energy import EpochEnergy
+    from pertoken.window.epochs.like_for_like import HourlyOutcomes
+    from pertoken.window.evidence import EvidenceReader
+    from pertoken.window.tenants.tokens import TenantTokens
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
 """Lengths of slices of a window. From some hours on they are whole hours: a fleet has too many minutes."""
@@ -148,6 +146,8 @@ class Window:
 
     def served(self, cuts: Iterable[int]) -> Iterator[ServedBuckets]:
         """Yield the buckets of all epochs between two cuts each."""
+        from pertoken.window.columns import columns
+
         for each in self._stretches(cuts):
             yield ServedBuckets(
                 each[0].begin,
@@ -158,6 +158,8 @@ class Window:
 
     def tenant_tokens(self) -> list[TenantTokens]:
         """Return what gateways counted for tenants, by hour and model."""
+        from pertoken.window.tenants.tokens import read_tenants
+
         return read_tenants(self._connection, self._hours())
 
     def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Rows]]:
@@ -174,6 +176,10 @@ class Window:
 
         `bucket_s`: length of an "hour". Minutes compare short trials; with less, ticks are added up.
         """
+        from pertoken.evidence import Comparison
+        from pertoken.window.epochs.history import in_turn, outcomes_of
+        from pertoken.window.epochs.like_for_like import HourlyOutcomes
+
         used: list[HourlyOutcomes] = []
         refused = Comparison(code="not-measured", reason="no hour, or no device, of it is stored")
         epochs = self.inventory.epochs_of.get(deployment_id, ())
@@ -190,6 +196,10 @@ class Window:
 
     def hourly_tokens(self, deployment_id: int, bucket_s: int = HOUR) -> tuple[Ints, Ints]:
         """Return the starts of the whole hours in which a deployment counted tokens, and its tokens in each."""
+        import numpy as np
+
+        from pertoken.window.epochs.history import tokens_of
+
         rows = self._outcome_buckets(deployment_id, bucket_s).values()
         ts = np.concatenate([each.ints("ts") for each in rows] or [np.zeros(0, np.int64)])
         tokens = np.concatenate([tokens_of(each) for each in rows] or [np.zeros(0, np.int64)])
@@ -201,6 +211,9 @@ class Window:
 
     def _outcome_buckets(self, deployment_id: int, bucket_s: int) -> Mapping[int, Columns]:
         """Return `OUTCOME_COLUMNS` of the whole buckets of one deployment in the window, by epoch."""
+        from pertoken.window.columns import by_owner, columns
+        from pertoken.window.epochs.history import OUTCOME_COLUMNS
+
         start, end = -(-self.start // bucket_s) * bucket_s, self.end // bucket_s * bucket_s
         found = deployment_buckets(self._connection, bucket_s, start, end, deployment_id, OUTCOME_COLUMNS)
         return by_owner(columns(OUTCOME_COLUMNS, found))
@@ -218,6 +231,12 @@ class Window:
         With `opened`, which opens a transaction, a thread reads the histograms while this one reads all else. With
         `later`, which needs it, most is only read when it is looked at.
         """
+        from pertoken.window.beside import Beside
+        from pertoken.window.epochs.history import read_history
+        from pertoken.window.evidence import EvidenceReader
+        from pertoken.window.measured import Measured, resolution
+        from pertoken.window.parts import EARLY_PARTS, HISTOGRAMS_PART, PARTS, Parts
+
         owners = len(self.inventory.devices) + len(self.inventory.epochs)
         where = resolution(self._connection, self.start, self.end, owners)
 
@@ -249,12 +268,19 @@ class Window:
 
     def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
         """Read the energy of the devices that each epoch held."""
+        from pertoken.window.epochs.energy import energy_by_epoch
+        from pertoken.window.measured import Measured, resolution
+        from pertoken.window.parts import Parts
+
         owners = len(self.inventory.devices) + len(self.inventory.epochs)
         where = resolution(self._connection, self.start, self.end, owners)
         parts = Parts(partial(self._part, where=where, progress=progress))
         return energy_by_epoch(Measured(parts, self.inventory.own_devices))
 
     def _part(self, part: str, where: Segments, progress: Progress) -> Any:
+        from pertoken.window.measured import read_part
+        from pertoken.window.parts import HISTOGRAMS_PART
+
         if part == HISTOGRAMS_PART:
             return self._histograms(progress)
         return read_part(self._connection, where, part, progress)
@@ -264,6 +290,8 @@ class Window:
 
     def _histograms(self, progress: Progress) -> Mapping[tuple[int, str], Sequence[tuple[str, Ints]]]:
         """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
+        from pertoken.window.series.histograms import counts_of
+
         found: dict[tuple[int, str], list[tuple[str, Ints]]] = defaultdict(list)
         metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)
         pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))

@@ -103,7 +103,7 @@ async def check_golden(pilot: Pilot[None], name: str) -> None:
     file = GOLDEN / f"{name}.txt"
     await pilot.pause()
     if os.environ.get(REWRITE):
-        file.parent.mkdir(exist_ok=True)
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(await _settled(pilot))
     assert file.exists(), f"{file} is missing: run the tests with {REWRITE}=1 to write it"
     golden = file.read_text()

@@ -23,7 +23,7 @@ from pertoken.catalog.knobs import (
     variable_argument,
     variables,
 )
-from pertoken.store.schema.rows import WORKLOAD
+from pertoken.store.schema.words import WORKLOAD
 
 
 def locate(endpoint: Endpoint, host: HostProcesses) -> Endpoint:

@@ -17,7 +17,8 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
 from pertoken.store.query import recorded
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.store.schema.rows import IMPORTED_MACHINE, DeploymentSample, Tick
+from pertoken.store.schema.rows import DeploymentSample, Tick
+from pertoken.store.schema.words import IMPORTED_MACHINE
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.writer import Writer
 from pertoken.units import format_utc

@@ -14,13 +14,13 @@ from pertoken.store.connect.open import Store
 from pertoken.store.query.recorded import gateway_counted_until, newest_host
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
-    GATEWAY,
     DeploymentRow,
     EngineCounterSample,
     EngineRow,
     EpochRow,
     Tick,
 )
+from pertoken.store.schema.words import GATEWAY
 from pertoken.store.write.writer import Writer
 
 _LOG = "spend log"

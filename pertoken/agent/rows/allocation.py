@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pertoken.agent.readings import DeviceProcess
 from pertoken.apportion import apportion
 from pertoken.provenance import Provenance
-from pertoken.store.schema.telemetry import OTHER
+from pertoken.store.schema.ids import OTHER
 from pertoken.units import SHARE
 
 _PARTS = 5040

@@ -32,6 +32,7 @@ from pertoken.agent.rows.owners import find_owners
 from pertoken.agent.rows.spread import spread
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.catalog.knobs import layout
+from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     AgentSample,
     Capability,
@@ -42,7 +43,6 @@ from pertoken.store.schema.rows import (
     Event,
     Tick,
 )
-from pertoken.store.schema.telemetry import OTHER
 
 
 @dataclass(frozen=True, slots=True)

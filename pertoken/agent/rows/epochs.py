@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from pertoken.store.schema.ids import stable_id
-from pertoken.store.schema.rows import DRIVER, WORKLOAD, EpochRow
+from pertoken.store.schema.rows import EpochRow
+from pertoken.store.schema.words import DRIVER, WORKLOAD
 
 KEPT_UP_TO_DATE = frozenset({"lora_adapters", WORKLOAD})
 """Knobs that begin no epoch. Clients load adapters as often as they like: an epoch for each would leave rules nothing

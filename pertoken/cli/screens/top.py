@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    settings_of,
+    text_width,
+)
+from pertoken.cli.screens.facts import SCREENS
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -21,10 +32,43 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 65_535),
     help="Serve the same screens to browsers of this host on this port of 127.0.0.1 (needs pertoken[web]).",
 )
+@click.option(
+    "--web-host",
+    metavar="ADDRESS",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address of this host that --web listens at: whoever reaches it sees everything, without a password.",
+)
+@click.option(
+    "--web-writes",
+    is_flag=True,
+    help="Let browsers decide on advice, switch rules and write files on this host, in your name.",
+)
+@click.option("--read-only", is_flag=True, help="Refuse decisions, switches of rules, and files.")
 @click.option("--once", is_flag=True, help="Print the facts of the screens as text and end.")
+@click.option(
+    "--screen",
+    type=click.Choice(SCREENS),
+    help="Of --once and --json: print this screen alone. Else --once prints fleet and savings, and --json all.",
+)
+@json_option
 @at_option
-def top(config_file: str | None, db: str | None, web_port: int | None, once: bool, at: str | None) -> None:
+def top(
+    config_file: str | None,
+    db: str | None,
+    web_port: int | None,
+    web_host: str,
+    web_writes: bool,
+    read_only: bool,
+    once: bool,
+    screen: str | None,
+    as_json: bool,
+    at: str | None,
+) -> None:
     """Show fleet and savings of a recorded database. Telemetry is only ever read.
+
+    Browsers see screens that are read-only, and only those of this host, unless --web-writes and --web-host say
+    otherwise.
 
     --once --at TIME prints them as of then. Advice that has changed since is left out, because what it was then is not
     kept: `pertoken advise --at TIME` computes it.
@@ -32,28 +76,47 @@ def top(config_file: str | None, db: str | None, web_port: int | None, once: boo
     import os
     import sys
 
+    from pertoken.cli.screens.source import begin
     from pertoken.errors import BadInput
+
+    if sys.stdout.isatty() and not once:
+        begin()
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.tui.store_source import StoreSource
 
+    if screen is not None and not (once or as_json):
+        raise BadInput("--screen needs --once or --json: the screens themselves are a key apart")
+    once = once or as_json
     if at is not None and not once:
         raise BadInput("--at needs --once: the screens show the present")
     if once and web_port is not None:
         raise BadInput("--once prints text, and --web serves screens: give one of them")
+    if web_port is None and (web_writes or web_host != "127.0.0.1"):
+        raise BadInput("--web-host and --web-writes are for --web: give the port, too")
     moment = as_of(at)
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     # A wrong --db or --at is reported here, in one line, before the screen is taken.
     check_recorded(moment, open_store(where))
     if web_port is not None:
-        _serve(where, config_file, db, web_port)
+        _serve(where, config_file, db, web_port, web_host, writes=web_writes and not read_only)
         return
     # The web server runs this command with a driver of its own and no terminal.
     if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
         from pertoken.cli.screens.up import plain
 
-        source = StoreSource(where, as_of=moment.ts if moment.dated else None)
+        source = StoreSource(where, as_of=moment.ts if moment.dated else None, settings=settings)
+        if as_json:
+            from pertoken.cli.screens.facts import values
+
+            echo_json(values(source, SCREENS if screen is None else (screen,)))
+            return
+        if screen is not None:
+            from pertoken.cli.screens.facts import text
+
+            echo(text(source, screen, text_width()), nl=False)
+            return
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."
         echo(plain(source, computed if moment.dated else None))
         return
@@ -61,15 +124,18 @@ def top(config_file: str | None, db: str | None, web_port: int | None, once: boo
     from pertoken.tui import amounts
     from pertoken.tui.app import PertokenApp
 
-    PertokenApp(screen_source(where, settings), options=screen_options(where, settings)).run()
+    PertokenApp(screen_source(where, settings, read_only=read_only), options=screen_options(where, settings)).run()
     amounts.reset()  # the screens showed the rate
 
 
-def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: int) -> None:
+def _serve(
+    where: StoreLocation, config_file: str | None, db: str | None, port: int, host: str, *, writes: bool
+) -> None:
     import os
     import shlex
     import socket
     import sys
+    from ipaddress import IPv4Address
 
     from pertoken.errors import BadInput
 
@@ -78,14 +144,23 @@ def _serve(where: StoreLocation, config_file: str | None, db: str | None, port: 
     except ModuleNotFoundError:
         raise BadInput("--web needs textual-serve: pip install 'pertoken[web]'") from None
     try:
-        socket.create_server(("127.0.0.1", port)).close()
+        if IPv4Address(host).is_unspecified:
+            raise BadInput(f"--web-host {host}: name one address of this host; browsers are asked for it")
+        socket.create_server((host, port)).close()
+    except ValueError:
+        raise BadInput(f"--web-host {host}: is no IPv4 address") from None
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise BadInput(f"--web {port}: {reason}; choose another port, or stop what listens there") from None
+        raise BadInput(f"--web {port} at {host}: {reason}; choose another, or stop what listens there") from None
     command = [sys.executable, "-P", "-m", "pertoken", "top"]
     command += ["--config", config_file] if config_file else []
     if db and where.url is None:
         command += ["--db", str(where.folder)]
     elif db:
         os.environ["PERTOKEN_DB"] = db  # a URL may hold a password, which a command line would show to everyone
-    ScreenServer(shlex.join(command), port).serve()
+    command += [] if writes else ["--read-only"]
+    if not IPv4Address(host).is_loopback:
+        echo(f"Whoever reaches {host}:{port} sees everything here, without a password or encryption.", err=True)
+    if writes:
+        echo("Browsers may decide on advice, switch rules and write files on this host, in your name.", err=True)
+    ScreenServer(shlex.join(command), host, port).serve()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable
+from ipaddress import IPv4Address
 
 from aiohttp import web
 from textual_serve.server import Server
@@ -22,16 +23,16 @@ _POLICY = "style-src 'self' 'unsafe-inline'; font-src 'self' data:; frame-ancest
 
 
 class ScreenServer(Server):
-    """Serves the screens on a port of 127.0.0.1.
+    """Serves the screens on a port of one address of this host.
 
     A page from elsewhere that a browser of this host shows could open the screens: by its own script (its Origin gives
-    it away), or under a name of its own that resolves to 127.0.0.1 (its Host does). Both are refused.
+    it away), or under a name of its own that resolves to the address (its Host does). Both are refused.
     """
 
-    def __init__(self, command: str, port: int) -> None:
-        super().__init__(command, host="127.0.0.1", port=port, title="pertoken")
-        names = [f"{name}:{port}" for name in ("127.0.0.1", "localhost")]
-        names += ["127.0.0.1", "localhost"] if port == 80 else []
+    def __init__(self, command: str, host: str, port: int) -> None:
+        super().__init__(command, host=host, port=port, title="pertoken")
+        own = [host, "localhost"] if IPv4Address(host).is_loopback else [host]
+        names = [f"{name}:{port}" for name in own] + (own if port == 80 else [])
         self._hosts = frozenset(names)
         self._origins = frozenset(f"http://{name}" for name in names)
 

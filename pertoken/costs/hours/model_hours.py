@@ -13,7 +13,8 @@ from pertoken.costs.prices.book import PriceBook
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import NULL, Columns, Ints
-from pertoken.window.inventory import STALE_TICKS, Inventory
+from pertoken.window.inventory import Inventory
+from pertoken.window.observed import STALE_TICKS
 from pertoken.window.ranks import follows
 from pertoken.window.reading import ServedBuckets, Window
 

@@ -163,12 +163,13 @@ def _per_hour(priced: PricedWindow, held: dict[int, float]) -> int | None:
 
 def spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, ...]:
     """Return generated tokens/s of an epoch's slices, oldest first; None where nothing was observed."""
-    first = priced.window.start // priced.window.slice_s * priced.window.slice_s
-    n = -(-(priced.window.end - first) // priced.window.slice_s)
+    slice_s = priced.window.slice_s
+    first = priced.window.start // slice_s * slice_s
+    n = -(-(priced.window.end - first) // slice_s)
     tokens: list[int | None] = [None] * n
     time = [0] * n
     for ts, generated, duration_ms in (each for epoch in epochs for each in priced.details.slices(epoch)):
-        i = (ts - first) // priced.window.slice_s
+        i = (ts - first) // slice_s
         if 0 <= i < n:
             tokens[i] = (tokens[i] or 0) + generated
             time[i] += duration_ms

@@ -6,8 +6,8 @@ from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
 from pertoken.printable import natural_key
-from pertoken.store.schema.rows import DEMO_MACHINE, IMPORTED_MACHINE
-from pertoken.store.schema.telemetry import OTHER
+from pertoken.store.schema.ids import OTHER
+from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE
 from pertoken.units import SHARE
 from pertoken.window.figures import mean, rate, whole
 

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, overload
 from pertoken.costs.ledger import Bill
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import EngineCounts
-from pertoken.window.inventory import STALE_TICKS
+from pertoken.window.observed import STALE_TICKS
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
 from pertoken.store.query.segments import Segment, between, column, segments
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
-from pertoken.store.schema.rows import GATEWAY
+from pertoken.store.schema.words import GATEWAY
 
 LAG_S = 2 * MINUTE
 """How far behind its newest bucket the note that something is there may be: it is made once a minute, and the first

@@ -3,6 +3,8 @@
 from functools import lru_cache
 from hashlib import blake2b
 
+OTHER = 0
+"""`epoch_id` of foreign work in `device_share`."""
 _ESCAPES = {0x1E: "\x1e\x1e", 0x1F: "\x1e\x1d"}
 
 

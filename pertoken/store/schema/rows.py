@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 from pertoken.metrics import DEVICE_COLUMNS
 from pertoken.provenance import Provenance
 
-IMPORTED_MACHINE = "prometheus:"
-"""What the machine id of a host begins with whose telemetry was imported; its name follows."""
-DEMO_MACHINE = "demo:"
-"""What the machine id of a generated host begins with (`pertoken demo`); its name follows."""
-
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
@@ -75,10 +70,6 @@ class EngineRow:
     """Id of the process (`agent.rows.counting.life_ids`), None where it cannot be seen."""
 
 
-GATEWAY = "gateway"
-"""`found_by` of an engine row that is a gateway: its counters are of tenants, and it serves no model."""
-
-
 @dataclass(frozen=True, slots=True)
 class DeploymentRow:
     """One model served at one endpoint."""
@@ -89,12 +80,6 @@ class DeploymentRow:
     served_model: str
     model_path: str | None = None
     model_facts: str | None = None
-
-
-DRIVER = "driver_version"
-"""Key among the knobs of an epoch under which the version of its devices' driver is stored."""
-WORKLOAD = "workload"
-"""Key among the knobs of an epoch for the Kubernetes object its pod belongs to, as the text of `state.workload`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +184,7 @@ class DeploymentSample:
 
 @dataclass(frozen=True, slots=True)
 class DeviceShare:
-    """The part of a device one epoch (or `telemetry.OTHER`) had over the duration."""
+    """The part of a device one epoch (or `ids.OTHER`) had over the duration."""
 
     device_id: int
     epoch_id: int

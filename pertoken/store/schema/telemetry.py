@@ -179,8 +179,6 @@ deployment_sample = telemetry_table(
     # busy_ms: an older row, where it is the whole tick if anything ran in it (`store.write.rollup.busy_provenance`).
     Column("busy_provenance", SmallInteger),
 )
-OTHER = 0
-"""`epoch_id` of foreign work in `device_share`."""
 device_share = telemetry_table(
     "device_share",
     integer("device_id", key=True),

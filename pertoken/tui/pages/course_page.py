@@ -1,7 +1,9 @@
 """One host or service: where a dollar goes, plots that share one window, what changed, and all facts."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
@@ -14,7 +16,9 @@ from pertoken.tui.text.course.notes import busy_line, dollar_lines, marks_title,
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
-from pertoken.window.course.course import Course, Subject
+
+if TYPE_CHECKING:
+    from pertoken.window.course.course import Course, Subject
 
 PANELS = 7
 _READING = "Reading its history…"

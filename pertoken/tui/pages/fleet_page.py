@@ -1,21 +1,22 @@
 """The fleet: what it costs now, the bill of the window, and its services, hosts or tenants."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.costs.hours.spend import SpendLine
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
 from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
-from pertoken.tui.text.fleet.chart import chart
+from pertoken.tui.text.fleet.chart import MIN_HEIGHT, chart
 from pertoken.tui.text.fleet.first_run import finding_lines
 from pertoken.tui.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
 from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
@@ -35,6 +36,9 @@ from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 from pertoken.units import NANO_USD
 from pertoken.window.course.course import Subject
+
+if TYPE_CHECKING:
+    from pertoken.costs.hours.spend import SpendLine
 
 _EVENTS = 3
 _TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
@@ -75,11 +79,12 @@ class FleetPage(ListPage):
         yield BillBar()
         yield Notices("hints")
         yield PlainText(id="group-note")
+        tenants: Rows[SpendLine] = Rows(lambda line: line.name, "tenants")
         with Stack():
             yield Rows[DeploymentLine](lambda line: line.deployment_id, "deployments")
             yield Rows[DeviceLine](lambda line: line.device_id, "devices")
             yield Rows[HostUse](lambda use: use.host.host_id, "hosts", spare=True)
-            yield Rows[SpendLine](lambda line: line.name, "tenants")
+            yield tenants
         yield PlainText(id="chart")
         yield Notices("ended")
         yield PlainText(id="notes")
@@ -132,11 +137,13 @@ class FleetPage(ListPage):
         stack = self.query_one(Stack)
         free = stack.size.height + (drawing.size.height if drawing.display else 0)
         free -= sum(table.wanted_height for table in self.query(Rows))
-        together = [
-            sum(known) if (known := [value for value in values if value is not None]) else None
-            for values in zip(*(line.spark for line in report.deployments), strict=False)
-        ]
-        lines = chart("Generated tok/s of the fleet in the window", together, max(1, self.size.width - 2), free - 1)
+        lines: tuple[str, ...] = ()
+        if free > MIN_HEIGHT:  # else the lines of a thousand engines are not made in vain
+            together = [
+                sum(known) if (known := [value for value in values if value is not None]) else None
+                for values in zip(*(line.spark for line in report.deployments), strict=False)
+            ]
+            lines = chart("Generated tok/s of the fleet in the window", together, max(1, self.size.width - 2), free - 1)
         drawing.display = bool(lines)
         drawing.update("\n".join(lines))
 
@@ -222,6 +229,8 @@ class FleetPage(ListPage):
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a line: with plots for a service or host."""
+        from pertoken.window.course.course import Subject  # the first frame waits for nothing that reads
+
         shown = line(self.view())
         if not isinstance(shown, DeploymentLine | HostUse):
             return super().page_of(line)

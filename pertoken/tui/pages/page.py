@@ -16,7 +16,7 @@ from pertoken.tui.widgets.event_lane import EventLane
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.units import format_duration, format_utc
-from pertoken.window.inventory import STALE_TICKS
+from pertoken.window.observed import STALE_TICKS
 
 NOW_S = 5
 """Seconds up to which what was computed is of now."""

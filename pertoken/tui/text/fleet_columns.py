@@ -19,7 +19,7 @@ from pertoken.tui.text.words import (
     watts,
 )
 from pertoken.units import format_bytes, format_count, format_duration
-from pertoken.window.inventory import STALE_TICKS
+from pertoken.window.observed import STALE_TICKS
 
 Line = DeploymentLine | DeviceLine | HostLine | HostUse
 SPARK_CELLS = 15

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
-from pertoken.proof.judging.banked import Banked
 from pertoken.tui.amounts import amount, caption, no_rate
 from pertoken.tui.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
 from pertoken.units import format_count, format_duration
 
 if TYPE_CHECKING:  # the first frame waits for nothing that composes plans
     from pertoken.advisor.plan.plan import Plan
+    from pertoken.proof.judging.banked import Banked
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,22 @@
 """The lifecycle of a recommendation in words: how it stands, its journal, and its commands."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pertoken.proof.acts import DISMISS_S, SNOOZE_S
-from pertoken.proof.journal import Entry
-from pertoken.proof.judging.prospect import LOOKS_DAYS, Prospect
-from pertoken.proof.judging.receipts import Check, StoredReceipt
 from pertoken.proof.lifecycle import commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
-from pertoken.proof.verdicts import Verdict
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines, usd_range
 from pertoken.units import format_utc
+
+if TYPE_CHECKING:
+    from pertoken.proof.journal import Entry
+    from pertoken.proof.judging.prospect import Prospect
+    from pertoken.proof.judging.receipts import Check, StoredReceipt
+    from pertoken.proof.verdicts import Verdict
 
 _KEYS = {"accept": "a", "trial": "T", "snooze": "z", "dismiss": "d", "reopen": "b", "applied": "m", "undo": "u"}
 
@@ -161,6 +166,8 @@ def _prospect(each: Prospect) -> str:
     found = each.found
     if found.reason is not None:
         return f"not known: {literal(found.reason)}"
+    from pertoken.proof.judging.prospect import LOOKS_DAYS  # the first frame waits for no module of the proof
+
     week, month = (_least(found.after(days)) for days in LOOKS_DAYS)
     text = f"{week} a week after the change, {month} four weeks after"
     if each.promised is None:

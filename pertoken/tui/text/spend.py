@@ -1,11 +1,17 @@
 """A bill by tenant, team, model or device as text."""
 
-from pertoken.costs.hours.spend import Spend, SpendLine
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pertoken.tui.amounts import amount
 from pertoken.tui.text.columns import Column, table
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal
 from pertoken.units import format_count, format_utc
+
+if TYPE_CHECKING:
+    from pertoken.costs.hours.spend import Spend, SpendLine
 
 
 def spend_summary(bill: Spend, width: int | None) -> str:

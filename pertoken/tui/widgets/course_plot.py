@@ -1,5 +1,9 @@
 """One plot of a window. It loads plotext: import it where a plot is shown."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -7,7 +11,9 @@ from textual_plotext import PlotextPlot
 
 from pertoken.tui.text.course.plots import Panel, runs, ticks
 from pertoken.tui.widgets.plain_text import PlainText
-from pertoken.window.course.course import Course
+
+if TYPE_CHECKING:
+    from pertoken.window.course.course import Course
 
 _MARKERS = ("hd", "·", "x")
 """Markers of plotext for `plots.MARKERS`."""

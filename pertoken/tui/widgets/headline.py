@@ -9,12 +9,12 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Digits
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.proof.judging.banked import Banked
 from pertoken.tui.text.headline import figures, savings_line
 from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Plan
+    from pertoken.proof.judging.banked import Banked
 
 _FIGURES = 4
 

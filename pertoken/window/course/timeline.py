@@ -1,10 +1,14 @@
 """From when to when a database reaches, and what happened in it."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from pertoken.store.connect.open import Store
-from pertoken.store.query import read, slices
-from pertoken.store.schema.rollup_tables import MINUTE
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # screens need these values before they open a database
+    from pertoken.store.connect.open import Store
+
+_MINUTE = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +21,7 @@ class Happening:
     @property
     def shown_at(self) -> int:
         """First whole minute of which a screen shows it."""
-        return (self.ts // MINUTE + 1) * MINUTE
+        return (self.ts // _MINUTE + 1) * _MINUTE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +36,8 @@ class Timeline:
 
 def read_timeline(store: Store, now_ts: int) -> Timeline:
     """Read the timeline up to `now_ts`, with its newest happenings. Raises StoreError."""
+    from pertoken.store.query import read, slices
+
     with store.read() as connection:
         first, rows = read.first_ts(connection), slices.happenings(connection, now_ts)
     return Timeline(first, now_ts, tuple(Happening(*row) for row in sorted(rows)))

@@ -17,7 +17,7 @@ from pertoken.state.knobs import knobs
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.store.schema.rows import DRIVER
+from pertoken.store.schema.words import DRIVER
 from pertoken.window import ranks
 from pertoken.window.columns import Columns, Ints, Mask, by_owner, columns
 from pertoken.window.epochs.like_for_like import HourlyOutcomes, compare

@@ -1,12 +1,14 @@
 """Bucket counts of epochs, and their quantiles, exact to the bucket."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pertoken.store.query.buckets import NULL, SEPARATOR
-from pertoken.window.columns import Ints, whole_numbers
+
+if TYPE_CHECKING:
+    from pertoken.window.columns import Ints
 
 Counts = Iterable[tuple[int, ...]]
 """(bucket, observations in it), in any order; a bucket may be there several times."""
@@ -22,6 +24,10 @@ def counts_of(
     """
     if not rows:
         return
+    import numpy as np
+
+    from pertoken.window.columns import whole_numbers
+
     lengths = [row[1].count(SEPARATOR) + 1 for row in rows]
     owners = np.repeat(np.arange(len(rows)), lengths)
     metric, set_id, bucket, count = (whole_numbers(SEPARATOR.join(row[n] for row in rows)) for n in range(1, 5))

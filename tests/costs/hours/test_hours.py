@@ -16,6 +16,7 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
 from pertoken.store.query.segments import segments
+from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     DeploymentRow,
     DeploymentSample,
@@ -25,7 +26,6 @@ from pertoken.store.schema.rows import (
     EngineRow,
     EpochRow,
 )
-from pertoken.store.schema.telemetry import OTHER
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
 from pertoken.window.reading import Window

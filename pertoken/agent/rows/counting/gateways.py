@@ -14,7 +14,6 @@ from pertoken.agent.rows.epochs import follow
 from pertoken.agent.rows.tick_state import Moment, TickState
 from pertoken.store.schema.ids import stable_id
 from pertoken.store.schema.rows import (
-    GATEWAY,
     CounterState,
     DeploymentRow,
     EngineCounterSample,
@@ -22,6 +21,7 @@ from pertoken.store.schema.rows import (
     EpochRow,
     Event,
 )
+from pertoken.store.schema.words import GATEWAY
 
 
 @dataclass(frozen=True, slots=True)

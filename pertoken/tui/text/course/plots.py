@@ -1,14 +1,19 @@
 """What is plotted of a host or deployment: panels that share one window, as plain values."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from pertoken.state.service import Slo
 from pertoken.tui.amounts import amount
 from pertoken.tui.text.words import literal, percent
 from pertoken.units import NANO_USD, format_count, format_utc
-from pertoken.window.course.course import Course, Values
+
+if TYPE_CHECKING:
+    from pertoken.window.course.course import Course, Values
 
 MARKERS = ("▪", "·", "x")
 """Of the first, second and third line of a plot: they differ without colour."""

@@ -1,0 +1,91 @@
+"""The facts of each screen without a terminal: as text for people, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pertoken.tui.source import Source
+
+SCREENS = ("fleet", "savings", "plan", "rules", "hours")
+WINDOW_S = 3600
+
+
+def values(source: Source, screens: Sequence[str]) -> dict[str, Any]:
+    """Return the facts of some screens by their names, as JSON values. Raises PertokenError."""
+    return {name: _VALUES[name](source) for name in screens}
+
+
+def text(source: Source, screen: str, width: int | None) -> str:
+    """Return the facts of a screen as text; tables take `width` cells, None for all they need. Raises PertokenError."""
+    if screen == "plan":
+        from pertoken.cli.plan.text import plan_text
+
+        shown = _plan(source)
+        return plan_text(shown.plan, shown.window_s)
+    if screen == "rules":
+        return "\n\n".join(each.page.strip() for each in source.rules().rules) + "\n"
+    if screen == "hours":
+        from pertoken.tui.text.summary import hours_summary
+
+        return hours_summary(source.hours(), width)
+    from pertoken.tui.text.summary import summary
+
+    return summary(source.fleet(WINDOW_S), source.advice(), width)
+
+
+def _fleet(source: Source) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(source.fleet(WINDOW_S).whole())
+
+
+def _savings(source: Source) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from pertoken.cli.advise import values_of
+
+    return {
+        "recommendations": [values_of(each) for each in source.advice()],
+        "banked": asdict(source.banked()),
+    }
+
+
+def _plan_values(source: Source) -> dict[str, Any]:
+    from pertoken.advisor.plan.export import plan_values
+
+    shown = _plan(source)
+    return plan_values(shown.plan, shown.window_s)
+
+
+def _rules(source: Source) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    records = source.records()
+    found = []
+    for each in source.rules().rules:
+        record = records.get(each.entry.id)
+        found.append({**asdict(each.entry), "page": each.page, "record": None if record is None else asdict(record)})
+    return found
+
+
+def _hours(source: Source) -> list[dict[str, Any]]:
+    from pertoken.cli.costs import hour_lines
+
+    return list(hour_lines(source.hours(), "model"))
+
+
+def _plan(source: Source) -> Any:
+    from pertoken.window.progress import no_progress
+
+    return source.plan(source.advice(), None, no_progress)
+
+
+_VALUES: dict[str, Callable[[Source], Any]] = {
+    "fleet": _fleet,
+    "savings": _savings,
+    "plan": _plan_values,
+    "rules": _rules,
+    "hours": _hours,
+}

@@ -1,0 +1,12 @@
+"""Words stored in columns, by which readers know a row again; apart from the values that only writers need."""
+
+IMPORTED_MACHINE = "prometheus:"
+"""What the machine id of a host begins with whose telemetry was imported; its name follows."""
+DEMO_MACHINE = "demo:"
+"""What the machine id of a generated host begins with (`pertoken demo`); its name follows."""
+GATEWAY = "gateway"
+"""`found_by` of an engine row that is a gateway: its counters are of tenants, and it serves no model."""
+DRIVER = "driver_version"
+"""Key among the knobs of an epoch under which the version of its devices' driver is stored."""
+WORKLOAD = "workload"
+"""Key among the knobs of an epoch for the Kubernetes object its pod belongs to, as the text of `state.workload`."""

@@ -1,0 +1,111 @@
+"""Every key of the table is pressed on a screen that has it, and shows what it does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+
+from pertoken.proof.recommendation import State
+from pertoken.tui.keys import KEYS, Key
+from pertoken.tui.pages.decision_page import DecisionPage
+from pertoken.tui.widgets.filter_box import FilterBox
+from pertoken.tui.widgets.moment_box import MomentBox
+from tests.tui.reports import FP8, QUANTIZE, FixedSource
+from tests.tui.screens import running, text_of, until, until_shown
+
+Shows = str | Callable[[Pilot[None]], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a key leads to, after the keys of `before`, each with a text by which its screen is there."""
+
+    shows: Shows
+    before: tuple[tuple[str, str], ...] = ()
+    state: State = State.OPEN
+    """Of the one recommendation there is beside the usual ones, if it is not open."""
+
+
+def focused(name: str) -> Shows:
+    return lambda pilot: pilot.app.focused is not None and pilot.app.focused.id == name
+
+
+def asked(pilot: Pilot[None]) -> bool:
+    """Whether a decision waits to be confirmed."""
+    return isinstance(pilot.app.screen, DecisionPage)
+
+
+SAVINGS = (("2", "Serve FP8"),)
+PLAN = (("3", "Least certain"),)
+RULES = (("4", "use-spot"),)
+OPENED = (*SAVINGS, ("enter", "Worth, per month"))
+WITH_COMMANDS = (*SAVINGS, ("down", "Serve FP8"), ("enter", "How to apply it"))
+DECIDED = (("2", "Decided (1)"), ("tab", "Serve FP8"))
+EFFECTS: dict[str, Effect] = {
+    "fleet": Effect("run/wait", SAVINGS),
+    "savings": Effect("bankable $/month"),
+    "plan": Effect("Least certain"),
+    "rules": Effect("use-spot"),
+    "hours": Effect("by hour"),
+    "open": Effect("Where a dollar goes"),
+    "back": Effect("run/wait", (("enter", "Where a dollar goes"),)),
+    "next": Effect(focused("devices")),
+    "filter": Effect(lambda pilot: pilot.app.screen.query_one(FilterBox).display),
+    "sort": Effect("▲"),
+    "reverse": Effect("▼", (("o", "▲"),)),
+    "accept": Effect(asked, OPENED),
+    "snooze": Effect(asked, OPENED),
+    "dismiss": Effect(asked, OPENED),
+    "reopen": Effect(asked, DECIDED, State.ACCEPTED),
+    "applied": Effect(asked, OPENED),
+    "undo": Effect(asked, DECIDED, State.APPLIED),
+    "copy": Effect("Copied 1 of 2", WITH_COMMANDS),
+    "copy_all": Effect("# undo", WITH_COMMANDS),
+    "assume": Effect("An empty line", PLAN),
+    "toggle": Effect("[ ]", (*PLAN, ("down", "Least certain"))),
+    "move_up": Effect("[x]", (*PLAN, ("down", "Least certain"))),
+    "move_down": Effect("[x]", PLAN),
+    "export": Effect("Export the plan", PLAN),
+    "reload": Effect("Least certain", PLAN),
+    "pause": Effect("PAUSED"),
+    "narrow": Effect(" in 15m"),
+    "widen": Effect(" in 6h"),
+    "group": Effect("By host"),
+    "earlier": Effect("REPLAY"),
+    "later": Effect("live", (("comma", "REPLAY"),)),
+    "event_before": Effect("to 2027-01-15 07:57Z"),
+    "event_after": Effect("to 2027-01-15 07:57Z", (("comma", "REPLAY"), ("less_than_sign", "07:06Z"))),
+    "moment": Effect(lambda pilot: pilot.app.screen.query_one(MomentBox).display),
+    "now": Effect("live", (("comma", "REPLAY"),)),
+    "keys": Effect("Show the fleet"),
+    "palette": Effect(lambda pilot: isinstance(pilot.app.screen, CommandPalette)),
+    "suspend": Effect("no shell"),
+    "quit": Effect(lambda pilot: not pilot.app.is_running),
+}
+
+
+def test_every_key_of_the_table_has_its_test() -> None:
+    assert set(EFFECTS) == {key.action for key in KEYS}
+
+
+@pytest.mark.parametrize("key", KEYS, ids=lambda key: key.action)
+async def test_a_key_does_what_the_table_says(key: Key) -> None:
+    effect = EFFECTS[key.action]
+    source = FixedSource()
+    if effect.state is not State.OPEN:
+        source.recommendations = (replace(QUANTIZE, state=effect.state, estimate=FP8, variant=FP8.key),)
+    async with running(source, (110, 36)) as pilot:
+        await until_shown(pilot, "run/wait")
+        for before, text in effect.before:
+            await pilot.press(before)
+            await until_shown(pilot, text)
+        await pilot.press(key.key)
+        shows = effect.shows
+        await until(pilot, lambda: shows in said(pilot) if isinstance(shows, str) else shows(pilot), repr(shows))
+
+
+def said(pilot: Pilot[None]) -> str:
+    """What is on the screen, in the clipboard, and what was notified."""
+    return "\n".join((text_of(pilot), pilot.app.clipboard, *(each.message for each in pilot.app._notifications)))
