@@ -67,7 +67,7 @@ def _window() -> str:
     growth = 100 * (rows["target", "window.growth"] - 1)
     return (
         f"All of it took {rows['target', 'window.seconds']:.0f} s and {rows['target', 'window.peak_mib']:.0f} MiB on "
-        f"two loaded cores; a GPU cost {growth:.0f} % more than among 100 GPUs\n([{file}](benchmarks/results/{file})).\n"
+        f"two loaded cores; a GPU cost {growth:.0f} % more than among 100\n([{file}](benchmarks/results/{file})).\n"
     )
 
 
@@ -180,6 +180,13 @@ _PROOF = {
 }
 
 
+def _scale_ticks() -> str:
+    file, rows = newest("store")
+    screens = ("fleet screen over 1 h", "fleet screen over 24 h", "hours screen")
+    took = ", ".join(f"{rows['pertoken', f'{screen}, growth with ticks']:.2f} ({screen})" for screen in screens)
+    return f"Thirty times as many ticks took, as a multiple: {took}\n([{file}](../benchmarks/results/{file})).\n"
+
+
 def _proof() -> str:
     files = sorted(RESULTS.glob("proof-*.json"))
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
@@ -217,5 +224,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "scale_arriving": _scale_arriving,
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,
+    "scale_ticks": _scale_ticks,
     "window": _window,
 }
