@@ -181,6 +181,13 @@ _PROOF = {
 }
 
 
+def _scale_ticks() -> str:
+    file, rows = newest("store")
+    screens = ("fleet screen over 1 h", "fleet screen over 24 h", "hours screen")
+    took = ", ".join(f"{rows['pertoken', f'{screen}, growth with ticks']:.2f} ({screen})" for screen in screens)
+    return f"Thirty times as many ticks took, as a multiple: {took}\n([{file}](../benchmarks/results/{file})).\n"
+
+
 def _proof() -> str:
     files = sorted(RESULTS.glob("proof-*.json"))
     results = [json.loads(file.read_text(encoding="utf-8")) for file in files]
@@ -218,5 +225,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "scale_arriving": _scale_arriving,
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,
+    "scale_ticks": _scale_ticks,
     "window": _window,
 }

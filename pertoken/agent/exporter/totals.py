@@ -5,7 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from pertoken.exposition.page import Family, text_of
-from pertoken.store.schema.words import GATEWAY, DeploymentSample, DeviceSample, HostSample, Tick
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, HostSample, Tick
+from pertoken.store.schema.words import GATEWAY
 
 Labels = tuple[tuple[str, str], ...]
 

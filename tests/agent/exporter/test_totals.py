@@ -3,7 +3,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pertoken.agent.exporter.totals import Totals
 from pertoken.store.schema.rows import (
-    GATEWAY,
     DeploymentRow,
     DeploymentSample,
     DeviceRow,
@@ -13,6 +12,7 @@ from pertoken.store.schema.rows import (
     HostSample,
     Tick,
 )
+from pertoken.store.schema.words import GATEWAY
 from tests.promtool import PROMTOOL, complaints
 from tests.values import host_row
 
