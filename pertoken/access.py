@@ -1,4 +1,4 @@
-"""What an engine asks for before it shows its page: a bearer token, a client certificate, a private authority.
+"""Credentials that an engine asks for before it shows its page: bearer token, client certificate, authority.
 
 Only the names of files and environment variables are kept: a secret is read when it is sent, so that it can change
 under a running agent and appears in no setting, message, row or traceback.
@@ -14,7 +14,7 @@ TOKEN_LIMIT = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to enter at one base URL and below it."""
+    """Credentials for one base URL and everything below it."""
 
     url: str
     """As in `agent.engines`, or as discovery names the server."""
@@ -36,7 +36,7 @@ class Access:
     def token(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """Return the bearer token as it is now; None if none is asked for.
 
-        Raises ValueError saying where it should be, never what was found there.
+        Raises ValueError that names the expected place, never the value.
         """
         if self.token_file is not None:
             try:

@@ -1,4 +1,4 @@
-"""Errors meant for a person: each message says what happened, to what, and what to do next."""
+"""Errors meant for a person: each message states what happened, to what, and what to do next."""
 
 import errno
 import os

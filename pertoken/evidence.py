@@ -184,7 +184,8 @@ EPOCHS = "epochs"
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """How a deployment ran at one steady load: a minute of its own traffic, or a step of a probe. Unknown is None."""
+    """Operating point of a deployment at one steady load: a minute of its traffic or a probe's step. Unknown is
+    None."""
 
     ts: int
     """Epoch seconds, UTC: its start."""
@@ -232,7 +233,7 @@ class LazyEpochs(Protocol):
 
 
 class Evidence:
-    """What was measured, by attribute: `seen.running.p95`, and by hour of the week: `seen.hours.running[9]`.
+    """Measured series by attribute: `seen.running.p95`, and by hour of the week: `seen.hours.running[9]`.
 
     Remembers, in order, which series were read.
     """

@@ -82,7 +82,8 @@ TENANT_TOKENS = _table(
 """Counters of gateways, which know whom tokens are for. Rows of `engine_counter_sample` too, of the gateway's own
 epoch, as `NAME{key="...",model="...",namespace="...",team="...",user="..."}`."""
 TENANT_LABELS = ("key", "model", "namespace", "team", "user")
-"""What may tell tenants apart, in the order of those names; labels that a gateway does not have are left out."""
+"""Labels that may distinguish tenants, in the order of those names; labels that a gateway does not have are left
+out."""
 ENGINE_TIMES = _table(
     EngineMetric("engine_ms", "engine time", "ms", "time in which the engine computed"),
     EngineMetric("prefill_ms", "prefill time", "ms", "time of requests in prefill; requests that run together overlap"),
@@ -122,7 +123,7 @@ ENGINE = (ENGINE_TOKENS, ENGINE_COUNTERS, ENGINE_TIMES, ENGINE_GAUGES, HISTOGRAM
 
 
 class RollUp(Enum):
-    """What roll-ups keep of the values of ticks."""
+    """Ways in which roll-ups keep the values of ticks."""
 
     GAUGE = "sum and number of samples"
     COUNTER = "sum of what a counter rose by"
@@ -190,8 +191,8 @@ _OF_COUNTERS = Plausible(0, 10_100, _HUNDREDTHS, "101 %: two hardware counters t
 _LINK = Plausible(0, 10**7, "MiB/s", "about 10 TB/s: ten times NVLink 5 in one direction")
 _CLOCK = "three times the fastest that is sold"
 _REASONS = "NVML defines 9 bits (nvml.h 12.9); 16 leave room for more"
-_ERRORS = Plausible(0, 10**9, "errors", "a billion: no memory with so many errors serves")
-_READABLE = "needs a readable accelerator: `pertoken doctor` says which driver or right is missing"
+_ERRORS = Plausible(0, 10**9, "errors", "a billion: no memory with more errors serves")
+_READABLE = "needs a readable accelerator: `pertoken doctor` names the missing driver or right"
 _ACTIVITY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 
 
@@ -357,15 +358,15 @@ QUOTIENTS: Mapping[str, Quotient] = {
 
 @dataclass(frozen=True, slots=True)
 class SeriesSpec:
-    """What a series means, its unit, and how to have it measured where it is missing."""
+    """Meaning and unit of a series, and how to have it measured where it is missing."""
 
     unit: str
     meaning: str
     remedy: str
 
 
-_TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` says how"
-_GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` says how"
+_TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken doctor` shows how"
+_GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` shows how"
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
 _DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"

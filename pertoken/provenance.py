@@ -1,4 +1,4 @@
-"""Where a number came from, best to worst. The worst one wins when numbers are combined."""
+"""Provenance of a number, best to worst. The worst one wins when numbers are combined."""
 
 from collections.abc import Iterable
 from enum import IntEnum

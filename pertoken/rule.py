@@ -335,11 +335,24 @@ def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> An
     kind = inspect.signature(function).parameters["options"].annotation
     try:
         if isinstance(kind, str):  # `from __future__ import annotations`
-            kind = eval(kind, getattr(function, "__globals__", {}))
+            kind = _named(kind, getattr(function, "__globals__", {}))
         options_of(kind)
     except (ValueError, NameError) as error:
         raise ValueError(f"rule {rule_id}: the annotation of `options`: {error}") from None
     return kind()
+
+
+def _named(annotation: str, names: Mapping[str, Any]) -> Any:
+    """Return what a name with dots stands for among the names of a module. Raises NameError where there is none."""
+    first, *rest = annotation.strip("'\"").split(".")
+    if first not in names:
+        raise NameError(f"name {annotation!r} is not defined")
+    found = names[first]
+    for name in rest:
+        if not hasattr(found, name):
+            raise NameError(f"name {annotation!r} is not defined")
+        found = getattr(found, name)
+    return found
 
 
 def _documentation(rule_id: str, docstring: str) -> tuple[str, dict[str, str]]:

@@ -56,7 +56,8 @@ def _rules(kind: str) -> tuple[Rule, ...]:
 def findings(path: str, source: str) -> list[str]:
     """Return a line for each place of a file that breaks a rule."""
     if path.endswith(".py"):
-        return [*_words(path, source), *_docstrings(path, source), *_classes(path, source)]
+        tree = ast.parse(source)
+        return [*_words(path, source), *_docstrings(path, tree), *_classes(path, tree)]
     return [
         _finding(path, number, match, rule)
         for number, line in enumerate(source.splitlines(), 1)
@@ -67,37 +68,38 @@ def findings(path: str, source: str) -> list[str]:
 
 
 def _words(path: str, source: str) -> Iterator[str]:
+    texts, names = _of_path("text", path), _of_path("name", path)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.STRING, tokenize.COMMENT):
-            for rule in _of_path("text", path):
+            for rule in texts:
                 for match in rule.pattern.finditer(token.string):
                     line = token.start[0] + token.string.count("\n", 0, match.start())
                     yield _finding(path, line, match, rule)
         elif token.type == tokenize.NAME:
-            for rule in _of_path("name", path):
-                if match := _in_name(token.string, rule):
-                    yield _finding(path, token.start[0], match, rule)
+            for rule in names:
+                if in_name := _in_name(token.string, rule):
+                    yield _finding(path, token.start[0], in_name, rule)
 
 
 def _in_name(name: str, rule: Rule) -> re.Match[str] | None:
-    if rule.whole:
-        return rule.pattern.fullmatch(name.strip("_"))
     if name.startswith("test_"):
         return None  # a sentence
+    if rule.whole:
+        return rule.pattern.fullmatch(name.strip("_"))
     parts = re.split(r"_|(?<=[a-z])(?=[A-Z])", name)
     return next((match for part in parts if (match := rule.pattern.fullmatch(part))), None)
 
 
-def _classes(path: str, source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+def _classes(path: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
             for rule in _of_path("class", path):
                 if match := rule.pattern.fullmatch(node.name.strip("_")):
                     yield _finding(path, node.lineno, match, rule)
 
 
-def _docstrings(path: str, source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+def _docstrings(path: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)) or not (text := ast.get_docstring(node)):
             continue
         kind = "module" if isinstance(node, ast.Module) else "class" if isinstance(node, ast.ClassDef) else "function"
@@ -174,8 +176,8 @@ def test_every_cleaned_folder_and_every_exception_exists_and_has_a_reason() -> N
     ],
 )
 def test_each_kind_of_word_is_noticed_where_it_stands(source: str, word: str) -> None:
-    (found,) = {line.split("'")[1] for line in findings("pertoken/window/page.py", source)}
-    assert found == word
+    (word_found,) = {line.split("'")[1] for line in findings("pertoken/window/page.py", source)}
+    assert word_found == word
 
 
 def test_a_sentence_as_a_name_and_a_legitimate_use_are_left_alone() -> None:

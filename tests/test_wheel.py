@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 import venv
 from pathlib import Path
@@ -58,6 +59,23 @@ def with_example(python: Path, wheel: Path, tmp_path_factory: pytest.TempPathFac
     install = [str(python.parent / "pip"), "--python", str(home / "bin/python"), "install", "--no-deps", "--no-index"]
     subprocess.run([*install, str(wheel), str(example)], check=True, capture_output=True)
     return home / "bin/python"
+
+
+def test_wheel_and_sdist_are_what_an_index_takes_and_the_sdist_builds_the_same_wheel(
+    wheel: Path, tmp_path: Path
+) -> None:
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    check = [sys.executable, "-m", "twine", "check", "--strict", str(wheel), str(sdist)]
+    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (unpacked,) = (tmp_path / "unpacked").iterdir()
+    again = built(unpacked, tmp_path / "again")
+    assert sorted(ZipFile(again).namelist()) == sorted(ZipFile(wheel).namelist())
+    assert (unpacked / "SECURITY.md").exists() and (unpacked / "deploy/kubernetes/base/rbac.yaml").exists()
 
 
 def test_it_holds_one_package_with_its_data_and_nothing_generic(wheel: Path) -> None:

@@ -1,4 +1,4 @@
-"""How long something that failed is left alone."""
+"""Growing pauses before something that failed is tried again."""
 
 from collections.abc import Callable
 

@@ -66,9 +66,9 @@ def run(settings: Callable[[], Settings], drivers: Drivers, *, with_parent: bool
                 if events and time.monotonic() - started < NEW_S:
                     raise  # a disk on which a new one is damaged at once is not made better by more of them
                 quarantined = quarantine_database(where, int(time.time()))
-                text = f"damaged and set aside as {quarantined.name}: {error}"
+                text = f"damaged and quarantined as {quarantined.name}: {error}"
                 events = (Event("store_damaged", text, state=quarantined.name),)
-                log.error("%s; set aside as %s, recording goes on in a new one", error, quarantined)
+                log.error("%s; quarantined as %s, recording goes on in a new database", error, quarantined)
     finally:
         lock.release()
 
@@ -125,7 +125,7 @@ class _Daemon:
         return Scheduler(self._asked.put, self._note, fatal=(CorruptStore,))
 
     def run(self, with_parent: bool) -> None:
-        """Tick until told to stop. Raises CorruptStore if the database is damaged before."""
+        """Tick until asked to stop. Raises CorruptStore if the database is damaged before."""
         asked_by: dict[int, Callable[[], None]] = {
             signal.SIGTERM: self._end,
             signal.SIGINT: self._end,
@@ -139,7 +139,7 @@ class _Daemon:
         damaged = False
         try:
             self._recorder.begin()
-            _tell("READY=1", f"STATUS=recording in {self._where}")
+            _notify_systemd("READY=1", f"STATUS=recording in {self._where}")
             self._scheduler.set(self._recorder.jobs(self._ending))
             self._scheduler.start()
             settle()
@@ -150,7 +150,7 @@ class _Daemon:
             if not self._asked_to_end:  # else it is found by whoever records next
                 raise
         finally:
-            _tell("STOPPING=1")
+            _notify_systemd("STOPPING=1")
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
@@ -167,7 +167,7 @@ class _Daemon:
                 continue
             if left_s <= 0:
                 recorder.tick()
-                _tell("WATCHDOG=1")
+                _notify_systemd("WATCHDOG=1")
             # Else recorded time was set back, or the interval was shortened.
             due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)
 
@@ -186,7 +186,7 @@ class _Daemon:
         self._asked.put(lambda: None)  # so that it is seen now
 
     def _apply(self) -> None:
-        """Take new settings; wrong ones are told and the old ones stay."""
+        """Take new settings; wrong ones are logged and the old ones stay."""
         try:
             settings = self._reread()
             shipping_server(settings)
@@ -198,7 +198,7 @@ class _Daemon:
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
 
-def _tell(*states: str) -> None:
+def _notify_systemd(*states: str) -> None:
     try:
         notify(*states)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What can be measured on this host, what not and why, and how to switch it on."""
+"""Findings of `pertoken doctor`: what this host can measure, what not and why, and how to switch it on."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     with looking(settings) as looker:
         looker.look()
         time.sleep(APART_S)
-        look = looker.look()  # what is told per time needs two
+        look = looker.look()  # rates need two readings
     findings = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
     findings += _machine(look.identity)
     findings += [_unavailable("host", "this host", missing) for missing in (*look.probe.unavailable, *look.unavailable)]
@@ -116,7 +116,7 @@ def _process(pid: int) -> str:
 
 
 def of_engine(engine: EngineReading) -> list[Finding]:
-    """Return what can be read of one engine, how far that was tested, and what it never tells."""
+    """Return what can be read of one engine, how far that was tested, and what it never exposes."""
     subject = f"{engine.endpoint.kind} at {engine.endpoint.base_url}"
     if engine.fault:
         return [Finding("engine", subject, False, engine.fault, engine.remedy)]
@@ -159,7 +159,7 @@ def _database(where: StoreLocation, settings: Settings) -> list[Finding]:
             findings += _stalled(where, settings, time.time() - newest_ts)
         findings += [Finding("database", "roll-ups", False, text, _QUARANTINED) for text in failed]
     for quarantined in quarantined_databases(where) if where.folder else ():
-        text = "was damaged and set aside; what came after is in a new database"
+        text = "was damaged and is quarantined; what came after is in a new database"
         remedy = "keep it for what it still holds, or delete it; look at the disk it was on"
         findings.append(Finding("database", str(quarantined), False, text, remedy))
     return findings

@@ -12,7 +12,7 @@ from pertoken.metrics import MAX_POWER_MW, POWER_LIMITS
 
 
 class Meter(Protocol):
-    """What a device told before; a `DeviceReading` is one."""
+    """Energy values of a device's earlier reading; a `DeviceReading` is one."""
 
     @property
     def energy_mj(self) -> int | None:
@@ -64,14 +64,14 @@ def energy_step(before: Meter, after: DeviceReading, elapsed_ms: int) -> EnergyS
     if before.energy_mj is None or after.energy_mj is None:
         return EnergyStep(None, integral)
 
-    grown = after.energy_mj - before.energy_mj
-    if grown < 0 and after.energy_wraps_mj is not None:
-        grown += after.energy_wraps_mj
-    if grown < 0:
+    increase = after.energy_mj - before.energy_mj
+    if increase < 0 and after.energy_wraps_mj is not None:
+        increase += after.energy_wraps_mj
+    if increase < 0:
         return EnergyStep(None, integral, RESET)
     limit_mw = POWER_LIMITS * after.power_limit_mw if after.power_limit_mw else MAX_POWER_MW
-    if grown * 1000 > min(limit_mw, MAX_POWER_MW) * elapsed_ms:
+    if increase * 1000 > min(limit_mw, MAX_POWER_MW) * elapsed_ms:
         return EnergyStep(None, integral, JUMPED)
-    if grown == 0 and integral is not None and integral > 0 and elapsed_ms >= 1000:
+    if increase == 0 and integral is not None and integral > 0 and elapsed_ms >= 1000:
         return EnergyStep(None, integral, STANDS_STILL)
-    return EnergyStep(grown, integral)
+    return EnergyStep(increase, integral)

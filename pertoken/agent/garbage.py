@@ -3,11 +3,11 @@
 import gc
 
 LEFT_OVER = 20_000
-"""Objects made and not yet let go of before those are searched: a few megabytes, if all of them were in cycles."""
+"""Objects made and not yet released before a search: a few megabytes, if all of them were in cycles."""
 
 
 def settle() -> None:
-    """What is loaded by now is never searched again; what is made from now on seldom: it is let go of by itself."""
+    """Never search loaded objects again, and new ones seldom: reference counts release almost all of them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(LEFT_OVER)

@@ -1,4 +1,4 @@
-"""What probes and engines give to a tick: absolute values as read, before any difference is taken."""
+"""Readings of probes and engines for one tick: absolute values as read, before any difference is taken."""
 
 from collections import namedtuple
 from collections.abc import Callable
@@ -16,7 +16,7 @@ class Unavailable:
     metric: str
     status: str
     """`unsupported` (never will be), `denied` (a right is missing), `missing` (a driver or file is), `failing`,
-    `late` (read, but only some time after it happened), `unresolved` (told by another host)."""
+    `late` (read, but only some time after it happened), `unresolved` (reported by another host)."""
     reason: str
     remedy: str | None = None
 
@@ -28,12 +28,12 @@ class DeviceProcess:
     pid: int
     memory_bytes: int | None
     sm_time: int | None = None
-    """SM time since the list before, in the driver's percent-samples: only good to compare. None: not told."""
+    """SM time since the list before, in the driver's percent-samples: only good to compare. None: not reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriverEvent:
-    """Something a driver told by itself."""
+    """Event that a driver reported without being asked."""
 
     uuid: str | None
     """The device it is about; None: all of this host's."""
@@ -57,7 +57,7 @@ IDENTITY = (
     "energy_source",
     "links",
 )
-"""What of a `DeviceReading` says which device it is, and what its values are of."""
+"""Fields of a `DeviceReading` that identify the device and what its values measure."""
 _VALUES = (*(metric.reading for metric in DEVICE), "energy_wraps_mj")
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class HostReading:
 
 @dataclass(frozen=True, slots=True)
 class DriversReading:
-    """What the drivers report at one instant, and what it cost the sampler to ask them."""
+    """Readings of all drivers at one instant, with what they cost the sampler."""
 
     devices: tuple[DeviceReading, ...]
     unavailable: tuple[Unavailable, ...] = ()
@@ -246,18 +246,18 @@ class EngineReading:
     model_facts: dict[str, object] = field(default_factory=dict)
     """Fields of `Model` that the engine itself reported, or the files of its model."""
     knobs: dict[str, object] = field(default_factory=dict)
-    """Endpoint's knobs plus what the engine's API and page told."""
+    """Endpoint's knobs plus what the engine's API and page report."""
     counters: dict[str, int] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
     """`running`, `waiting` (requests), `kv_use` (0 to 1), `awake` (0 or 1)."""
     histograms: dict[str, HistogramReading] | None = field(default_factory=dict)
     """By the names of `metrics.HISTOGRAMS`, keyed like counters; None: not read this time."""
     started_ms: int | None = None
-    """Unix time at which its process started, as its own page tells; by a clock that need not be ours."""
+    """Unix time at which its process started, as its own page reports it; by a clock that need not be ours."""
     life_ms: int | None = None
     """The same, or another positive number that its page gives each life of its process."""
     unavailable: tuple[Unavailable, ...] = ()
-    """What this engine never tells, and what could not be read beside its page."""
+    """Metrics that this engine never exposes, and what could not be read beside its page."""
     fault: str | None = None
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None

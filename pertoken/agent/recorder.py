@@ -1,4 +1,4 @@
-"""What the agent does: read everything on this host, make rows of it, store them; tick by tick."""
+"""Recorder of the agent: it reads everything on this host, makes rows and stores them, tick by tick."""
 
 import logging
 import random
@@ -58,7 +58,7 @@ class Recorder:
         events: tuple[Event, ...] = (),
         clocks: Clocks = Clocks(),  # noqa: B008 - frozen
     ) -> None:
-        """`told` are events of before. Raises StoreError if the folder cannot be written."""
+        """`events` were made before this start. Raises StoreError if the folder cannot be written."""
         self.settings = settings
         self._clocks = clocks
         self._where, self._drivers = where, drivers
@@ -118,7 +118,7 @@ class Recorder:
         return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:
-        """One tick: read, assemble, store. A fault is told once and counted; nothing counted is lost.
+        """One tick: read, assemble, store. A fault is logged once and counted; nothing counted is lost.
 
         Raises CorruptStore if the database is damaged.
         """
@@ -165,9 +165,9 @@ class Recorder:
             log.error("nothing is shipped: %s", error)
 
     def release(self) -> None:
-        """Let go of the drivers for a while."""
+        """Release the drivers for a while."""
         self._drivers.release()
-        log.info("the drivers are let go for 10 minutes, or until SIGHUP")
+        log.info("the drivers are released for 10 minutes, or until SIGHUP")
 
     def end(self, damaged: bool) -> None:
         """Leave a folder that others can read; a damaged database is not touched again."""
@@ -319,7 +319,7 @@ class Recorder:
     def _readings(self, probe: ProbeReading, events: tuple[Event, ...], *, wait_s: float) -> Readings:
         engines = self._watch.take(wait_s=wait_s)
         host_id = host_id_of(probe)
-        # Only several engines on the CPUs have to be told apart by their CPU time.
+        # Only several engines on the CPUs have to be separated by their CPU time.
         urls = self._tick_state.engine_urls
         times = (
             {engine_id_of(host_id, engine.endpoint, urls): cpu_time_ms(engine.endpoint) for engine in engines}

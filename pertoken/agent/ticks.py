@@ -1,4 +1,4 @@
-"""When ticks are: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
+"""Times of ticks: integer epoch seconds of recorded time (`agent.host.recorded_clock`), aligned to the interval."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ SLEWED_TICKS = 2
 
 @dataclass(frozen=True, slots=True)
 class TickTime:
-    """When a tick is filed."""
+    """Time under which a tick is filed."""
 
     ts: int
     missed: int

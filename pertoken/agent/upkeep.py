@@ -34,7 +34,7 @@ PAUSE_S = 1.6
 """Longest pause in a pass, so that a small database is not checked for ten minutes."""
 MAX_LOG_BYTES = 64 * 2**20
 """Size of the write-ahead log from which on an event reports it: it is a few MB while nobody keeps a snapshot."""
-TOLD = 20
+MAX_REPORTED = 20
 """Faults of one pass that become events of their own; more are counted."""
 T = TypeVar("T")
 
@@ -165,16 +165,16 @@ class Upkeep:
             self._events.append(Event(kind, text))
 
     def check(self, stop: threading.Event, longest_pause_s: float = PAUSE_S) -> str | None:
-        """Return one pass over everything stored, or until `stop`; faults become events, once each.
+        """Check everything stored in one pass, or until `stop`; faults become events, once each.
 
-        Returns why the file must not be written on, where its pages are damaged: what can be told of it then is.
+        Returns the reason to stop writing to the file where its pages are damaged, else None.
         """
         faults = 0
         step_s, began_s = PASS_S / steps(self._where), self._clock()
         for n, fault in enumerate(verify(self._where), 1):
             if fault is not None:
                 faults += 1
-                self._found(fault, faults)
+                self._report_fault(fault, faults)
                 if fault.damaged:
                     return f"{fault}"
             if n % STEPS_AT_ONCE == 0 and stop.wait(
@@ -184,13 +184,13 @@ class Upkeep:
         log.info("checked all that is stored: %s", f"{faults} faults" if faults else "all is as it was stored")
         return None
 
-    def _found(self, fault: Fault, n: int) -> None:
+    def _report_fault(self, fault: Fault, n: int) -> None:
         text = f"{fault}"
         if text in self._known:
             return
         self._known.add(text)
         log.error("not as it was stored: %s", text)
-        if n <= TOLD:
+        if n <= MAX_REPORTED:
             with self._lock:
                 self._events.append(Event("store_fault", text, fault.owner_id, state=text))
 

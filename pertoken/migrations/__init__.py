@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Alembic takes a third of the start of a command, and a database is seldom at an older revision: it is imported where
 # one is.
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _CHECKSUMS_SINCE = "0002"
 """Revision of telemetry from which on rows have checksums."""
 
@@ -60,7 +60,7 @@ def upgrade(place: StoreLocation, group: str) -> tuple[str | None, str]:
 
 
 def upgrade_within(connection: Connection, group: str) -> None:
-    """The same on a server, as part of the caller's transaction; its schema is there."""
+    """Upgrade a server's group as part of the caller's transaction; its schema must exist."""
     from alembic import command
 
     command.upgrade(_configured(connection, group), "head")
@@ -97,9 +97,9 @@ def _config(place: StoreLocation, group: str) -> Iterator[tuple["Config", Connec
 def _configured(connection: Connection, group: str) -> "Config":
     from alembic.config import Config
 
-    config = Config(stdout=StringIO())  # callers say what happened
-    config.set_main_option("script_location", str(_HERE))
+    config = Config(stdout=StringIO())  # callers report what happened
+    config.set_main_option("script_location", str(_FOLDER))
     config.set_main_option("path_separator", "newline")
-    config.set_main_option("version_locations", str(_HERE / "versions" / group))
+    config.set_main_option("version_locations", str(_FOLDER / "versions" / group))
     config.attributes.update(connection=connection, group=group)
     return config

@@ -2,7 +2,7 @@
 
 Front door:
 
-- `settings.values`: one reader for each kind of value, which says what it must be.
+- `settings.values`: one reader for each kind of value, which explains what it must be.
 - `settings.fleet`: services, hosts, commitments, gateways and tenants, which a person describes as tables.
 - `settings.rules`: options of rules, and the tables `[rules.ID]` that set them.
 """

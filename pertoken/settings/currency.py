@@ -14,7 +14,7 @@ _KEYS = ("date", "per_usd", "source")
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a US dollar was worth on a day."""
+    """Value of a US dollar on a day."""
 
     day: date
     per_usd: Decimal

@@ -31,7 +31,7 @@ QUALITY_FIELDS = ("model", "weight_dtype", "kv_dtype", "prompt_len", "output_len
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What a person knows of a service: `[services."chat"]`."""
+    """Settings of a service that only a person knows: `[services."chat"]`."""
 
     name: str
     models: tuple[str, ...]
@@ -51,7 +51,7 @@ class ServiceSettings:
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What a person knows of a host, over what was detected: `[hosts."gpu-1"]`."""
+    """Settings of a host that only a person knows, over what was detected: `[hosts."gpu-1"]`."""
 
     name: str
     provider: str | None = None

@@ -206,7 +206,9 @@ def base_url(value: str) -> str:
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    if not usable or parts.query or parts.fragment:
+    if parts.query or parts.fragment:
+        raise Unrepeated("a base URL must not hold a query, which may be a key: use agent.access")
+    if not usable:
         raise ValueError(f"{value!r} is not a base URL: write it like http://127.0.0.1:8000")
     return value.strip().rstrip("/")
 

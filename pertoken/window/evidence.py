@@ -68,7 +68,7 @@ class EvidenceReader:
     measured: Measured
     missing: Mapping[int, Sequence[Any]]
     """Rows of metrics that cannot be read, by owner."""
-    holders_known_since: Mapping[int, int]
+    owners_known_since: Mapping[int, int]
     """Devices whose holders were once unknown -> since when they are known again."""
     history: History = field(default_factory=History)
     """Earlier epochs, of weeks before the window too."""
@@ -292,7 +292,7 @@ class EvidenceReader:
     def _with_holders(self, device_id: int) -> Columns:
         """Return the buckets of a device since its holders are known: before, no share of it was stored."""
         rows = self.measured.device_time(device_id)
-        since = self.holders_known_since.get(device_id)
+        since = self.owners_known_since.get(device_id)
         return rows if since is None else rows.where(rows.ints("ts") >= since)
 
     def _of_devices(self, device_ids: Sequence[int]) -> dict[str, Callable[[], Points | None]]:

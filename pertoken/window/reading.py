@@ -243,7 +243,7 @@ class Window:
             self.inventory,
             Measured(parts, self.inventory.own_devices),
             by(read.missing(self._connection, self._as_of), "owner_id"),
-            read.holders_known_since(self._connection),
+            read.owners_known_since(self._connection),
             read_history(self._connection, self._device_kinds(), self.end, self._as_of),
         )
 

@@ -1,4 +1,4 @@
-"""What a scripted engine does: how much it serves, and how its page lies."""
+"""Behaviour of a scripted engine: the load it serves, and the lies of its page."""
 
 import json
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What is known of a run that ended: the truth of its script, and what was seen from outside."""
+"""Record of a run that ended: the truth of its script, and what was seen from outside."""
 
 import sqlite3
 import threading
@@ -17,7 +17,7 @@ LOOK_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the database held at a moment. Times are of the machine's monotonic clock, seconds."""
+    """Contents of the database at a moment. Times are of the machine's monotonic clock, seconds."""
 
     at_s: float
     host_rows: int

@@ -21,7 +21,7 @@ from tests.standin_nvml.shared import compiled
 
 DEADLINE_S = 60.0
 SCRAPE_TIMEOUT_S = 15
-"""How long the agent waits for a page: long, so that who waits with it is told from who is slow on a busy machine."""
+"""How long the agent waits for a page: long, to distinguish a deliberate wait from a slow page on a busy machine."""
 _BOUND_BY_MODES = (
     "import ctypes, os, sys; libc = ctypes.CDLL(None); [libc.prctl(24, n, 0, 0, 0) for n in (1, 2)]; "
     "os.execv(sys.argv[1], sys.argv[1:])"
@@ -31,7 +31,7 @@ _BOUND_BY_MODES = (
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How an agent process ended. `asked`: by which signal of ours; None if nobody asked."""
+    """End of an agent process. `asked`: the signal that we sent; None without one."""
 
     asked: int | None
     code: int
@@ -120,7 +120,7 @@ class Scene:
         return self.agent.folder
 
     def show_gpus(self) -> None:
-        """Make the driver answer as `gpus` says."""
+        """Make the driver answer with the devices of `gpus`."""
         set_machine(self.folder / "machine", Machine(gpus=tuple(self.gpus), reloads=self.reloads))
 
     def change_gpu(self, known: str, /, **fields: Any) -> None:

@@ -17,8 +17,8 @@ _CHILD = """
 import datetime, json, os, psutil, sqlite3, sys, time
 for line in sys.stdin:
     sqlite = sqlite3.connect(":memory:").execute("SELECT unixepoch()").fetchone()[0]
-    told = [time.time(), datetime.datetime.now().timestamp(), sqlite, psutil.boot_time(), time.monotonic()]
-    print(json.dumps(told), flush=True)
+    times = [time.time(), datetime.datetime.now().timestamp(), sqlite, psutil.boot_time(), time.monotonic()]
+    print(json.dumps(times), flush=True)
 """
 
 

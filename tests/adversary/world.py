@@ -85,7 +85,7 @@ TWINS = (
     EngineSpec("t2", "llama-server", host="::1" if has_ipv6() else "127.0.0.3", port_of="t1"),
     EngineSpec("t3", "llama-server", host="127.0.0.2", port_of="t1"),
 )
-"""Servers that have one port, each at an address of its own. Nothing on their pages tells them apart."""
+"""Servers that have one port, each at an address of its own. Nothing on their pages distinguishes them."""
 PAIR = (EngineSpec("p1", "vllm", shared=True), EngineSpec("p2", "vllm", port_of="p1", shared=True))
 
 

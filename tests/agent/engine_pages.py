@@ -1,4 +1,4 @@
-"""What adapters make of pages that engines sent, or that were written in their words."""
+"""Readings that adapters make of captured pages, or of pages written with the engines' names."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What an agent records of a stand-in driver, in this process: real probes, real rows, a real database."""
+"""Recording of a stand-in driver by an agent in this process: real probes, real rows, a real database."""
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +26,7 @@ from tests.agent.values import moment, tick_state
 from tests.standin_nvml import Library, Machine, ManualClock, installed
 
 
-class _Here:
+class _LocalSampler:
     """A sampler without a process of its own."""
 
     def __init__(self, probes: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ def recording(
     """A recording of this machine, whose tables are laid in `where`."""
     clock = ManualClock()
     patch.setattr("pertoken.agent.sampler.child.VENDORS", {"nvidia": lambda: NvidiaProbe(clock)})
-    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _Here(probes))
+    patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: _LocalSampler(probes))
     with installed(machine, clock) as library, Writer(where) as writer:
         drivers = Drivers(["nvidia"], clock)
         try:

@@ -1,4 +1,4 @@
-"""How long something that failed is left alone."""
+"""Pauses before something that failed is tried again."""
 
 from pertoken.agent.backoff import Backoff
 

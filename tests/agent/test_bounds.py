@@ -1,4 +1,4 @@
-"""What a driver cannot mean is unknown; the tests of the probes have the rest."""
+"""Values that a driver cannot mean are unknown; the tests of the probes have the rest."""
 
 from dataclasses import replace
 

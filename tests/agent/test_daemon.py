@@ -1,4 +1,4 @@
-"""When the agent ticks, by a clock that is set as it likes."""
+"""Times at which the agent ticks, by a clock that is set as it likes."""
 
 from collections.abc import Callable
 from queue import Empty
@@ -30,7 +30,7 @@ class Clock:
         self.monotonic_s += seconds
 
 
-class Asked:
+class Signals:
     """Stands in for the queue of the daemon: waiting moves the clock."""
 
     def __init__(self, clock: Clock, meanwhile: Callable[[int], Callable[[], None] | None]) -> None:
@@ -67,7 +67,7 @@ def ticks(
     recorder = SimpleNamespace(tick=ticked, settings=settings, now_s=clock.time)
     monkeypatch.setattr(daemon, "time", SimpleNamespace(time=clock.time, monotonic=clock.monotonic))
     agent = daemon._Daemon(recorder, locate("/nowhere"), lambda: pytest.fail("nothing is reread"))  # type: ignore[arg-type]
-    agent._asked = Asked(clock, meanwhile)  # type: ignore[assignment]
+    agent._asked = Signals(clock, meanwhile)  # type: ignore[assignment]
     agent._tick_on()
     return seen, clock
 

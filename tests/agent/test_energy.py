@@ -72,9 +72,9 @@ def test_energy_is_never_negative_and_never_past_the_limit(
 
 
 @given(st.integers(1, 10**9), st.lists(st.integers(0, 10**6), min_size=1, max_size=50))
-def test_steps_of_a_wrapping_counter_sum_to_what_it_counted(wraps: int, grown: list[int]) -> None:
+def test_steps_of_a_wrapping_counter_sum_to_what_it_counted(wraps: int, increases: list[int]) -> None:
     truth, steps = 0, []
-    for increase in grown:
+    for increase in increases:
         increase = min(increase, wraps - 1)
         before, truth = truth, truth + increase
         step = energy_step(at(before % wraps), at(truth % wraps, energy_wraps_mj=wraps, power_limit_mw=None), 1_000)

@@ -1,4 +1,4 @@
-"""When the agent takes its first sample, and how often it lists processes."""
+"""Time of the agent's first sample, and the rate at which it lists processes."""
 
 import sqlite3
 import subprocess

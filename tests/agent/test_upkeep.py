@@ -1,4 +1,4 @@
-"""The agent's upkeep as a whole: a damaged database is set aside, a fault is told, old rows go by their age."""
+"""The agent's upkeep as a whole: a damaged database is quarantined, a fault is reported, old rows go by their age."""
 
 import sqlite3
 import threading
@@ -33,7 +33,7 @@ def events(where: StoreLocation) -> dict[str, str]:
 
 
 def overwrite(file: Path, page: int) -> None:
-    """A page of a data file, of which nothing is left."""
+    """Overwrite a page of a data file with zeros."""
     with file.open("r+b") as opened:
         opened.seek(4096 * page)
         opened.write(b"\xa5" * 4096)
@@ -102,10 +102,10 @@ class Waits(threading.Event):
 def test_a_pass_is_spread_over_its_time_and_steps_that_come_late_follow_at_once(tmp_path: Path) -> None:
     where = filled(tmp_path, 60)
     with Writer(where) as writer:
-        for work_s, most_s in ((0.0, PASS_S), (0.5 * PASS_S / steps(where), PASS_S), (10.0, 10.0 * steps(where))):
+        for work_s, max_s in ((0.0, PASS_S), (0.5 * PASS_S / steps(where), PASS_S), (10.0, 10.0 * steps(where))):
             stop = Waits(work_s)
             assert Upkeep(where, writer, Settings(), clock=stop.clock).check(stop, PASS_S) is None
-            assert most_s / 2 < stop.now_s <= most_s + STEPS_AT_ONCE * work_s + 1
+            assert max_s / 2 < stop.now_s <= max_s + STEPS_AT_ONCE * work_s + 1
 
 
 def test_batches_lost_with_the_log_are_an_event_of_the_next_agent(tmp_path: Path) -> None:

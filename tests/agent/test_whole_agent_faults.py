@@ -107,7 +107,7 @@ def test_faults_of_single_gpus_among_64_and_then_of_their_driver(tmp_path: Path)
         until(lambda: recorded.faulty(healthy) == {**ODD, "GPU-13": refused}, "all of them back")
         assert all("device_back" in recorded.kinds(uuid) for uuid in lost)
 
-        # A driver that is loaded anew lists its GPUs in another order, and may offer what it did not before.
+        # A driver that is loaded again lists its GPUs in another order, and may offer what it did not before.
         recorded.set_machine(healthy, reloads=1)
         until(lambda: recorded.faulty(healthy) == ODD, "all GPUs after a reload")
         assert "driver" in recorded.kinds() and "metric_back" in recorded.kinds("GPU-13")
@@ -141,7 +141,7 @@ def test_an_old_driver_has_not_even_the_symbols(tmp_path: Path) -> None:
     )
     gpus = tuple(Gpu(f"GPU-{n}") for n in range(8))
     with agent(tmp_path, Machine(gpus=gpus, without=without)) as recorded:
-        until(lambda: recorded.faulty(gpus) == {gpu.uuid: ACTIVITY for gpu in gpus}, "all an old driver tells")
+        until(lambda: recorded.faulty(gpus) == {gpu.uuid: ACTIVITY for gpu in gpus}, "all that an old driver reports")
         assert recorded.latest()["GPU-0"].temperature_c == gpus[0].temperature_c
         assert "too old" in recorded.reasons("GPU-0")["dram_active_1e4"]
         assert "device_lost" not in recorded.kinds()

@@ -1,4 +1,4 @@
-"""An agent that may look into no process but its own: it runs, and says which right is missing for what."""
+"""An agent that may look into no process but its own: it runs, and names the missing right for each metric."""
 
 import json
 import os

@@ -44,7 +44,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an agent recorded in `folder`, whose machine is told by a file there."""
+    """Records of an agent in `folder`; a file there describes its machine."""
 
     folder: Path
     process: "subprocess.Popen[bytes]"
@@ -68,13 +68,13 @@ class Recorded:
         """By UUID what of `MEASURED` the newest row of each of these does not have (None: no row); nothing of those
         that have all."""
         rows = self.latest()
-        untold = {
+        pending = {
             gpu.uuid: tuple(name for name in MEASURED if getattr(rows[gpu.uuid], name) is None)
             if gpu.uuid in rows
             else None
             for gpu in gpus
         }
-        return {uuid: names for uuid, names in untold.items() if names != ()}
+        return {uuid: names for uuid, names in pending.items() if names != ()}
 
     def reasons(self, uuid: str) -> dict[str, str]:
         """Return why each metric of a device cannot be read now."""

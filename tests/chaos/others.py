@@ -1,4 +1,4 @@
-"""What happens to a fleet beside one host: a clone of it that ships, a card of it in another host, a lost partition."""
+"""Trouble of a fleet beside one host: a clone of it that ships, a card of it in another host, a lost partition."""
 
 import random
 import shutil

@@ -46,7 +46,7 @@ def tick_at(ts: int, epoch_id: int, start_ts: int, n: int) -> Tick:
     samples += [
         DeviceSample(device_id, ts, 10_000, 10_000, util_1e4=n % 10_000, power_mw=300_000 + n) for device_id in ids
     ]
-    share = 1_000_000 if n % 90 < 45 else 900_000  # told by the deployment's row for one half of the time
+    share = 1_000_000 if n % 90 < 45 else 900_000  # implied by the deployment's row for one half of the time
     samples += [DeviceShare(device_id, epoch_id, ts, 10_000, share, 6_000, Provenance.COUNTER) for device_id in ids]
     samples.append(DeploymentSample(epoch_id, ts, 10_000, 10_000, True, busy_ms=6000, generated_tokens=n))
     samples.append(HistogramSample(epoch_id, "ttft_s", ts, 1, n % 3, 1 + n % 5))

@@ -45,7 +45,7 @@ DEEDS = (
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was done, what its events named, and what differs in the end."""
+    """Outcome of a run: the deeds, the events that named them, and the differences in the end."""
 
     deeds: dict[str, int]
     rows: int

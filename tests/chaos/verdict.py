@@ -1,4 +1,4 @@
-"""What a server holds of a host, beside all that the host ever committed."""
+"""Comparison of a server's rows with all that a host ever committed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -9,7 +9,7 @@ def test_an_installation_is_shown_before_it_is_done() -> None:
     done = run("agent", "install", "--dry-run")
     assert done.exit_code == 0
     assert "# /etc/systemd/system/pertoken-agent.service" in done.stdout
-    assert "$ systemctl enable --now pertoken-agent.service" in done.stdout
+    assert "$ systemctl restart pertoken-agent.service" in done.stdout
 
 
 @pytest.mark.parametrize("command", ["status", "release", "resume"])

@@ -40,7 +40,7 @@ def fill(
     histograms: bool = True,
     progress: Progress = no_progress,
 ) -> None:
-    """Put a fleet into a server that is ready: so many days of hours, and the minutes of the day under way and of so
+    """Put a fleet into a server that is ready: `days` days of hours, and the minutes of the day under way and of so
     many before it. Again with more adds the rest. `histograms`, and with them counters of the engine, are most of it.
 
     A partition of the past is made without its indexes, which are built when it is full: that is much faster. Rows of

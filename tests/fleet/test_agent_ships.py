@@ -45,7 +45,7 @@ def test_an_agent_ships_and_goes_on_when_its_shipper_is_killed(
         seen = [" ".join(psutil.Process(pid).cmdline()) for pid in (process.pid, child)]
         seen += [str(psutil.Process(child).environ())]
         os.kill(child, signal.SIGKILL)
-        until(lambda: "ship_failed" in kinds(folder), "an event that says so")
+        until(lambda: "ship_failed" in kinds(folder), "an event that reports it")
         until(lambda: shipper_of(process.pid) not in ([], [child]), "another shipper")
         until(lambda: scalar(folder, select(t.outbox.c.seq).limit(1)) is not None, "marks")
     assert not any("canary-env" in text for text in seen)

@@ -83,7 +83,7 @@ def test_tables_are_set_by_the_environment_as_inline_toml() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("services = 3", r'services: must be tables by name, each written \[services\."NAME"\]'),
         ("[services.chat]\nmin_replicas = 0", r'"chat"\.min_replicas: must be a whole number of at least 1'),
@@ -113,8 +113,8 @@ def test_tables_are_set_by_the_environment_as_inline_toml() -> None:
         ("[energy]\npue = 0.5", r"energy\.pue: must be at least 1"),
     ],
 )
-def test_a_bad_table_is_one_line_naming_table_and_key(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says) as caught:
+def test_a_bad_table_is_one_line_naming_table_and_key(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
         config.load(written(tmp_path, text), {})
     assert "\n" not in str(caught.value) and str(caught.value).startswith(str(tmp_path))
 

@@ -29,12 +29,11 @@ __all__ = [
     "eight",
     "environment",
     "installed",
-    "tell",
 ]
 
 
 class ManualClock:
-    """Seconds that pass only when told."""
+    """Clock that moves only when asked to."""
 
     def __init__(self) -> None:
         self.now_s = 0.0
@@ -67,7 +66,8 @@ def installed(machine: Machine, clock: Clock | None = None) -> Iterator[Library]
 def environment(machine: Machine, base: Mapping[str, str] = os.environ, control: Path | None = None) -> dict[str, str]:
     """Return the environment in which any Python process finds this machine's GPUs behind `libnvidia-ml.so.1`.
 
-    `control` is the file it is told by; `set_machine(control, machine)` changes the machine while the process runs.
+    `control` is the file that describes the machine; `set_machine(control, machine)` changes the machine while the
+    process runs.
     """
     folder = Path(__file__).parent
     control = control or Path(tempfile.mkstemp(prefix="standin-", suffix=".machine")[1])

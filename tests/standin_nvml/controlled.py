@@ -8,7 +8,7 @@ from tests.standin_nvml.library import Library
 from tests.standin_nvml.machine import Machine
 
 VARIABLE = "PERTOKEN_STANDIN_NVML"
-"""Names the control file: the `repr` of a `Machine`. Write it anew (and whole: rename it there) to change a fault."""
+"""Names the control file: the `repr` of a `Machine`. Write it again (and whole: rename it there) to change a fault."""
 
 
 CLOCK = "PERTOKEN_STANDIN_CLOCK"

@@ -16,7 +16,7 @@ class EventCalls(Driver):
     """Waiting for Xids: there is one event set at a time."""
 
     _told_s: dict[str, float]
-    """UUIDs of GPUs whose Xids were ever waited for -> up to when they were told."""
+    """UUIDs of GPUs whose Xids were ever waited for -> up to when they were reported."""
     _awaited: set[str]
     """UUIDs of the GPUs in the set."""
 

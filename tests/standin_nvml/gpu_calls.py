@@ -9,7 +9,7 @@ from tests.standin_nvml.symbols import OK, PTR, UINT, Driver, gpu_symbol, mig_sy
 
 
 class GpuCalls(Driver):
-    """What one GPU, or one of its MIG devices, is asked."""
+    """Calls on one GPU, or on one of its MIG devices."""
 
     @mig_symbol(PTR, UINT)
     def nvmlDeviceGetUUID(self, gpu: Gpu | Slice, out: int, size: int) -> int:

@@ -37,7 +37,7 @@ class Library(GpuCalls, MigCalls, GpmCalls, EventCalls):
         self.reloaded = False
         self._reloads = machine.reloads
         self.unloaded = False
-        """No kernel driver: nothing answers, until this is unset and the library initialised anew."""
+        """No kernel driver: nothing answers, until this is unset and the library initialised again."""
         self.failing: dict[str, int] = {}
         """C functions that answer this error code just now."""
         self.recovered: set[str] = set()

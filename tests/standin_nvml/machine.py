@@ -1,4 +1,4 @@
-"""What the stand-in driver pretends: GPUs, what they do over time, and what goes wrong."""
+"""Machine that the stand-in driver pretends to be: GPUs, what they do over time, and what goes wrong."""
 
 import math
 from dataclasses import dataclass
@@ -57,13 +57,13 @@ class Gpu:
     power_limit_mw: int = 700_000
     power_mw: Wave = Wave(400_000)
     power_averaged: bool = True
-    """Whether it tells a 1 s average (Ampere, but not A100, and newer)."""
+    """Whether it reports a 1 s average (Ampere, but not A100, and newer)."""
     module_power_mw: Wave | None = None
     """Of GPU and CPU together, on a GH200: its plain power and energy are of the module then."""
     memory_power_mw: Wave | None = None
     util_percent: Wave = Wave(60)
     gpm: Literal["yes", "no", "lies"] = "yes"
-    """`lies`: says it is supported, and then no sample can be had."""
+    """`lies`: claims that it is supported, and then gives no sample."""
     sm_percent: Wave = Wave(55)
     occupancy_percent: Wave = Wave(20)
     tensor_percent: Wave = Wave(30)
@@ -81,25 +81,25 @@ class Gpu:
     processes: tuple[tuple[int, int | None], ...] = ()
     """(pid, memory in bytes or None for not available)."""
     process_sm: tuple[tuple[int, int], ...] = ()
-    """(pid, percent of the SMs): each told once a second."""
+    """(pid, percent of the SMs): each reported once a second."""
     slices: tuple[Slice, ...] | None = None
     """Its MIG devices; None: MIG is off."""
     lost_after: int | None = None
-    """Falls off the bus after so many calls; 0: not even its handle can be had."""
+    """Number of calls after which it falls off the bus; 0: not even its handle can be had."""
     removed: bool = False
     """Pulled out: not listed at all, and handles to it are lost."""
     hang: tuple[str, str] | None = None
     """(C function, path of a FIFO): each such call on this GPU blocks until somebody opens the FIFO for writing."""
     xids: tuple[tuple[float, int] | tuple[float, int, int, int], ...] = ()
     """(when, Xid): critical errors, seconds on the machine's clock; with them the ids of the GPU instance and the
-    compute instance that were struck, where the driver tells."""
+    compute instance that were struck, where the driver reports it."""
     unsupported: tuple[str | int, ...] = ()
     """C functions and field ids that answer NOT_SUPPORTED for it."""
     failing: tuple[tuple[str, int], ...] = ()
     """(C function, NVML error code): these calls fail so."""
     lies: tuple[tuple[str | int, float], ...] = ()
     """C functions and field ids that answer with this number in place of the true one, cut to the type of the answer;
-    `ALL_ONES` is how drivers say "not available"."""
+    `ALL_ONES` is how drivers report "not available"."""
 
 
 ALL_ONES = -1
@@ -118,7 +118,8 @@ class Machine:
     without: tuple[str, ...] = ()
     """C symbols this (old) driver does not have."""
     reload_after: int | None = None
-    """After so many calls everything is UNINITIALIZED, until initialised anew; the GPUs then count backwards."""
+    """Number of calls after which everything is UNINITIALIZED, until initialised again; the GPUs then count
+    backwards."""
     reloads: int = 0
     """How often the driver was reloaded so far: the same happens to a running process whenever this changes."""
     reload_mismatch: bool = False

@@ -1,4 +1,4 @@
-"""Calls that tell which MIG devices a GPU is divided into."""
+"""Calls that list the MIG devices a GPU is divided into."""
 
 import pynvml
 

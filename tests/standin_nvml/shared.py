@@ -40,7 +40,7 @@ int %s(long a, long b, long c, long d, long e, long f) { return (int)table[%d](a
 def compiled(machine: Machine, folder: Path) -> dict[str, str]:
     """Compile the library of `machine` into `folder`; the environment in which a Python process finds it.
 
-    The machine is told by `folder / "machine"` and changed by `tell`. Raises CalledProcessError if C fails.
+    `folder / "machine"` describes the machine; `set_machine` changes it. Raises CalledProcessError if C fails.
     """
     assert COMPILER is not None
     names = exported()

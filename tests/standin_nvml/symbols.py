@@ -1,4 +1,4 @@
-"""How a method is marked as a C symbol of the stand-in, what all its parts share, and how C is answered."""
+"""C symbols of the stand-in: the mark of a method, shared state, and replies to C."""
 
 import ctypes
 from collections.abc import Callable
@@ -15,7 +15,7 @@ OK: int = pynvml.NVML_SUCCESS
 
 
 class Driver:
-    """What every part of the library knows: the machine it pretends, the time, and its life of now."""
+    """State that every part of the library shares: the machine it pretends to be, the time, and its present life."""
 
     machine: Machine
     clock: Clock

@@ -1,4 +1,4 @@
-"""`python -m tests.store.committing FOLDER FIRST`: ticks into a folder, each told on stdout once it is stored."""
+"""`python -m tests.store.committing FOLDER FIRST`: ticks into a folder, each printed on stdout once it is stored."""
 
 import sys
 

@@ -88,7 +88,7 @@ def filled_tick(n: int, devices: int = 2, interval_s: int = 10) -> Tick:
 
 
 def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2) -> None:
-    """Commit so many ticks, rolled up now and then; the last ones stay dirty."""
+    """Commit `n` ticks, rolled up now and then; the last ones stay dirty."""
     for n in ticks:
         writer.commit(filled_tick(n, devices))
         if n % roll_up_every == 0 and n < ticks[-1]:
@@ -96,7 +96,7 @@ def fill(writer: Writer, ticks: range, roll_up_every: int = 6, devices: int = 2)
 
 
 def filled(folder: Path, ticks: int = 400) -> StoreLocation:
-    """Return a folder closed in good order, holding so many ticks, all of them still to be shipped."""
+    """Return a folder closed in good order, with `n` ticks, all of them still to be shipped."""
     where = new_store(folder)
     with Writer(where) as writer:
         writer.ship(True, raw=True)

@@ -1,4 +1,4 @@
-"""Single bits flipped in a database and in its write-ahead log: is each that changes what is read told and named?
+"""Single bits flipped in a database and in its write-ahead log: is each flip that changes a read reported and named?
 
 `python -m tests.store.flips --flips 200 --seed 1` prints the count; the tests run fewer.
 """
@@ -24,7 +24,7 @@ WAL_TICKS = 60
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """One bit of one file, what reading then gave, and what checking said."""
+    """One bit of one file, the rows that were then read, and the findings of the check."""
 
     file: str
     byte: int
@@ -34,7 +34,8 @@ class Flip:
 
     @property
     def detected(self) -> bool:
-        """Whether each change was told: by its table, by the file, or as the stretch of time that a cut log lost."""
+        """Whether each change was reported: by its table, by the file, or as the stretch of time that a cut log
+        lost."""
         named = {fault.table for fault in self.faults}
         cut = self.file.endswith("-wal") and any("acknowledged and are missing" in fault.text for fault in self.faults)
         return cut or self.changed <= named or "telemetry.db" in named
@@ -87,7 +88,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for flip in flips(Path(folder), options.flips, options.seed):
             what = "changes what is read" if flip.changed else "changes nothing read"
-            counts[f"{flip.file}: {what}, {'told' if flip.faults else 'not told'}"] += 1
+            counts[f"{flip.file}: {what}, {'detected' if flip.faults else 'not detected'}"] += 1
             if flip.changed and not flip.detected:
                 missed.append(f"{flip}")
     print(json.dumps({"seed": options.seed, "counts": counts, "missed": missed}, indent=2))

@@ -1,4 +1,4 @@
-"""What a database holds, and whether it is whole."""
+"""Contents of a database, and its faults."""
 
 from pathlib import Path
 

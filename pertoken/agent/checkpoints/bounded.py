@@ -1,4 +1,4 @@
-"""Reading a stranger's file: a regular one, so many bytes and no more."""
+"""Bounded reads of files that somebody else wrote: regular files only, up to a number of bytes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What the files of a served model tell of it: its shape and the type of its weights. Headers only, never tensors."""
+"""Shape and weight types of a served model, read from the headers of its files; tensors are never read."""
 
 import pwd
 from collections.abc import Iterable
@@ -11,17 +11,18 @@ from pertoken.agent.checkpoints.hugging_face import read_folder
 from pertoken.agent.host.processes import environment
 
 _VARIABLES = ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME", "HOME")
-"""Where models that are named by repository are kept, as huggingface_hub is told; the first that is set decides."""
+"""Where models that are named by repository are kept, by the variables of huggingface_hub; the first that is set
+decides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What could be read. A fact that the files do not tell is absent."""
+    """Facts read from the files of a model. A fact that the files do not hold is absent."""
 
     facts: dict[str, object] = field(default_factory=dict)
     """Fields of `Model`."""
     quantized: bool = False
-    """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine is told."""
+    """Whether its weights are stored in fewer bits, which fixes `dtype` whatever the engine's flags ask for."""
     dtype: str | None = None
     """Weight dtype, in our words."""
     reason: str | None = None
@@ -80,7 +81,8 @@ def _hub(pid: int) -> str:
 
 
 def _snapshot(repository: Path) -> list[Path]:
-    """Return the revision that is served: the only one there is, else that of `main`; which of others, nobody told."""
+    """Return the revision that is served: the only one there is, else that of `main`; among others the served one is
+    unknown."""
     snapshots = list((repository / "snapshots").glob("*"))
     if len(snapshots) == 1:
         return snapshots

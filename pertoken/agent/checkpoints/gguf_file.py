@@ -22,7 +22,7 @@ _PLAIN = (0, 1, 32)
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _KEPT_ELEMENTS = 4096
-"""Longer arrays are vocabularies; shorter ones may tell of each layer."""
+"""Longer arrays are vocabularies; shorter ones may hold a value for each layer."""
 _PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 # `general.file_type`, as llama.cpp numbers them; a mixture of widths is called by that of most of its weights.
 _DTYPES = {
@@ -35,7 +35,7 @@ _DTYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What one file tells: metadata without long arrays, and elements by tensor."""
+    """Header of one file: metadata without long arrays, and elements by tensor."""
 
     metadata: Mapping[str, object]
     elements: Mapping[str, int]
@@ -127,14 +127,14 @@ def _other_parts(path: Path, count: object) -> list[Path]:
         return []
     named = _PART.search(path.name)
     if named is None or int(named[2]) != n or n > MAX_FILES:
-        raise FileRefused(f"{path.name}: one of {n} parts, and its name does not tell the others'")
+        raise FileRefused(f"{path.name}: one of {n} parts, and its name does not give the others'")
     stem = path.name[: named.start()]
     parts = [path.with_name(f"{stem}-{i:05d}-of-{n:05d}.gguf") for i in range(1, n + 1)]
     return [part for part in parts if part != path]
 
 
 def _same(value: object) -> object:
-    """Return the value, or that of all elements of an array that tells it for each layer; None if they differ."""
+    """Return the value, or that of all elements of an array with one for each layer; None if they differ."""
     if isinstance(value, tuple):
         return value[0] if len(set(value)) == 1 else None
     return value

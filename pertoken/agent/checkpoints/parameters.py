@@ -16,7 +16,7 @@ class _Family:
     qkv_bias: bool = False
     qk_norm: bool = False
     expert_width: str | None = None
-    """Field that tells how wide the experts of a block are; None for a family without experts."""
+    """Field with the width of the experts of a block; None for a family without experts."""
 
 
 _FAMILIES = {

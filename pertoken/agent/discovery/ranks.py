@@ -1,6 +1,6 @@
 """Ranks of one deployment: those of this host as one endpoint, those that another host leads as one that waits for it.
 
-Ranks on several hosts are told by where they meet (an address their command lines share) and the model. Where Ray
+Ranks on several hosts are recognised by where they meet (an address their command lines share) and the model. Where Ray
 starts them no command line does: the workers of a node belong to the server of its cluster.
 """
 
@@ -39,7 +39,7 @@ def joined(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
 def with_ray_workers(endpoints: Iterable[Endpoint], host: HostProcesses) -> tuple[Endpoint, ...]:
     """Return the endpoints, with the workers that Ray runs on this host for one of them, or for a server elsewhere.
 
-    Which of several servers of this host a worker is of, nobody told: then it is of none of them.
+    Which of several servers of this host a worker belongs to may be unknown: then it belongs to none.
     """
     result = list(endpoints)
     node, cluster = _node(host)

@@ -1,4 +1,4 @@
-"""Which inference servers run on this host: by the command lines and mapped libraries of its processes.
+"""Inference servers of this host, discovered by the command lines and mapped libraries of its processes.
 
 Only ports on which a recognised process listens (or that its command line names) are ever contacted.
 """
@@ -35,7 +35,7 @@ _NAME_IT = "name it to the agent: --engine http://HOST:PORT, or agent.engines in
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What a look at the host's processes gave."""
+    """Result of one look at the host's processes."""
 
     endpoints: tuple[Endpoint, ...] = ()
     unavailable: tuple[Unavailable, ...] = ()
@@ -110,15 +110,15 @@ def _of_group(
     listening = [address for pid in group for address in host.processes[pid].listening]
     environment = host.environment(root.pid, (*variables(kind), *POD_VARIABLES))
     variable = variable_argument(kind, "port", environment) or ""
-    says = names_port(kind, root.argv)
-    named = int(variable) if variable.isdecimal() and not says else port_argument(kind, root.argv)
+    names = names_port(kind, root.argv)
+    named = int(variable) if variable.isdecimal() and not names else port_argument(kind, root.argv)
     address = next((address for address in listening if address.port == named), None)
     if adapter.shared:
         address = _asked([address] if address else [], kind, root, before, identify_kind)
     elif address is None:
         hidden = [address for address in host.unowned if address.port == named]
-        # The others are its ranks' own: one that says its port answers there, or not yet.
-        others = [] if says or variable else listening
+        # The others are its ranks' own: one that names its port answers there, or not yet.
+        others = [] if names or variable else listening
         address = _asked(others or hidden, kind, root, before, identify_kind)
     if address is not None:
         empty = _listener(kind, address, host, group, tls_argument(kind, root.argv))
@@ -139,7 +139,9 @@ def _following(kind: str, root: Process, group: Sequence[int]) -> Endpoint | Una
     address, model = rendezvous_argument(kind, root.argv), model_argument(kind, root.argv)
     if address is None or model is None:
         return Unavailable(
-            kind, "missing", f"{kind} (pid {root.pid}) serves for another host, and does not say for which"
+            kind,
+            "missing",
+            f"{kind} (pid {root.pid}) serves for another host, and its command line does not name that host",
         )
     empty = Endpoint(kind, f"rendezvous://{address}/{model}", "process", follows=True)
     return with_process(empty, root, group, root.argv)

@@ -27,7 +27,7 @@ from pertoken.agent.workers import Workers
 log = logging.getLogger("pertoken.agent")
 
 MAX_READERS = 64
-"""Engines read at the same time; so many may hang before another one has to wait."""
+"""Engines read at the same time: as many may hang before another one has to wait."""
 MAX_QUESTIONS = 16
 """Ports and URLs asked at the same time what they are."""
 LIST_WAIT_S = 5.0
@@ -184,7 +184,7 @@ class Watch:
             engine = engines[url] = self._engines.get(url) or _Engine(EngineReader(endpoint, self._limits), endpoint)
             if engine.under_way:
                 continue
-            if engine.endpoint is not endpoint:  # by a later look; until then a reader follows its server by itself
+            if engine.endpoint is not endpoint:  # by a later look; until then a reader follows its server alone
                 engine.endpoint = endpoint
                 if _process(engine.reader.endpoint) != _process(endpoint):
                     engine.reader = EngineReader(endpoint, self._limits)

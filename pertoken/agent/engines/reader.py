@@ -30,7 +30,7 @@ MODEL_S = 15
 REMEDIES = {
     "closed": "start the server, or correct its URL in agent.engines",
     "http": "look into the server's log",
-    "access": "say in agent.access which token or certificate it asks for, and whose certificate to believe",
+    "access": "name in agent.access the token or certificate it asks for, and the authority to trust",
     "malformed": "check that the URL is that of the inference server itself",
     "too_large": "raise agent.page_limit_mb if its page really is that large",
     "timeout": "raise agent.scrape_timeout if the server is only slow",
@@ -39,7 +39,7 @@ REMEDIES = {
     "several_servers": "give each server an address or a port of its own",
     "agent": "report it, with the traceback in the agent's log",
 }
-"""What to do, by `fault_kind`; each adapter says it for `metrics_off`."""
+"""What to do, by `fault_kind`; each adapter has its own for `metrics_off`."""
 READABLE = (
     "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
 )
@@ -64,10 +64,10 @@ class EngineReader:
         self._clock = clock
         self._unsure = endpoint.pid is None
         self._identities: dict[str | None, tuple[Identity, float]] = {}
-        """By model, for an engine of several, with when it was told."""
+        """By model, for an engine of several, with the time it was reported."""
         self._life: ProcessLife | None = None
         self._life_ms: int | None = None
-        """What the last page's headers told of its process."""
+        """Process start as the last page's headers gave it."""
         self._counted: dict[str | None, tuple[int | None, dict[str, int]]] = {}
         """By model, of the last page: the life it was of, and its counters."""
         self._swapped: dict[str, dict[str, int]] = {}
@@ -77,8 +77,8 @@ class EngineReader:
     def read(self, *, latencies: bool = True) -> tuple[EngineReading, ...]:
         """Return one reading, of an engine of several models one of each.
 
-        Without `latencies` they have no histograms, unless what counts has begun anew: then all that it counts does at
-        once. Never raises for what the engine does: `fault` says why there is none.
+        Without `latencies` they have no histograms, unless what counts has started again: then all that it counts does
+        at once. Never raises for what the engine does: `fault` has the reason why there is none.
         """
         if self.endpoint.follows:
             return (self._following(),)
@@ -105,7 +105,7 @@ class EngineReader:
         parts = self._parts(page)
         identities = {model: self._identify(model, part, unsure, begun_again) for model, part in parts.items()}
         readings = tuple(self._reading(model, part, identities[model][0], latencies) for model, part in parts.items())
-        if self._counted and not (begun_again or unsure) and any(self._anew(reading) for reading in readings):
+        if self._counted and not (begun_again or unsure) and any(self._from_start(reading) for reading in readings):
             return self._read(latencies=True, begun_again=True)
         if self._ended() or (unsure and locate(self.endpoint, self._processes()) != self.endpoint):
             # Two processes may have answered, and a counter means nothing without knowing whose it is.
@@ -165,7 +165,7 @@ class EngineReader:
             unavailable=self._unavailable(files),
         )
 
-    def _anew(self, reading: EngineReading) -> bool:
+    def _from_start(self, reading: EngineReading) -> bool:
         """Return whether its counters do not go on from those of the page before."""
         life_ms, counted = self._counted.get(reading.endpoint.model, (None, None))
         if counted is None or life_ms != reading.life_ms:
@@ -222,7 +222,7 @@ class EngineReader:
         """Return what the engine reports of itself, and when it did.
 
         `unsure`: its process may be another one, so nothing known counts. `begun_again`: it is the same and began
-        anew, so what is known counts if it does not answer.
+        again, so what is known counts if it does not answer.
         """
         known, told_at = self._identities.get(model, (None, 0.0))
         unsure = unsure or self._adapter.metrics_path is None
@@ -240,11 +240,12 @@ class EngineReader:
             reported = known
         reported = replace(reported, served_model=label or reported.served_model)
         if reported.served_model is None:
-            raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not tell which model it serves")
+            raise ScrapeError("no_model", f"{self.endpoint.base_url}: does not name the model it serves")
         return reported, self._clock()
 
     def _files(self, path: str | None) -> Checkpoint:
-        """Return what the model's files tell, read once in the life of a process; nothing of those of another host."""
+        """Return the facts in the model's files, read once in the life of a process; nothing of those of another
+        host."""
         pid = self.endpoint.pid
         if path is None or pid is None:
             return Checkpoint()
@@ -289,7 +290,7 @@ def _late(adapter: Adapter) -> tuple[Unavailable, ...]:
 
 
 def _started_ms(page: Page) -> int | None:
-    """Return when the process that answers started, as it says itself; None where it does not, or several answer as
+    """Return when the process that answers started, as it reports itself; None where it does not, or several answer as
     one."""
     reported = page.gauge(PROCESS_START)
     return round(1000 * next(iter(reported.values()))) if len(reported) == 1 else None
@@ -299,7 +300,7 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
     """Return the knobs, with the weight dtype that the checkpoint decides.
 
     One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
-    served as it is stored unless the engine is told another, but 32 bits are narrowed by some engines.
+    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines.
     """
     if files.quantized:
         others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
@@ -345,7 +346,7 @@ def _by_path() -> list[Adapter]:
 
 
 def _owner(base_url: str, limits: Limits) -> str | None:
-    """Return who owns the models at a base URL; None where nothing says so."""
+    """Return who owns the models at a base URL; None where nothing names an owner."""
     try:
         owner = pick(_json(f"{base_url}/v1/models", limits), "data", 0, "owned_by")
     except ScrapeError as error:

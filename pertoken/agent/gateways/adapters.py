@@ -1,4 +1,4 @@
-"""What gateways expose of tenants: one table for each maps its names and labels onto ours.
+"""Tables of gateways: each maps the names and labels of one gateway's tenant metrics onto ours.
 
 An engine's page carries no identity, so these are the only source of a tenant's tokens.
 """

@@ -26,7 +26,7 @@ MAX_TOKENS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class SpendLog:
-    """What a log counts."""
+    """Requests and tokens that a log counts."""
 
     tokens: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     """Tokens by start of the minute in which requests ended, epoch seconds, and by metric of a tenant."""

@@ -74,19 +74,22 @@ def replay(host: ImportedHost, chunk: Chunk, at_steps: range) -> Iterator[Tick]:
     engines = [engine for engine in chunk.engines if engine.host == host.name]
     devices = [device for device in chunk.devices if device.host == host.name]
     pids = {engine.address: _FIRST_PID + n for n, engine in enumerate(engines)}
-    holders = _owners(engines, devices, chunk.engines)
+    pids_by_device = _owners(engines, devices, chunk.engines)
     unavailable = {device.uuid: tuple(_device_unavailable(host, device)) for device in devices}
     assumed = {device.uuid for device in devices if not _held_by_pod(device, chunk.engines)}
     for at in at_steps:
         readings = [reading for engine in engines for reading in _engine(host, engine, pids[engine.address], at)]
-        if all(reading.fault for reading in readings) and not any(device.there(at) for device in devices):
+        if all(reading.fault for reading in readings) and not any(device.present(at) for device in devices):
             continue
         ts = chunk.steps.start + at * chunk.steps.step_s
         serving = {reading.endpoint.pid for reading in readings}
-        present = [device for device in devices if _is_there(host, device, at)]
+        present = [device for device in devices if _is_present(host, device, at)]
         probe = _probe(
             host,
-            [_device(host, device, holders[device.uuid], serving, unavailable[device.uuid], at) for device in present],
+            [
+                _device(host, device, pids_by_device[device.uuid], serving, unavailable[device.uuid], at)
+                for device in present
+            ],
             devices,
         )
         moment = Moment(ts, 1000 * ts, 1000 * ts, chunk.steps.step_s)
@@ -129,7 +132,7 @@ def _owners(
 
 
 def _engine(host: ImportedHost, engine: EngineSeries, pid: int, at: int) -> Iterator[EngineReading]:
-    """Yield its readings of a step, one of each model; those of before with a fault while it is not scraped."""
+    """Yield its readings of a step, one of each model; earlier ones with a fault while it is not scraped."""
     page = engine.page(at)
     base_url = f"http://{engine.address}"
     own = {key: last for key, last in host.last.items() if last.endpoint.base_url == base_url}
@@ -184,16 +187,16 @@ def _usable(engine: EngineSeries, page: Page, pid: int, *, buckets: bool) -> Ite
             )
 
 
-def _is_there(host: ImportedHost, device: DeviceSeries, at: int) -> bool:
+def _is_present(host: ImportedHost, device: DeviceSeries, at: int) -> bool:
     """Return whether a device is there at a step: scraped, or not scraped for a while only."""
-    missed = host.unscraped[device.uuid] = 0 if device.there(at) else host.unscraped.get(device.uuid, 0) + 1
+    missed = host.unscraped[device.uuid] = 0 if device.present(at) else host.unscraped.get(device.uuid, 0) + 1
     return missed <= MAX_UNSCRAPED_STEPS
 
 
 def _device(
     host: ImportedHost,
     device: DeviceSeries,
-    holders: Sequence[int],
+    pids: Sequence[int],
     serving: set[int | None],
     unavailable: tuple[Unavailable, ...],
     at: int,
@@ -201,10 +204,10 @@ def _device(
     values = {name: series[at] for name, series in device.values.items()}
     if device.memory_bytes is not None:
         host.memory_bytes.setdefault(device.uuid, device.memory_bytes)
-    held_by = [pid for pid in holders if pid in serving]
+    held_by = [pid for pid in pids if pid in serving]
     if not held_by and values.get("util_1e4"):
         held_by = [_FOREIGN_PID]
-    lost = None if device.there(at) else f"{device.exporter} was not scraped"
+    lost = None if device.present(at) else f"{device.exporter} was not scraped"
     return DeviceReading(
         uuid=device.uuid,
         kind="gpu",

@@ -28,7 +28,7 @@ CHUNK_S = 6 * HOUR
 
 @dataclass(slots=True)
 class Imported:
-    """What was imported of one host."""
+    """Totals of the import of one host."""
 
     name: str
     first_ts: int | None = None
@@ -55,7 +55,7 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What an import did."""
+    """Summary of an import."""
 
     hosts: Sequence[Imported]
     blocked: Sequence[Blocked]
@@ -108,7 +108,7 @@ class _Run:
     ) -> None:
         self._start, self._imported, self._agents = start, imported, agents
         self._hosts: dict[str, ImportedHost] = {}
-        self._found: dict[str, Imported] = {}
+        self._totals: dict[str, Imported] = {}
         self._missing: dict[tuple[str, str, str | None], set[int]] = defaultdict(set)
         self.engines: set[tuple[str, str]] = set()
         """(kind, address) of each engine whose counters are known."""
@@ -119,7 +119,7 @@ class _Run:
         for name in sorted(names):
             if name not in self._hosts:
                 host = self._hosts[name] = ImportedHost(name, url)
-                self._found[name] = Imported(name)
+                self._totals[name] = Imported(name)
                 known = self._imported.get(name)
                 if known is not None:
                     with store.read() as connection:
@@ -135,9 +135,9 @@ class _Run:
         own = [agent.first_ts for agent in self._agents if agent.name == host.name or uuids & agent.uuids]
         until = min(own) if own else chunk.steps.end
         if own and until < chunk.steps.end:
-            self._found[host.name].note = "an agent recorded it from then on"
+            self._totals[host.name].note = "an agent recorded it from then on"
         if known is not None and _recorded_before(known.first_ts, host.name, chunk):
-            self._found[host.name].note = (
+            self._totals[host.name].note = (
                 f"what is older than its first import ({format_utc(known.first_ts)}) was left out: "
                 "import into another folder to have all of it"
             )
@@ -147,7 +147,7 @@ class _Run:
 
     def note(self, host: ImportedHost, tick: Tick) -> Tick:
         """Count a tick for the report, and return it without devices that an agent has taken over."""
-        totals = self._found[host.name]
+        totals = self._totals[host.name]
         totals.models |= {deployment.served_model for deployment in tick.deployments}
         totals.devices |= {device.device_id for device in tick.devices}
         if tick.samples:
@@ -171,10 +171,10 @@ class _Run:
             for (metric, reason, remedy), owners in self._missing.items()
         ]
         blocked.sort(key=lambda entry: (-entry.owners, entry.metric))
-        return ImportReport([self._found[name] for name in sorted(self._found)], blocked)
+        return ImportReport([self._totals[name] for name in sorted(self._totals)], blocked)
 
 
 def _recorded_before(ts: int, host: str, chunk: Chunk) -> bool:
     """Return whether a chunk has anything of a host before an instant."""
     steps = range(min(chunk.steps.count, max(0, (ts - chunk.steps.start) // chunk.steps.step_s)))
-    return any(device.there(at) for device in chunk.devices if device.host == host for at in steps)
+    return any(device.present(at) for device in chunk.devices if device.host == host for at in steps)

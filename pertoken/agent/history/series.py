@@ -27,7 +27,7 @@ the last of them and a restart is lost."""
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Which series of a server are read, and how its hosts are named."""
+    """Selection of the series of a server, and the naming of its hosts."""
 
     api: PrometheusApi
     match: str = ""
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """What one engine's page showed at each step. The page of a step is made by `page`."""
+    """Values of one engine's page at each step. `page` makes the page of a step."""
 
     kind: str
     address: str
@@ -80,7 +80,7 @@ class EngineSeries:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSeries:
-    """What one exporter showed of a device at each step, in the units of a `DeviceReading`."""
+    """Values that one exporter reported for a device at each step, in the units of a `DeviceReading`."""
 
     exporter: str
     uuid: str
@@ -96,7 +96,7 @@ class DeviceSeries:
     values: Mapping[str, Sequence[int | None]]
     """By the name of the value in a reading."""
 
-    def there(self, at: int) -> bool:
+    def present(self, at: int) -> bool:
         """Return whether anything was read of it at a step."""
         return any(values[at] is not None for values in self.values.values())
 

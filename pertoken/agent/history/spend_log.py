@@ -29,7 +29,7 @@ _LOG = "spend log"
 
 @dataclass(frozen=True, slots=True)
 class ImportedLog:
-    """What an import stored."""
+    """Rows that an import stored."""
 
     first_ts: int | None
     last_ts: int | None

@@ -15,7 +15,7 @@ _RUNTIMES = {"docker": "docker", "cri-containerd": "containerd", "crio": "cri-o"
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """A container. `runtime` and `pod_uid` (of Kubernetes) are None where its cgroup does not tell them."""
+    """A container. `runtime` and `pod_uid` (of Kubernetes) are None where its cgroup does not name them."""
 
     id: str
     runtime: str | None

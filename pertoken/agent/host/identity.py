@@ -1,4 +1,5 @@
-"""What machine this is and how it is bought: by its firmware, and by its cloud's metadata service if it names one."""
+"""Identity and purchase of this machine, by its firmware and, if that names a cloud, by the cloud's metadata
+service."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +20,7 @@ _OFF = "agent.cloud_metadata"
 
 @dataclass(frozen=True, slots=True)
 class HostIdentity:
-    """Firmware's words for a host and what its cloud says of it; None is unknown."""
+    """Identity of a host from its firmware and its cloud; None is unknown."""
 
     dmi_vendor: str | None = None
     dmi_product: str | None = None
@@ -68,7 +69,7 @@ class Identity:
                 instance = self._instance(cloud)
             except ScrapeError as error:
                 self._backoff.failed()
-                reason = f"the metadata service of {cloud.name} did not tell the instance type ({error.message})"
+                reason = f"the metadata service of {cloud.name} did not report the instance type ({error.message})"
                 self.unavailable = (Unavailable("cloud", "failing", reason, f"{cloud.unreachable}; or set a price"),)
             else:
                 self.known = replace(instance, dmi_vendor=self.known.dmi_vendor, dmi_product=self.known.dmi_product)
@@ -77,7 +78,7 @@ class Identity:
 
 
 def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
-    """Return what the firmware says the machine is. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
+    """Return the machine's identity from its firmware. Source: /sys/class/dmi/id of the kernel's dmi-id driver."""
     values: dict[str, str | None] = dict.fromkeys(_DMI)
     for name in _DMI:
         with suppress(OSError):
@@ -86,7 +87,7 @@ def read_dmi(root: Path = Path("/")) -> Mapping[str, str | None]:
 
 
 def read_instance(cloud: Cloud, base_url: str | None = None, limits: Limits = _LIMITS) -> HostIdentity:
-    """Return what a cloud's metadata service says of this instance; region and purchase are None if it does not tell.
+    """Return this instance as a cloud's metadata service reports it; region and purchase are None if it does not.
 
     Raises ScrapeError if the instance type cannot be had.
     """

@@ -1,4 +1,4 @@
-"""Listening TCP sockets of a network namespace, by the inode that says whose they are."""
+"""Listening TCP sockets of a network namespace, by the inode that identifies their owner."""
 
 import socket
 import struct
@@ -23,7 +23,7 @@ _PATIENCE_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a process listens (TCP)."""
+    """Address on which a process listens (TCP)."""
 
     ip: str
     port: int

@@ -1,4 +1,4 @@
-"""Which Kubernetes object a process's pod belongs to, by its environment and the name of its pod.
+"""Kubernetes object of a process's pod, by the process's environment and the name of the pod.
 
 Sources: Kubernetes documents of Services (KUBERNETES_SERVICE_HOST is set in each container), of the downward API, and
 of Deployments (a pod is NAME-HASH-SUFFIX; the alphabet is that of apimachinery's `rand.SafeEncodeString`). KServe names

@@ -1,6 +1,6 @@
 """Numbers of the host from the kernel's own files, read as bare as they are: it is done in every tick.
 
-`psutil` tells them too, with much that is not needed. Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for
+`psutil` has them too, with much that is not needed. Sources: proc_meminfo(5), proc_stat(5), proc_pid_net(5) for
 dev, proc_pid_statm(5).
 """
 
@@ -13,8 +13,8 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Return all memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) that tells
-    none."""
+    """Return all memory, and what of it is available: by `psutil`'s estimate on a kernel (before 3.14) without
+    one."""
     match = _MEMINFO.match(_start("/proc/meminfo", 256))
     if match is None:
         import psutil  # the sampler, which reads its own memory here, needs nothing of it
@@ -70,7 +70,7 @@ def _start(path: str, max_bytes: int) -> bytes:
 
 @cache
 def _kept_open(path: str) -> int:
-    """Open a file for the life of this process: the kernel writes it anew for each read from its start.
+    """Open a file for the life of this process: the kernel writes it again for each read from its start.
 
     Opening and closing costs as much CPU as reading.
     """

@@ -92,7 +92,7 @@ def host_processes() -> HostProcesses:
     stats = {pid: stat for pid, stat in known if stat is not None and not int(stat[6]) & _KERNEL_THREAD}
     argvs = {pid: _argv(pid) for pid in stats}
     inodes = {**_listening_elsewhere(list(stats), argvs), **listening_here()}
-    listening, unowned = _HOLDERS.owned(inodes, list(stats))
+    listening, unowned = _SOCKET_OWNERS.owned(inodes, list(stats))
     processes = {}
     for pid, stat in stats.items():
         addresses = sorted(listening.get(pid, ()), key=lambda address: (address.port, address.ip))
@@ -186,7 +186,7 @@ def _parent(pid: int) -> int | None:
 def _own_addresses(pid: int) -> frozenset[tuple[str, int]]:
     """Return (address, port) pairs of this network namespace on which a process listens."""
     listening = listening_here()
-    owned, _ = _Holders().owned(listening, [pid])
+    owned, _ = _SocketOwners().owned(listening, [pid])
     return frozenset((address.ip, address.port) for address in owned.get(pid, ()))
 
 
@@ -212,7 +212,7 @@ def _ips(pid: int) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ip for ip in ips if not ipaddress.ip_address(ip).is_loopback))
 
 
-class _Holders:
+class _SocketOwners:
     """Processes that hold listening sockets, remembered from look to look.
 
     Most of them hold the same socket by the same file descriptor as before: one link is read for each then, instead of
@@ -264,7 +264,7 @@ class _Holders:
         return owned, tuple(left.values())
 
 
-_HOLDERS = _Holders()
+_SOCKET_OWNERS = _SocketOwners()
 
 
 def mapped_files(pid: int) -> frozenset[str] | None:

@@ -92,7 +92,7 @@ class Client:
         return sent
 
     def prompt(self, tokens: int) -> str:
-        """Return a prompt of about so many tokens. It begins at random, so no prefix cache can have it."""
+        """Return a prompt of about `tokens` tokens. It begins at random, so no prefix cache can have it."""
         return self._salted(max(1, round(tokens * self._words_per_token)))
 
     def _salted(self, words: int) -> str:
@@ -100,7 +100,7 @@ class Client:
             return " ".join("".join(self._random.choices(_LETTERS, k=3)) for _ in range(words))
 
     def complete(self, prompt: str, generated: int) -> Completion:
-        """Send one request that generates up to so many tokens. Raises ProbeError."""
+        """Send one request that generates up to `max_tokens` tokens. Raises ProbeError."""
         while True:
             try:
                 return self._complete(prompt, generated)

@@ -13,14 +13,14 @@ from pertoken.agent.load_probe.server_watch import Sent, ServerState, ServerWatc
 from pertoken.evidence import OperatingPoint
 
 MAX_CACHED_SHARE = 0.1
-"""Share of cached prompt tokens above which a prompt's time says nothing: the salt did not help."""
+"""Share of cached prompt tokens above which a prompt's time is not usable: the salt did not help."""
 MIN_TOKENS = 4
 """Tokens per request in the time in which all of a batch generate, below which their rate is too coarse."""
 
 
 @dataclass(slots=True)
 class Progressing:
-    """What a probe measured so far."""
+    """Measurements of a probe so far."""
 
     points: list[OperatingPoint] = field(default_factory=list)
     sent: Sent = field(default_factory=Sent)
@@ -39,7 +39,7 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Progressing:
-    """Run the steps for at most so many seconds, and a wave beyond.
+    """Run the steps for at most `seconds`, and a wave beyond.
 
     It ends within one wave (one request of each client) when `watch` sees a foreign request; that wave does not count.
     An interrupt ends the requests under way and keeps what was measured. Raises ProbeError if the server fails before

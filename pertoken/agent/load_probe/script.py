@@ -1,4 +1,4 @@
-"""What a probe sends: prompts alone, then batches at several contexts. Each step is repeated in waves."""
+"""Script of a probe: prompts alone, then batches at several contexts. Each step is repeated in waves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Step:
 
 
 def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
-    """Return the steps for a server with so many slots, each of so many tokens; None where that is not known."""
+    """Return the steps for a server with `slots` slots of `slot_tokens` tokens each; None where that is not known."""
     slots, limit = slots or DEFAULT_SLOTS, int((context or DEFAULT_CONTEXT) * SHARE_OF_CONTEXT)
     generated = min(GENERATED, max(2, limit // 4))
     prompts = _within(PROMPTS, limit - 1)

@@ -1,4 +1,4 @@
-"""Whether anybody else uses a server: its own metrics, less what the probe itself sent."""
+"""Detection of foreign load on a server: its own metrics, less what the probe itself sent."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ SHARE_OF_TOKENS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """What the probe had a server do."""
+    """Work that the probe sent to a server."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -73,9 +73,7 @@ class ServerWatch:
         """Read the page. Raises ProbeError where it cannot be read or does not show what runs."""
         readings = self._reader.read(latencies=False)
         if len(readings) != 1:
-            raise ProbeError(
-                "the server serves several models on one page: what each of them does cannot be told apart"
-            )
+            raise ProbeError("the server serves several models on one page: what each of them does cannot be separated")
         (reading,) = readings
         if reading.fault is not None:
             remedy = f"; {reading.remedy}" if reading.remedy else ""
@@ -93,7 +91,7 @@ class ServerWatch:
         return ServerState(running, reading.gauges.get("waiting", 0.0), counts)
 
     def wait_idle(self, seconds: float, progress: Callable[[str], None] = lambda _: None) -> ServerState:
-        """Return the state after so many seconds without a request. Raises ProbeError as soon as there was one."""
+        """Return the state after `seconds` without a request. Raises ProbeError as soon as there was one."""
         first = state = self.state()
         end = self._clock() + seconds
         while True:

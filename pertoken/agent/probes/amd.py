@@ -4,8 +4,9 @@ Importing `amdsmi` 7.0 without ROCm prints to stdout and raises KeyError, so its
 places the package itself looks, and what it prints is discarded. The package must fit the library, so the one that
 the host's ROCm ships beside it is preferred over the one installed with pertoken.
 
-A card in partitions is one device with a part for each of them: power and energy are told of the whole card. Of the
-two dies of an MI250 the second shows 0 W: there they are None with that reason, so that a card is never counted twice.
+A card in partitions is one device with a part for each of them: power and energy are reported for the whole card. Of
+the two dies of an MI250 the second shows 0 W: there they are None with that reason, so that a card is never counted
+twice.
 """
 
 import ctypes
@@ -100,10 +101,10 @@ TICK = {
 }
 _OF_THE_CARD = ("power_mw", "energy_mj", "power_limit_mw")
 _OF_PARTITIONS = ("util_1e4", "memory_bytes", "memory_used_bytes")
-_BY_CARD = Unavailable("", "unsupported", "it is told of the whole card, not of its partitions")
-_BY_PARTITION = Unavailable("", "unsupported", "it is told of the card's partitions")
+_BY_CARD = Unavailable("", "unsupported", "it is reported for the whole card, not for its partitions")
+_BY_PARTITION = Unavailable("", "unsupported", "it is reported for the card's partitions")
 _ON_FIRST_DIE = Unavailable(
-    "", "unsupported", "it is told of the whole card, and counted on its other die: this one shows 0 W"
+    "", "unsupported", "it is reported for the whole card, and counted on its other die: this one shows 0 W"
 )
 _PROCESSES = _Call(
     "amdsmi_get_gpu_process_list",
@@ -195,7 +196,7 @@ def _loads(place: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Processor:
-    """What amdsmi has a handle to: a card, or a partition of one."""
+    """Processor with a handle of amdsmi: a card, or a partition of one."""
 
     handle: Any
     known: DeviceReading
@@ -235,7 +236,7 @@ class AmdLibrary:
         return len(self._handles)
 
     def find(self, slot: int) -> _Processor:
-        """Return the processor in a slot. Raises AmdSmiException if it does not tell its UUID."""
+        """Return the processor in a slot. Raises AmdSmiException if it does not report its UUID."""
         handle = self._handles[slot]
         self.calls += 1
         uuid = self._smi.amdsmi_get_gpu_device_uuid(handle)
@@ -254,7 +255,7 @@ class AmdLibrary:
         return [_Card.of(self, parts) for parts in cards.values()]
 
     def stop(self) -> None:
-        """Let go of the driver. Raises AmdSmiException."""
+        """Release the driver. Raises AmdSmiException."""
         self._smi.amdsmi_shut_down()
 
     def quiet(self) -> AbstractContextManager[None]:
@@ -271,7 +272,7 @@ class AmdLibrary:
         return values, tuple(unavailable)
 
     def processes(self, uuid: str, handle: Any) -> tuple[tuple[DeviceProcess, ...] | None, tuple[Unavailable, ...]]:
-        """Return who holds it, or the gap that says why that is not known."""
+        """Return its processes, or the reason why they are unknown."""
         rows, missing = self._ask(uuid, handle, _PROCESSES)
         if missing is None and not rows and os.geteuid() != 0:
             missing = Unavailable(

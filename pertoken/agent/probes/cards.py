@@ -1,6 +1,6 @@
 """The devices of one vendor's library, each asked with patience: one that fails or hangs costs only itself.
 
-A vendor says how its library is loaded, started, asked and stopped (`Library`); what goes wrong is the same for all.
+A vendor implements how its library is loaded, started, called and stopped (`Library`); faults are handled alike.
 """
 
 from collections.abc import Sequence
@@ -35,10 +35,10 @@ class Library(Protocol):
     calls: int
 
     def absent(self) -> bool:
-        """Return whether this host has nothing of the vendor, so that there is nothing to say."""
+        """Return whether this host has nothing of the vendor, so that there is nothing to report."""
 
     def load(self) -> Unavailable | None:
-        """Make it ready to start without asking the driver, or say why not."""
+        """Make it ready to start without calling the driver, or return the reason why not."""
 
     def start(self) -> int:
         """Start it; how many slots it lists. Raises `failure`."""
@@ -50,7 +50,7 @@ class Library(Protocol):
         """Return the cards that were found, by slot."""
 
     def stop(self) -> None:
-        """Let go of the driver. Raises `failure`."""
+        """Release the driver. Raises `failure`."""
 
     def quiet(self) -> AbstractContextManager[None]:
         """Within it what the library prints is discarded."""
@@ -66,9 +66,9 @@ class CardProbe:
         self._patience = Patience(library.vendor, patience_s)
         self._backoff = Backoff(clock)
         self._up = False
-        self._found: dict[int, Any] = {}
+        self._opened: dict[int, Any] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose card would not even tell what it is."""
+        """Slots whose card does not report its identity."""
         self._cards: Sequence[Card] = ()
         self._lost: str | None = None
         """Why no card is read, where there were some."""
@@ -96,7 +96,7 @@ class CardProbe:
             due = [slot for slot, (_, backoff) in self._unseen.items() if backoff.due]
             if due:
                 self._find(due)
-            answers = self._patience.each(lambda card: card.read(processes), self._cards)
+            answers = self._patience.map(lambda card: card.read(processes), self._cards)
         read = [
             card.unread(HANGS) if answer is None else answer for card, answer in zip(self._cards, answers, strict=True)
         ]
@@ -113,7 +113,7 @@ class CardProbe:
         return tuple(events)
 
     def close(self) -> None:
-        """Let go of the driver. A call that hangs is left to return."""
+        """Release the driver. A call that hangs is left to return."""
         self._stop()
         self._patience.close()
 
@@ -122,11 +122,11 @@ class CardProbe:
         if missing is None:
             try:
                 with self._library.quiet():
-                    (listed,) = self._patience.each(lambda _: self._library.start(), [_START])
+                    (listed,) = self._patience.map(lambda _: self._library.start(), [_START])
                     if listed is None:
                         return
                     self._up, self._down, self._lost = True, (), None
-                    self._found, self._unseen = {}, {}
+                    self._opened, self._unseen = {}, {}
                     self._find(range(listed))
             except self._library.failure as error:
                 missing = Unavailable(
@@ -137,7 +137,7 @@ class CardProbe:
             self._backoff.failed()
 
     def _find(self, slots: Sequence[int]) -> None:
-        for slot, result in zip(slots, self._patience.each(self._found_in, slots), strict=True):
+        for slot, result in zip(slots, self._patience.map(self._open_slot, slots), strict=True):
             result = self._hangs(f"gpu {slot}") if result is None else result
             if isinstance(result, Unavailable):
                 _, backoff = self._unseen.get(slot) or (None, Backoff(self._clock))
@@ -147,30 +147,30 @@ class CardProbe:
                 self._unseen[slot] = result, backoff
             else:
                 self._unseen.pop(slot, None)
-                self._found[slot] = result
-        self._cards = self._library.cards([self._found[slot] for slot in sorted(self._found)])
+                self._opened[slot] = result
+        self._cards = self._library.cards([self._opened[slot] for slot in sorted(self._opened)])
 
-    def _found_in(self, slot: int) -> Any:
+    def _open_slot(self, slot: int) -> Any:
         try:
             return self._library.find(slot)
         except self._library.failure as error:
             return Unavailable(f"gpu {slot}", "failing", f"its driver answered {error}", "see `dmesg`")
 
     def _give_up(self, why: str) -> None:
-        """No card answers: the driver may have been loaded anew, which only a new start can tell."""
+        """Start again where no card answers: the driver may have been reloaded, which only a new start can show."""
         self._stop()
         self._lost = why
         self._backoff = Backoff(self._clock)
         self._backoff.failed()
         if not self._gave_up:
-            text = f"no {self._library.vendor} device answers ({why}): the driver is started anew"
+            text = f"no {self._library.vendor} device answers ({why}): the driver is started again"
             self._events.append(DriverEvent(None, "driver", text))
         self._gave_up = True
 
     def _stop(self) -> None:
         if self._up and not self._patience.hung:
             with self._library.quiet():
-                self._patience.each(self._stopped, [_STOP])
+                self._patience.map(self._stopped, [_STOP])
         self._up = False
 
     def _stopped(self, _: str) -> bool:

@@ -21,7 +21,7 @@ from pertoken.agent.readings import DeviceReading, HostReading, Unavailable, rea
 _MACHINE_ID = ("etc/machine-id", "var/lib/dbus/machine-id", "sys/class/dmi/id/product_uuid")
 _VENDORS = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
 _NAMESPACE = uuid.UUID("5f0a6d0e-9f0b-5c35-9c5e-6a0c2c1f7a11")
-"""Of the CPU device's UUID, made of the machine id, which is not to be told outside as it is."""
+"""Of the CPU device's UUID, made of the machine id, which must not leave the host as it is."""
 
 
 class CpuProbe:

@@ -1,7 +1,7 @@
 """Intel Gaudi through `pyhlml`, device by device. Not yet run on Gaudi hardware: tested over a stand-in library.
 
-The library tells no processes, so nothing on a Gaudi can be attributed. `pyhlml` prints and raises where its library is
-not at the one path it knows, so that path is looked at first: without it nothing is imported and nothing said.
+The library lists no processes, so nothing on a Gaudi can be attributed. `pyhlml` prints and raises where its library is
+not at the one path it knows, so that path is looked at first: without it nothing is imported and nothing printed.
 """
 
 import ctypes
@@ -76,7 +76,7 @@ class GaudiLibrary:
         return int(self._hlml.hlmlDeviceGetCount())
 
     def find(self, slot: int) -> "_Gaudi":
-        """Return the device in a slot. Raises HLMLError if it does not tell its UUID."""
+        """Return the device in a slot. Raises HLMLError if it does not report its UUID."""
         self.calls += 1
         # pyhlml hands out one and the same object for every device: only a copy stays what it is.
         handle = ctypes.c_void_p(self._hlml.hlmlDeviceGetHandleByIndex(slot).value)
@@ -90,11 +90,11 @@ class GaudiLibrary:
         return _Gaudi(self, handle, known)
 
     def cards(self, devices: Sequence["_Gaudi"]) -> Sequence["_Gaudi"]:
-        """Return each device is a card."""
+        """Return each device as a card of its own."""
         return devices
 
     def stop(self) -> None:
-        """Let go of the driver. Raises HLMLError."""
+        """Release the driver. Raises HLMLError."""
         self._hlml.hlmlShutdown()
 
     def quiet(self) -> AbstractContextManager[None]:

@@ -18,7 +18,7 @@ PATIENCE_S = 1.5
 HANGS = "a driver call on it hangs: nothing is read of it until that returns"
 """Why a device is lost then."""
 MAX_HUNG = 2
-"""So many things hanging at once are one driver that hangs: nothing more is asked of it."""
+"""Hanging items from which on the whole driver counts as hung: no further call is made."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Patience:
         with self._moved:
             return frozenset(self._hung)
 
-    def each(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
+    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> list[Result | None]:
         """`function` of each item, in their order; None for one that hangs, now or still.
 
         An item is what hangs, so it must be hashable. Raises what `function` raises; nothing is asked after that.

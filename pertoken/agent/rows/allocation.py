@@ -1,4 +1,4 @@
-"""Who holds a device: the pids a driver names, joined to engines, as shares that sum to at most 1."""
+"""Allocation of a device: the pids a driver names, joined to engines, as shares that sum to at most 1."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _PARTS = 5040
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What part of a device one owner (an engine id, or `OTHER`) has, in millionths."""
+    """Share of a device that one owner (an engine id, or `OTHER`) has, in millionths."""
 
     owner: int
     share_1e6: int
@@ -28,9 +28,9 @@ def gpu_allocations(
 ) -> tuple[Allocation, ...]:
     """Return shares of a GPU by the processes on it; none if it is free.
 
-    One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where
-    that is not told for all of them, or nobody computed, by their memory, or equally where a driver hides the memory:
-    both are assumptions about time, and say so. So is an equal part of a process that several engines run in.
+    One owner has all of it, as the driver reported. Several share it by their SM time since the list before; where that
+    is not reported for all of them, or nobody computed, by their memory, or equally where a driver hides the memory:
+    both are assumptions about time, and marked so. So is an equal part of a process that several engines run in.
     """
     memory: dict[int, int] = defaultdict(int)
     sm_time: dict[int, int] = defaultdict(int)

@@ -47,7 +47,7 @@ from pertoken.store.schema.telemetry import OTHER
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What the agent itself used since the tick before, its sampler included."""
+    """Resources that the agent used since the previous tick, its sampler included."""
 
     cpu_ms: int
     rss_bytes: int
@@ -90,8 +90,8 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
     if repeated:
         gaps_now, conditions_now = (*readings.unavailable, *repeated), (*readings.conditions, *repeated_now)
         readings = replace(readings, unavailable=gaps_now, conditions=conditions_now)
-    holders = find_owners(tick_state, devices, engines, readings.cpu_time_ms)
-    allocations = {**holders.gpu, **holders.cpu}
+    owners = find_owners(tick_state, devices, engines, readings.cpu_time_ms)
+    allocations = {**owners.gpu, **owners.cpu}
     gateways = gateway_rows(tick_state, readings.gateways, host_id, moment, baseline=baseline)
     epochs = {**_epochs(tick_state, devices, engines, allocations, moment.ts), **gateways.epochs}
 
@@ -108,7 +108,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
                 samples += step.counter_rows(epoch_id, moment.ts)
         samples += gateways.samples
         samples += _shares(present, engines, allocations, epochs, moment.ts)
-    unavailable = _unavailable(readings, host_id, devices, engines, holders.unavailable)
+    unavailable = _unavailable(readings, host_id, devices, engines, owners.unavailable)
     capabilities = (
         tick_state.capabilities if unavailable == tick_state.unavailable else _capabilities(tick_state, unavailable)
     )
@@ -149,7 +149,7 @@ def assemble(tick_state: TickState, readings: Readings, moment: Moment, cost: Co
         events=tuple(event for item in events for event in item),
     )
     kept = _kept(
-        tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, holders.gpu, baseline
+        tick_state, readings, tick, moment, engines, gateways, epochs, unavailable, capabilities, owners.gpu, baseline
     )
     return tick, replace(kept, conditions=conditions)
 

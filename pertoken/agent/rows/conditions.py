@@ -16,7 +16,7 @@ class Condition:
     kind: str
     """Kind of the event of its begin."""
     state: str
-    """What tells it apart from another condition of the topic. Its messages may differ from tick to tick."""
+    """Distinguishes it from another condition of the topic. Its messages may differ from tick to tick."""
     begins: str
     ends: str | None = None
     """Message when it no longer holds; None: its end is no event."""

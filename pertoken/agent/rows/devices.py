@@ -24,7 +24,7 @@ _IDENTITY = tuple(field.name for field in fields(HostIdentity))
 
 @dataclass(frozen=True, slots=True)
 class DeviceStep:
-    """What one tick knows of one device."""
+    """Rows, events and conditions of one device in one tick."""
 
     row: DeviceRow
     reading: DeviceReading
@@ -76,9 +76,9 @@ def host_sample(tick_state: TickState, probe: ProbeReading, moment: Moment) -> H
         before = None
     span = tick_state.span(host_id_of(probe), moment)
 
-    def moved(counter: str, most_per_s: int) -> int | None:
+    def moved(counter: str, max_per_s: int) -> int | None:
         bytes_before = getattr(before, counter) if before is not None else None
-        return _grown(bytes_before, getattr(now, counter), most_per_s * max(span.duration_ms, 1000) // 1000)
+        return _increase(bytes_before, getattr(now, counter), max_per_s * max(span.duration_ms, 1000) // 1000)
 
     return HostSample(
         host_id=host_id_of(probe),
@@ -182,7 +182,7 @@ def replaced(readings: Iterable[DeviceReading]) -> frozenset[str]:
 
 @lru_cache(512)
 def _device_row(host_id: int, uuid: str, *identity: Any) -> DeviceRow:
-    """Return identity of a device: the same value as long as nothing of it changes, so that it is told apart at
+    """Return the identity of a device: the same object as long as nothing of it changes, so that changes show at
     once."""
     known = dict(zip(IDENTITY[1:], identity, strict=True))
     parent_uuid = known.pop("parent_uuid")
@@ -230,8 +230,8 @@ def _more(before: int | None, now: int | None) -> int | None:
     return now - before if now >= before else now
 
 
-def _grown(before: int | None, now: int | None, most: int) -> int | None:
+def _increase(before: int | None, now: int | None, limit: int) -> int | None:
     """Return the increase of a counter; None where it fell, or rose by more than can be."""
-    if before is None or now is None or not 0 <= now - before <= most:
+    if before is None or now is None or not 0 <= now - before <= limit:
         return None
     return now - before

@@ -32,7 +32,7 @@ def engine_id_of(host_id: int, endpoint: Endpoint, stored: Mapping[int, str]) ->
 
 @lru_cache(256)
 def _place(base_url: str) -> tuple[str, str]:
-    """Return host and path of a URL: what tells apart two engines on one port."""
+    """Return host and path of a URL: the difference between two engines on one port."""
     parts = urlsplit(base_url)
     host = parts.hostname or ""
     return "127.0.0.1" if host == "localhost" else host, parts.path.rstrip("/")

@@ -35,7 +35,7 @@ MAX_GAUGE = 10**9
 
 @dataclass(frozen=True, slots=True)
 class EngineStep:
-    """What one tick knows of one engine. `deployment` is None until its model was read once."""
+    """Rows, events and conditions of one engine in one tick. `deployment` is None until its model was read once."""
 
     engine: EngineRow
     deployment: DeploymentRow | None

@@ -1,4 +1,4 @@
-"""What is stored of the host's own time with each tick, so that an agent that starts can go on from it.
+"""Counter states of the host's own time, stored with each tick so that an agent that starts can go on from them.
 
 These states lie beside those of counters, of the host as their owner and with its boot as their life.
 """

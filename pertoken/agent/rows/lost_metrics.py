@@ -1,4 +1,4 @@
-"""What a device told until now and tells no longer, and what it tells again: as events, so that the day is known."""
+"""Events for metrics that a device stops or resumes reporting, so that the day is known."""
 
 from collections.abc import Iterator
 
@@ -6,11 +6,11 @@ from pertoken.agent.readings import DeviceReading
 from pertoken.store.schema.rows import Event
 
 WAIT = "wait"
-"""Remedy of a gap that passes by itself, as at the begin of a mean: no event."""
+"""Remedy where waiting is enough, as at the begin of a mean: no event."""
 
 
 def metric_events(before: DeviceReading | None, now: DeviceReading, device_id: int) -> Iterator[Event]:
-    """Yield events for metrics lost or told again between two readings of a device that answered both times."""
+    """Yield events for metrics lost or reported again between two readings of a device that answered both times."""
     if before is None or before.lost or now.lost or before.unavailable == now.unavailable:
         return
     name = f"{now.name} ({now.uuid})"

@@ -1,4 +1,4 @@
-"""Who holds each device in a tick, and where that is not known."""
+"""Owners of each device in a tick, and the devices whose owners are unknown."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -76,7 +76,7 @@ def _by_processes(
         elif last is not None and device_id not in refused:
             by_device[device_id] = last
         elif last:
-            # Who held it last may hold it still; that nobody did says nothing about now.
+            # Who held it last may hold it still; that nobody did proves nothing for now.
             by_device[device_id] = tuple(replace(allocation, provenance=Provenance.ASSUMED) for allocation in last)
     return by_device
 

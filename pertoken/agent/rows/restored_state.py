@@ -20,7 +20,7 @@ _SAME_START_MS = 20
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What an agent goes on from."""
+    """State that an agent goes on from."""
 
     tick_state: TickState
     clock: RecordedClock
@@ -77,7 +77,7 @@ def restored(
 
 
 def _with_lives(before: RestoredState, probe: ProbeReading, starts_ms: Collection[int]) -> list[CounterState]:
-    """Return the stored states; those of before schema 0005 with a life where their process can be identified."""
+    """Return the stored states; those older than schema 0005 with a life where their process can be identified."""
     states = before.counters()
     if not any(state.process_start_ms is not None for state in states):
         return list(states)

@@ -1,4 +1,4 @@
-"""What one tick leaves for the next, and the moments they happen at."""
+"""State that one tick leaves for the next, and the moments of ticks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,7 +15,7 @@ OBSERVED_TICKS = 2
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a tick happens: `ts` names it, the time since the host's boot measures its span."""
+    """Moment of a tick: `ts` names it, the time since the host's boot measures its span."""
 
     ts: int
     """Recorded time (`agent.host.recorded_clock`), epoch seconds."""
@@ -34,7 +34,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How much time a row covers, and how much of it was watched."""
+    """Time that a row covers, and the part of it that was watched."""
 
     duration_ms: int
     observed_ms: int

@@ -39,10 +39,10 @@ class Probe(Protocol):
         """Return every device, and what is missing for the whole host; the process lists only if asked for."""
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """Return what its driver told by itself since this was last asked."""
+        """Return its driver's events since the last call."""
 
     def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded."""
+        """Release the driver, so that it can be unloaded."""
 
 
 VENDORS: dict[str, Callable[[], Probe]] = {
@@ -77,7 +77,7 @@ class Probes:
         return reading
 
     def close(self) -> None:
-        """Let go of the drivers, so that they can be unloaded."""
+        """Release the drivers, so that they can be unloaded."""
         for probe in self._vendors.values():
             probe.close()
 

@@ -132,11 +132,12 @@ class Sampler:
                 self._child.ahead = True
 
     def read(self, processes: bool, deadline_s: float, late_s: float | None = None) -> DriversReading:
-        """Return what all probes read now. A child that had ended is replaced, which a gap `sampler` tells.
+        """Return what all probes read now. A child that had ended is replaced, which `sampler` in `unavailable`
+        reports.
 
         Raises SamplerStalled if there is no answer within `deadline_s`: the child is left in its call, and its late
         answer, of an instant long gone, is discarded. A child that still owes that answer is given `late_s` for it
-        (None: the same deadline) before it is asked anew. Raises SamplerDied if a new child ends too; after that
+        (None: the same deadline) before it is asked again. Raises SamplerDied if a new child ends too; after that
         none is started for a while.
         """
         unavailable: tuple[Unavailable, ...] = ()
@@ -163,7 +164,7 @@ class Sampler:
         )
 
     def close(self, wait_s: float = 2.0) -> None:
-        """End the child; one that does not end within `wait_s` is left to end by itself."""
+        """End the child; one that does not end within `wait_s` is left to end on its own."""
         if self._child is not None:
             self._child.leave(wait_s)
             self._child = None

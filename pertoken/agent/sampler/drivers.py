@@ -15,9 +15,9 @@ from pertoken.store.schema.rows import Event
 LATE_S = 0.05
 """How long a tick waits for a sampler that has hung since an earlier one."""
 LET_GO_S = 600
-"""How long drivers stay let go: replacing one takes minutes, and what is forgotten costs no more than that."""
+"""How long drivers stay released: replacing one takes minutes, and what is forgotten costs no more than that."""
 _REMEDY = "look for driver errors in `dmesg`; it is left alone until its call returns"
-_RELEASED = "the drivers were let go by `pertoken agent release`"
+_RELEASED = "the drivers were released by `pertoken agent release`"
 _RESUME = "`pertoken agent resume`, or wait: they are taken up again after 10 minutes"
 
 
@@ -69,11 +69,11 @@ class Drivers:
         return reading, events
 
     def close(self) -> None:
-        """End the sampler; one that hangs is left to end by itself."""
+        """End the sampler; one that hangs is left to end on its own."""
         self._sampler.close()
 
     def release(self) -> None:
-        """Let go of the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
+        """Release the drivers, so that they can be unloaded, until `resume` or for `LET_GO_S`."""
         self._let_go_until_s = self._clock() + LET_GO_S
         self._sampler.close()
 

@@ -1,4 +1,4 @@
-"""Which of the processes that drivers name can be joined to processes seen here, and what follows for attribution."""
+"""Process lists of drivers, joined to the processes of this host, and what follows for attribution."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -58,7 +58,8 @@ class ProcessLists:
         """Devices whose holders are not known, by UUID."""
 
     def believed(self, probe: ProbeReading, listed: bool = True) -> ProbeReading:
-        """Return the reading without lists that cannot be believed; what is not known stays so until it is listed anew.
+        """Return the reading without lists that cannot be believed; what is not known stays so until it is listed
+        again.
 
         `listed`: whether processes were asked for.
         """

@@ -25,7 +25,7 @@ ACCEPT = "text/plain, application/json, application/openmetrics-text;version=1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one GET may cost, and what may be shown where."""
+    """Limits of one GET, and the credentials for each base URL."""
 
     timeout_s: float = 3.0
     """From connecting to the last byte, however the server spreads them; resolving a name is not in it."""
@@ -47,7 +47,7 @@ class Reply:
     body: bytes
     content_type: str
     process_start: str = ""
-    """What llama.cpp's server tells of its start: microseconds since boot, whatever the name of the header says."""
+    """Start of llama.cpp's server as its header gives it: microseconds since boot, whatever the header is called."""
 
 
 class ScrapeError(Exception):
@@ -101,7 +101,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What a URL names."""
+    """Parts of a URL."""
 
     secure: bool
     host: str | None

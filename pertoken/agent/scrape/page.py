@@ -1,6 +1,6 @@
 """Prometheus text pages: only the wanted series of a page, or the reason why the page cannot be trusted.
 
-Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands when told so). Every line is
+Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands where asked to). Every line is
 checked, since a page cut or mixed up anywhere is not a page to bill by; labels and values are read only where
 wanted. Between two pages that are read so, of one with as many lines only the counters and gauges known are looked for:
 a series that comes in the place of another line is seen by the next whole page, and counts from 0 then.
@@ -31,7 +31,7 @@ class PageError(Exception):
 
 
 class Layout:
-    """Which series a page has: the same object for as long as the pages of a server have the same ones."""
+    """Series of a page: the same object for as long as the pages of a server have the same ones."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Any] = {}
@@ -58,7 +58,7 @@ class Page:
         return Page({name: series for name, series in samples.items() if series}, self.layout.once(pair, Layout))
 
     def gauge(self, name: str) -> dict[Labels, float]:
-        """Return values of one gauge; NaN and infinities are left out, as an engine says *nothing to report* so, and
+        """Return values of one gauge; NaN and infinities are left out, as an engine writes *nothing to report* so, and
         what no gauge of ours can be."""
         return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MOST}
 
@@ -107,7 +107,7 @@ class Parser:
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
         self._lines: list[str] = []
-        """Those of the page before; none if the next one has to be read anew."""
+        """Those of the page before; none if the next one has to be read from its start."""
         self._places: list[tuple[str, _Place | None]] = []
         """For each line what stands before its number ("" if it must stay as it is), and whose that is, if wanted."""
         self._heads: list[tuple[bytes, _Place]] | None = None
@@ -133,7 +133,7 @@ class Parser:
         except UnicodeDecodeError as error:
             raise PageError(f"byte {error.start} is not UTF-8") from None
         page = self._again(lines) if self._ended or not eof_required else None
-        page = page or self._anew(lines, eof_required)
+        page = page or self._from_start(lines, eof_required)
         return page if buckets else Page({n: s for n, s in page.samples.items() if not _of_buckets(n)}, page.layout)
 
     def _counts_again(self, body: bytes, eof_required: bool) -> Page | None:
@@ -180,7 +180,7 @@ class Parser:
         self._lines, self._page = lines, Page(samples, self._page.layout)
         return self._page
 
-    def _anew(self, lines: list[str], eof_required: bool) -> Page:
+    def _from_start(self, lines: list[str], eof_required: bool) -> Page:
         """Return the page, whatever was before it. Raises PageError."""
         self._lines, self._heads = [], None
         *whole, rest = lines
@@ -262,12 +262,12 @@ _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_ST
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
 REMEMBERED = 8192
-"""Series kept in mind for pages that are read anew."""
+"""Series remembered for pages that are read from their start."""
 
 
 @lru_cache(REMEMBERED)
 def _head(head: str) -> tuple[str, str] | None:
-    """Return name and braces of a line up to its number; None if it takes the whole grammar to tell."""
+    """Return name and braces of a line up to its number; None if only the whole grammar can decide."""
     match = _PLAIN_HEAD(head)
     return (match[1], match[2] or "") if match else None
 
@@ -312,7 +312,7 @@ def _counts(name: str, values: Collection[float]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Ladder:
-    """One set of buckets, rising: their upper bounds (without +Inf), the series of each, and what tells one again."""
+    """One set of buckets, rising: their upper bounds (without +Inf), the series of each, and what repeats one."""
 
     bounds: tuple[float, ...]
     steps: tuple[Labels, ...]

@@ -52,7 +52,7 @@ Report = Callable[..., None]
 
 
 class Shipper:
-    """What is shipped of one folder, round after round. Everything remembered is only to save work."""
+    """Shipper of one folder, round after round. Everything it remembers only saves work."""
 
     def __init__(
         self, local: Local, server: Server, report: Report, stop: threading.Event, boot_id: str | None = None
@@ -143,7 +143,7 @@ class Shipper:
                 )
                 self._report(kind="ship_cloned", message=text)
                 raise StoreError(text)
-            text = "this host's database is not the one that shipped last, but a copy of before: all of it is compared"
+            text = "this host's database is not the one that shipped last, but an earlier copy: all of it is compared"
             self._report(kind="ship_restored", message=text)
             return True
         known = max(self._batch if self._spool_id == state.spool_id else 0, state.acked_batch or 0)
@@ -155,7 +155,7 @@ class Shipper:
         return False
 
     def _plan(self, state: LocalState, checked_ts: int | None) -> None:
-        """Which days to compare: all of them, or the last two and those before `checked_ts`, never compared yet."""
+        """Plan the days to compare: all of them, or the last two and those before `checked_ts`, never compared yet."""
         oldest = min(state.oldest_ts.values(), default=state.newest_ts) // DAY * DAY
         newest = state.newest_ts // DAY * DAY
         reached = newest + DAY if checked_ts is None else checked_ts

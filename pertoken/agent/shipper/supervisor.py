@@ -172,7 +172,7 @@ class Shipping:
             self._settled = acked
 
     def bound(self, writer: Writer, most: int) -> None:
-        """Keep at most so many marks, and report what was given up. For the writer's thread."""
+        """Keep at most `at_most` marks, and report what was given up. For the writer's thread."""
         raw, rolled = writer.bound_spool(most)
         if raw:
             self._note("ship_gave_up", f"the spool is full ({most} marks): the oldest ticks will not be shipped")

@@ -32,7 +32,7 @@ Run = Callable[[Sequence[str]], None]
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file to write; one that is there already is left as it is where `keep` says so."""
+    """A file to write; one that is there already is left as it is with `keep`."""
 
     path: Path
     text: str
@@ -41,7 +41,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What an installation writes, then runs."""
+    """Plan of an installation: files to write, then commands to run."""
 
     files: tuple[File, ...]
     commands: tuple[tuple[str, ...], ...]
@@ -105,7 +105,7 @@ def install(plan: Plan, run: Run, root: Path = Path("/")) -> None:
 
 
 def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
-    """Stop the service and take away what an installation wrote; settings and recorded data only if told."""
+    """Stop the service and take away what an installation wrote; settings and recorded data only on request."""
     if (root / _UNIT_FILE.relative_to("/")).exists():
         run(("systemctl", "disable", "--now", UNIT))
     folders = [SERVICE_FOLDER, SETTINGS_FILE.parent] if delete_data else []
@@ -121,7 +121,7 @@ def uninstall(run: Run, delete_data: bool, root: Path = Path("/")) -> None:
 
 
 def manager_state() -> str:
-    """Return what systemd says of the service: `active (running)`, `not installed`, ..."""
+    """Return the service's state by systemd: `active (running)`, `not installed`, ..."""
     if shutil.which("systemctl") is None:
         return "this host has no systemd"
     show = ["systemctl", "show", UNIT, "--property=LoadState,ActiveState,SubState,StatusText"]
@@ -145,7 +145,7 @@ def samplers(pid: int) -> list[int]:
 
 
 def carry_out(command: Sequence[str]) -> None:
-    """Run a command of a plan. Raises PertokenError with what it said; BadInput where systemd is absent."""
+    """Run a command of a plan. Raises PertokenError with its output; BadInput where systemd is absent."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:

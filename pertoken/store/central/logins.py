@@ -20,16 +20,16 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _ID = re.compile(r"id:(-?\d{1,19})")
 
 
-def enroll(location: StoreLocation, name: str, most_hosts: int, *, new_password: bool = False) -> str | None:
-    """Let a login ship up to `most_hosts` hosts; return the password of a new login, or a new one where asked for.
+def enroll(location: StoreLocation, name: str, max_hosts: int, *, new_password: bool = False) -> str | None:
+    """Let a login ship up to `max_hosts` hosts; return the password of a new login, or a new one where asked for.
 
     Raises BadInput for a name that would need quoting, StoreError where the server refuses.
     """
     with _owner(location) as connection:
         password = _login(connection, name, AGENT, new_password)
-        statement = upsert("postgresql", agent).values(role_name=name, most_hosts=most_hosts)
+        statement = upsert("postgresql", agent).values({"role_name": name, "most_hosts": max_hosts})
         connection.execute(
-            statement.on_conflict_do_update(index_elements=["role_name"], set_={"most_hosts": most_hosts})
+            statement.on_conflict_do_update(index_elements=["role_name"], set_={"most_hosts": max_hosts})
         )
     return password
 

@@ -77,7 +77,7 @@ TIMED = (
     *(Timed(rollup.tables[HOUR].name, "1h", 30 * DAY) for rollup in ROLLUPS),
 )
 AGES = {"raw": 2 * DAY, "1m": 30 * DAY, "1h": 730 * DAY}
-"""Seconds for which each resolution is kept, unless `init-fleet` is told otherwise."""
+"""Seconds for which each resolution is kept, unless `init-fleet` is given others."""
 
 
 def partitions(connection: Connection) -> dict[str, dict[str, int]]:

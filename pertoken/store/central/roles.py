@@ -1,4 +1,4 @@
-"""Who may do what on a fleet's server: group roles and their rights.
+"""Group roles of a fleet's server and their rights.
 
 Agents log in with roles of their own. They have no right on any table: they ship through the functions of
 `store.central.functions`, which let a login write the rows of its own hosts alone. A host belongs to the first login

@@ -1,4 +1,4 @@
-"""Where a database is: a folder with two SQLite files, or a PostgreSQL server with two schemas."""
+"""Location of a database: a folder with two SQLite files, or a PostgreSQL server with two schemas."""
 
 import fcntl
 import os

@@ -144,7 +144,7 @@ def _snapshots(engine: Engine) -> Engine:
 
 @contextmanager
 def explained(location: StoreLocation) -> Iterator[None]:
-    """Turn a driver's error into one line that says which database and what to do; never shows a password."""
+    """Turn a driver's error into one line that names the database and what to do; never shows a password."""
     try:
         yield
     except (OperationalError, ProgrammingError, DatabaseError) as error:
@@ -162,7 +162,7 @@ def explained(location: StoreLocation) -> Iterator[None]:
         kind = StoreInaccessible if why else _kind_of(error)
         raise kind(f"{location}: {error}{why or _next_step(location, kind, error)}") from error
     except UnicodeDecodeError as error:  # SQLite's own text of an error may repeat a damaged name
-        raise CorruptStore(f"{location}: holds text that is none: {error}{_SET_ASIDE}") from error
+        raise CorruptStore(f"{location}: holds text that is none: {error}{_QUARANTINE}") from error
 
 
 def _unopened(location: StoreLocation, error: BaseException | None) -> str:
@@ -182,8 +182,9 @@ def _unopened(location: StoreLocation, error: BaseException | None) -> str:
     return f": {why}" if why else ""
 
 
-_SET_ASIDE = (
-    "; put an earlier copy in its place, or start `pertoken agent`, which sets damaged telemetry aside and begins anew"
+_QUARANTINE = (
+    "; put an earlier copy in its place, or start `pertoken agent`, "
+    "which quarantines damaged telemetry and starts a new database"
 )
 _FREE = "; free space on its disk or in your quota, or lower store.max_mb"
 _WRITABLE = "; make the file and its folder writable, or run as their owner"
@@ -196,7 +197,7 @@ def _next_step(location: StoreLocation, kind: type[StoreError], error: BaseExcep
         return ""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     by_code = {sqlite3.SQLITE_READONLY: _WRITABLE, sqlite3.SQLITE_BUSY: _BUSY, sqlite3.SQLITE_LOCKED: _BUSY}
-    return {CorruptStore: _SET_ASIDE, FullStore: _FREE}.get(kind) or by_code.get(code, "")
+    return {CorruptStore: _QUARANTINE, FullStore: _FREE}.get(kind) or by_code.get(code, "")
 
 
 _DAMAGE = ("unsupported file format", "Could not decode to UTF-8", UNREADABLE_VALUE)
@@ -211,8 +212,8 @@ def _kind_of(error: BaseException | None) -> type[StoreError]:
     if any(text in str(error) for text in _DAMAGE):
         return CorruptStore
     # An I/O error by its own code is a file that cannot grow, or be written to its end: the disk is full.
-    grown = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
-    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grown else StoreError
+    grows_file = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_FSYNC)
+    return FullStore if code & 0xFF == sqlite3.SQLITE_FULL or code in grows_file else StoreError
 
 
 def revision(engine: Engine, group: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What only PostgreSQL needs: DDL, roles and rights, settings and its catalogs, which Core has no words for.
+"""Statements that only PostgreSQL needs: DDL, roles and rights, settings and its catalogs, which Core has no words for.
 
 Statements come from code alone, never from a person or a row; values are bound.
 """

@@ -1,4 +1,4 @@
-"""What only SQLite needs: opening a file under the name of its group, PRAGMAs, and the state they change.
+"""Calls that only SQLite needs: opening a file under the name of its group, PRAGMAs, and the state they change.
 
 A file is attached as `telemetry` or `advice` to a connection whose main database is empty memory, so that both dialects
 run the same qualified statements (`telemetry.device_1h`) and no statement is rewritten for SQLite. Against the file as

@@ -1,4 +1,4 @@
-"""Why a file of the database cannot be opened or written, where SQLite reports only that it cannot."""
+"""Reasons why a file of the database cannot be opened or written, where SQLite reports only that it cannot."""
 
 import os
 from pathlib import Path

@@ -81,11 +81,11 @@ class Pseudonyms:
         for pattern in (self._long, self._short):
             text = pattern.sub(lambda match: self._names[match[0]], text)
         for kind, pattern in _PATTERNS:
-            text = pattern.sub(self._found(kind), text)
+            text = pattern.sub(self._pseudonym_for(kind), text)
         return text
 
-    def _found(self, kind: str) -> Callable[[re.Match[str]], str]:
-        # A name found by its form is not added to the patterns: they would be compiled anew for each.
+    def _pseudonym_for(self, kind: str) -> Callable[[re.Match[str]], str]:
+        # A name found by its form is not added to the patterns: they would be compiled again for each.
         def replaced(match: re.Match[str]) -> str:
             if match[0] not in self._names:
                 self._counts[kind] += 1

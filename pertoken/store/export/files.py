@@ -62,7 +62,7 @@ def parquet_out(file: Path, table: str) -> AbstractContextManager[Put]:
 def csv_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator[Rows]]:
     """Return (table, rows if known, slices) of a CSV file. Raises BadInput for one that cannot hold that table."""
     if table is None:
-        raise BadInput(f"{file}: a CSV file does not say which table it holds: name it with --table")
+        raise BadInput(f"{file}: a CSV file does not name its table: name it with --table")
     return table, None, _csv_slices(file, table)
 
 
@@ -76,7 +76,7 @@ def parquet_in(file: Path, table: str | None) -> tuple[str, int | None, Iterator
     named = (source.schema_arrow.metadata or {}).get(b"pertoken.table", b"").decode(errors="replace")
     table = table or named
     if not table:
-        raise BadInput(f"{file}: does not say which table it holds: name it with --table")
+        raise BadInput(f"{file}: does not name its table: name it with --table")
     found_columns = columns(table)
     order = _order(file, source.schema_arrow.names, found_columns)
     is_int, is_bool, is_text = (

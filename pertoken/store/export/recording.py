@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What a recording is of."""
+    """Description of a recording: its window, host and kind."""
 
     start_ts: int
     end_ts: int

@@ -40,7 +40,7 @@ CHECKSUM_COLUMNS = tuple(column.name for column in t.seal.columns)
 
 @dataclass(frozen=True, eq=False)
 class ChecksummedTable:
-    """How the rows of one table are gathered into checksums."""
+    """Table whose rows are gathered into checksums."""
 
     table: Table
     owner: str | None

@@ -28,7 +28,7 @@ def quarantine_database(location: StoreLocation, now_ts: int) -> Path:
             if before.exists():
                 before.rename(after)
     except OSError as error:
-        raise StoreError(f"{location}: its damaged telemetry cannot be set aside: {error.strerror}") from None
+        raise StoreError(f"{location}: its damaged telemetry cannot be quarantined: {error.strerror}") from None
     return quarantined
 
 

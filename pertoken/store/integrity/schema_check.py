@@ -1,7 +1,7 @@
-"""Damage to the pages that say what a database is: its header, its schema, the revision of that schema.
+"""Damage to the pages that define a database: its header, its schema, the revision of that schema.
 
 SQLite reports some of it as a wrong statement, a missing column or a read-only file. Such a file is damaged all the
-same, and is set aside like one whose pages cannot be read.
+same, and is quarantined like one whose pages cannot be read.
 """
 
 import re

@@ -32,7 +32,7 @@ _SUMS = (t.seal.c.row_count, t.seal.c.crc_sum, t.seal.c.owner_sum)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is not as it was stored. `owner_id` and the time are None where they cannot be told or there are none."""
+    """Difference from what was stored. `owner_id` and the time are None where they are unknown or do not exist."""
 
     table: str
     text: str
@@ -63,7 +63,7 @@ def verify(location: StoreLocation) -> Iterator[Fault | None]:
 
 
 def steps(location: StoreLocation) -> int:
-    """Return about how many steps a pass takes. 1 where that cannot be told."""
+    """Return about how many steps a pass takes. 1 where that is unknown."""
     try:
         with reading(location, "telemetry").connect() as connection:
             rows = connection.execute(select(func.sum(t.seal.c.row_count))).scalar() or 0
@@ -252,7 +252,7 @@ _SEAL = select(*_SUMS).where(_S.name == bindparam("name"), _S.ts == bindparam("t
 
 
 def _one_of(*tables: Table) -> ColumnElement[bool]:
-    # Not IN: SQLAlchemy writes its list anew for each use, and `answer` keeps the text of a statement.
+    # Not IN: SQLAlchemy writes its list again for each use, and `fetch` keeps the text of a statement.
     return or_(*(_S.name == str(table.name) for table in tables))
 
 

@@ -1,4 +1,4 @@
-"""Who held which device for how long: shared time, and what a deployment held whole (`store.write.shares`)."""
+"""Time for which epochs held devices: shared rows, and devices of one deployment alone (`store.write.shares`)."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -27,7 +27,7 @@ def named_tuples(connection: Connection, query: Executable, values: Mapping[str,
 
 @contextmanager
 def pipelined(connection: Connection) -> Iterator[None]:
-    """Within it `answer` does not wait for a server, which goes on with what it was asked while Python works.
+    """Within it `fetch` does not wait for a server, which goes on with what it was asked while Python works.
 
     Whoever looks at an answer waits for all that was asked until then: look late, and at what was asked first before
     asking for more.
@@ -45,7 +45,7 @@ def pipelined(connection: Connection) -> Iterator[None]:
 
 
 def fetch(connection: Connection, query: Any, values: Mapping[str, Any] = _NOTHING, *, named: bool = False) -> Rows:
-    """Return rows of a statement that is kept, with its text: SQLAlchemy names its schemas anew each time, which takes
+    """Return rows of a statement that is kept, with its text: SQLAlchemy names its schemas again each time, which takes
     longer than an answer of a host. They are plain tuples, or `named` by their columns."""
     text, names, constants, columns = _text(connection.dialect, query)
     kind = _kind(columns) if named else None

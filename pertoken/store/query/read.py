@@ -1,6 +1,6 @@
 """Questions about telemetry, one statement each, answered from roll-ups. Rows are plain named tuples.
 
-What a screen asks is built once and bound anew: building takes longer than some answers.
+A screen's statements are built once and bound again: building takes longer than running some of them.
 """
 
 from collections import defaultdict
@@ -35,7 +35,7 @@ minute of a window begins before the window."""
 
 
 def _by_notes(dialect: str) -> bool:
-    """Return whether ticks are elsewhere: a fleet's server is told once a minute that something is still there."""
+    """Return whether ticks are elsewhere: a fleet's server learns once a minute that something still exists."""
     return dialect == "postgresql"
 
 
@@ -327,7 +327,8 @@ _NEWEST_EPOCH = select(func.max(t.epoch.c.start_ts), func.count())
 
 
 def recent_s(connection: Connection) -> int:
-    """Return length of the newest stretch of minutes that says how it is now: longer where hosts ship their minutes."""
+    """Return length of the newest stretch of minutes that describes the present: longer where hosts ship their
+    minutes."""
     return 4 * MINUTE if _by_notes(connection.dialect.name) else 2 * MINUTE
 
 
@@ -356,7 +357,7 @@ def _missing(dated: bool) -> Select[Any]:
     return query.where(of.since_ts <= _AS_OF) if dated else query
 
 
-def holders_known_since(connection: Connection) -> dict[int, int]:
+def owners_known_since(connection: Connection) -> dict[int, int]:
     """Return since when the holders of a device are known again, by device id, where they once were unknown."""
     capability = t.capability.c
     known = select(capability.owner_id, capability.since_ts).where(
@@ -366,7 +367,7 @@ def holders_known_since(connection: Connection) -> dict[int, int]:
 
 
 def events(connection: Connection, since: int, as_of: int | None = None) -> Rows:
-    """Return newest events first, fifty at the most.
+    """Return the newest events first, at most fifty.
 
     With `as_of` of the time before it: one that happened again later counts once, at the time of its first occurrence.
     """

@@ -1,6 +1,6 @@
 """Questions about a window that are answered in sums, added up where the telemetry is stored: one statement each.
 
-Statements are built once and bound anew: building takes longer than some answers.
+Statements are built once and bound again: building takes longer than running some of them.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""How busy a row of a deployment was: expressions over its columns, the same in samples and roll-ups."""
+"""Busy time of a row of a deployment: expressions over its columns, the same in samples and roll-ups."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ enrolment = Table(
 shipped = Table(
     "shipped",
     metadata,
-    integer("spool_id", key=True),  # of the host's database; another file begins anew
+    integer("spool_id", key=True),  # of the host's database; another file starts again
     integer("host_id", required=True),
     integer("batch", required=True),  # counts up by one: a batch that does not follow the one before is refused
     integer("seq", required=True),  # all marks up to this one are here

@@ -111,7 +111,7 @@ class EpochRow:
 if TYPE_CHECKING:
 
     class DeviceSample(tuple[int | None, ...]):
-        """What one device did since its row before, by the columns of `device_sample`."""
+        """Measurements of one device since its previous row, by the columns of `device_sample`."""
 
         device_id: int
         ts: int
@@ -139,7 +139,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class HostSample:
-    """What the host did since its row before."""
+    """Measurements of the host since its previous row."""
 
     host_id: int
     ts: int
@@ -155,7 +155,7 @@ class HostSample:
 
 @dataclass(frozen=True, slots=True)
 class AgentSample:
-    """What the agent itself cost since its row before, its children included."""
+    """Resources that the agent used since its previous row, its children included."""
 
     host_id: int
     ts: int
@@ -170,7 +170,7 @@ class AgentSample:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentSample:
-    """What one epoch served since its row before. `complete` is False if it counted what nobody saw.
+    """Work that one epoch served since its previous row. `complete` is False if it counted what nobody saw.
 
     `whole_provenance` is set by the store (`store.write.shares`). `busy_provenance` is a `Provenance`: `BOUND` where
     `busy_ms` is an upper bound, and where the engine worked but exposes no time (`busy_ms` is None then).
@@ -222,7 +222,7 @@ class HistogramSample:
 
 @dataclass(frozen=True, slots=True)
 class EngineCounterSample:
-    """What one more counter of an engine grew by; `metric` is its word, `word{reason="..."}` for requests."""
+    """Increment of a further counter of an engine; `metric` is its name, `word{reason="..."}` for requests."""
 
     epoch_id: int
     metric: str
@@ -246,7 +246,7 @@ class CounterState:
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """Whether a metric can be read from its owner, and if not, why and what would change that."""
+    """Availability of a metric of one owner and, if it is unavailable, the reason and the remedy."""
 
     owner_id: int
     metric: str
@@ -267,7 +267,7 @@ class Event:
     message: str
     subject_id: int | None = None
     state: str | None = None
-    """What tells it from other events of its kind and subject; None: its message, without the figures in it."""
+    """Distinguishes it from other events of its kind and subject; None: its message, without the figures in it."""
 
 
 @dataclass(frozen=True, slots=True)

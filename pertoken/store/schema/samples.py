@@ -1,4 +1,4 @@
-"""How each type of sample becomes a row."""
+"""Tables and roll-ups of each type of sample."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pertoken.store.schema import telemetry as t
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """How samples of one type are stored, and the roll-up they make dirty (None: none)."""
+    """Table of one type of sample, and the roll-up that its rows make dirty (None: none)."""
 
     table: Table
     rollup: str | None

@@ -90,7 +90,7 @@ engine = telemetry_table(
     text("base_url", required=True),
     integer("port"),
     integer("pid"),
-    integer("process_start_ms"),  # since the boot of the host; Unix time in rows of before schema 0005
+    integer("process_start_ms"),  # since the boot of the host; Unix time in rows older than schema 0005
     text("version"),
     text("found_by", required=True),  # process | setting | prometheus (imported) | gateway
     integer("first_ts", required=True),
@@ -104,7 +104,7 @@ deployment = telemetry_table(
     integer("host_id", required=True),
     text("served_model", required=True),
     text("model_path"),
-    text("model_facts"),  # JSON: what the engine itself says of the model's shape
+    text("model_facts"),  # JSON: the model's shape as the engine itself reports it
     integer("first_ts", required=True),
     integer("last_ts", required=True),
 )
@@ -205,7 +205,7 @@ histogram_sample = telemetry_table(
     integer("count", required=True),
 )
 # What else an engine counts, by its word (`metrics.ENGINE_COUNTERS`), `word{reason="..."}` for requests. A row
-# only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) tells.
+# only where it grew: none means that it stood still or is not counted, as what it is a part of (tokens) shows.
 engine_counter_sample = telemetry_table(
     "engine_counter_sample",
     integer("epoch_id", key=True),
@@ -259,7 +259,9 @@ quarantine = telemetry_table("quarantine", *_MARK, text("reason", required=True)
 
 spool = telemetry_table(
     "spool",
-    integer("spool_id", key=True),  # made with the row, so that the server tells this file from one that replaced it
+    integer(
+        "spool_id", key=True
+    ),  # made with the row, so that the server distinguishes this file from one that replaced it
     integer("last_seq", required=True),  # the highest ever given to a mark
     integer("raw", required=True),  # 1: ticks are shipped too
     integer("acked_batch"),  # the server's count of batches when marks were last deleted: it must not fall below that

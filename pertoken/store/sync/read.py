@@ -1,4 +1,4 @@
-"""What a shipper reads of its host's own database: marks behind a cursor, and the rows they stand for.
+"""Reads of a shipper on its host's own database: marks behind a cursor, and the rows they stand for.
 
 Plain tuples of the fast-row reader, since a batch is thousands of them. Every read is short, so that the writer's WAL
 stays small.
@@ -39,7 +39,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LocalState:
-    """Whose database this is and how far it has come."""
+    """Identity of a host's database and its progress."""
 
     spool_id: int
     last_seq: int

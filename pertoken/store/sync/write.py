@@ -50,7 +50,7 @@ class OlderServer(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class Shipper:
-    """Who ships: an id drawn when the process began, and the boot of its machine."""
+    """Identity of a shipper: an id drawn when the process began, and the boot of its machine."""
 
     shipper_id: int
     boot_id: str | None
@@ -58,7 +58,7 @@ class Shipper:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the server holds of one database."""
+    """State of one database at the server."""
 
     batch: int
     seq: int
@@ -211,7 +211,7 @@ class Session:
 def take(
     connection: "psycopg.Connection[Any]", state: LocalState, shipper: Shipper, standing: Standing, *, restart: bool
 ) -> Session:
-    """Begin to ship as the one shipper of this database; `anew`: nothing that is there is believed."""
+    """Begin to ship as the one shipper of this database; with `restart`, nothing that the server holds is trusted."""
     with connection.transaction():
         values = state.spool_id, shipper.shipper_id, shipper.boot_id, restart, state.acked_batch or 0
         batch = _one(connection, "SELECT fleet.take(%s, %s, %s, %s, %s)", values)

@@ -35,8 +35,8 @@ def unmark(connection: Connection, names: tuple[str, ...]) -> None:
 
 
 def of_rollups(column: Any, names: tuple[str, ...]) -> ColumnElement[bool]:
-    """Return the condition that a column is one of these names, in a statement that is kept: `in_` is written anew each
-    time it runs."""
+    """Return the condition that a column is one of these names, in a statement that is kept: `in_` is written again
+    each time it runs."""
     return or_(*(column == name for name in names))
 
 

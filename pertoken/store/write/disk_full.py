@@ -1,6 +1,6 @@
 """Disk-full handling: a ballast to drop, and the oldest rows to delete, so that recording goes on as a ring.
 
-On a full disk SQLite can neither delete nor write its log back, so that it never recovers by itself. The ballast is a
+On a full disk SQLite can neither delete nor write its log back, so that it never recovers alone. The ballast is a
 file that can be dropped then: there is room to delete the oldest hour, whose pages the next ticks fill again.
 """
 

@@ -1,8 +1,8 @@
-"""What is still to be shipped: a mark for every row that changed, with a sequence of this file's own.
+"""Outbox of rows to be shipped: a mark for every row that changed, with a sequence of this file's own.
 
 A mark names its rows by source, owner and bucket; a row that changes again moves its mark to a new sequence, so that
 shipping is what lies behind a cursor, in whatever order of time rows were written. Marks are written in the
-transaction of the rows themselves and deleted when the server has told that it holds them.
+transaction of the rows themselves and deleted when the server has acknowledged them.
 """
 
 import secrets
@@ -24,7 +24,7 @@ Mark = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """What one kind of mark stands for: tables, and the column of each that holds the mark's owner."""
+    """Rows that one kind of mark stands for: tables, and the column of each that holds the mark's owner."""
 
     name: str
     tables: tuple[tuple[Table, str], ...]

@@ -33,12 +33,12 @@ _NO_SUM = f"a sum is not a whole number, or beyond {MAX_SUM}"
 _ABOUT_VALUES = ("overflow", "UTF-8", UNREADABLE_VALUE)
 """Parts of SQLite's messages about the values of a row."""
 Changed = Callable[[Connection, Iterable[Mark]], None]
-"""Told, within the transaction, which buckets changed."""
+"""Called, within the transaction, with the buckets that changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rollup:
-    """How one pair of roll-up tables is made from its samples."""
+    """Statements that make one pair of roll-up tables from its samples."""
 
     name: str
     samples: Table
@@ -119,7 +119,7 @@ of a type that a checksum cannot sum."""
 
 @dataclass(frozen=True, slots=True)
 class RolledUp:
-    """How many buckets were due, and those that went into quarantine now."""
+    """Result of a roll-up: the number of due buckets, and those that were quarantined now."""
 
     buckets: int
     failed: tuple[Bucket, ...] = ()

@@ -1,7 +1,7 @@
-"""Who holds a device: rows for what is shared, and one word of the deployment where it holds its devices whole.
+"""Shares of devices: rows for shared devices, and columns of the deployment's row where it holds devices alone.
 
-Most devices belong to one deployment, and nothing else, for weeks. Then a row for each device and tick would only say
-again what the deployment's row and the devices of its epoch say: it is left out, and read as if it were there. The
+Most devices belong to one deployment, and nothing else, for weeks. Then a row for each device and tick would only
+repeat what the deployment's row and the devices of its epoch hold: it is left out, and read as if it were there. The
 devices of an epoch never change once they are known (`agent.rows.epochs`).
 """
 
@@ -26,8 +26,9 @@ def devices_of(connection: Connection) -> dict[int, tuple[int, ...]]:
 
 
 def folded(samples: Sequence[Any], devices: Mapping[int, tuple[int, ...]]) -> list[Any]:
-    """Return samples of a tick, where shares that a deployment's row can tell are told by it; by the devices of each
-    epoch."""
+    """Return the samples of a tick without the shares that a deployment's row implies.
+
+    `devices` are those of each epoch."""
     shares: defaultdict[int, list[DeviceShare]] = defaultdict(list)
     for item in samples:
         if type(item) is DeviceShare and item.share_1e6 == SHARE:

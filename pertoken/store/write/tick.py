@@ -48,7 +48,7 @@ def _event_id(tick: rows.Tick, event: rows.Event) -> int:
 
 
 class TickWriter:
-    """Puts ticks into the tables of one connection, within its transactions, and knows what need not be said again."""
+    """Writer of ticks into the tables of one connection, within its transactions; it skips what is stored already."""
 
     def __init__(self, connection: Connection) -> None:
         """`connection` is in a transaction, now and at each `put`."""
@@ -71,7 +71,7 @@ class TickWriter:
         return self._marks(tick, events, identities=bool(self._put_now))
 
     def stored(self, tick: rows.Tick) -> None:
-        """The tick put last was committed."""
+        """Note that the tick put last was committed."""
         self._seen |= self._put_now
         if self._dialect == "sqlite":
             self._marked |= self._marked_now

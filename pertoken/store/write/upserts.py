@@ -9,7 +9,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.open import upsert
 
 _LEARNED = {"instance_type", "region", "purchase"}
-"""Columns that an agent may fail to learn anew after a restart: unknown does not replace what was known."""
+"""Columns that an agent may fail to learn again after a restart: unknown does not replace what was known."""
 
 
 def columns_of(sample: Any) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def columns_of(sample: Any) -> dict[str, Any]:
 
 @cache
 def replacing(dialect: str, table: Table, kept: tuple[str, ...]) -> Any:
-    """Return every column is replaced but the key and those `kept`."""
+    """Return an upsert that replaces every column but the key and those `kept`."""
     keys = [column.name for column in table.primary_key]
     statement = upsert(dialect, table)
     changed = {c.name: statement.excluded[c.name] for c in table.columns if c.name not in (*keys, *kept)}

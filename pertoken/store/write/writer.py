@@ -89,7 +89,7 @@ class Writer:
             self._batches.close()
 
     def abandon(self) -> None:
-        """Let go of a damaged database without touching it again."""
+        """Release a damaged database without touching it again."""
         with suppress(Exception):
             self._connection.invalidate()
         with suppress(Exception):
@@ -184,7 +184,7 @@ class Writer:
             return outbox.settle(self._folders_own(), seq, at_most, batch)
 
     def bound_spool(self, most: int) -> tuple[int, int]:
-        """Keep at most so many marks: (of ticks given up, of roll-ups left to the comparison with the server)."""
+        """Keep at most `at_most` marks: returns (ticks given up, roll-ups left to the comparison with the server)."""
         with self._transaction():
             return outbox.bound(self._folders_own(), most)
 
@@ -251,7 +251,7 @@ class Writer:
             return start_ts
 
     def oldest_mark(self) -> int | None:
-        """Return start of the oldest bucket that is to be computed anew."""
+        """Return the start of the oldest bucket to be computed again."""
         with explained(self.location), self._connection.begin():
             oldest_ts: int | None = self._connection.execute(select(func.min(t.dirty.c.ts))).scalar()
             return oldest_ts
@@ -304,7 +304,8 @@ class Writer:
         return self._delete_events(EVENTS_AT_ONCE, t.event.c.last_ts < before)
 
     def bound_events(self, most: int = rows.MAX_EVENTS) -> int:
-        """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock says; returns how many."""
+        """Delete the oldest events beyond `most`, up to `EVENTS_AT_ONCE`, whatever the clock shows; returns how
+        many."""
         with explained(self.location), self._connection.begin():
             seal = select(t.seal.c.row_count).where(t.seal.c.name == t.event.name)
             over = (self._connection.execute(seal).scalar() or 0) - most

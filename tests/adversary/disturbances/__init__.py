@@ -1,4 +1,4 @@
-"""What can be done to a running world. Each disturbance is a value: drawn, printed, begun and ended."""
+"""Disturbances of a running world. Each disturbance is a value: drawn, printed, begun and ended."""
 
 from typing import Protocol
 

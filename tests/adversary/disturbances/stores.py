@@ -11,14 +11,14 @@ class DiskFull:
     """No file may grow: writing fails as on a full disk."""
 
     seconds: float = 5.0
-    most_bytes: int = 4096
+    max_bytes: int = 4096
 
     @property
     def touches(self) -> frozenset[str]:
         return frozenset({"store"})
 
     def begin(self, scene: Scene) -> None:
-        scene.limit_files(self.most_bytes)
+        scene.limit_files(self.max_bytes)
 
     def end(self, scene: Scene) -> None:
         scene.limit_files(None)

@@ -1,4 +1,4 @@
-"""What the commands report: no traceback, an exact ledger, and the dollars of the script."""
+"""Judge of the commands' output: no traceback, an exact ledger, and the dollars of the script."""
 
 import json
 from collections.abc import Iterator

@@ -49,28 +49,28 @@ def _energy(
     # While another GPU is in its place this one is not there, and nobody stores a row of it.
     replaced = "OtherUuid" in kinds
     power_w = gpu.power_mw.mean / 1000
-    most_w = power_w + (max(gpu.power_mw.mean for gpu in played.world.gpus) / 1000 if doubled else 0.0)
+    max_w = power_w + (max(gpu.power_mw.mean for gpu in played.world.gpus) / 1000 if doubled else 0.0)
     for column in ("energy_counter_mj", "energy_integral_mj"):
-        ((stored_mj, unknown, least_mj),) = connection.execute(
+        ((stored_mj, unknown, min_mj),) = connection.execute(
             f"SELECT COALESCE(SUM({column}), 0), SUM({column} IS NULL), MIN({column}) FROM device_sample "
             "WHERE device_id = ?",
             (device_id,),
         ).fetchall()
-        stored_j, least_j, most_j = stored_mj / 1000, power_w * (seen_s - ROOM_S), most_w * (real_s + EXTRA_S)
-        if stored_j > most_j or (least_mj or 0) < 0:
-            yield Finding("energy", f"{gpu.uuid}: {stored_j:.0f} J of {column}, at most {most_j:.0f} J were used")
+        stored_j, min_j, max_j = stored_mj / 1000, power_w * (seen_s - ROOM_S), max_w * (real_s + EXTRA_S)
+        if stored_j > max_j or (min_mj or 0) < 0:
+            yield Finding("energy", f"{gpu.uuid}: {stored_j:.0f} J of {column}, at most {max_j:.0f} J were used")
         # The first row of each process has no reading before it: that much is always unknown.
-        if stored_j < least_j and unknown <= 0 and not replaced:
-            yield Finding("energy", f"{gpu.uuid}: {stored_j:.0f} J of {column} of {least_j:.0f} J, and no row is NULL")
+        if stored_j < min_j and unknown <= 0 and not replaced:
+            yield Finding("energy", f"{gpu.uuid}: {stored_j:.0f} J of {column} of {min_j:.0f} J, and no row is NULL")
 
 
 def _held(
     played: Played, connection: sqlite3.Connection, device_id: int, gpu: Gpu, duration_s: float
 ) -> Iterator[Finding]:
-    """Yield a GPU that an engine holds all the time is not free, or it is said that nobody knows."""
-    holder = next((engine for engine in played.world.engines if engine.gpu == gpu.uuid), None)
+    """Yield GPUs that an engine uses all the time and that are stored as free, without a reason why it is unknown."""
+    owner = next((engine for engine in played.world.engines if engine.gpu == gpu.uuid), None)
     moved = any(type(act.what).__name__ in _OTHERS for act in played.world.acts)
-    if holder is None or holder.key in played.world.touched or moved or played.world.discover:
+    if owner is None or owner.key in played.world.touched or moved or played.world.discover:
         return
     ((shared_s,),) = connection.execute(
         "SELECT COALESCE(SUM(1e-9 * share_1e6 * duration_ms), 0) FROM device_share WHERE device_id = ?", (device_id,)

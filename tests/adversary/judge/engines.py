@@ -59,11 +59,11 @@ def _tokens(played: Played, connection: sqlite3.Connection, model: str, served: 
         if stored > true[name] + late[name]:
             yield Finding("tokens", f"{model}: {stored} {name} are stored, and only {true[name]} were served")
         if stored < true[name] - late[name] and not marked:
-            yield Finding("tokens", f"{model}: {stored} {name} are stored of {true[name]} served, and no row says so")
+            yield Finding("tokens", f"{model}: {stored} {name} are stored of {true[name]} served, and no row marks it")
 
 
 def _contested(played: Played, connection: sqlite3.Connection, model: str) -> bool:
-    """Return whether the servers of a model share one address, and an event says that none of them is counted."""
+    """Return whether the servers of a model share one address, and an event reports that none of them is counted."""
     if not any(engine.shared and engine.model == model for engine in played.world.engines):
         return False
     several = "SELECT COUNT(*) FROM event WHERE kind = 'engine_several_servers'"

@@ -1,4 +1,4 @@
-"""What a judge says."""
+"""Finding of a judge."""
 
 from dataclasses import dataclass
 

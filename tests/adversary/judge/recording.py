@@ -47,7 +47,7 @@ def _exits(played: Played) -> Iterator[Finding]:
         if end.asked == signal.SIGKILL:
             continue
         if end.asked is None and not played.world.acts_on("store"):
-            yield Finding("exit", f"the agent ended by itself with {end.code}: {end.log[-1500:]}")
+            yield Finding("exit", f"the agent ended unasked with {end.code}: {end.log[-1500:]}")
         elif end.asked is not None and end.code != 0 and not _too_early(end):
             yield Finding("exit", f"SIGTERM ended with {end.code}: {end.log[-1500:]}")
         if end.asked == signal.SIGTERM and end.seconds > MAX_STOP_S:

@@ -1,4 +1,4 @@
-"""Files of strangers: regular ones, so many bytes and no more."""
+"""Bounded reads of files that somebody else wrote."""
 
 import os
 from pathlib import Path

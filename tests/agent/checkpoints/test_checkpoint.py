@@ -64,7 +64,7 @@ def test_a_repository_is_found_where_the_servers_environment_keeps_it(
         assert read_checkpoint("org/tiny", server.pid).facts["n_layers"] == 2
         assert read_checkpoint("hf://org/tiny", server.pid).facts["n_layers"] == 2
         write(repository / "snapshots" / "def", {**LLAMA, "num_hidden_layers": 3})
-        assert read_checkpoint("org/tiny", server.pid).facts == {}  # which of the two, nobody told
+        assert read_checkpoint("org/tiny", server.pid).facts == {}  # which of the two is served is unknown
         (repository / "refs").mkdir()
         (repository / "refs" / "main").write_text("def")
         assert read_checkpoint("org/tiny", server.pid).facts["n_layers"] == 3

@@ -61,7 +61,7 @@ def test_layers_that_keep_no_keys_leave_the_size_of_the_cache_unknown(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("told", "dtype", "stored", "params"),
+    ("quantization", "dtype", "stored", "params"),
     [
         ({"quant_method": "awq", "bits": 4}, "int4", ("I32", [8, 4]), 256),
         ({"quant_method": "gptq", "bits": 8}, "int8", ("I32", [8, 4]), 128),

@@ -21,7 +21,7 @@ MIXTRAL = config("mixtral", 4096, 32, 32, 8, 14336, 32000, num_local_experts=8, 
 
 
 @pytest.mark.parametrize(
-    ("told", "total", "active"),
+    ("fields", "total", "active"),
     [
         (TINY, PARAMS, PARAMS),
         # Totals of safetensors files as the hub lists them; active ones as their model cards round them.
@@ -48,7 +48,7 @@ def test_embeddings_that_are_tied_count_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "config",
     [
         {**TINY, "model_type": "deepseek_v3"},
         {**TINY, "attention_bias": True},

@@ -40,7 +40,7 @@ def sglang(work: Work, engine_type: str = "unified") -> str:
     names = ("prompt_tokens_total", "cached_tokens_total", "generation_tokens_total")
     for (model, rank), counts in work.items():
         for name, count in zip(names, counts, strict=True):
-            for tp_rank in (0, 1):  # both tensor-parallel ranks tell the same
+            for tp_rank in (0, 1):  # both tensor-parallel ranks expose the same
                 labels = f'model_name="{model}",dp_rank="{rank}",tp_rank="{tp_rank}",engine_type="{engine_type}"'
                 lines.append(f"sglang:{name}{{{labels}}} {count}")
     return "\n".join(lines) + "\n"
@@ -77,26 +77,26 @@ amounts = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0,
 @given(
     fleet=st.sampled_from(sorted(FLEETS)),
     before=st.lists(amounts, min_size=1, max_size=3),
-    grown=st.lists(amounts, min_size=3, max_size=3),
+    deltas=st.lists(amounts, min_size=3, max_size=3),
     two_models=st.booleans(),
 )
 def test_what_a_fleet_did_counts_once_however_many_places_show_it(
     fleet: str,
     before: list[tuple[int, int, int]],
-    grown: list[tuple[int, int, int]],
+    deltas: list[tuple[int, int, int]],
     two_models: bool,
 ) -> None:
     models = "ab" if two_models and fleet in SEVERAL else "a"
     first: Work = {(models[rank % len(models)], rank): counts for rank, counts in enumerate(before)}
     second: Work = {
         key: (at[0] + more[0], at[1] + more[1], at[2] + more[2])
-        for (key, at), more in zip(first.items(), grown, strict=False)
+        for (key, at), more in zip(first.items(), deltas, strict=False)
     }
     totals = dict.fromkeys(WORDS, 0)
     for row in recorded(FLEETS[fleet](first), FLEETS[fleet](second)):
         for word in WORDS:
             totals[word] += getattr(row, word) or 0
-    expected = {word: sum(more[i] for more in grown[: len(before)]) for i, word in enumerate(WORDS)}
+    expected = {word: sum(more[i] for more in deltas[: len(before)]) for i, word in enumerate(WORDS)}
     assert totals == expected
 
 
@@ -114,7 +114,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
     kinds = list(pages[0])
     readers = {
         kind: EngineReader(
-            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), Limits(), processes=nobody
+            Endpoint(kind, f"http://127.0.0.1:{9000 + n}", "process", 9000 + n), Limits(), processes=no_kind
         )
         for n, kind in enumerate(kinds)
     }
@@ -140,7 +140,7 @@ def recorded(*pages: Page) -> list[DeploymentSample]:
     return rows
 
 
-def nobody() -> HostProcesses:
+def no_kind() -> HostProcesses:
     return HostProcesses({})
 
 

@@ -60,7 +60,7 @@ def test_a_server_found_before_is_not_asked_again() -> None:
 
 
 def test_a_server_whose_port_is_not_seen_is_a_gap_with_its_remedy() -> None:
-    # What its ranks listen on for each other is not asked: it said where it will answer.
+    # What its ranks listen on for each other is not asked: its command line names the port.
     discovery = discover(host(*vllm_tree()), never)
     assert discovery.endpoints == ()
     assert [(missing.metric, missing.status) for missing in discovery.unavailable] == [("vllm", "failing")]

@@ -54,11 +54,11 @@ def closed() -> EngineReading:
 def test_each_fault_is_an_event_and_a_null_and_the_next_good_page_counts_on(tmp_path: Path, kind: str) -> None:
     good = read(GOOD)
     broken = closed() if kind == "closed" else read(FAULTS[kind])
-    grown = replace(good, counters={name: value + 5 for name, value in good.counters.items()})
+    deltas = replace(good, counters={name: value + 5 for name, value in good.counters.items()})
     where = new_store(tmp_path)
     kept = tick_state()
     with Writer(where) as writer:
-        for n, reading in enumerate((good, broken, grown)):
+        for n, reading in enumerate((good, broken, deltas)):
             cost = Cost(1, 1, 1, 0) if n else None
             tick, kept = assemble(kept, Readings(probe(), (reading,)), moment(n), cost)
             writer.commit(tick)

@@ -102,7 +102,7 @@ def test_a_real_server_that_swaps_its_model_in_a_living_process_has_two_deployme
         server.complete(list(range(20, 60)), generated=30)
         until(lambda: generated(folder, server) == {ALIAS: 30}, "the tokens of the first")
         server.swap(other, "another")
-        # What the swapped model counted before its first page cannot be told from what the counters held before.
+        # What the swapped model counted before its first page cannot be separated from what the counters held before.
         until(lambda: "another" in models(folder, server), "the deployment of the second", MODEL_S)
         server.complete(list(range(20, 60)), generated=8)
         until(lambda: generated(folder, server) == {ALIAS: 30, "another": 8}, "the tokens of both")

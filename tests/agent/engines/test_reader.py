@@ -24,7 +24,7 @@ VLLM = {
 }
 
 
-def nobody() -> HostProcesses:
+def no_processes() -> HostProcesses:
     return HostProcesses({})
 
 
@@ -42,7 +42,7 @@ class Clock:
 
 def test_a_vllm_page_becomes_counters_gauges_histograms_and_identity() -> None:
     with answering(pages(VLLM)) as url:
-        reading = read_one(EngineReader(remote(url), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url), QUICK, processes=no_processes))
     assert reading.fault is None
     assert reading.counters['prompt_tokens{engine="0",model_name="tiny-llama"}'] == 6784
     assert reading.gauges == {"running": 0, "waiting": 0, "kv_use": 0, "awake": 1}
@@ -65,7 +65,7 @@ def test_the_engine_is_asked_who_it_is_only_now_and_then() -> None:
 
     clock = Clock()
     with answering(answer) as url:
-        reader = EngineReader(remote(url), QUICK, processes=nobody, clock=clock)
+        reader = EngineReader(remote(url), QUICK, processes=no_processes, clock=clock)
         for _ in range(3):
             read_one(reader)
         assert asked.count("/metrics") == 3
@@ -79,7 +79,7 @@ def test_what_an_engine_said_of_itself_is_kept_when_it_cannot_say_it_again() -> 
     replies: dict[str, bytes | tuple[int, bytes]] = dict(VLLM)
     clock = Clock()
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
-        reader = EngineReader(remote(url), QUICK, processes=nobody, clock=clock)
+        reader = EngineReader(remote(url), QUICK, processes=no_processes, clock=clock)
         read_one(reader)
         clock.s += IDENTITY_S
         replies["/version"] = b"<html>"
@@ -117,7 +117,7 @@ def test_a_page_that_cannot_be_used_is_a_fault_with_a_remedy_and_counts_nothing(
 ) -> None:
     limits = Limits(timeout_s=0.3 if fault_kind == "timeout" else 10, page_bytes=1_000_000)
     with answering(answer) as url:
-        reading = read_one(EngineReader(remote(url), limits, processes=nobody))
+        reading = read_one(EngineReader(remote(url), limits, processes=no_processes))
     assert reading.fault_kind == fault_kind
     assert reading.fault and reading.remedy
     assert not (reading.counters or reading.gauges or reading.histograms)
@@ -126,20 +126,20 @@ def test_a_page_that_cannot_be_used_is_a_fault_with_a_remedy_and_counts_nothing(
 def test_a_closed_port_is_a_fault() -> None:
     with answering(pages({})) as url:
         pass
-    reading = read_one(EngineReader(remote(url), QUICK, processes=nobody))
+    reading = read_one(EngineReader(remote(url), QUICK, processes=no_processes))
     assert (reading.fault_kind, reading.counters) == ("closed", {})
 
 
 def test_llama_cpp_without_metrics_says_how_to_switch_them_on() -> None:
     with answering(pages({"/metrics": (501, b"{}")})) as url:
-        reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=no_processes))
     assert reading.fault_kind == "metrics_off"
     assert "--metrics" in (reading.remedy or "")
 
 
 def test_llama_cpp_that_does_not_name_its_model_is_not_counted() -> None:
     with answering(pages({"/metrics": b"llamacpp:prompt_tokens_total 1\n"})) as url:
-        reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=no_processes))
     assert reading.fault is not None and "which model" in reading.fault
     assert reading.counters == {}
 
@@ -162,7 +162,7 @@ def test_a_reader_finds_the_process_anew_after_it_was_restarted() -> None:
 def test_a_page_whose_process_changed_meanwhile_is_not_counted() -> None:
     with answering(pages(VLLM)) as url:
         endpoint = remote(url)
-        starts = iter([listener(endpoint.port or 0, None), nobody])
+        starts = iter([listener(endpoint.port or 0, None), no_processes])
         reader = EngineReader(endpoint, QUICK, processes=lambda: next(starts)())
         reading = read_one(reader)
     assert (reading.fault_kind, reading.counters) == ("closed", {})
@@ -223,11 +223,11 @@ def test_the_queue_that_reading_empties_is_never_read() -> None:
 
     with answering(answer) as url:
         assert kind_at(url, QUICK) == "trtllm"
-        reading = read_one(EngineReader(remote(url, "trtllm"), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url, "trtllm"), QUICK, processes=no_processes))
         assert (reading.fault, reading.served_model, reading.knobs["tp"]) == (None, "llama-70b", 4)
         del replies["/prometheus/metrics"]
         assert kind_at(url, QUICK) == "trtllm"
-        off = read_one(EngineReader(remote(url, "trtllm"), QUICK, processes=nobody))
+        off = read_one(EngineReader(remote(url, "trtllm"), QUICK, processes=no_processes))
     assert off.fault_kind == "metrics_off"
     assert "return_perf_metrics" in (off.remedy or "")
     assert "/metrics" not in asked
@@ -236,7 +236,7 @@ def test_the_queue_that_reading_empties_is_never_read() -> None:
 def test_counts_of_several_models_where_there_should_be_one_are_refused() -> None:
     body = b'vllm:prompt_tokens_total{model_name="a"} 1\nvllm:prompt_tokens_total{model_name="b"} 2\n'
     with answering(pages({"/metrics": body})) as url:
-        reading = read_one(EngineReader(remote(url), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url), QUICK, processes=no_processes))
     assert (reading.fault_kind, reading.counters) == ("several_models", {})
     assert "a, b" in (reading.fault or "")
 
@@ -250,7 +250,7 @@ ray_vllm_prompt_tokens_total{model_name="b"} 2
 """
     }
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
-        reader = EngineReader(remote(url, "ray"), QUICK, processes=nobody)
+        reader = EngineReader(remote(url, "ray"), QUICK, processes=no_processes)
         a, b = reader.read()
         replies["/metrics"] = (500, b"boom")
         faults = reader.read()
@@ -265,23 +265,23 @@ ray_vllm_prompt_tokens_total{model_name="b"} 2
 def test_tokens_counted_when_a_request_ends_say_so() -> None:
     replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
     with answering(pages(replies)) as url:
-        reading = read_one(EngineReader(remote(url, "tgi"), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url, "tgi"), QUICK, processes=no_processes))
     late = {missing.metric for missing in reading.unavailable if missing.status == "late"}
     assert late == {"prompt_tokens", "generated_tokens"}
 
 
 def test_when_its_process_started_is_read_from_the_page_of_one_process() -> None:
     with answering(pages(VLLM)) as url:
-        assert read_one(EngineReader(remote(url), QUICK, processes=nobody)).started_ms == 1_795_239_110_050
+        assert read_one(EngineReader(remote(url), QUICK, processes=no_processes)).started_ms == 1_795_239_110_050
     many = (CAPTURES / "vllm-0.32.0-dp2-api2-after.prom").read_bytes()
     with answering(pages({**VLLM, "/metrics": many})) as url:
-        assert read_one(EngineReader(remote(url), QUICK, processes=nobody)).started_ms is None
+        assert read_one(EngineReader(remote(url), QUICK, processes=no_processes)).started_ms is None
 
 
 def test_ollama_is_asked_each_time_what_it_has_loaded_and_has_no_tokens() -> None:
     replies: dict[str, bytes | tuple[int, bytes]] = {"/api/ps": b'{"models": [{"name": "a"}]}'}
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
-        reader = EngineReader(remote(url, "ollama"), QUICK, processes=nobody)
+        reader = EngineReader(remote(url, "ollama"), QUICK, processes=no_processes)
         first = read_one(reader)
         replies["/api/ps"] = b'{"models": [{"name": "b"}]}'
         second = read_one(reader)
@@ -311,7 +311,7 @@ def test_ollama_is_asked_each_time_what_it_has_loaded_and_has_no_tokens() -> Non
 def test_an_engine_that_shows_only_its_page_is_known_by_its_labels(kind: str, page: str, model: str) -> None:
     body = (CAPTURES / f"{page}.prom").read_bytes()
     with answering(pages({ADAPTERS[kind].metrics_path or "": body})) as url:
-        reading = read_one(EngineReader(remote(url, kind), QUICK, processes=nobody))
+        reading = read_one(EngineReader(remote(url, kind), QUICK, processes=no_processes))
     assert (reading.fault, reading.served_model) == (None, model)
     unavailable = tuple(missing for missing in reading.unavailable if missing.status != "late")
     never = ADAPTERS[kind].no_tokens, ADAPTERS[kind].no_time
@@ -321,23 +321,23 @@ def test_an_engine_that_shows_only_its_page_is_known_by_its_labels(kind: str, pa
 def test_tgi_is_known_by_what_it_says_of_itself() -> None:
     replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
     with answering(pages(replies)) as url:
-        assert read_one(EngineReader(remote(url, "tgi"), QUICK, processes=nobody)).served_model == "org/m"
+        assert read_one(EngineReader(remote(url, "tgi"), QUICK, processes=no_processes)).served_model == "org/m"
 
 
 def test_vllm_behind_a_key_is_known_by_the_label_of_its_series() -> None:
     with answering(pages({"/metrics": PAGE, "/v1/models": (401, b"")})) as url:
-        assert read_one(EngineReader(remote(url), QUICK, processes=nobody)).served_model == "tiny-llama"
+        assert read_one(EngineReader(remote(url), QUICK, processes=no_processes)).served_model == "tiny-llama"
 
 
 def test_an_endpoint_that_is_no_engine_is_refused_with_the_reason() -> None:
     with answering(pages({"/metrics": b"node_load1 1\n"})) as url:
         with pytest.raises(ScrapeError, match="none of the engines"):
-            detect(url, QUICK, nobody)
+            detect(url, QUICK, no_processes)
         assert answers(url, QUICK) is None
     with pytest.raises(ScrapeError, match="nothing answers"):
-        detect(url, QUICK, nobody)
+        detect(url, QUICK, no_processes)
     with answering(pages({"/metrics": (503, b"loading")})) as url, pytest.raises(ScrapeError, match="503"):
-        detect(url, QUICK, nobody)
+        detect(url, QUICK, no_processes)
     assert answers(url, QUICK) is None
 
 

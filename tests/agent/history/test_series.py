@@ -1,4 +1,4 @@
-"""Which engine, device and host a series is of."""
+"""Assignment of series to engines, devices and hosts."""
 
 from collections.abc import Mapping
 

@@ -74,7 +74,7 @@ def firmware(root: Path, **words: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("cloud", "pages", "header", "told"),
+    ("cloud", "pages", "header", "expected"),
     [
         ("aws", AWS, ("X-aws-ec2-metadata-token", TOKEN), ("p5.48xlarge", "us-east-1", "on_demand")),
         ("gcp", GCP, ("Metadata-Flavor", "Google"), ("a3-highgpu-8g", "us-central1", "spot")),

@@ -12,7 +12,7 @@ def test_memory_cpus_network_and_itself_are_what_psutil_tells() -> None:
     assert memory_bytes == memory.total and available_bytes == pytest.approx(memory.available, rel=0.2)
     times, (idle, total) = psutil.cpu_times(), proc.cpu_ticks()
     ticks_per_s = total / (sum(times) - times.guest - times.guest_nice)
-    assert ticks_per_s == pytest.approx(100, rel=0.01)  # as Linux has told every program for decades
+    assert ticks_per_s == pytest.approx(100, rel=0.01)  # as Linux has reported to every program for decades
     assert idle / ticks_per_s == pytest.approx(times.idle + times.iowait, rel=0.01)
     nics = [nic for name, nic in psutil.net_io_counters(pernic=True, nowrap=False).items() if name != "lo"]
     expected = sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)

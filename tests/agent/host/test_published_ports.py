@@ -1,4 +1,4 @@
-"""Ports that lead into containers: by what forwarders tell, and in real network namespaces where they can be made."""
+"""Ports that lead into containers: by what forwarders list, and in real network namespaces where they can be made."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a probe sends fits the server, and its cost is an upper bound."""
+"""Script of a probe: it fits the server, and its cost is an upper bound."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What counts as a request of somebody else."""
+"""Requests that count as somebody else's."""
 
 import pytest
 

@@ -19,8 +19,8 @@ NOT_SUPPORTED = 2
 class RocmLibrary:
     """`refuse` maps C functions to the error code they answer; `without` are symbols it lacks; `calls` counts.
 
-    `partitioned`: both are partitions of one card, under one UUID, and both tell the card's power. `silent` is the
-    number (1 or 2) of a GPU that does not tell its UUID. `hang`: that C function, asked of that GPU (None: of any),
+    `partitioned`: both are partitions of one card, under one UUID, and both report the card's power. `silent` is the
+    number (1 or 2) of a GPU that does not report its UUID. `hang`: that C function, asked of that GPU (None: of any),
     does not return before the event.
     """
 
@@ -135,7 +135,7 @@ def _amdsmi_get_gpu_process_list(library: RocmLibrary, gpu: Any, count: Any, out
 
 @contextmanager
 def rocm(patch: pytest.MonkeyPatch, library: RocmLibrary) -> Iterator[RocmLibrary]:
-    """The real amdsmi package, imported anew, finds this library."""
+    """The real amdsmi package, imported again, finds this library."""
     real = ctypes.CDLL
 
     def load(name: Any = None, *args: Any, **kwargs: Any) -> Any:

@@ -149,7 +149,9 @@ def test_a_driver_of_which_no_gpu_answers_is_started_anew_and_its_gpus_are_the_s
         assert (event.uuid, event.kind) == (None, "driver") and library.calls["amdsmi_shut_down"] == 1
         lost, _ = probe.read(processes=False)
         assert [device.uuid for device in lost if device.lost] == [device.uuid for device in before]
-        assert library.calls["amdsmi_init"] == 1 and probe.driver_events() == (), "left alone for a while, told once"
+        assert library.calls["amdsmi_init"] == 1 and probe.driver_events() == (), (
+            "left alone for a while, reported once"
+        )
         library.refuse.clear()
         clock.now_s += 6
         assert probe.read(processes=False)[0] == before and library.calls["amdsmi_init"] == 2

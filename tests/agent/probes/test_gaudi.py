@@ -90,7 +90,7 @@ def _hlml_device_get_temperature(device: Any, sensor: Any, temperature: Any) -> 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[HlmlLibrary]:
-    """The real pyhlml, imported anew, finds this library at the path it knows."""
+    """The real pyhlml, imported again, finds this library at the path it knows."""
     pytest.importorskip("pyhlml")
     hlml, real = HlmlLibrary(), ctypes.CDLL
     monkeypatch.setattr(

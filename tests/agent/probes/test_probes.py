@@ -189,7 +189,7 @@ def test_a_count_of_gpus_that_cannot_be_leaves_the_known_ones_read(
         assert recorded.rows("GPU-1")[-1].power_mw == 400_000
         assert [
             capability.reason for capability in tick.capabilities if capability.metric == "gpus"
-        ] == []  # told a tick before
+        ] == []  # reported a tick before
         reasons = {row.metric: row.reason for row in recorded.ask(select(t.capability))}
         assert "how many GPUs" in reasons["gpus"]
 

@@ -1,4 +1,4 @@
-"""Who held which device, and how sure that is."""
+"""Allocation of devices, with its provenance."""
 
 import json
 from dataclasses import replace

@@ -147,8 +147,8 @@ def test_requests_that_overlap_are_bounded_by_their_sum_and_by_the_time_there_wa
         for start, end in pairwise([0, *ends])
         if any(request.start_ms < end and request.end_ms > start for request in requests)
     )
-    most_ms = min(possible_ms, sum(request.end_ms - request.start_ms for request in requests))
-    assert len(union) <= sum(reports) <= most_ms
+    max_ms = min(possible_ms, sum(request.end_ms - request.start_ms for request in requests))
+    assert len(union) <= sum(reports) <= max_ms
 
 
 delta = st.none() | st.integers(0, 10**6)

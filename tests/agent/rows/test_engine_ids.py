@@ -1,4 +1,4 @@
-"""Which servers are one engine, and which are several: by their addresses, over real sockets and processes."""
+"""Identity of engines, one server or several: by their addresses, over real sockets and processes."""
 
 from collections.abc import Iterator
 from dataclasses import replace

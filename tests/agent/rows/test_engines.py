@@ -1,4 +1,4 @@
-"""What one engine counted between two pages, by hand."""
+"""Counts of one engine between two pages, by hand."""
 
 from dataclasses import replace
 

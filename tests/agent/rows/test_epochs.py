@@ -1,4 +1,4 @@
-"""What begins an epoch and what does not."""
+"""Changes that begin an epoch, and changes that do not."""
 
 import json
 from dataclasses import replace

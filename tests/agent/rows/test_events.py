@@ -1,4 +1,5 @@
-"""Events are state changes: one when something begins, one when it ends, however long it lasts and whatever it says."""
+"""Events are state changes: one when something begins, one when it ends, however long it lasts and whatever its
+message."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -97,7 +98,7 @@ def test_growing_memory_errors_are_told_in_the_same_words() -> None:
 
 def test_a_storm_of_one_xid_between_two_readings_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = XidWatch()
-    monkeypatch.setattr(watch, "told", lambda: (Xid("GPU-1", 13, None, None),) * 1000)
+    monkeypatch.setattr(watch, "pending", lambda: (Xid("GPU-1", 13, None, None),) * 1000)
     with installed(Machine(gpus=(Gpu("GPU-1"),))):
         nvidia = NvidiaProbe(watch=watch)
         nvidia.read(False)

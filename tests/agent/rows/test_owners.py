@@ -1,4 +1,4 @@
-"""What a driver refuses to say of who holds a GPU is unknown with its reason: never nobody."""
+"""Owners of a GPU that a driver refuses to report are unknown with the reason: never nobody."""
 
 import os
 from dataclasses import replace
@@ -28,7 +28,7 @@ from tests.standin_nvml import Gpu, Machine, Slice
 from tests.values import new_store
 
 ME = os.getpid()
-HERE = replace(ENDPOINT, pid=ME, pids=(ME,))
+LOCAL_ENDPOINT = replace(ENDPOINT, pid=ME, pids=(ME,))
 SLICES = (Slice("MIG-0", 1, processes=((ME, 2**30),)), Slice("MIG-1", 2))
 REFUSALS = (pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN)
 ENUMERATION = ("nvmlDeviceGetMaxMigDeviceCount", "nvmlDeviceGetMigDeviceHandleByIndex")
@@ -43,10 +43,10 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def serving(n: int) -> tuple[EngineReading, ...]:
-    return (engine(100 * n, 10 * n, endpoint=HERE),)
+    return (engine(100 * n, 10 * n, endpoint=LOCAL_ENDPOINT),)
 
 
-def holders(recorded: Recording, uuid: str) -> dict[bool, int]:
+def shares_by_owner(recorded: Recording, uuid: str) -> dict[bool, int]:
     """Return share of a device in the newest tick, by whether an engine holds it."""
     return {share.epoch_id != 0: share.share_1e6 for share in shares(recorded.ticks[-1]).get(device_id_of(uuid), [])}
 
@@ -79,7 +79,7 @@ def test_a_gpu_whose_mig_devices_are_not_told_is_not_called_free(
         recorded.tick(12)
         assert [row.uuid for row in recorded.ask(select(t.device)) if row.kind == "mig"] == []
         assert "which MIG devices" in recorded.reasons("GPU-1")["mig"]
-        assert holders(recorded, "GPU-1") == {}
+        assert shares_by_owner(recorded, "GPU-1") == {}
         assert shares(recorded.ticks[-1]) == {}, "that the engine holds the CPUs is not known either"
         assert_not_called_free(recorded)
 
@@ -92,11 +92,13 @@ def test_mig_devices_that_are_known_stay_when_they_are_told_no_longer(
     machine = Machine(gpus=(Gpu("GPU-1", slices=SLICES),))
     with recording(copied(empty, tmp_path), machine, monkeypatch, serving) as recorded:
         recorded.tick(3)
-        assert holders(recorded, "GPU-1") == {True: 142_857}
+        assert shares_by_owner(recorded, "GPU-1") == {True: 142_857}
         recorded.library.failing = {call: code}
         recorded.tick(9)
         assert recorded.rows("MIG-0")[-1].sm_active_1e4 == 5000
-        assert holders(recorded, "MIG-0") == {True: 1_000_000} and holders(recorded, "GPU-1") == {True: 142_857}
+        assert shares_by_owner(recorded, "MIG-0") == {True: 1_000_000} and shares_by_owner(recorded, "GPU-1") == {
+            True: 142_857
+        }
         assert_not_called_free(recorded)
         assert "device_lost" not in dict(recorded.events())
         recorded.library.failing = {}
@@ -114,14 +116,14 @@ def test_a_mig_device_that_is_identified_in_part_is_a_device_all_the_same(
     with recording(copied(empty, tmp_path), machine, monkeypatch, serving) as recorded:
         recorded.library.failing = {call: code}
         recorded.tick(12)
-        assert holders(recorded, "MIG-0") == {True: 1_000_000}
+        assert shares_by_owner(recorded, "MIG-0") == {True: 1_000_000}
         assert recorded.rows("MIG-0")[-1].memory_used_bytes == 8 * 2**30
         if call == "nvmlDeviceGetAttributes_v2":
             assert "what part" in recorded.reasons("MIG-0")["part_1e6"]
-            assert holders(recorded, "GPU-1") == {}
+            assert shares_by_owner(recorded, "GPU-1") == {}
             assert_not_called_free(recorded)
         else:
-            assert holders(recorded, "GPU-1") == {True: 142_857}
+            assert shares_by_owner(recorded, "GPU-1") == {True: 142_857}
         if call == "nvmlDeviceGetGpuInstanceId":
             assert recorded.rows("MIG-0")[-1].sm_active_1e4 is None, "what it would get is of the whole GPU"
             assert "GPU instance" in recorded.reasons("MIG-0")["sm_active_1e4"]
@@ -137,7 +139,7 @@ def test_whether_a_gpu_is_in_mig_devices_is_not_guessed(
         recorded.library.failing = {"nvmlDeviceGetMigMode": code}
         recorded.tick(12)
         assert_not_called_free(recorded)
-        assert holders(recorded, "GPU-2") == {True: 1_000_000}, "a list with processes is of who is there"
+        assert shares_by_owner(recorded, "GPU-2") == {True: 1_000_000}, "a list with processes is of who is there"
 
 
 def test_two_mig_devices_of_one_uuid_are_told_and_neither_makes_the_gpu_free(

@@ -1,4 +1,4 @@
-"""Random lives of an engine, from pages to roll-ups: what is stored is what the last pages told, or it is marked.
+"""Random lives of an engine, from pages to roll-ups: what is stored is what the last pages exposed, or it is marked.
 
 Pages go through the real reader, ticks through the real store. An engine of these histories works, is restarted,
 loses a counter, is upgraded to other metric names and shows broken pages; its agent is away, or is killed.
@@ -40,8 +40,8 @@ NAMES = {
 MODELS = b'{"data": [{"id": "tiny"}]}'
 RANKS = ("0", "1", "2")
 SERIES = [(word, rank) for word in NAMES for rank in RANKS]
-STARTS = ("seen", "told", "unknown")
-"""Whether the agent sees the process of the engine, or the page tells when it started, or nothing does."""
+STARTS = ("seen", "exposed", "unknown")
+"""Whether the agent sees the process of the engine, or the page exposes when it started, or nothing does."""
 BROKEN = ("NaN", "+Inf", "-Inf", "-1", "1e19", "cut", "twice", "rubbish")
 
 moves = st.lists(
@@ -65,7 +65,7 @@ moves = st.lists(
 
 @dataclass
 class Engine:
-    """What the engine counts in its present life. Like a real one, it counts in floats."""
+    """Engine in its present life. Like a real one, it counts in floats."""
 
     started_ms: int
     newest: bool = True
@@ -135,7 +135,7 @@ class History:
         self._tick(None, baseline=True)
 
     def _new_reader(self) -> EngineReader:
-        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=nobody)
+        return EngineReader(Endpoint("vllm", "http://gpu-1:8000", "setting"), Limits(), processes=no_processes)
 
     def read(self, body: bytes, seen: dict[tuple[str, str], int] | None) -> None:
         self.body = body
@@ -147,7 +147,7 @@ class History:
                 self.base = defaultdict(int)
                 for (word, _), count in seen.items():
                     self.base[word] += count
-            # A restart right between two pages, from which it came back past all it had, is told by nothing.
+            # A restart right between two pages, from which it came back past all it had, is visible nowhere.
             self.unnoticed |= self.restarted and self.n + 1 - self.last_good <= OBSERVED_TICKS
             self.restarted, self.last_good = False, self.n + 1
         self.known = self.known or seen is not None  # lives before that one nobody could know of
@@ -157,7 +157,7 @@ class History:
         self._tick(replace(reading, endpoint=endpoint))
 
     def _page(self, without: tuple[str, str] | None = None) -> bytes:
-        return self.engine.page(without, start=self.start == "told")
+        return self.engine.page(without, start=self.start == "exposed")
 
     def _tick(self, reading: EngineReading | None, baseline: bool = False) -> None:
         self.n += 1
@@ -217,7 +217,7 @@ class History:
                     self.read(self._page(how[0]), counts)
 
 
-def nobody() -> HostProcesses:
+def no_processes() -> HostProcesses:
     return HostProcesses({})
 
 
@@ -234,7 +234,7 @@ def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
 @given(moves=moves, start=st.sampled_from(STARTS))
 @example([("work", SERIES[0], 7), ("read",), ("work", SERIES[0], 7), ("restart engine",)], "seen")
 @example([("work", SERIES[0], 7), ("read broken", "NaN"), ("kill agent",)], "seen")
-@example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("work", SERIES[0], 70), ("read",)], "told")
+@example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("work", SERIES[0], 70), ("read",)], "exposed")
 @example([("work", SERIES[0], 7), ("read",), ("restart engine",), ("be away",), ("work", SERIES[0], 70)], "unknown")
 @example([*[("burst", SERIES[0], 10**16)] * 10, ("read",), ("restart engine",), ("work", SERIES[0], 7)], "unknown")
 @example([("work", SERIES[0], 7), ("read",), *[("burst", SERIES[0], 10**16)] * 10, ("kill agent",)], "unknown")

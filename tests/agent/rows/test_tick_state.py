@@ -1,4 +1,4 @@
-"""How much time a row covers, and how much of it was watched."""
+"""Time that a row covers, and the part of it that was watched."""
 
 from pertoken.agent.rows.tick_state import Span
 from pertoken.store.schema.rows import CounterState

@@ -46,7 +46,7 @@ def test_the_second_gpu_of_one_uuid_is_a_gap_and_one_event_and_stops_nothing(
         assert next(row.status for row in recorded.ask(select(t.capability)) if row.metric == "gpu 1") == "ok"
 
 
-class Answers:
+class FixedSampler:
     """A sampler and a CPU probe that answer with readings made by hand; the CPUs are the last device of each."""
 
     def __init__(self, *readings: ProbeReading) -> None:
@@ -63,7 +63,7 @@ class Answers:
 
 
 def through_drivers(patch: pytest.MonkeyPatch, *readings: ProbeReading) -> list[tuple[ProbeReading, list[str]]]:
-    answers = Answers(*readings)
+    answers = FixedSampler(*readings)
     patch.setattr("pertoken.agent.sampler.drivers.Sampler", lambda probes: answers)
     patch.setattr("pertoken.agent.sampler.drivers.CpuProbe", lambda: answers)
     drivers = Drivers(["amd"])
@@ -157,11 +157,11 @@ def test_a_value_of_the_host_that_cannot_be_is_unknown_with_a_gap(
 
 @pytest.mark.parametrize("grown", [-1, 10 * 10**13 + 1, 2**62])
 def test_network_counters_that_move_by_more_than_can_be_are_unknown(
-    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, grown: int
+    empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, increases: int
 ) -> None:
     with recording(copied(empty, tmp_path), Machine(), monkeypatch) as recorded:
         start = replace(HOST, network_rx_bytes=2**61, network_tx_bytes=5)
-        for rx_bytes in (2**61, 2**61 + 10**13, 2**61 + 10**13 + grown):
+        for rx_bytes in (2**61, 2**61 + 10**13, 2**61 + 10**13 + increases):
             recorded.add(replace(probe(), host=replace(start, network_rx_bytes=rx_bytes)))
         rows = recorded.ask(select(t.host_sample).order_by(t.host_sample.c.ts))
         assert [(row.network_rx_bytes, row.network_tx_bytes) for row in rows] == [(10**13, 0), (None, 0)]

@@ -51,7 +51,7 @@ def test_while_the_sampler_hangs_devices_are_lost_with_the_reason_and_host_and_c
         assert "sampler" in {missing.metric for missing in reading.unavailable}
 
         again, silent = drivers.read(False, PATIENCE_S)
-        assert silent == () and again.host.cpu_util_1e4 is not None, "the event is told once; the host goes on"
+        assert silent == () and again.host.cpu_util_1e4 is not None, "the event is recorded once; the host goes on"
 
         (tmp_path / "hang").open("wb").close()
         until(lambda: drivers.read(False, PATIENCE_S)[0].devices[0].lost is None, "the sampler's return")

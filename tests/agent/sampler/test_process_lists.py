@@ -30,10 +30,10 @@ def test_in_the_hosts_namespace_what_ended_is_left_out_and_a_list_of_nobody_is_n
     lists = ProcessLists(in_host=True, lives={ENGINE, 7}.__contains__)
     whole = probe(gpu(0, ENGINE))
     assert lists.believed(whole) == whole
-    ended, nobody, free, _ = lists.believed(probe(gpu(0, ENGINE, 9), gpu(1, 9), gpu(2))).devices
+    ended, unowned, free, _ = lists.believed(probe(gpu(0, ENGINE, 9), gpu(1, 9), gpu(2))).devices
     assert [held.pid for held in ended.processes or ()] == [ENGINE] and ended.unavailable == ()
-    assert nobody.processes is None and free.processes == ()
-    (missing,) = nobody.unavailable
+    assert unowned.processes is None and free.processes == ()
+    (missing,) = unowned.unavailable
     assert "not on this host (pid 9)" in missing.reason and "pid namespace" in (missing.remedy or "")
 
 

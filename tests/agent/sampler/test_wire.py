@@ -31,7 +31,7 @@ def test_a_reading_comes_back_as_it_went_in(reading: DriversReading) -> None:
     assert decode(line) == reading
 
 
-@pytest.mark.parametrize("line", ["", "nvml says hello", "[]", "{}", '{"devices": [], "gaps": []}'])
+@pytest.mark.parametrize("line", ["", "nvml: hello", "[]", "{}", '{"devices": [], "gaps": []}'])
 def test_a_line_that_is_no_reading_is_refused(line: str) -> None:
     with pytest.raises(ValueError):
         decode(line)

@@ -1,4 +1,4 @@
-"""HTTPS, bearer tokens and client certificates: what is shown to whom, and that no secret is told to anybody else."""
+"""HTTPS, bearer tokens and client certificates: each secret goes to its own server and to nobody else."""
 
 import ssl
 import traceback
@@ -14,15 +14,15 @@ from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from tests.agent.engine_pages import read_one
 from tests.agent.servers import answering, http, pages
 
-HERE = Path(__file__).parent / "certificates"
-CA, CLIENT = str(HERE / "ca.pem"), str(HERE / "client.pem")
+FOLDER = Path(__file__).parent / "certificates"
+CA, CLIENT = str(FOLDER / "ca.pem"), str(FOLDER / "client.pem")
 PAGE = pages({"/metrics": b"a 1\n"})
 SECRET = "s3cret-of-the-tests"
 
 
 def server_tls(*, asks: bool = False) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(HERE / "server.pem")
+    context.load_cert_chain(FOLDER / "server.pem")
     if asks:
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(CA)

@@ -1,4 +1,4 @@
-"""What a host ships is what the server holds: once, in its newest revision, whatever happens on the way."""
+"""Rows that a host ships are those that the server holds: once, in its newest revision, whatever happens on the way."""
 
 import shutil
 from dataclasses import replace
@@ -47,7 +47,7 @@ def test_a_server_replaced_by_an_older_copy_of_itself_gets_what_it_had_acknowled
     one.round()
     state = Local(where).state()
     assert state is not None
-    with Writer(where) as writer:  # the marks are gone: the server had told that it holds everything
+    with Writer(where) as writer:  # the marks are gone: the server had acknowledged everything
         while writer.shipped(10**9, at_most=10_000):
             pass
     since = NOW // 3600 * 3600 - 3600
@@ -87,7 +87,7 @@ def kinds(messages: list[dict[str, Any]]) -> list[str]:
 
 
 def lost(server: StoreLocation, where: StoreLocation, *, before: int) -> int:
-    """Take from a server what a copy of before `before` would not hold; returns how many rows."""
+    """Take from a server what a copy older than `before` would not hold; returns how many rows."""
     gone = 0
     for name in local_rows(where):
         for owner in ("host_id", "device_id", "epoch_id"):

@@ -110,7 +110,7 @@ def section(name: str) -> dict[str, list[str]]:
 
 
 class Manager:
-    """What systemd gives a service of type `notify`, and hears of it."""
+    """Stand-in for systemd: what it gives a service of type `notify`, and the states it receives."""
 
     def __init__(self, folder: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -134,7 +134,7 @@ class Manager:
         }
 
     def hear(self, state: str, n: int = 1) -> None:
-        """Wait until a state was told so many times."""
+        """Wait until a state was reported `times` times."""
         while n:
             n -= self.socket.recv(1000).decode().splitlines().count(state)
 

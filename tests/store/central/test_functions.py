@@ -1,4 +1,4 @@
-"""What one host's login can do to other hosts through the functions that it may call: nothing."""
+"""Isolation of hosts: one host's login can do nothing to others through the functions that it may call."""
 
 import threading
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 
 
 def schema(where: StoreLocation) -> dict[str, object]:
-    """Return columns, keys and indexes of every table, as SQLite itself tells them."""
+    """Return columns, keys and indexes of every table, as SQLite itself reports them."""
     with sqlite3.connect(where.file("telemetry")) as connection:
         tables = sorted(name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'"))
         definitions: dict[str, object] = {}

@@ -1,4 +1,4 @@
-"""What only PostgreSQL needs."""
+"""Statements that only PostgreSQL needs."""
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import writing

@@ -1,4 +1,4 @@
-"""Where the password of a server comes from, and when it is sent."""
+"""Sources of a server's password, and the conditions under which it is sent."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What only SQLite needs."""
+"""Calls that only SQLite needs."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Why a file cannot be opened."""
+"""Reasons why a file cannot be opened."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ def faults(where: StoreLocation) -> list[Fault]:
 
 
 def change(where: StoreLocation, sql: str) -> None:
-    """What a writer that is not ours, or a damaged disk, does to a row."""
+    """Change a row as a foreign writer or a damaged disk would."""
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         assert connection.execute(sql).rowcount > 0
         connection.commit()

@@ -1,4 +1,4 @@
-"""What is read again is held against what was stored: every difference is told, with whose it is and when."""
+"""Comparison of rows with what was stored: every difference is reported, with its owner and time."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: st
     change(where, f"DELETE FROM {name} WHERE ({keys}) = (SELECT {keys} FROM {name} ORDER BY {keys} DESC LIMIT 1)")
     (fault,) = [fault for fault in faults(where) if fault.table == name]
     assert fault.text.endswith("were stored")
-    # Whose it was is told where anything else is stored of that owner.
+    # The owner is named where anything else is stored of that owner.
     assert (fault.owner_id is None) is (name in ALONE)
     assert (fault.start is not None) is bool(CHECKSUMMED[name].span_s)
 

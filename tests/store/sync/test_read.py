@@ -1,4 +1,4 @@
-"""What is read of a host for its server."""
+"""Reads of a host's rows for its server."""
 
 from pathlib import Path
 

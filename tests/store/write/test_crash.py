@@ -30,7 +30,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def acknowledged_until_killed(folder: Path, first: int, ticks: int, **environment: str) -> int:
-    """Let a process commit until it told so many ticks, kill it, and return the last one it told."""
+    """Let a process commit until it printed `n` ticks, kill it, and return the last one it printed."""
     command = [sys.executable, "-m", "tests.store.committing", str(folder), str(first)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, cwd=ROOT, env={**os.environ, **environment}, bufsize=1

@@ -104,7 +104,7 @@ def no_file_beyond(limit: int) -> Iterator[None]:
 
 
 def test_a_write_refused_by_a_quota_is_a_full_disk_too(tmp_path: Path) -> None:
-    """SQLite tells an I/O error where a write is refused for another reason than a full disk: here the log's."""
+    """SQLite reports an I/O error where a write is refused for another reason than a full disk: here the log's."""
     where, hour = new_store(tmp_path), HOUR // 60
     with Writer(where) as writer:
         upkeep = Upkeep(where, writer, Settings())

@@ -97,16 +97,16 @@ def test_random_histories_roll_up_to_their_exact_totals(where: StoreLocation, se
             for epoch in epochs:
                 if chance.random() < 0.3:
                     continue
-                grown = chance.choice([None, 0, chance.randrange(10**6)])
+                larger = chance.choice([None, 0, chance.randrange(10**6)])
                 share = chance.randrange(500_000)
                 samples += [
-                    DeploymentSample(epoch, ts, 10_000, 10_000, chance.random() < 0.9, generated_tokens=grown),
+                    DeploymentSample(epoch, ts, 10_000, 10_000, chance.random() < 0.9, generated_tokens=larger),
                     DeviceShare(5, epoch, ts, 10_000, share, 5_000, Provenance.REPORTED),
                     HistogramSample(epoch, "ttft_s", ts, 99, chance.randrange(3), 1),
                     EngineCounterSample(epoch, chance.choice(["gflop_per_gpu", "spec_drafts"]), ts, 10**9),
                 ]
                 hour = bucket(ts, 3600), epoch
-                tokens[hour] = tokens.get(hour, 0) + (grown or 0)
+                tokens[hour] = tokens.get(hour, 0) + (larger or 0)
                 held[hour] = held.get(hour, 0) + share * 10_000
             writer.commit(tick(ts, *samples))
             if chance.random() < 0.1:

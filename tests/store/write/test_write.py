@@ -1,6 +1,6 @@
 """Roll-ups of any history: whatever the order of its ticks and however often they are rolled up, the rows are the same.
 
-Hours are made of minutes, so the same also says that minutes merge to hours exactly.
+Hours are made of minutes, so the same test shows that minutes merge to hours exactly.
 """
 
 import shutil

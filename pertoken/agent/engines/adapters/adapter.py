@@ -1,4 +1,4 @@
-"""What an engine is to us: how its processes look, what it names its counters, and whom it says it serves."""
+"""Table of one engine: how its processes look, the names of its counters, and how it reports its model."""
 
 import json
 import re
@@ -26,7 +26,7 @@ TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
 
 
 class PageOrigin(StrEnum):
-    """What an adapter was tested on. Only the first is more than paper."""
+    """Origin of the pages an adapter was tested on. Only the first is a real engine."""
 
     LIVE = "a live engine"
     COLLECTOR = "a page that its own collector classes wrote; untested against a live engine"
@@ -45,7 +45,7 @@ class Metric:
     where: tuple[tuple[str, str], ...] = ()
     """Only series with these labels."""
     parts: str | None = None
-    """Label that is empty on the series of the whole: those where it says something tell parts of it again."""
+    """Label that is empty on the series of the whole: those where it has a value count parts of the whole again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Counter(Metric):
     """A counter; `_sum` of a histogram is one too."""
 
     reason: str | None = None
-    """Label that says how a request ended."""
+    """Label with the reason why a request ended."""
     unit: float = 1
     """How many of the engine's units are one of ours."""
     elsewhere: tuple[tuple[str, str], ...] = ()
@@ -69,7 +69,7 @@ class Gauge(Metric):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What an engine says of itself."""
+    """Identity that an engine reports."""
 
     served_model: str | None
     version: str | None = None
@@ -88,7 +88,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class _PageSeries:
-    """Which series of a page our words are made of: each metric that is there with its name, and of each of our
+    """Series of a page that our metrics are made of: each present metric with its name, and for each of our
     series those of the page that are copies of it."""
 
     counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
@@ -129,17 +129,17 @@ class Adapter:
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
-    """Labels whose values tell copies of one count apart: one copy counts, the largest."""
+    """Labels whose values distinguish copies of one count: one copy counts, the largest."""
     owned_by: str | None = None
     """What it calls the owner of its models in `/v1/models`."""
     info: tuple[str, ...] = ()
     """Further series that `identify` wants of the page."""
     library: re.Pattern[str] | None = None
-    """File mapped into a process that serves it without saying so on its command line."""
+    """File mapped into a process that serves it without a sign on its command line."""
     shared: bool = False
     """Its processes do other things too: one that does not answer as this engine is none."""
     limits: str | None = None
-    """What its numbers cannot tell, as a sentence."""
+    """The limits of its numbers, as a sentence."""
     several: bool = False
     """Its page may count for several models, each with series of its own: each is an engine to us."""
 
@@ -248,7 +248,7 @@ class Adapter:
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
     ) -> dict[str, list[Labels]]:
-        """Return the series of a metric by ours, which nothing tells apart but `copies`; none where another counts
+        """Return the series of a metric by ours, which differ in nothing but `copies`; none where another counts
         it."""
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
@@ -319,7 +319,7 @@ def adapters_of(models: object) -> list[str] | None:
 
 
 def text(value: object) -> str | None:
-    """Return the value if it is text that says something."""
+    """Return the value if it is text and not blank."""
     return value if isinstance(value, str) and value not in ("", "None", "undefined") else None
 
 

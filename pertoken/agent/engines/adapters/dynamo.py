@@ -26,7 +26,7 @@ from pertoken.agent.readings import Unavailable
 from pertoken.agent.scrape.page import Page
 
 _SOURCE = "documents of Dynamo 0.7 and newer (2026-11-21)"
-_REMEDY = "start the workers with DYN_SYSTEM_PORT set (8081, say): their metrics port is off by default"
+_REMEDY = "start the workers with DYN_SYSTEM_PORT set (for example 8081): their metrics port is off by default"
 
 
 def _runs(module: str) -> Callable[[Sequence[str]], bool]:

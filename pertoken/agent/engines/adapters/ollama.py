@@ -1,4 +1,4 @@
-"""Ollama: it has no metrics. `/api/ps` tells which model is loaded; its tokens are told to its clients alone."""
+"""Ollama: it has no metrics. `/api/ps` names the loaded model; tokens are reported to its clients alone."""
 
 import re
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
         "max_model_len": positive(pick(only, "context_length")),
     }
     return Identity(
-        # Models that share the devices share their cost, and nothing tells the shares.
+        # Models that share the devices share their cost, and nothing reports the shares.
         served_model=" + ".join(names) or None,
         version=text(pick(get_json("/api/version"), "version")),
         knobs={knob: value for knob, value in knobs.items() if value is not None},
@@ -52,7 +52,7 @@ ADAPTER = Adapter(
     no_tokens=Unavailable(
         "tokens",
         "missing",
-        "Ollama counts no tokens; only its replies tell them, and pertoken puts nothing between it and its clients",
+        "Ollama counts no tokens; only its replies report them, and pertoken puts nothing between it and its clients",
         "serve the same GGUF file with llama-server --metrics, or the model with vLLM",
     ),
     model_label=None,

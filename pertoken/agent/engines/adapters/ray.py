@@ -1,7 +1,7 @@
 """Ray Serve LLM: vLLM's series as the metrics agent of a Ray node shows them, all replicas of the node on one page.
 
-Each model of the node is an engine to us. Which of its processes, and so which devices, are whose nothing tells:
-several models on one node share its devices equally, and that is an assumption.
+Each model of the node is an engine to us. Which of its processes, and so which devices, belong to which model is not
+exposed: several models on one node share its devices equally, and that is an assumption.
 
 Each worker has series of its own (`WorkerId`, `ReplicaId`), so that a replica which starts again counts from 0
 beside the one before. They arrive in batches: short windows lag.

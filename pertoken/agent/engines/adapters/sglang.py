@@ -1,7 +1,7 @@
 """SGLang, started with --enable-metrics.
 
 Token counters grow only when a request finishes, and are not on the page before they first grow. Series of the
-scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks tell the same thing again, data-parallel
+scheduler carry the rank: tensor-, pipeline- and expert-parallel ranks repeat the same numbers, data-parallel
 ranks add up. Cached tokens are split by where they lay; a request whose split is not known counts as source
 `total`, so all sources together count each request once.
 

@@ -1,4 +1,4 @@
-"""vLLM: its names of today (0.32) and of the releases since 0.8, and what it tells of its configuration.
+"""vLLM: its names of today (0.32) and of the releases since 0.8, and what it exposes of its configuration.
 
 Series carry `engine` (the data-parallel rank: their sum is the deployment, whatever the number of API servers) and
 `model_name` (the first served name). `prompt_tokens` include cached ones. An aborted request is not counted as
@@ -72,7 +72,7 @@ def _from_cache_config(page: Page) -> dict[str, object]:
 
 def _from_server_info(config: object) -> dict[str, object]:
     knobs = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
-    # Quantized weights keep the dtype of their activations beside them, which says nothing of the weights.
+    # Quantized weights keep the dtype of their activations beside them, which does not describe the weights.
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
     knobs["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
     return {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
@@ -143,9 +143,9 @@ ADAPTER = Adapter(
         Metric("kv_reuse_gap_s", ("vllm:kv_block_reuse_gap_seconds",)),
     ),
     limits=(
-        "Where one server prefills for another, both count the prompt, and nothing tells that from a shared cache: "
-        "it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, as the "
-        "engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
+        "Where one server prefills for another, both count the prompt, and no metric distinguishes that from a shared "
+        "cache: it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
+        "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),

@@ -54,7 +54,7 @@ _NUMBER = {
 class FieldRequest:
     """The structs that some fields of one GPU are asked with, their ids filled in once.
 
-    `pynvml` fills them in anew each time and reads them through Python, which costs more than all the other calls.
+    `pynvml` fills them in again each time and reads them through Python, which costs more than all the other calls.
     """
 
     def __init__(self, fields: tuple[Field, ...]) -> None:
@@ -74,7 +74,7 @@ class FieldRequest:
 
 
 def _number(kind: int, entries: Any, at: int) -> int | None:
-    """Return the value of a field, as its type says; None for NaN, infinity and types that NVML does not define."""
+    """Return the value of a field, as its type demands; None for NaN, infinity and types that NVML does not define."""
     number = _NUMBER.get(kind)
     value = number.unpack_from(entries, at)[0] if number is not None else nan
     return int(value) if isfinite(value) else None
@@ -92,7 +92,7 @@ def read_fields(
 ) -> tuple[dict[str, Any], dict[str, Unavailable]]:
     """Return values by metric with their `power_source` and `energy_source`, and the gaps in them.
 
-    `power_mw` is the GPU's 1 s average where it tells one (its mean over a second is what an integral needs), else
+    `power_mw` is the GPU's 1 s average where it has one (its mean over a second is what an integral needs), else
     what it draws at the instant, else the plain reading. Drivers without field values, and GPUs without these, are
     asked the older calls. Raises NvmlFault if the device or the library fails.
     """

@@ -1,7 +1,7 @@
-"""What the SMs, tensor cores, memory and NVLink of a GPU did between two readings: NVML's GPM, Hopper and newer.
+"""Activity of SMs, tensor cores, memory and NVLink of a GPU between two readings: NVML's GPM, Hopper and newer.
 
-It takes no profiling lock, so profilers are not disturbed. Some virtual GPUs say they support it while no sample can
-be had (dcgm-exporter #701), so the first two live samples decide. Source: nvml.h 12.9, nvmlGpm*.
+It takes no profiling lock, so profilers are not disturbed. Some virtual GPUs report that they support it while no
+sample can be had (dcgm-exporter #701), so the first two live samples decide. Source: nvml.h 12.9, nvmlGpm*.
 """
 
 from math import isfinite
@@ -25,16 +25,16 @@ METRICS = {
 _ANSWER = Struct("4xid24x" * len(METRICS))
 """Of each `nvmlGpmMetric_t` its error and its value; read through `pynvml`, they cost more than the call."""
 SHORTEST_S, LONGEST_S = 0.1, 150.0
-"""Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would say nothing."""
+"""Windows: the hardware refreshes within 100 ms; after an outage or a pause a mean would be meaningless."""
 _SUPPORT = Call("nvmlGpmQueryDeviceSupport", lambda support: bool(support.isSupportedDevice))
 _ALLOC, _FREE = Call("nvmlGpmSampleAlloc"), Call("nvmlGpmSampleFree")
 _SAMPLE, _MIG_SAMPLE = Call("nvmlGpmSampleGet"), Call("nvmlGpmMigSampleGet")
 _METRICS = Call("nvmlGpmMetricsGet")
-_OLDER = Fault(Scope.CALL, "unsupported", "GPUs older than Hopper do not tell it (no GPM)")
+_OLDER = Fault(Scope.CALL, "unsupported", "GPUs older than Hopper do not report it (no GPM)")
 _LIES = Fault(
     Scope.CALL,
     "unsupported",
-    "the driver says that this GPU tells it (GPM), but no sample can be had, as on shared virtual GPUs",
+    "the driver claims that this GPU reports it (GPM), but gives no sample, as on shared virtual GPUs",
 )
 _BEGINS = Fault(Scope.MOMENT, "failing", "it is a mean between two readings, and a new window has just begun", "wait")
 

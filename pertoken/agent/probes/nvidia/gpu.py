@@ -103,14 +103,14 @@ class Gpu:
         return tuple(reading._replace(lost=why) for reading in (self.known, *(one.known for one in self._mig)))
 
     def lose(self, why: str) -> None:
-        """Its handle is dead; so is what was begun with it."""
+        """Drop its handle, and what was begun with it."""
         self.handle, self.lost = None, why
         self._gpm = Gpm(self.known.uuid, self._gpm_request)
         self._mig.restart()
 
     def struck(self, xid: Xid) -> DriverEvent:
-        """Return an Xid as it is told: of the MIG device that it struck if the driver names that, else of the GPU."""
-        text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list says what it means"
+        """Return an Xid as an event: of the MIG device that it struck if the driver names that, else of the GPU."""
+        text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list explains it"
         uuid = self._mig.struck(xid.gpu_instance, xid.compute_instance)
         if uuid is not None:
             return DriverEvent(uuid, "xid", text)
@@ -192,7 +192,7 @@ class Gpu:
             raise NvmlFault(replace(GONE, reason=_SWAPPED.format(uuid)))
 
     def _read_slow(self, processes: bool, values: dict[str, Any], unavailable: dict[str, Unavailable]) -> None:
-        """What changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
+        """Read what changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
         slow_values, slow_unavailable = self._source.values(self.known.uuid, self.handle, SLOW)
         for metric in (metric.metric for metric in fields.SLOW):
             if metric in values:
@@ -207,14 +207,14 @@ class Gpu:
             slow_unavailable["mig"] = self._mig.hidden
 
     def _know_more(self) -> None:
-        """Read again what may change of its identity (its power cap), and what was not told at first."""
-        untold = {missing.metric for missing in self.known.unavailable} | {"power_limit_mw"}
-        table = {metric: calls for metric, calls in IDENTITY.items() if metric in untold}
+        """Read again what may change of its identity (its power cap), and what was not readable at first."""
+        unread_metrics = {missing.metric for missing in self.known.unavailable} | {"power_limit_mw"}
+        table = {metric: calls for metric, calls in IDENTITY.items() if metric in unread_metrics}
         values, unavailable = self._source.values(self.known.uuid, self.handle, table)
         self.known = self.known._replace(**values, unavailable=tuple(unavailable.values()))
 
     def _processes(self, known: DeviceReading, handle: Any) -> tuple[dict[str, Any], dict[str, Unavailable]]:
-        """Return the processes on this GPU or on one of its MIG devices, or the gap that says why they are unknown."""
+        """Return the processes on this GPU or on one of its MIG devices, or the reason why they are unknown."""
         hidden = self._mig.hidden if known is self.known else None
         unseen = {} if hidden is None else {"processes": replace(hidden, metric="processes")}
         if known is self.known and self._mig.enabled:

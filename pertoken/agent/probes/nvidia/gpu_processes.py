@@ -1,4 +1,4 @@
-"""Which processes the driver says hold an NVIDIA GPU, or why it does not.
+"""Processes on an NVIDIA GPU by its driver, or the reason why they are unknown.
 
 It names pids of the host, and newer drivers translate them for one call and not for another (HAMi-core #112): which of
 them are believed is for `pertoken.agent.sampler.process_lists`.
@@ -30,7 +30,7 @@ _SCRAMBLED = Unavailable(
 
 @dataclass(frozen=True, slots=True)
 class GpuProcesses:
-    """Who holds a GPU; `gap` where that is not known. `seen_us` goes into the next reading."""
+    """Processes on a GPU; `missing` where they are unknown. `seen_us` goes into the next reading."""
 
     processes: tuple[DeviceProcess, ...]
     seen_us: int
@@ -38,7 +38,7 @@ class GpuProcesses:
 
 
 def read_processes(nvml: Nvml, uuid: str, handle: Any, memory_bytes: int | None, seen_us: int) -> GpuProcesses:
-    """Return the processes on a GPU (or MIG device); SM time only where several must be told apart.
+    """Return the processes on a GPU (or MIG device); SM time only where several share it.
 
     `seen_us` is the newest sample of SM time already counted, driver's microseconds. Raises NvmlFault if the device
     or the library fails.
@@ -79,7 +79,7 @@ def _with_sm_time(
         if row.pid not in used:
             if not (0 < row.pid <= MAX_PID):
                 continue
-            # A pid of another namespace, or of a process that ended: who is who cannot be said.
+            # A pid of another namespace, or of a process that ended: times cannot be assigned.
             return GpuProcesses(processes, max(seen_us, *(row.timeStamp for row in rows)))
         used[row.pid] += row.smUtil
     newest = max((row.timeStamp for row in rows), default=seen_us)

@@ -1,4 +1,4 @@
-"""How the GPUs of a host reach each other: by NVLink, below one PCIe switch, or through its CPUs."""
+"""Links between the GPUs of a host: by NVLink, below one PCIe switch, or through its CPUs."""
 
 import json
 from collections import defaultdict

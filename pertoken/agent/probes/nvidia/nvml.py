@@ -15,12 +15,12 @@ from pertoken.agent.readings import Unavailable
 
 
 class Scope(Enum):
-    """What an error is about, and so what it costs."""
+    """Scope of an error: one call, one device or the whole library."""
 
     CALL = "this device never answers this call"
     MOMENT = "this device did not answer this call this time"
     DEVICE = "this device answers nothing"
-    LIBRARY = "no device answers until the library is initialised anew"
+    LIBRARY = "no device answers until the library is initialised again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Nvml:
     def first(self, owner: str, calls: tuple[Call, ...], handle: Any) -> Any:
         """Return the answer of the first of `calls` that the device does not refuse for good.
 
-        Raises NvmlFault: the refusal that says most, when all refuse.
+        Raises NvmlFault: the refusal that explains most, when all refuse.
         """
         refusals = []
         for call in calls:

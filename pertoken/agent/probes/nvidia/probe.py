@@ -64,9 +64,9 @@ class NvidiaProbe:
         self._patience = Patience("nvidia", patience_s)
         self._gpus: dict[str, Gpu] = {}
         self._unseen: dict[int, tuple[Unavailable, Backoff]] = {}
-        """Slots whose GPU would not even tell its UUID."""
+        """Slots whose GPU does not report its UUID."""
         self._listed = 0
-        """How many GPUs the driver said there are."""
+        """Number of GPUs by the driver's count."""
         self._linked: frozenset[str] | None = None
         """GPUs whose links to each other were read; None before the second look."""
         self._uncounted: Unavailable | None = None
@@ -109,14 +109,14 @@ class NvidiaProbe:
         return _by_slot([reading for gpu in self._gpus.values() for reading in gpu.unread(gpu.lost or HANGS)]), down
 
     def driver_events(self) -> tuple[DriverEvent, ...]:
-        """Return what the driver told by itself since this was last asked."""
+        """Return the driver's events since the last call."""
         events, self._events = self._events, []
         xids = self._watch.pending() if self._watch else ()
         # The same error may strike a thousand times between two readings.
         return tuple(dict.fromkeys((*events, *(self._gpus[xid.uuid].struck(xid) for xid in xids))))
 
     def close(self) -> None:
-        """Let go of the driver, so that it can be unloaded. A call that hangs is left to return."""
+        """Release the driver, so that it can be unloaded. A call that hangs is left to return."""
         self._let_go()
         self._patience.close()
 
@@ -124,7 +124,7 @@ class NvidiaProbe:
 
     def _start(self) -> bool:
         """Initialise and find the GPUs; False if that hangs. Raises NvmlFault."""
-        if not self._up and self._patience.each(lambda _: self._initialise(), [_LIBRARY]) != [True]:
+        if not self._up and self._patience.map(lambda _: self._initialise(), [_LIBRARY]) != [True]:
             return False
         for gpu in self._gpus.values():
             gpu.lose(GONE.reason)
@@ -156,7 +156,7 @@ class NvidiaProbe:
 
     def _stop(self, fault: Fault) -> None:
         if self._up and fault != self._reported:
-            self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were let go of"))
+            self._events.append(DriverEvent(None, "driver", f"{fault.reason}: its GPUs were released"))
             self._reported = fault
         self._let_go()
         self.nvml.forget()
@@ -214,7 +214,7 @@ class NvidiaProbe:
             return
         self._linked = present
         pairs: dict[tuple[str, str], str | None] = {}
-        for pairs_of_gpu in self._patience.each(partial(self._links_of, gpus), gpus):
+        for pairs_of_gpu in self._patience.map(partial(self._links_of, gpus), gpus):
             pairs |= pairs_of_gpu or {}
         for uuid, links in links_by_gpu(pairs, present).items():
             self._gpus[uuid].known = self._gpus[uuid].known._replace(links=links)
@@ -234,7 +234,7 @@ class NvidiaProbe:
     def _find_all(self, slots: "range | list[int]") -> None:
         """Ask each slot for its GPU; those known already and not lost stay as they are."""
         placed: set[str] = set()
-        for slot, result in zip(slots, self._patience.each(self._find, slots), strict=True):
+        for slot, result in zip(slots, self._patience.map(self._find, slots), strict=True):
             backoff = self._unseen[slot][1] if slot in self._unseen else Backoff(self._clock)
             if result is None:
                 result = replace(_HANGS, metric=f"gpu {slot}")
@@ -274,7 +274,7 @@ class NvidiaProbe:
         read = partial(Gpu.read, processes=processes)
         gpus = list(self._gpus.values())
         devices: list[DeviceReading] = []
-        for gpu, readings in zip(gpus, self._patience.each(read, gpus), strict=True):
+        for gpu, readings in zip(gpus, self._patience.map(read, gpus), strict=True):
             devices += gpu.unread(HANGS) if readings is None else readings
         return _by_slot([self._with_xids(reading) for reading in devices])
 

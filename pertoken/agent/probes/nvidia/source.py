@@ -1,4 +1,4 @@
-"""What all NVIDIA GPUs of a host are read with, and how a table of calls becomes values and gaps."""
+"""Library and tables that all NVIDIA GPUs of a host are read with; a table of calls becomes values and reasons."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +31,7 @@ _UNIFIED = {
     "memory_bytes": lambda meminfo: meminfo["MemTotal"],
     "memory_used_bytes": lambda meminfo: meminfo["MemTotal"] - meminfo["MemAvailable"],
 }
-_SHARED = "the driver tells none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
+_SHARED = "the driver reports none, as on GPUs that share the host's memory: this is the whole host's, of /proc/meminfo"
 
 
 @dataclass(slots=True)

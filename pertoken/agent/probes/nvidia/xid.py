@@ -1,6 +1,6 @@
-"""Critical errors (Xids) as the NVIDIA driver tells them, waited for by a thread of their own.
+"""Critical errors (Xids) as the NVIDIA driver reports them, waited for by a thread of their own.
 
-Some GPUs fall off the bus without one; the lost GPU itself tells that. Source: nvml.h 12.9, nvmlEventSetWait_v2.
+Some GPUs fall off the bus without one; the lost GPU itself shows that. Source: nvml.h 12.9, nvmlEventSetWait_v2.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from pertoken.agent.probes.nvidia.nvml import Call, Nvml, NvmlFault, Scope
 from pertoken.agent.readings import Unavailable
 
 WAIT_MS = 1000
-"""How long one wait lasts, and so how long letting go of the driver may take."""
+"""How long one wait lasts, and so how long the release of the driver may take."""
 _CREATE, _FREE = Call("nvmlEventSetCreate"), Call("nvmlEventSetFree")
 _REGISTER = Call("nvmlDeviceRegisterEvents")
 NO_INSTANCE = 0xFFFFFFFF
@@ -50,7 +50,7 @@ class XidWatch:
         """Wait for Xids of these GPUs, too (handles by UUID); what gaps that leaves, by UUID.
 
         To be repeated now and then: a GPU found later joins the set, and a set that broke, as one does when a GPU of
-        it falls off the bus, is made anew. Raises NvmlFault if the library fails.
+        it falls off the bus, is made again. Raises NvmlFault if the library fails.
         """
         if self._thread is not None and not self._thread.is_alive():
             self._thread = None
@@ -83,7 +83,7 @@ class XidWatch:
         return unavailable
 
     def pending(self) -> tuple[Xid, ...]:
-        """Return what was told since this was last asked."""
+        """Return the Xids that were reported since the last call."""
         xids = []
         with suppress(Empty):
             while True:

@@ -41,7 +41,7 @@ _MARGIN_S = 10
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """What one reading of one owner adds."""
+    """Increments of one reading of one owner."""
 
     deltas: dict[str, int | None]
     """Delta by series of this reading; None where it is not known, or not ours to count."""
@@ -64,7 +64,7 @@ class Advance:
 
 
 class Peak(NamedTuple):
-    """Where a counter of a living process stood before it fell, or jumped beyond what can be counted.
+    """Value of a living process's counter before it fell, or jumped beyond what can be counted.
 
     Neither number changes while the counter counts on, so that storing them costs nothing then.
     """
@@ -138,7 +138,7 @@ def advance(
             delta = None if lives else value
             fell.append(name)
             peak = kept_peaks.pop(name, Peak(state.value, 0))
-            # Else it begins anew, or is back from a jump to where it may well have come meanwhile.
+            # Else it starts again, or is back from a jump to where it may well have come meanwhile.
             if lives and not 0 <= value - peak.value <= _most(name, elapsed_s):
                 kept_peaks[name] = peak.after(value - state.value)
         else:
@@ -178,7 +178,7 @@ def advance(
             f"{min(unidentified)} was last read by an older pertoken, and its process cannot be identified: "
             "what it counted since is unknown"
         )
-    elif not lives and unseen_s and _grew(states, deltas) and _may_have_restarted(values, unseen_s):
+    elif not lives and unseen_s and _has_counted(states, deltas) and _may_have_restarted(values, unseen_s):
         reason = f"not seen for {unseen_s:.0f} s, and nothing reveals whether it was restarted meanwhile"
         may_have_restarted = True
     return Advance(
@@ -260,9 +260,9 @@ def bucket_totals(
     """
     totals: dict[tuple[str, tuple[float, ...]], tuple[int, ...]] = {}
     for series, histogram in histograms.items():
-        grown = [deltas[name] for name in _bucket_names(series, histogram.upper_bounds)]
-        counts = tuple(delta for delta in grown if delta is not None)
-        if len(counts) == len(grown):
+        by_bucket = [deltas[name] for name in _bucket_names(series, histogram.upper_bounds)]
+        counts = tuple(delta for delta in by_bucket if delta is not None)
+        if len(counts) == len(by_bucket):
             key = (word(series), histogram.upper_bounds)
             before = totals.get(key, (0,) * len(counts))
             totals[key] = tuple(a + b for a, b in zip(before, counts, strict=True))
@@ -275,7 +275,7 @@ def _most(series: str, elapsed_s: float) -> float:
     return max_per_s * (elapsed_s + _MARGIN_S)
 
 
-def _grew(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
+def _has_counted(states: Mapping[str, CounterState], deltas: Mapping[str, int | None]) -> bool:
     return any(name in states and delta for name, delta in deltas.items())
 
 

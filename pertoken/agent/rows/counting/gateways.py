@@ -46,7 +46,7 @@ def gateway_rows(
     """Return the rows of these pages. With `baseline`, counters are left for the first real tick to take.
 
     Counters of the first page are only remembered; a series that appears on a later one counts from 0. What a page
-    cannot tell for certain is not counted: it stays unattributed.
+    cannot count for certain is not counted: it stays unattributed.
     """
     rows = GatewayRows()
     for reading in () if baseline else readings:
@@ -92,11 +92,11 @@ def _with(
             from_zero=engine_id in tick_state.pages,  # its page was seen before it had counted anything
             elapsed_s=since_page_ms / 1000,
         )
-    grown: dict[str, int] = {}
+    deltas: dict[str, int] = {}
     for series, delta in taken.deltas.items():
         if delta:
             metric = reading.metric_of[series]
-            grown[metric] = grown.get(metric, 0) + delta
+            deltas[metric] = deltas.get(metric, 0) + delta
     return GatewayRows(
         engines=(
             *rows.engines,
@@ -106,7 +106,7 @@ def _with(
         epochs={**rows.epochs, deployment_id: epoch},
         samples=(
             *rows.samples,
-            *(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in grown.items()),
+            *(EngineCounterSample(epoch.epoch_id, metric, moment.ts, delta) for metric, delta in deltas.items()),
         ),
         states=(*rows.states, *taken.moved),
         forgotten=(*rows.forgotten, *((engine_id, series) for series in taken.forgotten)),

@@ -1,4 +1,4 @@
-"""Lives of what counts: ids that tell one life of a process or of the host's kernel from every other.
+"""Lives of what counts: ids that distinguish one life of a process or of the host's kernel from every other.
 
 A life id never depends on the wall clock of this host, so that neither a clock step nor a restart of the agent changes
 it. Ids of processes of this host and of boots are positive; ids of lives that only a page reveals are negative. Two

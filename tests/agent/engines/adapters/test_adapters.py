@@ -55,8 +55,8 @@ def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
 
 
 def test_vllm_drafts_and_estimates_are_counted() -> None:
-    grown = growth("vllm", "vllm-0.32.0-specdecode-mfu-before", "vllm-0.32.0-specdecode-mfu-after")
-    assert {word: grown[word] for word in ENGINE_COUNTERS if word in grown} == {
+    deltas = growth("vllm", "vllm-0.32.0-specdecode-mfu-before", "vllm-0.32.0-specdecode-mfu-after")
+    assert {word: deltas[word] for word in ENGINE_COUNTERS if word in deltas} == {
         "requests_failed": 0,
         "prefix_queries": 4116,
         "prefix_hits": 3072,
@@ -143,16 +143,16 @@ def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_tel
     names = {"flops": 3e12, "read_bytes": 5e9, "write_bytes": 2e6}
     line = 'sglang:estimated_{}_per_gpu_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
     text = "".join(line.format(name, dp, tp, n) for name, n in names.items() for dp in (0, 1) for tp in (0, 1))
-    grown = counted_of(read("sglang", text).counters)
-    assert [grown[word] for word in ("gflop_per_gpu", "read_mb_per_gpu", "write_mb_per_gpu")] == [6000, 10_000, 4]
+    deltas = counted_of(read("sglang", text).counters)
+    assert [deltas[word] for word in ("gflop_per_gpu", "read_mb_per_gpu", "write_mb_per_gpu")] == [6000, 10_000, 4]
 
 
 def test_sglang_looks_up_all_tokens_of_prompts_and_finds_those_of_every_tier() -> None:
     modes = {"input": 400, "device_hit": 500, "host_hit": 60, "storage_hit": 40}
     line = 'sglang:prefill_effective_tokens_total{{mode="{}",dp_rank="0",tp_rank="{}"}} {}\n'
     text = "".join(line.format(mode, rank, count) for mode, count in modes.items() for rank in (0, 1))
-    grown = counted_of(read("sglang", text).counters)
-    assert (grown["prefix_queries"], grown["prefix_hits"]) == (1000, 600)
+    deltas = counted_of(read("sglang", text).counters)
+    assert (deltas["prefix_queries"], deltas["prefix_hits"]) == (1000, 600)
 
 
 def test_a_request_that_passes_a_prefill_and_a_decode_half_of_sglang_counts_once() -> None:
@@ -242,16 +242,16 @@ def test_trtllm_is_read_from_a_page_written_from_its_documents() -> None:
 
 def test_triton_shows_its_queue_and_says_that_it_counts_no_tokens() -> None:
     assert values("triton", "triton-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.25}
-    grown = counted("triton", "triton-written")
-    assert (grown["requests_finished"], grown["requests_failed"]) == (40, 1)
-    assert [grown[word] for word in ("prompt_tokens", "cached_tokens", "computed_tokens")] == [None, None, None]
+    deltas = counted("triton", "triton-written")
+    assert (deltas["requests_finished"], deltas["requests_failed"]) == (40, 1)
+    assert [deltas[word] for word in ("prompt_tokens", "cached_tokens", "computed_tokens")] == [None, None, None]
     assert ADAPTERS["triton"].no_tokens is not None
 
 
 def test_tgi_tokens_are_the_sums_of_its_lengths() -> None:
-    grown = counted("tgi", "tgi-written")
-    assert {word: grown[word] for word in CLIENTS} == CLIENTS
-    assert (grown['requests_failed{reason="overloaded"}'], grown["spec_accepted_tokens"]) == (2, 120)
+    deltas = counted("tgi", "tgi-written")
+    assert {word: deltas[word] for word in CLIENTS} == CLIENTS
+    assert (deltas['requests_failed{reason="overloaded"}'], deltas["spec_accepted_tokens"]) == (2, 120)
     assert values("tgi", "tgi-written").gauges == {"running": 8, "waiting": 3}
     info = {"model_id": "org/m", "version": "3.3.7", "model_dtype": "torch.bfloat16", "max_total_tokens": 4096}
     assert identity("tgi", None, {"/info": info}) == Identity(
@@ -268,22 +268,22 @@ def test_tgi_shares_of_prompts_that_were_cached_are_unknown() -> None:
 
 def test_lmdeploy_is_read_from_what_its_collector_writes() -> None:
     name = "lmdeploy-0.18.0-collector"
-    grown = counted("lmdeploy", name)
-    assert {word for word in grown if "{" not in word} == {
+    deltas = counted("lmdeploy", name)
+    assert {word for word in deltas if "{" not in word} == {
         *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished"),
         *("spec_drafts", "spec_draft_tokens", "spec_accepted_tokens"),
         *("prefill_ms", "decode_ms"),
     }
-    assert set(grown.values()) == {0}
+    assert set(deltas.values()) == {0}
     assert values("lmdeploy", name).gauges == {"running": 0, "waiting": 0, "kv_use": 0}
     lengths, latencies = {"prompt_len", "generated_len", "step_tokens"}, {"ttft_s", "tpot_s", "e2e_s", "queue_s"}
     assert {key.partition("{")[0] for key in histograms("lmdeploy", name)} == lengths | latencies
 
 
 def test_nim_of_both_generations_is_read() -> None:
-    grown = counted("nim", "nim-1-written")
-    assert {word: grown[word] for word in CLIENTS} == CLIENTS
-    assert grown["requests_failed"] == 2
+    deltas = counted("nim", "nim-1-written")
+    assert {word: deltas[word] for word in CLIENTS} == CLIENTS
+    assert deltas["requests_failed"] == 2
     assert values("nim", "nim-1-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.42}
     assert ADAPTERS["nim"].models(page("nim", "nim-1-written")) == ("meta/llama-3.1-8b-instruct",)
     assert counted("nim", "vllm-0.32.0-metrics-after") == counted("vllm", "vllm-0.32.0-metrics-after")

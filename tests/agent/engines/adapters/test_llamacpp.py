@@ -39,7 +39,7 @@ def server(model: Path) -> Iterator[LlamaServer]:
 
 @dataclass
 class Meter:
-    """What an agent does with readings, less the storing: states survive it, totals are what it counted."""
+    """Counting of an agent without a store: states survive it, totals are what it counted."""
 
     states: dict[str, CounterState] = field(default_factory=dict)
     watching_since_ms: int = 0
@@ -156,7 +156,7 @@ def test_an_engine_that_restarts_is_counted_from_zero_and_marked(server: LlamaSe
     server.complete([8] * 10, 2)  # nobody sees these: the server is killed first
     first = reader.endpoint
     server.restart()
-    server.complete([7] * 200, 50)  # more than before: only the process tells that it is another
+    server.complete([7] * 200, 50)  # more than before: only the process shows that it is another
     meter.add(read_one(reader))
     assert reader.endpoint.pid == server.pid != first.pid
     assert (meter.totals["prompt_tokens"], meter.totals["generated_tokens"]) == (30 + 200, 4 + 50)

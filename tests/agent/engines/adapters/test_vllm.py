@@ -1,4 +1,4 @@
-"""What vLLM's pages, start page and command line are in our words."""
+"""Pages, API and command line of vLLM, read into our metrics."""
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
@@ -28,14 +28,14 @@ def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> N
 
 
 def test_vllm_tokens_of_data_parallel_ranks_add_up() -> None:
-    grown = growth("vllm", "vllm-0.32.0-dp2-api2-before", "vllm-0.32.0-dp2-api2-after")
-    assert (grown["prompt_tokens"], grown["generated_tokens"], grown["cached_tokens"]) == (4116, 1094, 2944)
-    assert grown["requests_finished"] == 24
+    deltas = growth("vllm", "vllm-0.32.0-dp2-api2-before", "vllm-0.32.0-dp2-api2-after")
+    assert (deltas["prompt_tokens"], deltas["generated_tokens"], deltas["cached_tokens"]) == (4116, 1094, 2944)
+    assert deltas["requests_finished"] == 24
 
 
 def test_vllm_prompts_computed_again_after_preemption_are_not_counted_again() -> None:
-    grown = growth("vllm", "vllm-0.32.0-preempt-before", "vllm-0.32.0-preempt-after")
-    assert (grown["prompt_tokens"], grown["preemptions"]) == (10110 + 144, 80)
+    deltas = growth("vllm", "vllm-0.32.0-preempt-before", "vllm-0.32.0-preempt-after")
+    assert (deltas["prompt_tokens"], deltas["preemptions"]) == (10110 + 144, 80)
 
 
 def test_vllm_gauges_are_read_while_it_is_busy() -> None:
@@ -72,8 +72,8 @@ def test_vllm_gaps_between_uses_of_kv_blocks_are_read_where_it_samples_them() ->
 
 def test_older_names_of_vllm_mean_the_same() -> None:
     old = values("vllm", "vllm-0.9-older-names")
-    grown = advance({}, old.counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
-    assert tokens(word_totals(grown)) == {
+    deltas = advance({}, old.counters, owner_id=1, life=9, ts=1, from_zero=True, elapsed_s=60).deltas
+    assert tokens(word_totals(deltas)) == {
         "prompt_tokens": 700,
         "cached_tokens": 200,
         "computed_tokens": 500,

@@ -191,7 +191,7 @@ def test_xids_of_the_others_and_of_gpus_found_later_are_told_after_one_fell_off_
         deadline = time.monotonic() + DEADLINE_S
         while (made := library.calls["nvmlEventSetCreate"]) < 2 and time.monotonic() < deadline:
             read_after(probe, clock, 1, processes=True)
-        assert made == 2, "a set that broke is made anew"
+        assert made == 2, "a set that broke is made again"
         struck = clock.now_s + 1
         library.machine = Machine(
             gpus=(library.machine.gpus[0], *(replace(gpu, xids=((struck, 48),)) for gpu in gpus[1:]))

@@ -1,4 +1,4 @@
-"""How GPUs reach each other, through the real pynvml over the stand-in driver."""
+"""Links between GPUs, through the real pynvml over the stand-in driver."""
 
 import json
 from typing import Any
@@ -13,7 +13,7 @@ from tests.standin_nvml import Machine, ManualClock, eight, installed
 
 
 def links(machine: Machine, looks: int = 2) -> list[dict[str, list[int]] | None]:
-    """Return the links of each GPU, with slots in place of UUIDs, after so many looks with their process lists."""
+    """Return the links of each GPU, with slots in place of UUIDs, after `looks` looks with their process lists."""
     slots = {gpu.uuid: slot for slot, gpu in enumerate(machine.gpus)}
     with installed(machine, ManualClock()):
         probe = NvidiaProbe(ManualClock())

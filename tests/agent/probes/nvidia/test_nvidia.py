@@ -275,7 +275,7 @@ def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back(
         asked = library.calls.total()
         assert probe.read(processes=False) == (devices, unavailable)
         assert library.calls.total() == asked, "left alone for a while"
-        assert probe.driver_events() == (), "told once"
+        assert probe.driver_events() == (), "reported once"
         library.unloaded = False
         clock.now_s += 6
         devices, unavailable = probe.read(processes=False)

@@ -119,7 +119,7 @@ def test_time_that_is_counted_when_a_long_request_ends_is_all_reported_in_the_en
     while client.is_alive():
         agent.tick(read_one(reader), at_ms=now_ms() - start)
         client.join(0.1)
-    assert len(agent.rows) > 3, "the request was too short to tell"
+    assert len(agent.rows) > 3, "the request was too short to measure"
     agent.tick(read_one(reader), at_ms=now_ms() - start)
     worked_ms = 1000 * (server.seconds("prompt_seconds_total") + server.seconds("tokens_predicted_seconds_total"))
     counted_late = agent.busy_ms < 0.9 * worked_ms

@@ -331,13 +331,13 @@ def test_totals_are_right_or_marked_incomplete_and_never_doubled(
                     from_zero=start_visible and start_ms >= watching_ms,
                     elapsed_s=1,
                 )
-                grown = [delta for delta in taken.deltas.values() if delta is not None]
-                assert all(delta >= 0 for delta in grown)
+                increases = [delta for delta in taken.deltas.values() if delta is not None]
+                assert all(increase >= 0 for increase in increases)
                 if not_ours is None:
-                    not_ours = 0 if grown else served
-                    lost_before = served - not_ours - sum(grown)
+                    not_ours = 0 if increases else served
+                    lost_before = served - not_ours - sum(increases)
                     served -= lost_before  # lives that ended before the first page: nobody knew the engine
-                states, counted = taken.states, counted + sum(grown)
+                states, counted = taken.states, counted + sum(increases)
                 complete = complete and taken.complete
     ours = served - (not_ours or 0) if not_ours is not None else 0
     assert counted <= ours

@@ -1,4 +1,4 @@
-"""Pages of gateways as rows: deltas of tenants' counters, and nothing that no page can tell for certain."""
+"""Pages of gateways as rows: deltas of tenants' counters, and nothing that no page can prove."""
 
 from pertoken.agent.readings import GatewayReading
 from pertoken.agent.rows.assemble import Readings

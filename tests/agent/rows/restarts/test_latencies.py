@@ -1,4 +1,4 @@
-"""Latencies are read less often than tokens, and yet every observation that a page told is stored, once."""
+"""Latencies are read less often than tokens, and yet every observation that a page exposed is stored, once."""
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -21,8 +21,8 @@ from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, probe, tick_state
 
 BOUNDS = ("0.1", "1.0", "+Inf")
-STARTS = ("seen", "told", "unknown")
-"""Whether the agent sees the process of the engine, or the page tells when it started, or nothing does."""
+STARTS = ("seen", "exposed", "unknown")
+"""Whether the agent sees the process of the engine, or the page exposes when it started, or nothing does."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Engine:
 
     def page(self, start: str) -> bytes:
         lines = ["vllm:num_requests_running 1.0", f'vllm:generation_tokens_total{{model_name="tiny"}} {self.tokens}']
-        if start == "told":
+        if start == "exposed":
             lines.append(f"process_start_time_seconds {self.started_ms / 1000!r}")
         below = 0
         for bucket, bound in enumerate(BOUNDS):
@@ -111,7 +111,7 @@ moves = st.lists(
 
 @given(moves=moves, start=st.sampled_from(STARTS))
 @example([("observe", 0, 3), ("tick", 2, 0), ("observe", 1, 1), ("restart", 0, 0), ("tick", 1, 0)], "seen")
-@example([("observe", 0, 3), ("tick", 6, 0), ("restart", 0, 0), ("observe", 1, 1), ("tick", 1, 0)], "told")
+@example([("observe", 0, 3), ("tick", 6, 0), ("restart", 0, 0), ("observe", 1, 1), ("tick", 1, 0)], "exposed")
 @example([("generate", 5, 0), ("tick", 2, 0), ("restart", 0, 0), ("observe", 2, 1), ("tick", 2, 0)], "unknown")
 def test_what_pages_told_is_stored_once_across_restarts(moves: list[tuple[Any, ...]], start: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -136,7 +136,7 @@ def test_what_pages_told_is_stored_once_across_restarts(moves: list[tuple[Any, .
             watched.tick()
         assert watched.stored() == watched.expected + watched.exposed
         events = [event for tick in watched.ticks for event in tick.events if event.kind == "engine_restarted"]
-        assert len(events) == restarts, "one restart is told once, not again when its latencies are read"
+        assert len(events) == restarts, "one restart is reported once, not again when its latencies are read"
         assert sum(not sample.complete for sample in watched.samples(DeploymentSample)) == restarts
         assert all(after - before <= LATENCY_S for before, after in pairwise(watched.read_at))
 
