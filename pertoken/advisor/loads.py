@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pertoken.advisor.forked import Forked, can_fork
-from pertoken.evidence import Evidence, Series
+from pertoken.evidence import Evidence, Series, adopt, unmade
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import Loads
 from pertoken.window.progress import TICK_S, Progress, ticking
@@ -49,13 +49,13 @@ def measure_loads(context: Context, progress: Progress) -> None:
 
 
 def _found(seen: Evidence, context: Context) -> _Found:
-    before = seen.unmade
+    before = unmade(seen)
     context.forecasts.measure(seen)
     measured = context.forecasts.measured(seen)
-    return _Found(measured, {name: seen.peek(name) for name in sorted(before - seen.unmade)})
+    return _Found(measured, {name: seen.peek(name) for name in sorted(before - unmade(seen))})
 
 
 def _take_over(of: Sequence[Evidence], found: Sequence[_Found], context: Context) -> None:
     for seen, each in zip(of, found, strict=True):
-        seen.adopt(each.made)
+        adopt(seen, each.made)
         context.forecasts.adopt(seen, each.measured)
