@@ -273,18 +273,6 @@ class Evidence:
             self._series[name] = made
         return self._series.get(name)
 
-    @property
-    def unmade(self) -> frozenset[str]:
-        """Names of the series that nobody looked at so far."""
-        return frozenset(self._lazy)
-
-    def adopt(self, made: Mapping[str, Series | None]) -> None:
-        """Take over series that a fork of this process made of the same measurements."""
-        for name, each in made.items():
-            self._lazy.pop(name, None)
-            if each is not None:
-                self._series[name] = each
-
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *SERIES]
 
@@ -351,6 +339,19 @@ class Evidence:
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(name for name, _ in self.items())))
+
+
+def unmade(seen: Evidence) -> frozenset[str]:
+    """Return the names of the series that nobody looked at so far."""
+    return frozenset(seen._lazy)
+
+
+def adopt(seen: Evidence, made: Mapping[str, Series | None]) -> None:
+    """Take over series that a fork of this process made of the same measurements."""
+    for name, series in made.items():
+        seen._lazy.pop(name, None)
+        if series is not None:
+            seen._series[name] = series
 
 
 @dataclass(frozen=True, slots=True)

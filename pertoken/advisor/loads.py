@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pertoken.advisor.forked import Forked, can_fork
-from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.evidence import Evidence, Series, adopt, unmade
 from pertoken.savings.context import Context
-from pertoken.savings.load import MeasuredArrivals, MeasuredLoad
+from pertoken.savings.forecasts import Loads
 from pertoken.window.progress import TICK_S, Progress, ticking
 
 MIN_SHARED = 200
@@ -17,8 +17,7 @@ PHASE = "measuring loads"
 class _Found(NamedTuple):
     """What was found of one subject, as a fork returns it."""
 
-    load: MeasuredLoad | NotMeasured
-    arrivals: MeasuredArrivals | NotMeasured
+    measured: Loads
     made: Mapping[str, Series | None]
     """Series that were made for it."""
 
@@ -50,13 +49,13 @@ def measure_loads(context: Context, progress: Progress) -> None:
 
 
 def _found(seen: Evidence, context: Context) -> _Found:
-    before = seen.unmade
+    before = unmade(seen)
     context.forecasts.measure(seen)
-    load, arrivals = context.forecasts.measured(seen)
-    return _Found(load, arrivals, {name: seen.peek(name) for name in sorted(before - seen.unmade)})
+    measured = context.forecasts.measured(seen)
+    return _Found(measured, {name: seen.peek(name) for name in sorted(before - unmade(seen))})
 
 
 def _take_over(of: Sequence[Evidence], found: Sequence[_Found], context: Context) -> None:
     for seen, each in zip(of, found, strict=True):
-        seen.adopt(each.made)
-        context.forecasts.adopt(seen, each.load, each.arrivals)
+        adopt(seen, each.made)
+        context.forecasts.adopt(seen, each.measured)

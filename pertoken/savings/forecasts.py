@@ -21,6 +21,8 @@ from pertoken.state.service import Slo
 
 T = TypeVar("T")
 Key = tuple[object, ...]
+Loads = tuple[MeasuredLoad | NotMeasured, MeasuredArrivals | NotMeasured]
+"""The load and the arrivals of one subject, each or what was not measured."""
 Known = dict[tuple[int, ...], tuple[Key, T]]
 """Results by the identity of what they are of, which is kept alive beside them."""
 
@@ -88,16 +90,15 @@ class Forecasts:
         """Find the load and the arrivals in the evidence, ahead of whoever asks for them."""
         self.measured(seen)
 
-    def measured(self, seen: Evidence) -> tuple[MeasuredLoad | NotMeasured, MeasuredArrivals | NotMeasured]:
-        """Return the load and the arrivals in the evidence, each or what was not measured."""
+    def measured(self, seen: Evidence) -> Loads:
+        """Return the load and the arrivals in the evidence."""
         load = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
         return load, self.arrivals(seen)
 
-    def adopt(self, seen: Evidence, load: MeasuredLoad | NotMeasured, arrivals: MeasuredArrivals | NotMeasured) -> None:
+    def adopt(self, seen: Evidence, measured: Loads) -> None:
         """Take over what a fork of this process measured in the same evidence."""
         of = (seen,)
-        self._loads[_key(*of)] = of, load
-        self._arrivals[_key(*of)] = of, arrivals
+        (self._loads[_key(*of)], self._arrivals[_key(*of)]) = (of, measured[0]), (of, measured[1])
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return what a deployment's own measurements show of the model. Raises Abstained or ValueError."""

@@ -8,7 +8,7 @@ import pytest
 from pertoken.advisor import loads
 from pertoken.advisor.forked import Forked
 from pertoken.advisor.loads import measure_loads
-from pertoken.evidence import Evidence, NotMeasured, Series
+from pertoken.evidence import Evidence, NotMeasured, Series, unmade
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import Forecasts
 from pertoken.window.progress import no_progress
@@ -60,7 +60,7 @@ def test_what_a_fork_measures_is_what_this_process_measures(monkeypatch: pytest.
     for key, seen in shared.deployments.items():
         measured, expected = shared.forecasts.measured(seen), here.forecasts.measured(here.deployments[key])
         assert repr(measured) == repr(expected) and "generated_tok_s" in repr(measured)
-        assert seen.unmade == here.deployments[key].unmade and "generated_tok_s" not in seen.unmade
+        assert unmade(seen) == unmade(here.deployments[key]) and "generated_tok_s" not in unmade(seen)
         assert seen.peek("mfu") is None
         assert dict(seen.items()) == dict(here.deployments[key].items())
     assert MADE.count("generated_tok_s") == 2, "nothing is made twice"
