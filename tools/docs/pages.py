@@ -111,7 +111,7 @@ def _options(rule: RuleInfo) -> list[str]:
     return [*lines, ""]
 
 
-_KEYMAP = """Keys of your own go into the settings file, by their actions. Two actions with one key are refused at start.
+_KEYMAP = """Keys of your own go into the settings file, by action. Two actions with one key are refused at start.
 
 ```toml
 [screens.keys]
