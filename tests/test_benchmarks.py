@@ -316,3 +316,11 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
 
     pace = queueing.pace(Played(), np.random.default_rng(0), queueing.lengths(), its)
     assert pace == pytest.approx(slower, rel=0.05)
+
+
+def test_the_recovery_benchmark_names_what_was_planted_found_and_priced() -> None:
+    found = run("recovery", "--seeds", "1", "--first-seed", "3")
+    targets = {each["id"]: each["value"] for each in found["targets"]}
+    assert set(targets) == {"recovery.found", "recovery.quiet_on_healthy", "recovery.coverage"}
+    assert targets["recovery.found"] > 0.5 and targets["recovery.quiet_on_healthy"] == 1
+    assert any(row["what"].startswith("found.") for row in found["rows"])

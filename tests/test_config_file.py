@@ -10,7 +10,7 @@ from tests.values import written
 
 def test_the_template_sets_nothing_and_names_every_key() -> None:
     text = config_file.template()
-    sections = ("agent", "ship", "store", "advisor", "market", "slo", "budget", "currency", "energy")
+    sections = ("agent", "ship", "store", "advisor", "market", "slo", "budget", "currency", "screens", "energy")
     assert tomllib.loads(text) in ({}, {section: {} for section in sections})
     for key in Settings.table():
         assert key.environment in text

@@ -28,6 +28,31 @@ def test_figures_of_hand_written_pages_are_those_of_the_newest_committed_results
     assert written == figures.filled(written), "run `python -m tools.docs`"
 
 
+_FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|ms|µs|s|MiB|GiB|min|times)(?![\w/])")
+BARE = {"docs/how-savings-are-proven.md": ["20 %", "400 times", "8 %", "2 %"]}
+"""What was put into a benchmark (effects and residuals that it simulates), not what came out."""
+
+
+def bare_figures(text: str) -> list[str]:
+    """Return the figures of cost, time or error in paragraphs on a benchmark that no result fills."""
+    text = re.sub(r"<!-- figures .*?<!-- end of figures -->|```.*?```", "", text, flags=re.DOTALL)
+    paragraphs = [each for each in text.split("\n\n") if re.search(r"benchmarks[./]\w", each)]
+    return [figure for each in paragraphs for figure in _FIGURE.findall(each)]
+
+
+@pytest.mark.parametrize("name", ["README.md", *sorted(f"docs/{page.name}" for page in FOLDER.glob("*.md"))])
+def test_no_page_states_a_result_of_a_benchmark_that_was_typed_by_hand(name: str) -> None:
+    text = (figures.ROOT / name).read_text()
+    if "Written by `python -m tools.docs`" in text:
+        return
+    assert bare_figures(text) == BARE.get(name, []), "put it into a block of tools/docs/figures.py"
+
+
+def test_a_result_typed_by_hand_is_noticed() -> None:
+    assert bare_figures("`python -m benchmarks.window` took 44 s and 376 MiB.") == ["44 s", "376 MiB"]
+    assert not bare_figures("An interval of 10 s.\n\n<!-- figures x -->benchmarks.x 1 s<!-- end of figures -->")
+
+
 def test_the_agent_s_cost_is_published_at_both_intervals_with_and_without_discovery() -> None:
     rows = [[cell.strip() for cell in line.split("|")[1:5]] for line in figures.BLOCKS["agent"]().splitlines()[2:]]
     assert [row[:2] for row in rows] == [["1 s", "on"], ["1 s", "off"], ["10 s", "on"], ["10 s", "off"]]

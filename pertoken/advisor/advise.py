@@ -24,6 +24,7 @@ from pertoken.errors import BadInput
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
+from pertoken.rule import EFFORTS, RISKS
 from pertoken.store.connect.open import Store
 from pertoken.window.progress import Progress, no_progress
 
@@ -167,13 +168,18 @@ def _record(
 
 
 def rank(each: Recommendation) -> tuple[object, ...]:
-    """Return the sort key of a list of advice: by state, then what saves most first."""
+    """Return the sort key of a list of advice: by state, then what saves most first.
+
+    What is not priced has no dollars to be sorted by: first what risks least, then what takes least work.
+    """
     order = list(State).index(each.state)
     best = each.best
     monies = (best.bankable, best.capacity) if best else (None, None)
+    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and monies == (None, None) else (0, 0)
     return (
         order,
         *(-(money[1] if money else 0) for money in monies),
+        *unpriced,
         each.rule_id,
         natural_key(each.target),
         each.target_key,

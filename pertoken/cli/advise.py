@@ -169,6 +169,11 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
     echo(sheet_text(match, time.time()) + "\n".join(lines))
 
 
+def run_quietly(where: StoreLocation, settings: Settings) -> None:
+    """Run every rule once and keep the advice, with a progress bar and nothing printed."""
+    _run(where, settings, (), as_of(None))
+
+
 def _run(
     where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf
 ) -> tuple[FleetReport, Advice, list[str]]:

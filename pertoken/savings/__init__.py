@@ -4,6 +4,7 @@ Front door:
 
 - `savings.estimate`: `estimate(before, after, context)` and its `Estimate`.
 - `savings.context`: `Context`, what pricing needs beside two fleets.
+- `savings.load`: `MeasuredLoad`, the load of a deployment or service, which may be measured ahead.
 - `savings.slo`: the latency lines an estimate carries.
 - `savings.assumptions`: `sensitivity`, which assumption moves an estimate most; `traffic`, evidence at another load.
 - `savings.sizing`: the objectives of a service, and how many replicas hold them.

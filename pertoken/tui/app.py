@@ -1,218 +1,98 @@
-"""The terminal program: reads a source again and again, and shows it on its pages."""
+"""The terminal program: its screens, and what each key does."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
-from textual.app import App, SystemCommand
-from textual.message import Message
-from textual.screen import Screen
-from textual.timer import Timer
+from textual import events, on
+from textual.app import SuspendNotSupported
+from textual.command import Provider
+from textual.filter import LineFilter
 
-from pertoken.errors import PertokenError
-from pertoken.proof.recommendation import Recommendation
-from pertoken.tui.amounts import caption, note
-from pertoken.tui.background import Background, Report
-from pertoken.tui.keys import DECISIONS, KEYS, STEPS_S, WINDOWS_S
-from pertoken.tui.pages.course_page import CoursePage
+from pertoken.tui import themes
+from pertoken.tui.background import Report
+from pertoken.tui.keymap import mapped
+from pertoken.tui.keys import DECISIONS
+from pertoken.tui.output import dump, page_through
+from pertoken.tui.pages.columns_page import ColumnsPage
 from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.hours_page import HoursPage
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.page import Page, next_stale_s
+from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.plan_page import PlanPage
 from pertoken.tui.pages.rules_page import RulesPage, SwitchPage
 from pertoken.tui.pages.savings_page import SavingsPage
+from pertoken.tui.pages.settings_page import SettingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
-from pertoken.tui.source import Asked, Read, Reading, Source, Study, View, attempt, read
+from pertoken.tui.palette import KeyCommands
+from pertoken.tui.remembered import SCREENS
+from pertoken.tui.source import Read
 from pertoken.tui.study import RuleList
-from pertoken.tui.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
-from pertoken.tui.text.sheet import Section, Sheet
+from pertoken.tui.text.notes import notices_sheet
+from pertoken.tui.text.program.choices import Choice, choices, value_of
+from pertoken.tui.text.program.help import help_sheet
+from pertoken.tui.text.program.targets import Target, targets
+from pertoken.tui.time_app import TimeApp
+from pertoken.tui.widgets.jump_box import JumpBox
 from pertoken.tui.widgets.moment_box import MomentBox
-from pertoken.units import format_duration
-from pertoken.window.course.timeline import Timeline
-
-if TYPE_CHECKING:
-    from pertoken.advisor.planning import PlanRequest
-
-_FROZEN_TIME = "The figures are frozen: press p to go on, then change the time."
-_FROZEN = "The figures are frozen: press p to go on, then change the window."
+from pertoken.tui.widgets.rows import Rows
+from pertoken.window.course.course import Subject
 
 
-class PertokenApp(App[None]):
-    """Shows `source`, read every `refresh_s` seconds in a thread of its own, so that keys never wait for it.
-
-    `now` gives epoch seconds, for the age of what is shown; `notice` gives what to show above every page, if anything.
-    """
+class PertokenApp(TimeApp):
+    """Shows what a source holds on its screens; see `ReaderApp` for its arguments."""
 
     TITLE = "pertoken"
     CSS_PATH = "pertoken.tcss"
-
-    class Answered(Message):
-        """A reading is done."""
-
-        def __init__(self, reading: Reading, asked: Asked) -> None:
-            super().__init__()
-            self.reading = reading
-            self.asked = asked
-
-    class Decided(Message):
-        """A decision was stored, or could not be."""
-
-        def __init__(self, line: str, *, stored: bool) -> None:
-            super().__init__()
-            self.line = line
-            self.stored = stored
-
-    class Computed(Message):
-        """A field of the study was computed, or could not be."""
-
-        def __init__(self, field: str, read: Read[Any]) -> None:
-            super().__init__()
-            self.field = field
-            self.read = read
-
-    def __init__(
-        self,
-        source: Source,
-        *,
-        refresh_s: float = 2.0,
-        now: Callable[[], float] = time.time,
-        notice: Callable[[], str | None] = lambda: None,
-    ) -> None:
-        super().__init__()
-        self._source, self._refresh_s, self._now, self._notice = source, refresh_s, now, notice
-        self._reading = Reading()
-        self._window_s = WINDOWS_S[1]
-        self._at: int | None = None
-        """Instant that is replayed; None: the newest there is."""
-        self._paused = False
-        self._waiting = False
-        self._study = Study()
-        self._work = {name: Background(name) for name in ("plan", "records", "rules", "detail")}
-        self._request: PlanRequest | None = None
-        self._planned: object = None
-        """The advice that the plan and the records are of."""
-        self._stale_timer: Timer | None = None
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
 
     def on_mount(self) -> None:
-        """Open the fleet and start reading."""
+        """Dress the screens, open the last one and start reading."""
+        for theme in themes.ALL:
+            self.register_theme(theme)
+        self.theme = self.remembered.theme or self.options.theme
+        self._ascii = themes.AsciiDrawing()
+        self._draw_in(self.remembered.borders or self.options.borders)
+        self.set_keymap(dict(self.options.keymap))
         self.add_mode("fleet", lambda: FleetPage(self.view, "Fleet", windowed=True))
         self.add_mode("savings", lambda: SavingsPage(self.view, "Savings", windowed=False))
         self.add_mode("plan", lambda: PlanPage(self.view, "Plan", windowed=False))
         self.add_mode("rules", lambda: RulesPage(self.view, "Rules", windowed=False))
         self.add_mode("hours", lambda: HoursPage(self.view, "Hours", windowed=False))
-        self.switch_mode("fleet")
-        self.set_interval(self._refresh_s, self._tick)
-        self._read()
+        self.add_mode("settings", lambda: SettingsPage(self.view, self.choices, self.options.settings))
+        self.switch_mode(self.remembered.screen or "fleet")
+        self.start_reading()
+        if self.remembered.screen == "rules":
+            self._load_rules()
 
-    def view(self) -> View:
-        """What pages show now."""
-        working = {name: each.phase for name, each in self._work.items() if each.phase is not None}
-        notices = (self._notice(), note())
-        return View(
-            self._reading,
-            self._window_s,
-            self._paused,
-            self._now(),
-            " ".join(filter(None, notices)) or None,
-            self._at,
-            self._source.recorded_until,
-            self._study,
-            working,
-            self._request,
-        )
+    def _draw_in(self, borders: str) -> None:
+        self._ascii.enabled = borders == "ascii"
+        self.set_class(self._ascii.enabled, "-ascii")
 
-    def _asked(self) -> Asked:
-        """Return what the open page needs."""
-        subject = self.screen.subject if self.screen_stack and isinstance(self.screen, CoursePage) else None
-        tenants = any(isinstance(page, FleetPage) and page.group == "tenant" for page in self.screen_stack)
-        return Asked(self._window_s, self._at, self.current_mode == "hours", tenants, subject)
+    def get_line_filters(self) -> list[LineFilter]:
+        """Draw in ASCII where that was chosen."""
+        ascii_drawing = getattr(self, "_ascii", None)
+        return [*super().get_line_filters(), *([ascii_drawing] if ascii_drawing and ascii_drawing.enabled else [])]
 
-    def _tick(self) -> None:
-        if not self._paused and not self._is_settled():
-            self._read()
-        self._renew()
-
-    def _is_settled(self) -> bool:
-        """Return whether the past that is asked for is shown: it changes no more."""
-        fleet = self._reading.fleet
-        past = self._at is not None or self._source.recorded_until is not None
-        return past and self._reading.asked == self._asked() and fleet.error is None and fleet.ts is not None
-
-    def _read(self) -> None:
-        if self._waiting:
+    async def on_event(self, event: events.Event) -> None:
+        """Let a pointer that only passes by change nothing: no screen is drawn again because of it."""
+        if isinstance(event, events.MouseMove) and not event.button and self.mouse_captured is None:
             return
-        self._waiting = True
-        Thread(
-            target=self._ask,
-            args=(self._asked(), self._reading),
-            name="reading",
-            daemon=True,
-        ).start()
-
-    def _ask(self, asked: Asked, last: Reading) -> None:
-        reading = read(self._source, asked, self._now, last)
-        self._post(self.Answered(reading, asked))
-
-    def _post(self, message: Message) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nobody looks any more
-            self.post_message(message)
-
-    def on_pertoken_app_answered(self, event: Answered) -> None:
-        """Show what was read; read again if something else was asked for meanwhile."""
-        self._waiting = False
-        if self._paused:
-            return
-        now_asked = self._asked()
-        if (event.asked.window_s, event.asked.at) == (now_asked.window_s, now_asked.at):
-            if self._reading.advice.error is not None and event.reading.advice.error is None:
-                self._planned = None  # what failed with the database is computed again
-            self._reading = event.reading
-            self._renew()
-            self._watch_staleness()
-        if event.asked != now_asked:
-            self._read()
-            return
-        self._study_again()
-
-    def _study_again(self) -> None:
-        """Compute what is of the advice where the advice is new."""
-        rows = self._reading.advice.value
-        if rows is not None and (known := advice_version(rows)) != self._planned:
-            self._planned = known
-            self._compute("records", lambda _: self._source.records())
-            self._plan()
-
-    def _watch_staleness(self) -> None:
-        """Show the page again at the instant at which the next host becomes stale, not only at the next refresh."""
-        if self._stale_timer is not None:
-            self._stale_timer.stop()
-        wait_s = next_stale_s(self.view())
-        self._stale_timer = None if wait_s is None else self.set_timer(wait_s, self._renew)
-
-    def _renew(self) -> None:
-        # An answer may come while the app ends, when there is no screen left.
-        if self.screen_stack and isinstance(self.screen, Page):
-            self.screen.renew()
+        await super().on_event(event)
 
     async def action_act(self, action: str) -> None:
         """Do what a key stands for, or say why it does nothing here."""
         page = self.screen
         if not isinstance(page, Page):
             return
-        if action == "back" and page.close_input():
+        if action == "back" and (page.close_input() or self._close_boxes(page)):
             return
-        if action == "back" and page.query_one(MomentBox).drop():
-            page.give_back_keys()
-            return
-        reason = page.cannot(action) or self._cannot(action)
+        reason = self.why_not(action)
         if reason is not None:
             self.notify(reason, markup=False)
         elif hasattr(self, f"_do_{action}"):
@@ -222,24 +102,19 @@ class PertokenApp(App[None]):
         else:
             getattr(page, action)()
 
-    def _plan(self, *, fresh: bool = False) -> None:
-        rows, request = self._reading.advice.value or (), self._request
-        self._compute("plan", lambda report: self._source.plan(rows, request, report, fresh=fresh))
+    def why_not(self, action: str) -> str | None:
+        """Return why an action does nothing on the page on top now; None if it does something."""
+        page = next((each for each in reversed(self.screen_stack) if isinstance(each, Page)), None)
+        return (None if page is None else page.cannot(action)) or self.cannot_now(action)
 
-    def _compute(self, field: str, call: Callable[[Report], Any]) -> None:
-        """Compute a field of the study in the background; it keeps its value where that fails."""
+    def _close_boxes(self, page: Page) -> bool:
+        jumps = page.query(JumpBox)
+        closed = page.query_one(MomentBox).drop() or any([box.close() for box in jumps])
+        if closed:
+            page.give_back_keys()
+        return closed
 
-        def work(report: Report) -> Callable[[], None]:
-            found = attempt(partial(call, report), self._now, getattr(self._study, field))
-            return partial(self._post, self.Computed(field, found))
-
-        self._work[field].ask(work)
-        self._renew()
-
-    def on_pertoken_app_computed(self, event: Computed) -> None:
-        """Show what was computed."""
-        self._study = replace(self._study, **{event.field: event.read})
-        self._renew()
+    # What pages ask for.
 
     def on_plan_page_requested(self, event: PlanPage.Requested) -> None:
         """Compose the plan that a person asks for."""
@@ -250,16 +125,12 @@ class PertokenApp(App[None]):
         """Load the rules again."""
         self._load_rules()
 
-    def _load_rules(self) -> None:
-        self._compute("rules", lambda _: self._source.rules())
-
     def on_switch_page_switched(self, event: SwitchPage.Switched) -> None:
         """Leave the question, switch the rule in the background, and load the rules again."""
         self.pop_screen()
 
         def switched(_: Report) -> RuleList:
-            line = self._source.switch(event.rule_id, event.on)
-            self._post(self.Decided(line, stored=True))
+            self.report_decision(self._source.switch(event.rule_id, event.on))
             return self._source.rules()
 
         self._compute("rules", switched)
@@ -282,29 +153,16 @@ class PertokenApp(App[None]):
         self.pop_screen()
         Thread(target=self._decide, args=(event.recommendation, event.decision), name="deciding", daemon=True).start()
 
-    def _decide(self, each: Recommendation, decision: str) -> None:
-        try:
-            done = self.Decided(self._source.decide(each, decision), stored=True)
-        except PertokenError as error:
-            done = self.Decided(str(error), stored=False)
-        self._post(done)
+    def on_fleet_page_priced(self, event: FleetPage.Priced) -> None:
+        """Store a price in a thread of its own."""
+        Thread(target=self._set_price, args=(event.selector, event.nano_usd), name="pricing", daemon=True).start()
 
-    def on_pertoken_app_decided(self, event: Decided) -> None:
-        """Report a decision, and read how things stand."""
-        self.notify(event.line, severity="information" if event.stored else "error", markup=False)
-        self._read()
+    @on(Rows.Arranged)
+    def remember_table(self, event: Rows.Arranged) -> None:
+        """Remember which columns of a table are shown, and by which it is sorted."""
+        self.keep(self.remembered.with_table(event.table, event.arrangement))
 
-    def _cannot(self, action: str) -> str | None:
-        if action in REPLAYS:
-            return _FROZEN_TIME if self._paused else cannot_replay(action, self._moment())
-        if action in DECISIONS and self.view().at is not None:
-            return "This is the past: press n to go back to now, then decide."
-        if action not in ("narrow", "widen"):
-            return None
-        end = WINDOWS_S[0 if action == "narrow" else -1]
-        if self._window_s == end:
-            return f"{format_duration(end)} is the {'shortest' if action == 'narrow' else 'longest'} window."
-        return _FROZEN if self._paused else None
+    # Screens.
 
     async def _do_fleet(self) -> None:
         await self._go("fleet")
@@ -325,11 +183,16 @@ class PertokenApp(App[None]):
         if not self._paused:
             self._read()
 
+    async def _do_settings(self) -> None:
+        await self._go("settings")
+
     async def _go(self, mode: str) -> None:
         while len(self.screen_stack) > 1:
             await self.pop_screen()
         if self.current_mode != mode:
             await self.switch_mode(mode)
+        if mode in SCREENS:
+            self.keep(replace(self.remembered, screen=mode))
 
     async def _do_back(self) -> None:
         if isinstance(self.screen, ListPage):
@@ -337,71 +200,33 @@ class PertokenApp(App[None]):
         else:
             await self.pop_screen()
 
-    async def _do_pause(self) -> None:
-        self._paused = not self._paused
-        if not self._paused:
-            self._read()
-        self._renew()
-
     async def _do_group(self) -> None:
         if isinstance(self.screen, FleetPage):
             self.screen.group_next()
             self._read()
+        elif isinstance(self.screen, Page):
+            self.screen.top()
 
-    async def _do_narrow(self) -> None:
-        self._choose_window(-1)
+    async def _do_columns(self) -> None:
+        rows = self.screen.rows() if isinstance(self.screen, ListPage) else None
+        if rows is not None:
+            await self.push_screen(ColumnsPage(self.view, rows))
 
-    async def _do_widen(self) -> None:
-        self._choose_window(1)
+    async def _do_events(self) -> None:
+        def sheet(view: object) -> object:
+            report = self.view().reading.fleet.value
+            return None if report is None else notices_sheet(report)
 
-    def _choose_window(self, step: int) -> None:
-        self._window_s = WINDOWS_S[WINDOWS_S.index(self._window_s) + step]
-        self._read()
-        self._renew()
-
-    def _moment(self) -> Moment:
-        """Return where the replay stands."""
-        timeline = self._reading.timeline.value
-        end = self._source.recorded_until or int(self._now())
-        return Moment(self._at, end, STEPS_S[self._window_s], timeline or Timeline(None, end))
-
-    def _go_to(self, at: int | None) -> None:
-        self._at = at
-        self._read()
-        self._renew()
-
-    async def _do_earlier(self) -> None:
-        self._go_to(self._moment().earlier)
-
-    async def _do_later(self) -> None:
-        self._go_to(self._moment().later)
-
-    async def _do_event_before(self) -> None:
-        self._go_to(self._moment().event_before)
-
-    async def _do_event_after(self) -> None:
-        self._go_to(self._moment().event_after)
-
-    async def _do_now(self) -> None:
-        self._go_to(None)
-
-    async def _do_moment(self) -> None:
-        page = self.screen
-        if isinstance(page, Page):
-            page.query_one(MomentBox).open()
-
-    def on_moment_box_chosen(self, event: MomentBox.Chosen) -> None:
-        """Show the time that was typed, or report why it cannot be shown."""
-        at = at_of(event.text, self._moment())
-        if isinstance(at, str):
-            self.notify(at, severity="error", markup=False)
-        else:
-            self._go_to(at)
+        await self._push_sheet("Events", sheet)
 
     async def _do_keys(self) -> None:
+        keys = help_sheet(mapped(self.options.keymap))
+        await self._push_sheet("Keys", lambda _: keys)
+
+    async def _push_sheet(self, heading: str, sheet: Callable[[object], object]) -> None:
         page = self.screen
         if isinstance(page, Page):
-            await self.push_screen(SheetPage(self.view, "Keys", lambda _: _HELP, page.part, late_s=page.late_s))
+            await self.push_screen(SheetPage(self.view, heading, sheet, page.part, late_s=page.late_s))  # type: ignore[arg-type]
 
     async def _do_palette(self) -> None:
         self.action_command_palette()
@@ -409,38 +234,96 @@ class PertokenApp(App[None]):
     async def _do_quit(self) -> None:
         self.exit()
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """The palette: every key by its name, and the colours."""
-        for key in KEYS:
-            if key.action != "palette":
-                yield SystemCommand(key.command, f"{key.shown}: {key.help}", partial(self.action_act, key.action))
-        yield SystemCommand("Change the colours", "Choose another theme.", self.action_change_theme)
+    # Names.
 
+    async def _do_jump(self) -> None:
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        boxes = page.query(JumpBox)
+        if not boxes:
+            await page.mount(JumpBox(self._targets), before="Footer")
+        page.query_one(JumpBox).open()
+        if self._study.rules == Read():
+            self._load_rules()
 
-def advice_version(rows: Sequence[Recommendation]) -> object:
-    """Return what changes whenever any of the advice does."""
-    return tuple((each.recommendation_id, each.version, each.updated_ts) for each in rows)
+    def _targets(self) -> tuple[Target, ...]:
+        rules = () if self._study.rules.value is None else (each.entry.id for each in self._study.rules.value.rules)
+        reading = self._reading
+        return targets(reading.fleet.value, rules, reading.advice.value or (), self.options.settings())
 
+    @on(JumpBox.Chosen)
+    async def go_to_target(self, event: JumpBox.Chosen) -> None:
+        """Open what was named, or report that there is none of the name."""
+        if isinstance(event.target, str):
+            self.notify(event.target, severity="error", markup=False)
+            return
+        kind, name, key = event.target.kind, event.target.name, event.target.key
+        if kind == "screen":
+            await getattr(self, f"_do_{key}")()
+        elif kind in ("host", "deployment"):
+            await self._go("fleet")
+            page = self.screen
+            if isinstance(page, FleetPage):
+                await self.push_screen(page.page_about(Subject(kind, int(key))))  # type: ignore[arg-type]
+        elif kind == "rule":
+            await self._do_rules()
+            if isinstance(self.screen, RulesPage):
+                await self.push_screen(self.screen.page_about(name))
+        else:
+            await self._go("settings")
+            if isinstance(self.screen, SettingsPage):
+                await self.push_screen(self.screen.page_about(name))
 
-_HELP: Sheet = (
-    Section("Keys", tuple((key.shown, f"{key.command}. {key.help}") for key in KEYS)),
-    Section(
-        "Moving",
-        (
-            "Arrow keys, Page Up, Page Down, Home and End move; a click opens.",
-            "tab also reaches the hints and the events; enter there opens all of them.",
-        ),
-    ),
-    Section(
-        "What you see",
-        (
-            "– is not known; it is never 0. Details (enter) say why, and how to switch it on.",
-            "Dimmed rows are stale, with their age. A gap in a line of bars was not observed.",
-            caption("$/Mtok") + ": all dollars of a deployment by its prompt (cached included) and generated tokens.",
-            "run/wait: requests running and waiting. SLO: whether a change keeps your latency objective.",
-            "Bankable dollars leave the bill. Capacity dollars let the same bill serve more.",
-            "1,200–1,640–1,818: low, likely, high. Confidence: ●●● measured, ●●○ forecast or listed, ●○○ assumed.",
-            "Record: saving measured / saving promised of a rule, of how many receipts.",
-        ),
-    ),
-)
+    # Choices.
+
+    def choices(self) -> tuple[Choice, ...]:
+        """Return what the settings screen offers, with what is chosen."""
+        borders = "ascii" if self._ascii.enabled else "unicode"
+        looks = (self.theme, borders, *(("NO_COLOR",) if self.no_color else ()))
+        memory = None if self.options.memory is None else str(self.options.memory)
+        seconds = (self.refresh_s, self.window_s)
+        return choices(looks, seconds, self.options.currency, self.options.keymap, memory)
+
+    @on(SettingsPage.Changed)
+    def choose(self, event: SettingsPage.Changed) -> None:
+        """Use another theme, drawing, time between readings or window from now on."""
+        name, value = event.name, event.value
+        if name == "theme":
+            self.theme = value
+            self.keep(replace(self.remembered, theme=value))
+        elif name == "borders":
+            self._draw_in(value)
+            self.keep(replace(self.remembered, borders=value))
+            self.screen.refresh(layout=True)
+        elif name == "refresh":
+            self.refresh_s = value_of(value)
+            self.keep(replace(self.remembered, refresh_s=self.refresh_s))
+            self.start_reading()
+        else:
+            self.choose_window(int(value_of(value)))
+        self._renew()
+
+    # Output.
+
+    async def _do_dump(self) -> None:
+        if self.is_web:
+            self.notify("A browser writes no file on the server: save the page there.", markup=False)
+            return
+        try:
+            files = dump(self, Path.cwd(), self._now())
+        except OSError as error:
+            self.notify(f"{Path.cwd()}: {error.strerror or error}", severity="error", markup=False)
+        else:
+            self.notify("Wrote " + " and ".join(str(file) for file in files), markup=False)
+
+    async def _do_pager(self) -> None:
+        page = self.screen
+        if not isinstance(page, Page):
+            return
+        try:
+            reason = page_through(self, page.as_text())
+        except SuspendNotSupported:
+            reason = "A browser has no pager: x saves the screen instead."
+        if reason is not None:
+            self.notify(reason, severity="error", markup=False)

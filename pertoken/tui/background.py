@@ -18,6 +18,8 @@ class Background:
         self._busy = False
         self.phase: str | None = None
         """What is being done now; None while there is nothing to do."""
+        self.share = 0.0
+        """How much of it is done, of 1; 0 where that is not known."""
 
     def ask(self, call: Call) -> None:
         """Make a call soon. It is given a function to report its progress to, and raises nothing."""
@@ -26,7 +28,7 @@ class Background:
             if self._busy:
                 return
             self._busy = True
-            self.phase = "starting"
+            self.phase, self.share = "starting", 0.0
         Thread(target=self._run, name=self._name, daemon=True).start()
 
     def _run(self) -> None:
@@ -45,4 +47,4 @@ class Background:
                 return
 
     def _report(self, phase: str, share: float) -> None:
-        self.phase = f"{phase}, {share:.0%}" if share else phase
+        self.phase, self.share = phase, share

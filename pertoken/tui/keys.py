@@ -22,6 +22,8 @@ class Key:
     """Its word in the footer of the pages that show it there."""
     elsewhere: str = ""
     """Why it does nothing on other pages than its own; without one every page has it."""
+    synonyms: str = ""
+    """Other words that find it in the palette."""
 
 
 STEPS_S = {900: 60, 3600: 300, 21_600: 1800, 86_400: 7200, 604_800: 43_200}
@@ -40,7 +42,15 @@ KEYS = (
     Key("enter", "enter", "open", "Open the selected row", "Everything known of the row, reasons included.", "Open"),
     Key("escape", "esc", "back", "Go back", "Close details or help, or drop the filter.", "Back"),
     Key("tab", "tab", "next", "Go to the next table", "The next table of the screen, or the next tab.", "Next"),
-    Key("slash", "/", "filter", "Filter the rows", "Keep the rows that hold every word you type.", "Filter"),
+    Key(
+        "slash",
+        "/",
+        "filter",
+        "Filter the rows",
+        "Keep the rows that hold every word you type; !words leaves them out, ~word is fuzzy.",
+        "Filter",
+        synonyms="search find",
+    ),
     Key("o", "o", "sort", "Sort by the next column", "Step through the columns; then the first order again.", "Sort"),
     Key("O", "O", "reverse", "Reverse the sort order", "Turn the sorted column around."),
     Key(
@@ -134,26 +144,102 @@ KEYS = (
         "Reload",
         "This screen reads again all the time; this key is for the plan (3) and the rules (4).",
     ),
-    Key("p", "p", "pause", "Pause or go on", "Freeze the figures to read them in peace.", "Pause"),
+    Key(
+        "p",
+        "p",
+        "pause",
+        "Pause or go on",
+        "Freeze the figures to read them in peace.",
+        "Pause",
+        synonyms="freeze stop",
+    ),
     Key("left_square_bracket", "[", "narrow", "Shorter window", "15m, 1h, 6h, 1d, 7d: one step shorter.", "Window"),
     Key("right_square_bracket", "]", "widen", "Longer window", "15m, 1h, 6h, 1d, 7d: one step longer.", "Window"),
     Key(
         "g",
         "g",
         "group",
-        "Group by host, service or tenant",
-        "Show the fleet by service, by host, then by tenant.",
-        elsewhere="Only the fleet has groups: press 1 first.",
+        "Group the fleet, or go to the first row",
+        "Fleet: by service, by host, then by tenant. Elsewhere: the first row.",
+        "Group",
+        synonyms="host service tenant top home",
     ),
-    Key("comma", ",", "earlier", "Step back in time", "Replay what is stored: a step earlier."),
-    Key("full_stop", ".", "later", "Step forward in time", "A step later; the last step is the present."),
-    Key("less_than_sign", "<", "event_before", "Go to the event before", "Show the time of the event before this one."),
-    Key("greater_than_sign", ">", "event_after", "Go to the next event", "Show the time of the next event."),
-    Key("t", "t", "moment", "Go to a time", "Type a time: 2026-11-21T10:00Z, or 3h for ago."),
-    Key("n", "n", "now", "Go back to now", "End the replay and show the newest figures."),
-    Key("question_mark", "?", "keys", "Show the keys", "This page.", "Keys"),
+    Key("G", "G", "bottom", "Go to the last row", "The last row, or the end of the page.", synonyms="end"),
+    Key("j", "j", "down", "Go to the next row", "One row or line down, as the arrow key does."),
+    Key("k", "k", "up", "Go to the row before", "One row or line up, as the arrow key does."),
+    Key(
+        "c",
+        "c",
+        "columns",
+        "Choose the columns",
+        "Hide columns of the table, or show them again.",
+        "Columns",
+        synonyms="fields hide show",
+    ),
+    Key("comma", ",", "earlier", "Step back in time", "Replay what is stored: a step earlier.", "Step"),
+    Key("full_stop", ".", "later", "Step forward in time", "A step later; the last step is the present.", "Step"),
+    Key(
+        "less_than_sign",
+        "<",
+        "event_before",
+        "Go to the event before",
+        "Show the time of the event before this one.",
+        "Event",
+    ),
+    Key("greater_than_sign", ">", "event_after", "Go to the next event", "Show the time of the next event.", "Event"),
+    Key(
+        "t", "t", "moment", "Go to a time", "Type a time: 2026-11-21T10:00Z, or 3h for ago.", "Time", synonyms="replay"
+    ),
+    Key("n", "n", "now", "Go back to now", "End the replay and show the newest figures.", "Now", synonyms="live"),
+    Key(
+        "E", "E", "events", "Show the events", "All that happened in the window, newest first.", synonyms="log history"
+    ),
+    Key(
+        "dollar_sign",
+        "$",
+        "price",
+        "Set a price",
+        "What an hour of the selected device costs you, where no price is known.",
+        elsewhere="This key is for a row of the fleet (1) that lacks a price.",
+        synonyms="price cost dollars money unpriced",
+    ),
+    Key(
+        "colon",
+        ":",
+        "jump",
+        "Go to a name",
+        "A host, service, rule, setting or screen, by its name; tab completes it.",
+        "Go to",
+        synonyms="jump find open host service rule setting search",
+    ),
+    Key(
+        "s",
+        "s",
+        "settings",
+        "Change the settings",
+        "Theme, borders, refresh and window; every other setting to read.",
+        synonyms="theme colour color dark light borders refresh currency options preferences config",
+    ),
+    Key(
+        "x",
+        "x",
+        "dump",
+        "Save the screen",
+        "Write it as text and as SVG into the folder pertoken was started in.",
+        synonyms="screenshot print picture svg",
+    ),
+    Key(
+        "v",
+        "v",
+        "pager",
+        "Read it in a pager",
+        "The page, or every row and column, in $PAGER.",
+        "Pager",
+        synonyms="less view",
+    ),
+    Key("question_mark", "?", "keys", "Show the keys", "This page.", "Keys", synonyms="help shortcuts keymap"),
     Key("ctrl+p", "ctrl+p", "palette", "Search the commands", "Every command by its name."),
-    Key("q", "q", "quit", "Quit", "Leave; an agent that runs as a service goes on.", "Quit"),
+    Key("q", "q", "quit", "Quit", "Leave; an agent that runs as a service goes on.", "Quit", synonyms="exit leave"),
 )
 """All keys, in the order they are shown."""
 KEY_OF = {key.action: key for key in KEYS}

@@ -28,7 +28,9 @@ TIMELINE_S = 60
 
 
 class Source(Protocol):
-    """A database as screens see it. Every call may block, and may raise PertokenError; only `decide` changes it.
+    """A database as screens see it. Every call may block, and may raise PertokenError.
+
+    `decide` and `set_price` change it, nothing else does.
 
     `at` is a whole minute in the past of which everything is shown; None is the newest time there is.
     """
@@ -86,6 +88,10 @@ class Source(Protocol):
         self, rows: Sequence[Recommendation], each: Recommendation, values: Mapping[str, float], progress: Progress
     ) -> Detail:
         """All that is computed of one recommendation, with other numbers in place of some assumptions."""
+        ...
+
+    def set_price(self, selector: str, nano_usd: int) -> str:
+        """Store what an hour of a device costs, and return what that means."""
         ...
 
     def decide(self, each: Recommendation, decision: str) -> str:
@@ -150,6 +156,8 @@ class Study:
     records: Read[Mapping[str, Record]] = field(default_factory=Read)
     rules: Read[RuleList] = field(default_factory=Read)
     detail: Read[Detail] = field(default_factory=Read)
+    findings: Read[Sequence[Any]] = field(default_factory=Read)
+    """Of `pertoken doctor` on this host, where nothing is served."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,12 +28,14 @@ from pertoken.state.service import Slo
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceRepository
+from pertoken.tui.amounts import amount
 from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.tui.text.hours import HOURS
 from pertoken.tui.text.lifecycle import acted, verdict_line
 from pertoken.tui.text.proof.events import with_verdicts
 from pertoken.window.course.course import Course, Mark, Subject, read_course
 from pertoken.window.course.timeline import Timeline, read_timeline
+from pertoken.window.inventory import read_inventory, shown_place
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import Planner, PlanRequest
@@ -84,6 +86,7 @@ class StoreSource:
         self._recorded_from = recorded_from
         self._store: Store | None = None
         self._banked: tuple[float, Banked] | None = None
+        self._described: str | None = None
         self._planner: Planner | None = None
         self._planning = Lock()
 
@@ -93,8 +96,14 @@ class StoreSource:
         return self._as_of
 
     def describe(self) -> str:
-        """Return how people call the database, without a password."""
-        return self._shown_as or str(self._place)
+        """Return how people call the database, without a password, and whether it is a demo. Raises StoreError."""
+        if self._shown_as is not None:
+            return self._shown_as
+        if self._described is None:
+            store, now_ts = self._opened(), self._now_ts()
+            with store.read() as connection:
+                self._described = shown_place(self._place, read_inventory(connection, now_ts, now_ts))
+        return self._described
 
     def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
         """Return the fleet over the last `window_s` seconds, with the verdicts on its changes as events.
@@ -235,6 +244,37 @@ class StoreSource:
 
         self._planner = self._planner or Planner(self._settings, self._as_of)
         return self._planner
+
+    def set_price(self, selector: str, nano_usd: int) -> str:
+        """Store the price of a device-hour as `pertoken prices set` does by default. Raises BadInput, StoreError.
+
+        It counts from the beginning where nothing that the selector names had a price, else from now on.
+        """
+        from pertoken.costs.prices.repricing import read_prices
+        from pertoken.migrations import upgrade
+        from pertoken.store import repository
+
+        if self._recorded_from is not None:
+            raise BadInput("this is a recording: it is read-only")
+        if self._as_of is not None:
+            raise BadInput("this is the past: leave --at out to set a price")
+        now_ts = int(time.time())
+        upgrade(self._place, "advice")
+        known = read_prices(self._place, now_ts)
+        from_ts = 0 if known.unpriced(selector) else (now_ts // 60 + 1) * 60
+        with AdviceRepository(self._place).writing() as connection:
+            repository.add_price(
+                connection,
+                read_seq=known.seq,
+                selector=selector,
+                nano_usd_per_device_hour=nano_usd,
+                from_ts=from_ts,
+                set_ts=now_ts,
+                set_by=getpass.getuser(),
+                note="set on the screens",
+            )
+        since = "now on" if from_ts else "the beginning"
+        return f"{selector}: {amount(nano_usd)} an hour from {since}; `pertoken prices set` changes it."
 
     def decide(self, each: Recommendation, decision: str) -> str:
         """Store a decision; return how the recommendation stands. Raises BadInput, StoreError.

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from pertoken.advisor.advise import rank
 from pertoken.advisor.rules import found as found_rules
 from pertoken.cli import main
+from pertoken.proof.recommendation import Recommendation, State, Variant
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -217,3 +219,15 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
     monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tmp_path / "nowhere"))
     done = CliRunner().invoke(main, ["advise", "--db", str(low_batch)])
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "there is no such file" in done.stderr
+
+
+def test_what_has_no_dollars_is_listed_by_risk_and_then_by_work() -> None:
+    def row(rule_id: str, risk: str, effort: str, usd: int | None = None) -> Recommendation:
+        money = None if usd is None else (usd, usd, usd)
+        best = Variant("k", rule_id, risk=risk, effort=effort, bankable=money, capacity=money)
+        return Recommendation(1, rule_id, State.OPEN, rule_id, "chat", variants=(best,))
+
+    dear, quality = row("zeta", "quality", "high", 10**9), row("alpha", "quality", "low")
+    hard, safe = row("beta", "none", "high"), row("gamma", "none", "medium")
+    ordered = sorted([quality, hard, safe, dear], key=rank)
+    assert [each.rule_id for each in ordered] == ["zeta", "gamma", "beta", "alpha"]

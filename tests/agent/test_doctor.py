@@ -56,7 +56,7 @@ def test_who_holds_a_device_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gap", "right"),
+    ("missing", "right"),
     [
         (DENIED.missing("power_mw"), "root"),
         (NO_ENTRY.missing("nvidia"), "/dev/nvidia"),

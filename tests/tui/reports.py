@@ -531,6 +531,7 @@ class FixedSource:
     history: Course = COURSE
     recorded: Timeline = TIMELINE
     recorded_until: int | None = None
+    priced: list[tuple[str, int]] = field(default_factory=list)
 
     def _before(self) -> None:
         if self.wait is not None:
@@ -591,6 +592,10 @@ class FixedSource:
             ),
             "/etc/pertoken/rules.d",
         )
+
+    def set_price(self, selector: str, nano_usd: int) -> str:
+        self.priced.append((selector, nano_usd))
+        return f"{selector}: priced"
 
     def switch(self, rule_id: str, on: bool) -> str:
         self._before()

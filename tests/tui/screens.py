@@ -5,10 +5,14 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
+from textual.app import App
 from textual.pilot import Pilot
 
 from pertoken.tui.app import PertokenApp
+from pertoken.tui.options import Options
 from pertoken.tui.pages.page import Page
 from pertoken.tui.source import Read
 from tests.tui.reports import NOW, FixedSource
@@ -20,6 +24,7 @@ DEADLINE_S = 20.0
 DRAWN_S = 5.0
 """Longest wait for a screen whose figures are there to be laid out."""
 NEVER_S = 3600.0
+_NOTICES: WeakKeyDictionary[App[None], list[str]] = WeakKeyDictionary()
 
 
 def text_of(pilot: Pilot[None]) -> str:
@@ -47,7 +52,20 @@ async def until_gone(pilot: Pilot[None], text: str) -> None:
 async def notices(pilot: Pilot[None]) -> list[str]:
     """What the app has notified so far."""
     await pilot.pause()
-    return [notification.message for notification in pilot.app._notifications]
+    return list(_NOTICES[pilot.app])
+
+
+def _record_notices(app: PertokenApp) -> None:
+    """Keep what the app notifies: its own list forgets after seconds."""
+    told: list[str] = []
+    notify = app.notify
+
+    def recorded(message: str, **kwargs: Any) -> None:
+        told.append(message)
+        notify(message, **kwargs)
+
+    app.notify = recorded  # type: ignore[method-assign]
+    _NOTICES[app] = told
 
 
 @asynccontextmanager
@@ -57,15 +75,27 @@ async def running(
     refresh_s: float = NEVER_S,
     now: Callable[[], float] = lambda: NOW,
     notice: Callable[[], str | None] = lambda: None,
+    options: Options | None = None,
 ) -> AsyncIterator[Pilot[None]]:
     """The app over a source, once its first reading has come."""
-    app = PertokenApp(source, refresh_s=refresh_s, now=now, notice=notice)
+    app = PertokenApp(source, refresh_s=refresh_s, now=now, notice=notice, options=options)
     app.animation_level = "none"
+    _record_notices(app)
     async with app.run_test(size=size) as pilot:
         if source.wait is None:
             await until(pilot, lambda: isinstance(app.screen, Page) and app.view().reading.place != Read(), "a reading")
             await until_shown(pilot, "Quit" if size[0] >= 80 else "Fleet")
         yield pilot
+
+
+async def _settled(pilot: Pilot[None]) -> str:
+    """The screen once it has not changed for a while: a busy machine lays it out in several steps."""
+    same, last = 0, ""
+    while same < 5:
+        await pilot.pause(0.2)
+        text = text_of(pilot)
+        same, last = (same + 1 if text == last else 0), text
+    return last
 
 
 async def check_golden(pilot: Pilot[None], name: str) -> None:
@@ -74,7 +104,7 @@ async def check_golden(pilot: Pilot[None], name: str) -> None:
     await pilot.pause()
     if os.environ.get(REWRITE):
         file.parent.mkdir(exist_ok=True)
-        file.write_text(text_of(pilot))
+        file.write_text(await _settled(pilot))
     assert file.exists(), f"{file} is missing: run the tests with {REWRITE}=1 to write it"
     golden = file.read_text()
     deadline = time.monotonic() + DRAWN_S

@@ -1,58 +1,69 @@
 """The app lives on whatever its database does."""
 
 import sys
-from dataclasses import replace
 from subprocess import run
-from threading import Event
 
-from tests.tui.reports import CHAT, RICH, FixedSource
-from tests.tui.screens import running, until, until_gone, until_shown
+from textual.events import MouseMove
 
-
-async def test_figures_follow_the_database() -> None:
-    source = FixedSource()
-    async with running(source, refresh_s=0.05) as pilot:
-        source.report = replace(RICH, deployments=(replace(CHAT, model="a-new-model"),))
-        await until_shown(pilot, "a-new-model")
-        await until_gone(pilot, "70B-Instruct          ")
+from pertoken.tui.widgets.rows import Rows
+from tests.tui.reports import FixedSource
+from tests.tui.screens import running, text_of, until_shown
 
 
-async def test_keys_work_while_the_database_does_not_answer() -> None:
-    gate = Event()
-    try:
-        async with running(FixedSource(wait=gate)) as pilot:
-            await until_shown(pilot, "Reading the database")
-            await pilot.press("question_mark")
-            await until_shown(pilot, "Show the fleet")
-            await pilot.press("escape")
-            await until_shown(pilot, "Reading the database")
-            gate.set()
-            await until_shown(pilot, "70B-Instruct")
-    finally:
-        gate.set()
+async def test_a_pointer_that_passes_by_draws_nothing_and_a_click_opens() -> None:
+    async with running(FixedSource(), (100, 30)) as pilot:
+        await until_shown(pilot, "run/wait")
+        await pilot.pause()
+        drawn: list[object] = []
+        display = pilot.app._display
+
+        def counted(screen: object, renderable: object) -> None:
+            drawn.append(renderable)
+            display(screen, renderable)  # type: ignore[arg-type]
+
+        pilot.app._display = counted  # type: ignore[method-assign]
+        for y in range(30):  # as a driver hands them over
+            pilot.app.post_message(MouseMove(None, 5, y, 0, 1, 0, False, False, False, 5, y))
+        await pilot.pause()
+        assert drawn == []
+        await pilot.click("#deployments", (5, 2))
+        await until_shown(pilot, "Where a dollar goes")
+        assert "llama.cpp on gpu-b" in text_of(pilot)
+        await pilot.press("escape")
+        await until_shown(pilot, "run/wait")
+        await pilot.click("#deployments", (5, 0))
+        await until_shown(pilot, "model▲")
 
 
-async def test_quitting_does_not_wait_for_the_database() -> None:
-    gate = Event()
-    try:
-        async with running(FixedSource(wait=gate)) as pilot:
-            await pilot.press("q")
-            await until(pilot, lambda: not pilot.app.is_running, "the end")
-    finally:
-        gate.set()
+async def test_rows_and_pages_are_walked_with_j_k_g_and_capital_g() -> None:
+    async with running(FixedSource(), (100, 30)) as pilot:
+        await until_shown(pilot, "run/wait")
+        rows = pilot.app.screen.query_one("#deployments", Rows)
+        await pilot.press("G")
+        assert rows.cursor_row == 2
+        await pilot.press("k")
+        assert rows.cursor_row == 1
+        await pilot.press("2", "G", "j")
+        tables = pilot.app.screen.query_one("#open", Rows)
+        assert tables.cursor_row == 3
+        await pilot.press("g")
+        assert tables.cursor_row == 0
+        await pilot.press("question_mark", "G")
+        await until_shown(pilot, "No command is ever run")
+        await pilot.press("g")
+        await until_shown(pilot, "Show the fleet")
 
 
-async def test_a_window_chosen_while_reading_is_read_next() -> None:
-    gate = Event()
-    source = FixedSource(wait=gate)
-    try:
-        async with running(source) as pilot:
-            await until_shown(pilot, "Reading the database")
-            await pilot.press("right_square_bracket")
-            gate.set()
-            await until_shown(pilot, " in 6h, 97% observed")
-    finally:
-        gate.set()
+async def test_the_events_are_a_page_and_the_footer_follows_a_replay() -> None:
+    async with running(FixedSource(), (100, 30)) as pilot:
+        await until_shown(pilot, "g Group")
+        await pilot.press("E")
+        await until_shown(pilot, "Qwen/Qwen3-8B restarted on gpu-b")
+        await pilot.press("escape", "comma")
+        await until_shown(pilot, ",. Step")
+        await until_shown(pilot, "<> Event")
+        await pilot.press("n")
+        await until_shown(pilot, "g Group")
 
 
 def test_the_plain_summary_needs_no_terminal_library() -> None:

@@ -31,7 +31,7 @@ def test_of_calls_that_wait_only_the_newest_is_made_and_its_phase_is_shown_until
     assert work.phase is None
     work.ask(call("first"))
     assert started.wait(DEADLINE_S)
-    assert work.phase == "first, 50%"
+    assert f"{work.phase}, {work.share}" == "first, 0.5"
     work.ask(call("second"))
     work.ask(call("third", last=True))
     go.set()

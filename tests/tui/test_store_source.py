@@ -87,3 +87,21 @@ def test_rules_are_loaded_with_their_pages_and_switched_in_a_file_beside_the_set
     assert source.switch("mine", True) == "mine runs again from the next run on."
     with pytest.raises(BadInput, match="this is the past"):
         StoreSource(locate(str(tmp_path / "db")), as_of=60).switch("mine", False)
+
+
+def test_a_price_counts_from_the_beginning_where_there_was_none_and_nothing_is_priced_in_the_past(
+    tmp_path: Path,
+) -> None:
+    end = int(time.time()) // 60 * 60
+    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=10, end_ts=end)
+    source = StoreSource(where)
+    name = source.fleet(600).devices[0].name
+    assert source.fleet(600).bill is None
+    assert source.set_price(name, 2 * NANO_USD).startswith(f"{name}: $2.00 an hour from the beginning")
+    report = source.fleet(600)
+    assert report.bill is not None and report.bill.paid > 0
+    assert "from now on" in source.set_price(name, 3 * NANO_USD)
+    with pytest.raises(BadInput, match="this is the past: leave --at out to set a price"):
+        StoreSource(where, as_of=60).set_price(name, 1)
+    with pytest.raises(BadInput, match="read-only"):
+        StoreSource(where, as_of=60, recorded_from=0).set_price(name, 1)

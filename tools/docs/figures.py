@@ -51,6 +51,26 @@ def _agent() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _agent_beside() -> str:
+    _, rows = newest("agent")
+    own, peer = (rows[who, "driver_calls_per_tick"] for who in ("pertoken agent", "nvitop-exporter"))
+    new, used = (rows["pertoken agent", what] for what in ("first_sample_new_folder", "first_sample"))
+    return (
+        f"In the run at 1 s it made {own:.0f} driver calls a tick (nvitop-exporter {peer:.0f}) and held "
+        f"{rows['pertoken agent', 'pss']:.0f} MiB (PSS).\n"
+        f"The first sample was there {new:.1f} s after the start on a new folder, and {used:.1f} s on a used one.\n"
+    )
+
+
+def _window() -> str:
+    file, rows = newest("window")
+    growth = 100 * (rows["target", "window.growth"] - 1)
+    return (
+        f"All of it took {rows['target', 'window.seconds']:.0f} s and {rows['target', 'window.peak_mib']:.0f} MiB on "
+        f"two loaded cores; a GPU cost {growth:.0f} % more than\namong 100 GPUs ([{file}](benchmarks/results/{file})).\n"
+    )
+
+
 def _hours() -> str:
     file, rows = newest("store")
     ours, theirs = (rows[who, "usd_per_mtok_by_model_and_hour"] for who in ("pertoken", "prometheus"))
@@ -191,9 +211,11 @@ def _naive_false(rows: list[dict[str, Any]]) -> str:
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent": _agent,
+    "agent_beside": _agent_beside,
     "hours": _hours,
     "proof": _proof,
     "scale_arriving": _scale_arriving,
     "scale_rows": _scale_rows,
     "scale_screens": _scale_screens,
+    "window": _window,
 }

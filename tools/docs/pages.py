@@ -112,9 +112,22 @@ def _options(rule: RuleInfo) -> list[str]:
     return [*lines, ""]
 
 
+_KEYMAP = """Keys of your own go into the settings file, by action. Two actions with one key are refused at start.
+
+```toml
+[screens.keys]
+sort = "f6"
+jump = "ctrl+g"
+```
+
+A filter (`/`) keeps rows that hold every word. `!words` leaves out rows that hold one of them; `~lm70` keeps rows with
+these letters in this order. The screens make no network call of their own.
+"""
+
+
 def _keys() -> str:
-    lines = [f"# Keys\n\n{_NOTE}", "| key | does |", "|---|---|"]
-    lines += [f"| `{each.shown}` | {each.help} |" for each in KEYS]
+    lines = [f"# Keys\n\n{_NOTE}\n{_KEYMAP}", "| key | action | does |", "|---|---|---|"]
+    lines += [f"| `{each.shown}` | `{each.action}` | {each.help} |" for each in KEYS]
     return "\n".join(lines) + "\n"
 
 

@@ -98,5 +98,6 @@ def replay(file: Path, once: bool) -> None:
             echo(plain(source, "No proposal stood unchanged at the end of this recording."))
             return
         from pertoken.tui.app import PertokenApp
+        from pertoken.tui.options import options_of
 
-        PertokenApp(source).run()
+        PertokenApp(source, options=options_of(settings_of(None))).run()

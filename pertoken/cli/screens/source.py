@@ -5,9 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pertoken.agent.doctor import Finding
     from pertoken.config import Settings
     from pertoken.store.connect.location import StoreLocation
+    from pertoken.tui.options import Options
     from pertoken.tui.store_source import StoreSource
+
+
+def screen_options(where: StoreLocation, settings: Settings) -> Options:
+    """Return how the screens look for this person; a database of this host can be explained by the doctor.
+
+    Raises BadInput for keys of a person's own that clash.
+    """
+    from pertoken.tui.options import options_of
+
+    def diagnose() -> tuple[Finding, ...]:
+        from pertoken.agent.doctor import examine
+
+        return examine(settings)
+
+    return options_of(settings, diagnose if where.folder is not None else None)
 
 
 def screen_source(where: StoreLocation, settings: Settings) -> StoreSource:

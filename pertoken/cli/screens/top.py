@@ -57,11 +57,11 @@ def top(config_file: str | None, db: str | None, web_port: int | None, once: boo
         computed = "No proposal has stood unchanged since then; `pertoken advise --at TIME` computes those of a time."
         echo(plain(source, computed if moment.dated else None))
         return
-    from pertoken.cli.screens.source import screen_source
+    from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.tui import amounts
     from pertoken.tui.app import PertokenApp
 
-    PertokenApp(screen_source(where, settings)).run()
+    PertokenApp(screen_source(where, settings), options=screen_options(where, settings)).run()
     amounts.reset()  # the screens showed the rate
 
 

@@ -33,7 +33,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     import sys
 
     from pertoken.cli.screens.children import Child, OtherAgent, Watch, Watched
-    from pertoken.cli.screens.source import screen_source
+    from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource
@@ -43,6 +43,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     if where.folder is None:
         raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
     terminal = sys.stdout.isatty() and sys.stdin.isatty()
+    looks = screen_options(where, settings) if terminal else None
     lock = AgentLock(where.folder)
     running = lock.owner()
     common = ["--config", config_file] if config_file else []
@@ -67,7 +68,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             from pertoken.tui import amounts
             from pertoken.tui.app import PertokenApp
 
-            PertokenApp(source, notice=watch.notice).run()
+            PertokenApp(source, notice=watch.notice, options=looks).run()
             amounts.reset()  # the screens showed the rate
         else:
             echo("There is no terminal here: a plain summary instead of the screens.\n")

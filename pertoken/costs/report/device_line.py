@@ -6,7 +6,7 @@ from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
 from pertoken.printable import natural_key
-from pertoken.store.schema.rows import IMPORTED_MACHINE
+from pertoken.store.schema.rows import DEMO_MACHINE, IMPORTED_MACHINE
 from pertoken.store.schema.telemetry import OTHER
 from pertoken.units import SHARE
 from pertoken.window.figures import mean, rate, whole
@@ -71,4 +71,5 @@ def host_line(priced: PricedWindow, row: Any) -> HostLine:
         interval_s=priced.inventory.intervals_s[row.host_id],
         memory_traffic_bytes_s=rate(recent._asdict(), "memory_traffic_bytes") if recent else None,
         imported=(row.machine_id or "").startswith(IMPORTED_MACHINE),
+        generated=(row.machine_id or "").startswith(DEMO_MACHINE),
     )

@@ -23,7 +23,7 @@ from pertoken.costs.report.lines import (
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
-from pertoken.window.inventory import Inventory
+from pertoken.window.inventory import Inventory, shown_place
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
 
@@ -45,7 +45,7 @@ def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = Fals
             recent.wait()
             # A server finds what only the lines of deployments show while the bill is worked out.
             priced = PricedWindow(window, totals, recent, window.details(), prices)
-            return _report(priced, current, str(store.location))
+            return _report(priced, current, shown_place(store.location, window.inventory))
 
 
 def _current(there: Inventory) -> tuple[Any, ...]:

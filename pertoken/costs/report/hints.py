@@ -24,7 +24,8 @@ def hints(
     found: list[str] = []
     if not hosts:
         found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
-    found += _stale_hints([host for host in hosts if host.stale and not host.imported])
+    found += _generated_hints([host for host in hosts if host.stale and host.generated])
+    found += _stale_hints([host for host in hosts if host.stale and not host.imported and not host.generated])
     found += _imported_hints([host for host in hosts if host.stale and host.imported])
     if hosts and not deployments:
         found.append(
@@ -51,6 +52,14 @@ def hints(
             )
     found += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
     return tuple(dict.fromkeys(found))
+
+
+def _generated_hints(generated: Sequence[HostLine]) -> list[str]:
+    """Return one sentence for the hosts of a demo, which goes on while its own screens are open."""
+    if not generated:
+        return []
+    ended = format_duration(min(host.age_s or 0 for host in generated))
+    return [f"This is a generated demo, which ended {ended} ago: `pertoken demo` makes another one, which goes on."]
 
 
 def _imported_hints(imported: Sequence[HostLine]) -> list[str]:

@@ -73,6 +73,8 @@ class HostLine:
     """Read from and written to memory by its CPUs."""
     imported: bool = False
     """Whether its telemetry was imported, and no agent runs on it."""
+    generated: bool = False
+    """Whether it is a host of a demo, which nowhere exists."""
 
     @property
     def stale(self) -> bool:

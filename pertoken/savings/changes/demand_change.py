@@ -46,7 +46,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         if changed == ["response_cache_share"]:  # its requests never arrive, whatever a forecast makes of the others
             share = 1 - arriving_share(now.demand, to.demand)
             return _freed(before, now, to, changed, share, Outcome(), context)
-        return Outcome(unpriced=found.unpriced or "nothing was measured of its load")
+        return Outcome(unpriced=found.unpriced or found.infeasible or "nothing was measured of its load")
     try:
         arrivals, said = total_arrivals(now, context)
         share = _freed_share(now, to.demand, found, context)

@@ -9,6 +9,8 @@ from pertoken.provenance import Provenance
 
 IMPORTED_MACHINE = "prometheus:"
 """What the machine id of a host begins with whose telemetry was imported; its name follows."""
+DEMO_MACHINE = "demo:"
+"""What the machine id of a generated host begins with (`pertoken demo`); its name follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -239,6 +239,17 @@ class Writer:
             insert_rows(self._connection, checksummed.table, new)
         return len(new)
 
+    def restore_new(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows as they are, in one transaction, into a file that whoever calls has made: none is looked up.
+
+        Raises StoreError, with nothing stored, if a row with such a key is there.
+        """
+        if self._batches is None:
+            raise ValueError("rows are restored into a folder")
+        self._rows.forget_marks()
+        with self._transaction(self.last.ts):
+            insert_rows(self._connection, checksummed.table, rows)
+
     def oldest(self, checksummed: ChecksummedTable) -> int | None:
         """Return start of the oldest stretch of which a table holds rows."""
         return self._start(checksummed, func.min(t.seal.c.ts))

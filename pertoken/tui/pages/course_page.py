@@ -1,18 +1,19 @@
 """One host or service: where a dollar goes, plots that share one window, what changed, and all facts."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.containers import Grid, VerticalScroll
 from textual.message import Message
-from textual.widgets import Static
 
-from pertoken.tui.pages.sheet_page import SheetPage, drawn_sheet
+from pertoken.tui.options import Options
+from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import dollar_lines, marks_title, title_line
+from pertoken.tui.text.course.notes import busy_line, dollar_lines, marks_title, title_line
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.window.course.course import Course, Subject
 
 PANELS = 7
@@ -22,6 +23,10 @@ _GONE = "It is no longer there: esc goes back."
 
 class CoursePage(SheetPage):
     """`sheet` makes the facts of a view; `dollars` its share of the bill as sentences."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = (
+        *("fleet", "savings", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
+    )
 
     class Opened(Message):
         """The page is there: its history is to be read."""
@@ -43,18 +48,23 @@ class CoursePage(SheetPage):
         from pertoken.tui.widgets.course_plot import CoursePlot  # plotext is loaded by the page that plots
 
         with VerticalScroll():
-            yield Static(id="subject", markup=False)
-            yield Static(id="dollars", markup=False)
+            yield PlainText(id="subject")
+            yield PlainText(id="dollars")
             with Grid(id="plots"):
                 for n in range(PANELS):
                     yield CoursePlot(id=f"plot{n}")
-            yield Static(id="marks", markup=False)
+            yield PlainText(id="marks")
             yield self._text
 
     def on_mount(self) -> None:
         """Ask for its history, and show what is known already."""
         super().on_mount()
         self.post_message(self.Opened())
+
+    @property
+    def _usd_per_kwh(self) -> float | None:
+        options = getattr(self.app, "options", Options())
+        return options.usd_per_kwh
 
     def part(self, view: View) -> Read[Any]:
         """Return its history; until it is read, the fleet that its facts are of."""
@@ -66,29 +76,37 @@ class CoursePage(SheetPage):
         from pertoken.tui.widgets.course_plot import CoursePlot
 
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
-        title = self.query_one("#subject", Static)
+        title = self.query_one("#subject", PlainText)
         title.update(_GONE if line is None else title_line(line))
-        notes = [] if line is None else list(dollar_lines(line, view.reading.fleet.value))
+        report, notes, busy = view.reading.fleet.value, list[str](), None
+        if line is not None:
+            busy = busy_line(line, report)
+            notes = [*dollar_lines(line, report), *([] if busy is None else [busy])]
         found: tuple[Panel, ...] = ()
         if course is None:
             notes.append(_READING)
         else:
             found, missing = panels(course, course.slo)
-            notes += filter(None, [token_sentence(course)])
+            notes += filter(None, [token_sentence(course, self._usd_per_kwh, split=busy is None)])
             if missing:
                 notes.append(f"Not measured in this window: {', '.join(missing)}.")
-        self.query_one("#dollars", Static).update("\n".join(notes))
+        self.query_one("#dollars", PlainText).update("\n".join(notes))
         plots = list(self.query(CoursePlot))
         for n, plot in enumerate(plots):
             if course is None:
                 plot.display = False
             else:
                 plot.show(found[n] if n < len(found) else None, course)
-        marks = self.query_one("#marks", Static)
+        marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
         marks.update("\n".join((marks_title(), *lines)))
-        self._text.update("" if sheet is None else drawn_sheet(sheet))
+        self.draw(sheet or ())
+
+    def as_text(self) -> str:
+        """Return its dollars, what changed, and all its facts."""
+        shown = (self.query_one(f"#{name}", PlainText) for name in ("subject", "dollars", "marks"))
+        return "\n".join((*(str(each.content) for each in shown if each.display), "", super().as_text()))
 
     def _course(self, view: View) -> Course | None:
         """Return its history, not that of the page that was open before."""

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.study import ShownPlan
 from pertoken.tui.text.columns import Column
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
@@ -51,7 +51,7 @@ class ExportPage(ListPage):
 
     def lists(self) -> ComposeResult:
         """What is done with a format, and the formats."""
-        yield Static(id="export-head", markup=False)
+        yield PlainText(id="export-head")
         with Stack():
             yield Rows[_Form](lambda each: each.suffix, "formats")
 
@@ -66,7 +66,7 @@ class ExportPage(ListPage):
     def fill(self, view: View) -> None:
         """Show the formats."""
         head = f"Export the plan. enter writes a file into {Path.cwd()}; y copies it instead; esc goes back."
-        self.query_one("#export-head", Static).update(head)
+        self.query_one("#export-head", PlainText).update(head)
         self.query_one("#formats", Rows).show(_FORMS, _COLUMNS, lambda _: False)
 
     def cannot(self, action: str) -> str | None:

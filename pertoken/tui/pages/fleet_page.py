@@ -1,33 +1,39 @@
 """The fleet: what it costs now, the bill of the window, and its services, hosts or tenants."""
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
-from textual.widgets import Static
+from textual.message import Message
 
 from pertoken.costs.hours.spend import SpendLine
-from pertoken.costs.report.lines import DeploymentLine, DeviceLine, HostUse
+from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
 from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
 from pertoken.tui.text.fleet.chart import chart
+from pertoken.tui.text.fleet.first_run import finding_lines
 from pertoken.tui.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
 from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.tui.text.fleet.pricing import MAX_USD_PER_HOUR, PRICED, unpriced_device
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, staleness
 from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_page_sheet
 from pertoken.tui.text.notes import event_lines, fleet_notes, notices_sheet
-from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.tui.text.spend import spend_columns, tenant_sheet
 from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.ask_box import AskBox
 from pertoken.tui.widgets.bill_bar import BillBar
 from pertoken.tui.widgets.headline import Headline
 from pertoken.tui.widgets.notices import Notices
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
+from pertoken.units import NANO_USD
 from pertoken.window.course.course import Subject
 
 _EVENTS = 3
@@ -39,22 +45,23 @@ class FleetPage(ListPage):
     """The first screen."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
-        "fleet",
-        "savings",
-        "plan",
-        "rules",
-        "open",
-        "filter",
-        "narrow",
-        "widen",
-        "keys",
-        "quit",
+        *("savings", "plan", "rules", "open", "filter", "group", "narrow", "widen", "keys", "quit"),
     )
-    OWN: ClassVar[frozenset[str]] = frozenset({"group"})
+    OWN: ClassVar[frozenset[str]] = frozenset({"group", "price"})
+
+    class Priced(Message):
+        """A person entered what an hour of a device costs."""
+
+        def __init__(self, selector: str, nano_usd: int) -> None:
+            super().__init__()
+            self.selector = selector
+            self.nano_usd = nano_usd
 
     def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
         super().__init__(view, heading, windowed)
         self._chosen: str | None = None
+        self._selector = ""
+        """The device whose price is asked for."""
 
     @property
     def group(self) -> str:
@@ -67,15 +74,15 @@ class FleetPage(ListPage):
         yield Headline()
         yield BillBar()
         yield Notices("hints")
-        yield Static(id="group-note", markup=False)
+        yield PlainText(id="group-note")
         with Stack():
             yield Rows[DeploymentLine](lambda line: line.deployment_id, "deployments")
             yield Rows[DeviceLine](lambda line: line.device_id, "devices")
             yield Rows[HostUse](lambda use: use.host.host_id, "hosts", spare=True)
             yield Rows[SpendLine](lambda line: line.name, "tenants")
-        yield Static(id="chart", markup=False)
+        yield PlainText(id="chart")
         yield Notices("ended")
-        yield Static(id="notes", markup=False)
+        yield PlainText(id="notes")
         yield Notices("events")
 
     def fill(self, view: View) -> None:
@@ -87,7 +94,9 @@ class FleetPage(ListPage):
         known = view.study.plan.value
         self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value)
         self.query_one(BillBar).show(report)
-        self.query_one("#hints", Notices).show([f"→ {literal(hint)}" for hint in report.hints])
+        hints = [f"→ {literal(hint)}" for hint in report.hints]
+        found = _findings(view, report)
+        self.query_one("#hints", Notices).show([*hints, *found])
         self.query_one("#events", Notices).show(event_lines(report)[:_EVENTS])
 
         late, older_s = staleness(report, view.older_s), view.older_s
@@ -101,12 +110,12 @@ class FleetPage(ListPage):
         tenants = () if bill is None else spend_columns(bill)
         self._table("tenants").show(self.lines_of("tenants", view), tenants, lambda _: False)
         self._table("hosts").spare = self.group == "service"
-        note = self.query_one("#group-note", Static)
+        note = self.query_one("#group-note", PlainText)
         note.update(group_note(self.group, reading.tenants))
         note.display = self.group != "service"
         ended = ended_line(report) if self.group == "service" else None
         self.query_one("#ended", Notices).show([] if ended is None else [ended])
-        notes = self.query_one("#notes", Static)
+        notes = self.query_one("#notes", PlainText)
         notes.update("\n".join(fleet_notes(report)))
         notes.set_class(not fleet_notes(report), "-empty")
         self.call_after_refresh(self._fill_height)
@@ -119,7 +128,7 @@ class FleetPage(ListPage):
         report = self.view().reading.fleet.value
         if report is None or not self.is_attached or not self.query("#chart"):
             return
-        drawing = self.query_one("#chart", Static)
+        drawing = self.query_one("#chart", PlainText)
         stack = self.query_one(Stack)
         free = stack.size.height + (drawing.size.height if drawing.display else 0)
         free -= sum(table.wanted_height for table in self.query(Rows))
@@ -132,8 +141,52 @@ class FleetPage(ListPage):
         drawing.update("\n".join(lines))
 
     def cannot(self, action: str) -> str | None:
-        """Hints and events can be opened, too."""
+        """Hints and events can be opened, too; only a row without a price takes one."""
+        if action == "price":
+            rows, report = self.rows(), self.view().reading.fleet.value
+            line = None if rows is None else rows.selected
+            if line is None or report is None:
+                return "There is no row to price."
+            if self.view().past(self.view().reading.fleet) is not None:
+                return "This is the past: press n to go back to now, then set a price."
+            return None if unpriced_device(line, report) else PRICED
         return None if action == "open" and isinstance(self.focused, Notices) else super().cannot(action)
+
+    def price(self) -> None:
+        """Type what an hour of the selected device costs."""
+        rows, report = self.rows(), self.view().reading.fleet.value
+        device = None if rows is None or report is None else unpriced_device(rows.selected, report)
+        if device is not None:
+            self._selector = device
+            self.run_worker(self._ask_price(), exclusive=True)
+
+    async def _ask_price(self) -> None:
+        if not self.query(AskBox):
+            await self.mount(AskBox(), before="Footer")
+        question = f"What does an hour of {literal(self._selector)} cost you, in US dollars? esc closes."
+        self.query_one(AskBox).ask(question, "")
+
+    def on_ask_box_given(self, event: AskBox.Given) -> None:
+        """Hand over the price that was typed."""
+        event.stop()
+        try:
+            dollars = Decimal(event.text.strip().removeprefix("$"))
+            usable = dollars.is_finite() and 0 <= dollars <= MAX_USD_PER_HOUR
+        except InvalidOperation:
+            usable = False
+        if not usable:
+            said = f"{literal(event.text)}: type dollars from 0 to {MAX_USD_PER_HOUR:,}, such as 2.49"
+            self.app.notify(said, severity="error", markup=False)
+            return
+        self.close_input()
+        self.post_message(self.Priced(self._selector, int(dollars * NANO_USD)))
+
+    def close_input(self) -> bool:
+        """Leave the price as it is."""
+        was = any([box.close() for box in self.query(AskBox)])
+        if was:
+            self.give_back_keys()
+        return was
 
     def group_next(self) -> None:
         """Group the rows by the next of service, host and tenant."""
@@ -144,10 +197,17 @@ class FleetPage(ListPage):
     def open(self) -> None:
         """Open a row, or all hints and events."""
         if isinstance(self.focused, Notices):
-            sheet = _ended if self.focused.id == "ended" else _notices
+            sheet = _ended if self.focused.id == "ended" else self._notices_sheet
             self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, windowed=True))
         else:
             super().open()
+
+    def _notices_sheet(self, view: View) -> Sheet | None:
+        report = view.reading.fleet.value
+        if report is None:
+            return None
+        found = _findings(view, report)
+        return (*notices_sheet(report), *((Section("What this host has", tuple(found)),) if found else ()))
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
         """Return the lines of a table that belongs to the group that is shown; engines that ended are not rows."""
@@ -165,12 +225,16 @@ class FleetPage(ListPage):
         shown = line(self.view())
         if not isinstance(shown, DeploymentLine | HostUse):
             return super().page_of(line)
-        of_host = isinstance(shown, HostUse)
         subject = (
             Subject("host", shown.host.host_id)
             if isinstance(shown, HostUse)
             else Subject("deployment", shown.deployment_id)
         )
+        return self.page_about(subject)
+
+    def page_about(self, subject: Subject) -> CoursePage:
+        """Return the page of a host or deployment."""
+        of_host = subject.kind == "host"
         current = partial(_host if of_host else _deployment, subject.id)
 
         def sheet(view: View) -> Sheet | None:
@@ -190,6 +254,11 @@ class FleetPage(ListPage):
         return host_page_sheet(report, line, view.older_s) if isinstance(line, HostUse) else tenant_sheet(line)
 
 
+def _findings(view: View, report: FleetReport) -> list[str]:
+    found = view.study.findings
+    return finding_lines(found.value, found.error, view.working.get("findings"), report)
+
+
 def _deployment(deployment_id: int, view: View) -> DeploymentLine | None:
     report = view.reading.fleet.value
     lines = () if report is None else report.deployments
@@ -205,7 +274,3 @@ def _host(host_id: int, view: View) -> HostUse | None:
 
 def _ended(view: View) -> Sheet | None:
     return ended_sheet(view.reading.fleet.value) if view.reading.fleet.value else None
-
-
-def _notices(view: View) -> Sheet | None:
-    return notices_sheet(view.reading.fleet.value) if view.reading.fleet.value else None

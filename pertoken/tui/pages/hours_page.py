@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.widgets import Static
 
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.hours import hour_columns, hours_sheet, notes
 from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
@@ -22,7 +22,7 @@ class HoursPage(ListPage):
 
     def lists(self) -> ComposeResult:
         """What the hours are, and the table."""
-        yield Static(id="hours-note", markup=False)
+        yield PlainText(id="hours-note")
         with Stack():
             yield Rows[ModelHours](lambda line: line.model, "models")
 
@@ -41,5 +41,5 @@ class HoursPage(ListPage):
     def fill(self, view: View) -> None:
         """Show the hours."""
         lines = self.lines_of("models", view)
-        self.query_one("#hours-note", Static).update(" ".join(notes(lines)) if lines else _NONE)
+        self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else _NONE)
         self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)

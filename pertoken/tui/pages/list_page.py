@@ -5,16 +5,21 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import DataTable, Input, Static
+from textual.widgets import DataTable, Input
 
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
+from pertoken.tui.text.columns import table
 from pertoken.tui.text.sheet import Sheet
-from pertoken.tui.text.words import literal, literal_lines
+from pertoken.tui.text.table.matching import nothing_matches
+from pertoken.tui.text.words import literal_lines
 from pertoken.tui.widgets.filter_box import FilterBox
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
+
+_NO_SORT = "There is no row to sort."
 
 
 class ListPage(Page):
@@ -22,10 +27,10 @@ class ListPage(Page):
 
     def body(self) -> ComposeResult:
         """What the page is before its first reading, its lists, and the filter."""
-        yield Static(id="waiting", markup=False)
+        yield PlainText(id="waiting")
         with Vertical(id="lists"):
             yield from self.lists()
-        yield Static(id="no-match", markup=False)
+        yield PlainText(id="no-match")
         yield FilterBox()
 
     def lists(self) -> ComposeResult:
@@ -36,7 +41,7 @@ class ListPage(Page):
         """Show the lists once there is anything to show."""
         part = self.part(view)
         there = part.value is not None
-        waiting = self.query_one("#waiting", Static)
+        waiting = self.query_one("#waiting", PlainText)
         waiting.display = not there
         waiting.update(self.waiting(view))
         self.query_one("#lists", Vertical).display = there
@@ -74,8 +79,8 @@ class ListPage(Page):
     def cannot(self, action: str) -> str | None:
         """Tables may be empty."""
         rows = self.rows()
-        if action in ("open", "sort") and (rows is None or rows.selected is None):
-            return f"There is no row to {action}."
+        if action in ("open", "sort", "columns") and (rows is None or rows.selected is None):
+            return f"There is no row to {'open' if action == 'open' else 'show'}." if action != "sort" else _NO_SORT
         if action == "reverse" and (rows is None or not rows.is_sorted):
             return "Nothing is sorted yet: o sorts by the first column."
         if action == "back" and not self.query_one(FilterBox).display:
@@ -129,7 +134,11 @@ class ListPage(Page):
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open a row by `enter` or a click."""
         event.stop()
-        self.open()
+        reason = self.cannot("open")
+        if reason is None:
+            self.open()
+        else:
+            self.app.notify(reason, markup=False)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply the filter as it is typed."""
@@ -148,14 +157,42 @@ class ListPage(Page):
         for stack in self.query(Stack):
             stack.settle()
         tables = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
-        words = self.query_one(FilterBox).value.strip()
-        note = self.query_one("#no-match", Static)
+        words = self.query_one(FilterBox).value.strip().strip("!~").strip()
+        note = self.query_one("#no-match", PlainText)
         note.display = bool(words and tables and not any(table.matched for table in tables))
-        note.update(f"No row here holds every word of “{literal(words)}”: esc drops the filter.")
+        note.update(nothing_matches(self.query_one(FilterBox).value))
 
     def give_back_keys(self) -> None:
         """Give the keys back to the rows."""
         self._focus_rows()
+
+    def top(self) -> None:
+        """Go to the first row."""
+        if rows := self.rows():
+            rows.move_cursor(row=0)
+
+    def bottom(self) -> None:
+        """Go to the last row; more rows are made until it is there."""
+        if rows := self.rows():
+            rows.go_to_end()
+
+    def down(self) -> None:
+        """Go one row down."""
+        if rows := self.rows():
+            rows.action_cursor_down()
+
+    def up(self) -> None:
+        """Go one row up."""
+        if rows := self.rows():
+            rows.action_cursor_up()
+
+    def as_text(self) -> str:
+        """Return every row and column that a filter keeps."""
+        lines = [self.heading]
+        for rows in self.query(Rows):
+            if rows.matched:
+                lines += ["", *table("", rows.matched, rows.columns_known, None)[1:]]
+        return "\n".join(lines) + "\n"
 
     def _focus_rows(self) -> None:
         if rows := self.rows():

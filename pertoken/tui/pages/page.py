@@ -1,18 +1,20 @@
 """What all screens have in common: the title line, the banner of a failed reading, the keys, the footer."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Footer
 
 from pertoken.tui.keys import KEY_OF, KEYS
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.words import ago, literal
 from pertoken.tui.widgets.event_lane import EventLane
 from pertoken.tui.widgets.moment_box import MomentBox
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.units import format_duration, format_utc
 from pertoken.window.inventory import STALE_TICKS
 
@@ -38,6 +40,7 @@ def bindings(footer: Collection[str]) -> list[Binding]:
             key_display=key.shown,
             tooltip=key.help,
             group=groups.get(key.footer),
+            id=key.action,
         )
         for key in KEYS
     ]
@@ -48,6 +51,9 @@ class Page(Screen[None]):
 
     FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "open", "filter", "sort", "keys", "quit")
     """Actions of which the footer shows the keys, in the order of the table of keys."""
+    REPLAY_FOOTER: ClassVar[tuple[str, ...]] = (
+        *("savings", "open", "earlier", "later", "event_before", "event_after", "moment", "now", "keys", "quit"),
+    )
     OWN: ClassVar[frozenset[str]] = frozenset()
     """Actions of keys that do nothing on most pages, and something on this one."""
     late_s: float | None = LATE_S
@@ -71,11 +77,12 @@ class Page(Screen[None]):
         """Whether what it shows depends on the window."""
         self._composed = False
         self._small = False
+        self._in_footer: tuple[str, ...] = self.FOOTER
 
     def compose(self) -> ComposeResult:
         """Title, banner, body, footer."""
-        yield Static(id="title", markup=False)
-        yield Static(id="banner", markup=False)
+        yield PlainText(id="title")
+        yield PlainText(id="banner")
         yield EventLane()
         yield from self.body()
         yield MomentBox()
@@ -98,6 +105,35 @@ class Page(Screen[None]):
             return "The window belongs to the fleet: press 1 first."
         key = KEY_OF[action]
         return key.elsewhere if key.elsewhere and action not in self.OWN else None
+
+    def top(self) -> None:
+        """Go to the start of what scrolls."""
+        if self.focused is not None:
+            self.focused.scroll_home(animate=False)
+
+    def bottom(self) -> None:
+        """Go to the end of what scrolls."""
+        if self.focused is not None:
+            self.focused.scroll_end(animate=False)
+
+    def down(self) -> None:
+        """Scroll a line down."""
+        if self.focused is not None:
+            self.focused.scroll_down(animate=False)
+
+    def up(self) -> None:
+        """Scroll a line up."""
+        if self.focused is not None:
+            self.focused.scroll_up(animate=False)
+
+    def as_text(self) -> str:
+        """Return all that the page holds as text."""
+        return ""
+
+    def footer(self, view: View) -> tuple[str, ...]:
+        """Return the actions of which the footer shows the keys now: those of a replay while the past is shown."""
+        replays = view.at is not None and self.late_s is not None and {"savings", "quit"} <= set(self.FOOTER)
+        return self.REPLAY_FOOTER if replays else self.FOOTER
 
     def close_input(self) -> bool:
         """Close the line a person types in, if one is open; return whether it was."""
@@ -128,9 +164,10 @@ class Page(Screen[None]):
             return  # a tick may come before the page has all its widgets, and once more while the app ends
         view = self.view()
         part = self.part(view)
+        self._show_keys(self.footer(view))
         with self.app.batch_update():
-            self.query_one("#title", Static).update(self._title(view, part))
-            banner = self.query_one("#banner", Static)
+            self.query_one("#title", PlainText).update(self._title(view, part))
+            banner = self.query_one("#banner", PlainText)
             banner.display = part.error is not None or view.notice is not None
             banner.set_class(part.error is None, "-notice")
             banner.update(literal(view.notice or "") if part.error is None else _failure(part, view.now_ts))
@@ -138,6 +175,17 @@ class Page(Screen[None]):
             at = view.at if view.at is not None else view.recorded_until
             self.query_one(EventLane).show(view.reading.timeline.value, end_ts, at, view.window_s)
             self.show(view)
+
+    def _show_keys(self, actions: tuple[str, ...]) -> None:
+        """Have the footer show the keys of these actions."""
+        if actions == self._in_footer:
+            return
+        self._in_footer = actions
+        for key, bindings in self._bindings.key_to_bindings.items():
+            self._bindings.key_to_bindings[key] = [
+                replace(each, show=each.id in actions) if each.id in KEY_OF else each for each in bindings
+            ]
+        self.refresh_bindings()
 
     def _title(self, view: View, part: Read[Any]) -> str:
         if self.size.height < MIN_HEIGHT:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Static
 
 from pertoken.errors import BadInput
 from pertoken.tui.pages.command_page import CommandPage
@@ -30,6 +29,7 @@ from pertoken.tui.text.plan.step import left_out_sheet, step_sheet
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
@@ -67,7 +67,7 @@ class PlanPage(ListPage):
 
     def lists(self) -> ComposeResult:
         """Figures, steps as a waterfall, and what was left out."""
-        yield Static(id="plan-head", markup=False)
+        yield PlainText(id="plan-head")
         with Stack():
             yield Rows[PlanLine](lambda line: line.key, "steps")
             yield Rows[Any](lambda each: each.recommendation_id, "left-out")
@@ -97,7 +97,7 @@ class PlanPage(ListPage):
 
     def fill(self, view: View) -> None:
         """Show the plan."""
-        self.query_one("#plan-head", Static).update("\n".join(self._head(view)))
+        self.query_one("#plan-head", PlainText).update("\n".join(self._head(view)))
         self.query_one("#steps", Rows).show(self.lines_of("steps", view), PLAN_COLUMNS, lambda _: False)
         self.query_one("#left-out", Rows).show(self.lines_of("left-out", view), LEFT_OUT_COLUMNS, lambda _: False)
 

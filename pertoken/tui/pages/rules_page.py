@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.message import Message
-from textual.widgets import Static
 
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.sheet_page import SheetPage
@@ -16,6 +15,7 @@ from pertoken.tui.study import RuleList
 from pertoken.tui.text.rules.lines import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
 from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
@@ -43,7 +43,7 @@ class RulesPage(ListPage):
 
     def lists(self) -> ComposeResult:
         """How many there are, and the table."""
-        yield Static(id="rules-head", markup=False)
+        yield PlainText(id="rules-head")
         with Stack():
             yield Rows[RuleLine](lambda line: line.rule_id, "rules")
 
@@ -73,7 +73,7 @@ class RulesPage(ListPage):
         assert known is not None
         lines = self.lines_of("rules", view)
         doing = "\nLoading the rules again…" if "rules" in view.working else ""
-        self.query_one("#rules-head", Static).update(rules_head(lines, known.folder) + doing)
+        self.query_one("#rules-head", PlainText).update(rules_head(lines, known.folder) + doing)
         self.query_one("#rules", Rows).show(lines, RULE_COLUMNS, lambda line: line.is_off)
 
     def cannot(self, action: str) -> str | None:
@@ -93,6 +93,17 @@ class RulesPage(ListPage):
         rows = self.rows()
         assert rows is not None and rows.selected is not None
         self.app.push_screen(SwitchPage(self.view, rows.selected.rule_id, on=rows.selected.is_off))
+
+    def page_about(self, rule_id: str) -> SheetPage:
+        """Return the page of a rule, also while the rules are being loaded."""
+
+        def facts(view: View) -> Sheet | None:
+            if view.study.rules.value is None:
+                return (Section(literal(rule_id), (self.waiting(view),)),)
+            line = next((each for each in self.lines_of("rules", view) if each.rule_id == rule_id), None)
+            return None if line is None else self.details(line, view)
+
+        return SheetPage(self.view, self.heading, facts, self.part, late_s=None)
 
     def reload(self) -> None:
         """Load files of the drop-in folder again."""

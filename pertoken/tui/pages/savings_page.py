@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.widgets import Static, TabbedContent, TabPane
+from textual.widgets import TabbedContent, TabPane
 
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.keys import DECISIONS
@@ -28,6 +28,7 @@ from pertoken.tui.text.advice_columns import (
 from pertoken.tui.text.lifecycle import refused
 from pertoken.tui.text.notes import advice_note, totals
 from pertoken.tui.text.plan.head import capacity_line, headline, weakest
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
@@ -47,7 +48,7 @@ class SavingsPage(ListPage):
 
     def lists(self) -> ComposeResult:
         """Totals, and a tab for each group of advice."""
-        yield Static(id="totals", markup=False)
+        yield PlainText(id="totals")
         with TabbedContent(initial="open-tab"):
             for table, (title, _, _) in _TABS.items():
                 with TabPane(title, id=f"{table}-tab"), Stack():
@@ -76,11 +77,14 @@ class SavingsPage(ListPage):
         """Show the advice."""
         advice = view.reading.advice.value or ()
         proposed = self.lines_of("open", view)
-        self.query_one("#totals", Static).update("\n".join(filter(None, (*_head(proposed, view), declined(advice)))))
+        self.query_one("#totals", PlainText).update("\n".join(filter(None, (*_head(proposed, view), declined(advice)))))
         tabs = self.query_one(TabbedContent)
         for table, (title, _, columns) in _TABS.items():
             lines = self.lines_of(table, view)
-            tabs.get_tab(f"{table}-tab").label = f"{title} ({len(lines)})" if self.size.height >= MIN_HEIGHT else title
+            tab = tabs.get_tab(f"{table}-tab")
+            label = f"{title} ({len(lines)})" if self.size.height >= MIN_HEIGHT else title
+            if tab.label_text != label:
+                tab.label = label
             if table == "open":
                 columns = open_columns(view.study.records.value, view.reading.fleet.value)
             self.query_one(f"#{table}", Rows).show(lines, columns, lambda _: False)

@@ -1,7 +1,7 @@
 """A page of facts: the details of a row, or help. It follows the readings."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -9,11 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Static
 
 from pertoken.tui.pages.page import LATE_S, Page
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.sheet import Section, Sheet
+from pertoken.tui.text.sheet import Section, Sheet, text_of
+from pertoken.tui.widgets.plain_text import PlainText
 
 _ALONE = "This page shows one thing: esc goes back to the list."
 
@@ -21,6 +21,7 @@ _ALONE = "This page shows one thing: esc goes back to the list."
 class SheetPage(Page):
     """`sheet` makes the page of a view, or None when what it is about is gone."""
 
+    FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "back", "jump", "pager", "keys", "quit")
     AUTO_FOCUS = "VerticalScroll"
 
     def __init__(
@@ -35,7 +36,8 @@ class SheetPage(Page):
         super().__init__(view, heading, windowed)
         self.late_s = late_s
         self._sheet, self._part = sheet, part
-        self._text = Static(markup=False)
+        self._text = PlainText()
+        self._shown: Sheet | None = None
 
     def body(self) -> ComposeResult:
         """One text that scrolls."""
@@ -48,7 +50,7 @@ class SheetPage(Page):
 
     def cannot(self, action: str) -> str | None:
         """There are no rows here."""
-        if action in ("open", "filter", "sort", "reverse", "next"):
+        if action in ("open", "filter", "sort", "reverse", "next", "columns"):
             return _ALONE
         return super().cannot(action)
 
@@ -56,8 +58,19 @@ class SheetPage(Page):
         """Show what is now known of it."""
         sheet = self._sheet(view)
         if sheet is None:
+            self._shown = None
             self._text.update("It is no longer there: esc goes back.")
         else:
+            self.draw(sheet)
+
+    def as_text(self) -> str:
+        """Return all its facts."""
+        return text_of(self._shown or ())
+
+    def draw(self, sheet: Sheet) -> None:
+        """Draw facts, where they are others than those that are shown."""
+        if sheet != self._shown:
+            self._shown = sheet
             self._text.update(drawn_sheet(sheet))
 
 

@@ -1,5 +1,6 @@
 """Columns of tables: how a line becomes cells, and which columns fit a width."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pertoken.tui.text.cut import MARK, cut_apart
 
 L = TypeVar("L")
 
+_WINDOW = re.compile(r" in \d+\w+")
 GAP = 2
 """Cells between two columns."""
 
@@ -35,6 +37,11 @@ class Column(Generic[L]):
     """Its text in cells that are left over, where it can use them."""
     keep_end: bool = False
     """Cut it at its start, where the end tells more: `…Llama-3.1-70B`; in its middle where that tells lines apart."""
+
+    @property
+    def key(self) -> str:
+        """Its name without the window that its figures are of: what a choice of columns is remembered by."""
+        return _WINDOW.sub("", self.name)
 
 
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
@@ -95,11 +102,11 @@ def table(title: str, lines: Sequence[L], columns: Sequence[Column[L]], width: i
 
 
 def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> Sequence[L]:
-    """Lines sorted by the column named `by`: numbers from the largest, text from A, unknown last.
+    """Lines sorted by the column with the key `by`: numbers from the largest, text from A, unknown last.
 
     `turned` reverses all but the unknown; without `by` the order is kept.
     """
-    column = next((each for each in columns if each.name == by), None)
+    column = next((each for each in columns if each.key == by), None)
     if column is None:
         return lines
     if column.order is None:
@@ -108,15 +115,3 @@ def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, t
     known = [(value, line) for line in lines if (value := order(line)) is not None]
     known.sort(key=lambda pair: pair[0], reverse=not turned)
     return [line for _, line in known] + [line for line in lines if order(line) is None]
-
-
-def matching(lines: Sequence[L], columns: Sequence[Column[L]], words: str) -> Sequence[L]:
-    """Lines whose cells hold every word, in any case; columns that are too narrow to be shown count as well."""
-    wanted = words.casefold().split()
-    if not wanted:
-        return lines
-
-    def text(line: L) -> str:
-        return " ".join(column.text(line) for column in columns).casefold()
-
-    return [line for line in lines if all(word in text(line) for word in wanted)]

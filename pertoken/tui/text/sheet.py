@@ -22,6 +22,16 @@ def sheet(*sections: Section) -> Sheet:
     return tuple(section for section in sections if section.lines)
 
 
+def text_of(sheet: Sheet) -> str:
+    """Return a sheet as text, a line each; nothing is cut."""
+    lines: list[str] = []
+    for section in sheet:
+        label = label_width(section) + 2
+        rows = (line if isinstance(line, str) else f"{line[0]:<{label}}{line[1]}" for line in section.lines)
+        lines += [section.title, *(f"  {row}" for row in rows), ""]
+    return "\n".join(lines)
+
+
 def label_width(section: Section) -> int:
     """Cells of its longest label."""
     return max((len(line[0]) for line in section.lines if not isinstance(line, str)), default=0)

@@ -21,13 +21,13 @@ from pertoken.tui.text.advice_columns import (
 )
 from pertoken.tui.text.advice_sheet import advice_sheet
 from pertoken.tui.text.bill import bill_sentence
-from pertoken.tui.text.columns import GAP, Column, table
+from pertoken.tui.text.columns import Column, table
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.text.headline import figures
 from pertoken.tui.text.hours import hour_columns, notes
 from pertoken.tui.text.lifecycle import record_line, verdict_line
 from pertoken.tui.text.notes import advice_note, event_lines, fleet_notes, totals
-from pertoken.tui.text.sheet import label_width
+from pertoken.tui.text.sheet import text_of
 from pertoken.tui.text.words import literal, literal_lines
 from pertoken.units import format_count, format_duration
 
@@ -80,12 +80,7 @@ def summary(
 
 def sheet_text(each: Recommendation, now_ts: float) -> str:
     """Return all that is known of one piece of advice, as text."""
-    lines = []
-    for section in advice_sheet(each, now_ts):
-        label = label_width(section) + GAP
-        rows = (line if isinstance(line, str) else f"{line[0]:<{label}}{line[1]}" for line in section.lines)
-        lines += [section.title, *(f"  {row}" for row in rows), ""]
-    return "\n".join(lines)
+    return text_of(advice_sheet(each, now_ts))
 
 
 HOST_COLUMNS: tuple[Column[HostCost], ...] = (

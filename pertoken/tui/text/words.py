@@ -10,6 +10,7 @@ from pertoken.units import NANO_USD, format_bytes, format_count, format_duration
 UNKNOWN = "–"
 _BARS = "▁▂▃▄▅▆▇█"
 NONE_FOUND = "none found"
+PROGRESS_CELLS = 10
 _MARKED = {"pass": "✓ kept", "near_miss": "≈ near miss", "fail": "✗ broken"}
 _SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken"}
 
@@ -133,6 +134,14 @@ def slo_verdict(slo: str) -> str:
 def marked_verdict(slo: str) -> str:
     """Whether a change keeps the latency objective, with a mark that reads without colour."""
     return _MARKED.get(slo, "? not judged")
+
+
+def progress_line(phase: str, share: float) -> str:
+    """Return what is being done with a bar of how much is done: `reading telemetry ████░░░░░░ 40%`."""
+    if not share:
+        return phase
+    full = min(PROGRESS_CELLS, round(share * PROGRESS_CELLS))
+    return f"{phase} {'█' * full}{'░' * (PROGRESS_CELLS - full)} {share:.0%}"
 
 
 def peak(values: Iterable[float | None]) -> str:

@@ -3,7 +3,9 @@
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.message import Message
-from textual.widgets import Input, Static
+from textual.widgets import Input
+
+from pertoken.tui.widgets.plain_text import PlainText
 
 
 class AskBox(Vertical):
@@ -18,7 +20,7 @@ class AskBox(Vertical):
 
     def compose(self) -> ComposeResult:
         """The question above the line."""
-        yield Static(markup=False)
+        yield PlainText()
         yield Input(compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
@@ -28,7 +30,7 @@ class AskBox(Vertical):
 
     def ask(self, question: str, text: str) -> None:
         """Show a question with an answer to change, and take the keys."""
-        self.query_one(Static).update(question)
+        self.query_one(PlainText).update(question)
         box = self.query_one(Input)
         box.value, box.cursor_position = text, len(text)
         self.display = True

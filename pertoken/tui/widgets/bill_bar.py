@@ -6,11 +6,11 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
-from textual.widgets import Static
 
 from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.bill import GLYPHS, PARTS, bar_cells, bill_sentence
+from pertoken.tui.widgets.plain_text import PlainText
 
 
 class Bar(Widget):
@@ -34,12 +34,12 @@ class BillBar(Vertical):
 
     def compose(self) -> ComposeResult:
         """The sentence above the bar."""
-        yield Static(markup=False)
+        yield PlainText()
         yield Bar()
 
     def show(self, report: FleetReport) -> None:
         """Show the bill of a report."""
-        self.query_one(Static).update(bill_sentence(report, GLYPHS if report.bill and report.bill.paid else ""))
+        self.query_one(PlainText).update(bill_sentence(report, GLYPHS if report.bill and report.bill.paid else ""))
         bar = self.query_one(Bar)
         bar.bill = report.bill or Bill(0, 0, 0, 0, 0)
         bar.set_class(not bar.bill.paid, "-empty")

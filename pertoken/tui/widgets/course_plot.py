@@ -3,10 +3,10 @@
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static
 from textual_plotext import PlotextPlot
 
 from pertoken.tui.text.course.plots import Panel, runs, ticks
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.window.course.course import Course
 
 _MARKERS = ("hd", "·", "x")
@@ -56,7 +56,7 @@ class CoursePlot(Vertical):
 
     def compose(self) -> ComposeResult:
         """Caption and drawing."""
-        yield Static(classes="caption", markup=False)
+        yield PlainText(classes="caption")
         yield _Drawing()
 
     def show(self, panel: Panel | None, course: Course) -> None:
@@ -64,7 +64,7 @@ class CoursePlot(Vertical):
         self.display = panel is not None
         if panel is None:
             return
-        self.query_one(Static).update(panel.caption)
+        self.query_one(PlainText).update(panel.caption)
         drawing = self.query_one(_Drawing)
         if drawing.drawn != (panel, course):
             drawing.drawn = panel, course

@@ -2,9 +2,9 @@
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import Static
 
 from pertoken.tui.text.course.replay import lane, latest
+from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.window.course.timeline import Timeline
 
 
@@ -13,13 +13,13 @@ class EventLane(Vertical):
 
     def compose(self) -> ComposeResult:
         """The line, and the newest event of the window."""
-        yield Static(id="lane-line", markup=False)
-        yield Static(id="lane-event", markup=False)
+        yield PlainText(id="lane-line")
+        yield PlainText(id="lane-event")
 
     def show(self, timeline: Timeline | None, end_ts: int, at: int | None, window_s: int) -> None:
         """Show where an instant stands; None, the present, hides the lane."""
         self.display = at is not None and timeline is not None
         if at is None or timeline is None:
             return
-        self.query_one("#lane-line", Static).update(lane(timeline, end_ts, at, max(20, self.app.size.width - 2)))
-        self.query_one("#lane-event", Static).update(latest(timeline, at, at - window_s))
+        self.query_one("#lane-line", PlainText).update(lane(timeline, end_ts, at, max(20, self.app.size.width - 2)))
+        self.query_one("#lane-event", PlainText).update(latest(timeline, at, at - window_s))

@@ -12,7 +12,10 @@ class FilterBox(Input):
         """The person is done typing; the filter stays."""
 
     def __init__(self) -> None:
-        super().__init__(placeholder="Type words that rows must hold: enter keeps them, esc drops them", compact=True)
+        super().__init__(
+            placeholder="Words that rows must hold; ! before them: must not; ~ fuzzy. enter keeps, esc drops",
+            compact=True,
+        )
         self.cursor_blink = False
         self.display = False
 

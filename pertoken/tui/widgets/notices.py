@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
-from textual.widgets import Static
+
+from pertoken.tui.widgets.plain_text import PlainText
 
 
 class Notices(VerticalScroll):
@@ -12,7 +13,7 @@ class Notices(VerticalScroll):
 
     def __init__(self, id: str) -> None:
         super().__init__(id=id)
-        self._text = Static(markup=False)
+        self._text = PlainText()
 
     def compose(self) -> ComposeResult:
         """One text."""

@@ -8,11 +8,14 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding
+from textual.message import Message
 from textual.widgets import DataTable
 from textual.widgets.data_table import RowDoesNotExist
 
 from pertoken.tui.amounts import caption
-from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit, matching
+from pertoken.tui.remembered import Remembered, Table
+from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit
+from pertoken.tui.text.table.matching import matching
 
 _SCROLLBAR = 1
 PAGE = 100
@@ -25,17 +28,26 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--stale"}
     BINDINGS = [each for each in DataTable.BINDINGS if isinstance(each, Binding) and each.key != "enter"]  # noqa: RUF012
 
+    class Arranged(Message):
+        """A person sorted the table, or hid or showed a column."""
+
+        def __init__(self, table: str, arrangement: Table) -> None:
+            super().__init__()
+            self.table = table
+            self.arrangement = arrangement
+
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
         super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
         self.key = key
         self.spare = spare
         """Whether it stays away where not every table has all its rows."""
         self._all: Sequence[L] = ()
+        self.columns_known: Sequence[Column[L]] = ()
+        """Every column, hidden ones included."""
         self._kinds: Sequence[Column[L]] = ()
+        self.arrangement = Table()
         self._dim: Callable[[L], bool] = lambda _: False
         self._words = ""
-        self._by: str | None = None
-        self._turned = False
         self._layout: tuple[object, ...] = ()
         self.matched: Sequence[L] = ()
         """Lines that pass the filter, in the order shown; the first `_most` of them have rows."""
@@ -51,9 +63,37 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         """The line under the cursor."""
         return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
 
+    def on_mount(self) -> None:
+        """Stand as it was left."""
+        remembered = getattr(self.app, "remembered", Remembered())
+        self.arrangement = remembered.tables.get(self.id or "", Table())
+
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines from now on; those that `dim` names are stale."""
-        self._all, self._kinds, self._dim = lines, columns, dim
+        self._all, self.columns_known, self._dim = lines, columns, dim
+        self._choose_columns()
+        self._lay_out()
+
+    def _choose_columns(self) -> None:
+        first, hidden = self.columns_known[:1], self.arrangement.hidden
+        self._kinds = (*first, *(each for each in self.columns_known[1:] if each.key not in hidden))
+
+    @property
+    def shown_columns(self) -> tuple[str, ...]:
+        """Keys of the columns that have room."""
+        return tuple(self._kinds[i].key for i in self._widths()) if self._kinds else ()
+
+    def toggle(self, key: str) -> None:
+        """Hide a column, or show it again."""
+        hidden = tuple(name for name in self.arrangement.hidden if name != key)
+        if len(hidden) == len(self.arrangement.hidden):
+            hidden = (*hidden, key)
+        self._arrange(replace(self.arrangement, hidden=hidden))
+
+    def _arrange(self, arrangement: Table) -> None:
+        self.arrangement = arrangement
+        self.post_message(self.Arranged(self.id or "", arrangement))
+        self._choose_columns()
         self._lay_out()
 
     def filter_by(self, words: str) -> None:
@@ -63,20 +103,40 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def sort_next(self) -> None:
         """Sort by the next column shown, then by none again."""
-        names = [self._kinds[i].name for i in self._widths()]
-        at = names.index(self._by) + 1 if self._by in names else 0
-        self._by, self._turned = (names[at] if at < len(names) else None), False
-        self._lay_out()
+        names, by = self.shown_columns, self.arrangement.by
+        at = names.index(by) + 1 if by in names else 0
+        self._arrange(replace(self.arrangement, by=names[at] if at < len(names) else None, turned=False))
 
     @property
     def is_sorted(self) -> bool:
         """Whether a column was chosen to sort by."""
-        return self._by is not None
+        return self.arrangement.by is not None
 
     def reverse(self) -> None:
         """Turn the sorted column around."""
-        self._turned = not self._turned
+        self._arrange(replace(self.arrangement, turned=not self.arrangement.turned))
+
+    def on_click(self, event: events.Click) -> None:
+        """Open the row that was clicked, or sort by the column of a header; again on it turns the order around."""
+        event.prevent_default()
+        row, column = event.style.meta.get("row"), event.style.meta.get("column")
+        if row is None or column is None:
+            return
+        event.stop()
+        self.focus()
+        if row >= 0:
+            self.move_cursor(row=row, scroll=False)
+            self.action_select_cursor()
+            return
+        by = self._kinds[int(self.ordered_columns[column].key.value or 0)].key
+        turned = by == self.arrangement.by and not self.arrangement.turned
+        self._arrange(replace(self.arrangement, by=by, turned=turned))
+
+    def go_to_end(self) -> None:
+        """Put the cursor on the last line."""
+        self._most = max(self._most, len(self.matched))
         self._lay_out()
+        self.move_cursor(row=len(self.matched) - 1)
 
     def on_resize(self, _: events.Resize) -> None:
         """Fit the columns to the new width."""
@@ -93,9 +153,11 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def _marked(self) -> list[Column[L]]:
         """The columns, an arrow at the one that is sorted by."""
-        arrows = {column.name: "▲" if (column.order is None) != self._turned else "▼" for column in self._kinds}
+        by, turned = self.arrangement.by, self.arrangement.turned
         return [
-            replace(column, name=column.name + arrows[column.name]) if column.name == self._by else column
+            replace(column, name=column.name + ("▲" if (column.order is None) != turned else "▼"))
+            if column.key == by
+            else column
             for column in self._kinds
         ]
 
@@ -103,13 +165,14 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         return fit(self._cells(), self._marked(), self.size.width - _SCROLLBAR)
 
     def _lay_out(self) -> None:
-        self.matched = arranged(matching(self._all, self._kinds, self._words), self._kinds, self._by, self._turned)
+        by, turned = self.arrangement.by, self.arrangement.turned
+        self.matched = arranged(matching(self._all, self.columns_known, self._words), self.columns_known, by, turned)
         if not self.size.width:
             return  # its first resize lays it out
         shown = self.matched[: self._most]
         widths, cells, keys = self._widths(), self._cells(), [str(self.key(line)) for line in shown]
         self._widen(widths, cells, shown)
-        layout = (tuple(widths.items()), tuple(keys), self._by, self._turned)
+        layout = (tuple(widths.items()), tuple(keys), by, turned, tuple(each.key for each in self._kinds))
         if layout != self._layout:
             self._rebuild(widths, keys)
             self._layout = layout

@@ -223,15 +223,17 @@ def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest
     """Return a gauge while the members work: its value in each bucket in which they did, over their busy share.
 
     `mean` over the members, else their sum. The share is of all these buckets, since an engine may count its time later
-    than the gauge shows it.
+    than the gauge shows it. Where they counted no time in all of them, it is the gauge itself: a server that hangs
+    holds requests and works for none.
     """
     works = (buckets.rows.ints("busy_ms") > 0) | (buckets.rows.floats(f"{name}_sum") > 0)
     active = buckets.having(buckets.count(works) > 0)
-    busy_ms = np.nansum(active.rows.floats("busy_ms"))
+    counted_ms = active.rows.floats("busy_ms")
     found = (mean_gauge if mean else gauge)(active, name, scale)
-    if found is None or not busy_ms:
+    if found is None or np.isnan(counted_ms).all():
         return None
-    factor = max(1.0, float(active.rows.ints("observed_ms").sum() / busy_ms))
+    busy_ms = np.nansum(counted_ms)
+    factor = max(1.0, float(active.rows.ints("observed_ms").sum() / busy_ms)) if busy_ms else 1.0
     return replace(found, factor=factor, largest=largest)
 
 

@@ -155,7 +155,7 @@ def test_a_value_of_the_host_that_cannot_be_is_unknown_with_a_gap(
     assert replace(reading.host, **{metric: value}) == host  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("grown", [-1, 10 * 10**13 + 1, 2**62])
+@pytest.mark.parametrize("increases", [-1, 10 * 10**13 + 1, 2**62])
 def test_network_counters_that_move_by_more_than_can_be_are_unknown(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, increases: int
 ) -> None:

@@ -34,3 +34,9 @@ def test_a_host_whose_telemetry_was_imported_has_no_agent_to_start_again() -> No
     line = replace(host(1, "gpu-1", age_s=600), imported=True)
     (hint,) = hints([line], (), [("llama", None)], ())
     assert hint.startswith("Telemetry of gpu-1 was imported and ends 10m ago: `pertoken import prometheus` goes on")
+
+
+def test_hosts_of_a_demo_are_not_asked_whether_their_agents_run() -> None:
+    ended = [replace(host(n, f"gpu-{n}"), age_s=400 + n, generated=True) for n in range(3)]
+    (hint,) = hints(ended, (), [("llama", None)], ())
+    assert hint.startswith("This is a generated demo, which ended 7m") and "agent" not in hint

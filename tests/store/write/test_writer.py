@@ -1,4 +1,4 @@
-"""What a tick writes, and how seldom it repeats itself."""
+"""Rows that a tick writes, and the repeats that it leaves out."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from pertoken.errors import StoreError
 from pertoken.store.check import faults
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
+from pertoken.store.integrity.checksums import CHECKSUMMED
 from pertoken.store.query import read
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import CounterState, DeviceRow, DeviceSample
@@ -92,3 +93,16 @@ def test_a_device_without_rows_is_as_old_as_the_last_note_of_it(where: StoreLoca
         writer.commit(tick(10, devices=(GPU,)))
     with open_store(where).read() as connection:
         assert list(read.newest_of_devices(connection, 0)) == [(GPU.device_id, 10)]
+
+
+def test_rows_of_a_file_that_was_just_made_are_restored_without_a_look_and_never_twice(where: StoreLocation) -> None:
+    hours = CHECKSUMMED["host_1h"]
+    values = {"host_id": HOST, "duration_ms": 3_600_000, "observed_ms": 3_600_000, "samples": 360, "revision": 1}
+    rows = [tuple({**values, "ts": 3600 * n}.get(name) for name in hours.columns) for n in range(3)]
+    with Writer(where) as writer:
+        writer.restore_new(hours, rows)
+        with pytest.raises(StoreError):
+            writer.restore_new(hours, rows[:1])
+    assert not any(fault is not None for fault in faults(where))
+    with open_store(where).read() as connection:
+        assert len(connection.execute(select(t.host_rollup[3600])).all()) == 3

@@ -7,7 +7,7 @@ from tests.tui.screens import notices, running, until_gone, until_shown
 
 
 async def test_a_filter_that_no_row_passes_is_said_and_dropped_by_escape() -> None:
-    async with running(FixedSource(), (100, 30), refresh_s=0.05) as pilot:
+    async with running(FixedSource(), (100, 30)) as pilot:
         await pilot.press("slash", *"nothing-like-it")
         await until_shown(pilot, "No row here holds every word of “nothing-like-it”: esc drops the filter.")
         await pilot.press("escape")

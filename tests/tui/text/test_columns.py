@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from pertoken.tui.text.columns import GAP, Column, arranged, cut, fit, matching
+from pertoken.tui.text.columns import GAP, Column, arranged, cut, fit
 
 Row = tuple[str, float | None]
 NAME: Column[Row] = Column("name", lambda row: row[0], 0, least=4)
@@ -66,11 +66,6 @@ def test_names_sort_with_their_numbers_by_value() -> None:
         "host-02b",
         "Host-10",
     ]
-
-
-def test_a_filter_wants_every_word_in_any_case() -> None:
-    assert [row[0] for row in matching(ROWS, COLUMNS, "BETA alp")] == ["Alpha beta"]
-    assert matching(ROWS, COLUMNS, " ") == ROWS
 
 
 def test_sentences_are_cut_at_their_end_even_where_they_look_alike_then() -> None:

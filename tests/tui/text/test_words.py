@@ -13,6 +13,7 @@ from pertoken.tui.text.words import (
     number,
     observed,
     percent,
+    progress_line,
     ratio_range,
     seconds,
     slo_verdict,
@@ -93,3 +94,9 @@ def test_a_verdict_reads_without_colour() -> None:
         "✗ broken",
         "? not judged",
     ]
+
+
+def test_progress_is_a_bar_where_a_share_is_known() -> None:
+    assert progress_line("reading telemetry", 0.0) == "reading telemetry"
+    assert progress_line("reading telemetry", 0.4) == "reading telemetry ████░░░░░░ 40%"
+    assert progress_line("done", 1.0) == "done ██████████ 100%"

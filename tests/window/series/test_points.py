@@ -154,3 +154,13 @@ def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once()
     unknown = in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
     assert series.rate(series.together([unknown]), "tokens") is None
     assert unknown.ints("busy_ms").tolist() == [1_200_000]
+
+
+def test_a_server_that_hangs_runs_requests_though_it_counts_no_time() -> None:
+    hangs = {"busy_ms": 0, "gauge_sum": 6, "gauge_n": 2}
+    found = summary(
+        series.while_busy(series.together([rows(1, {"ts": 0, **hangs}, {"ts": 60, **hangs})]), "gauge", 1, mean=False)
+    )
+    assert found is not None and found.max == 3
+    untimed = series.together([rows(1, {"ts": 0, "gauge_sum": 6, "gauge_n": 2})])
+    assert series.while_busy(untimed, "gauge", 1, mean=False) is None

@@ -39,6 +39,48 @@ def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> 
     return (_goes(line.nano_usd, split, window, bound=line.busy_is_bound),)
 
 
+def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str | None:
+    """Return how the busy dollars split into prompt, cached and generated tokens; None where nothing is known.
+
+    Where engines count the time of requests in prefill and decode, by that time; it overlaps where requests run
+    together, so it is a split and no sum. Elsewhere by tokens, at the one price that $/Mtok is.
+    """
+    if isinstance(line, HostUse):
+        busy = None if line.bill is None else line.bill.busy
+        served = [each for each in (() if report is None else report.deployments) if each.host == line.name]
+    else:
+        known = line.nano_usd is not None and line.idle_nano_usd is not None
+        busy, served = (line.nano_usd or 0) - (line.idle_nano_usd or 0) if known else None, [line]
+    if not busy:
+        return None
+    prompt, cached, generated = (
+        sum(getattr(each, name) or 0 for each in served)
+        for name in ("prompt_tokens", "cached_tokens", "generated_tokens")
+    )
+    counted = [dict(each.counts.counted) for each in served]
+    prefill, decode = (sum(each.get(name, 0) for each in counted) for name in ("prefill_ms", "decode_ms"))
+    timed = all("prefill_ms" in each and "decode_ms" in each for each in counted)
+    parts: tuple[int, ...]
+    names: tuple[str, ...]
+    if counted and timed and prefill + decode:
+        spared = f" ({percent(cached / prompt)} of it cached, which took no compute)" if cached and prompt else ""
+        parts, names = (prefill, decode), (f"prompt{spared}", "generated")
+        how = "by time of requests in prefill and decode"
+    elif prompt + generated:
+        parts = (max(0, prompt - cached), cached, generated)
+        names, how = ("prompt", "cached", "generated"), "at one price a token"
+    else:
+        return None
+    whole = sum(parts)
+    shares = [busy * part // whole for part in parts]
+    shares[-1] += busy - sum(shares)
+    _, texts = usd_parts(busy, tuple(shares))
+    split = " + ".join(
+        f"{name} {text} ({percent(share / busy)})" for name, text, share in zip(names, texts, shares, strict=True)
+    )
+    return f"Of busy, {how}: {split}"
+
+
 def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
     whole, texts = usd_parts(paid, tuple(split.values()))
     sign = {"busy": "≤ ", "idle": "≥ "} if bound else {}

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pertoken.state.service import Slo
+from pertoken.tui.amounts import amount
 from pertoken.tui.text.words import literal, percent
-from pertoken.units import format_count, format_utc
+from pertoken.units import NANO_USD, format_count, format_utc
 from pertoken.window.course.course import Course, Values
 
 MARKERS = ("▪", "·", "x")
@@ -121,18 +122,23 @@ def mark_lines(course: Course) -> tuple[str, ...]:
     return (*shown[:MAX_MARKS], *((f"and {more} earlier",) if more > 0 else ()))
 
 
-def token_sentence(course: Course) -> str | None:
-    """Return what its tokens were, and the energy of each; None without a token."""
+def token_sentence(course: Course, usd_per_kwh: float | None = None, *, split: bool = True) -> str | None:
+    """Return what its tokens were, and the energy of each; None without a token.
+
+    `usd_per_kwh` is what energy costs, facility included; None: it is in the price of the devices.
+    Without `split` their shares are left out: they are written elsewhere.
+    """
     prompt, cached, generated = course.prompt_tokens, course.cached_tokens, course.generated_tokens
     whole = prompt + generated
     if not whole:
         return None
     computed = max(0, prompt - cached)
     parts = (("prompt computed", computed), ("prompt cached", cached), ("generated", generated))
-    split = ", ".join(f"{name} {percent(count / whole)}" for name, count in parts)
+    shares = ", ".join(f"{name} {percent(count / whole)}" for name, count in parts)
     energy = ""
     if course.energy_kwh is not None:
         per_token = course.energy_kwh * 3_600_000 / generated if generated else None
         each = f", {per_token:.3g} J per generated token" if per_token is not None else ""
-        energy = f" Energy: {course.energy_kwh:.3g} kWh{each}."
-    return f"Of {format_count(whole)} tokens: {split}.{energy}"
+        usd = "" if usd_per_kwh is None else f" ({amount(round(course.energy_kwh * usd_per_kwh * NANO_USD))})"
+        energy = f" Energy: {course.energy_kwh:.3g} kWh{usd}{each}."
+    return f"{f'Of {format_count(whole)} tokens: {shares}' if split else f'{format_count(whole)} tokens'}.{energy}"

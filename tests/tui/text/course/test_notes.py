@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from pertoken.tui.text.course.notes import dollar_lines, title_line
+from pertoken.tui.text.course.notes import busy_line, dollar_lines, title_line
+from pertoken.window.engine_counts import EngineCounts
 from tests.tui.reports import CHAT, RICH, use
 
 
@@ -20,6 +21,25 @@ def test_the_dollars_of_a_host_add_up_with_what_nothing_held() -> None:
         "Where a dollar goes: $4.98 in 1h = busy $3.13 (63%) + idle while reserved $1.35 (27%) + "
         "other processes $0 (0%) + unallocated $0.50 (10%)"
     )
+
+
+def test_busy_dollars_split_by_tokens_at_one_price_or_by_time_where_the_engine_counts_it() -> None:
+    assert busy_line(CHAT, RICH) == (
+        "Of busy, at one price a token: prompt $1.71 (47%) + cached $1.51 (42%) + generated $0.41 (11%)"
+    )
+    timed = replace(CHAT, counts=EngineCounts(counted=(("prefill_ms", 250), ("decode_ms", 750))))
+    assert busy_line(timed, RICH) == (
+        "Of busy, by time of requests in prefill and decode: "
+        "prompt (47% of it cached, which took no compute) $0.91 (25%) + generated $2.72 (75%)"
+    )
+
+
+def test_busy_dollars_of_a_host_are_those_of_what_it_serves_and_none_without_a_price_or_a_token() -> None:
+    assert (busy_line(RICH.uses[0], RICH) or "").startswith("Of busy, at one price a token: prompt")
+    assert busy_line(replace(CHAT, nano_usd=None), RICH) is None
+    silent = replace(CHAT, prompt_tokens=None, cached_tokens=None, generated_tokens=0)
+    assert busy_line(silent, RICH) is None
+    assert busy_line(RICH.uses[0], None) is None
 
 
 def test_dollars_that_are_not_known_say_why() -> None:

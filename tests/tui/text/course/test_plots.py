@@ -46,4 +46,6 @@ def test_tokens_are_split_into_computed_cached_and_generated() -> None:
         "Of 21.6M tokens: prompt computed 47%, prompt cached 42%, generated 11%. "
         "Energy: 0.97 kWh, 1.45 J per generated token."
     )
+    assert (token_sentence(COURSE, split=False) or "").startswith("21.6M tokens. Energy: 0.97 kWh")
+    assert "0.97 kWh ($0.194), " in (token_sentence(COURSE, 0.2) or "")
     assert token_sentence(replace(COURSE, prompt_tokens=0, cached_tokens=0, generated_tokens=0)) is None

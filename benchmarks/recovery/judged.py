@@ -1,0 +1,111 @@
+"""Advice on one generated fleet, compared with what was planted in it."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pertoken.catalog.market import load_market
+from pertoken.demo.fleet import DrawnFleet, Problem
+from pertoken.demo.making import SETTINGS_FILE, make
+from pertoken.demo.worth import of_knobs, of_move, usd_per_hour, worth
+from pertoken.store.connect.location import locate
+from pertoken.units import NANO_USD
+
+FIRST = 2
+"""Places in the list of a target's advice at which one counts as found."""
+EXACT = 0.01
+"""Of a figure, by which an interval without width may be off: months and list prices are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One problem and what the advice made of it."""
+
+    seed: int
+    kind: str
+    target: str
+    place: int | None
+    """Of the first of its rules among the advice on its target, from 1; None where none proposes anything."""
+    rule: str | None
+    truth_usd: float | None
+    """True saving of the change that is proposed; None where the advice promises no dollars."""
+    interval_usd: tuple[float, float, float] | None
+
+    @property
+    def found(self) -> bool:
+        """Whether one of its rules is first or second."""
+        return self.place is not None and self.place <= FIRST
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the true saving lies in the interval; None where there is none."""
+        if self.truth_usd is None or self.interval_usd is None:
+            return None
+        low, _, high = self.interval_usd
+        slack = EXACT * max(abs(low), abs(high))
+        return low - slack <= self.truth_usd <= high + slack
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One fleet."""
+
+    problems: tuple[Judged, ...]
+    healthy: Mapping[str, float]
+    """Bankable dollars a month that are proposed on each healthy service."""
+    made_s: float
+    advised_s: float
+
+
+def judge(seed: int, hosts: int, days: float, folder: Path) -> Result:
+    """Make a fleet, run all rules on it by the command line, and compare."""
+    began = time.monotonic()
+    made = make(locate(str(folder)), seed, hosts, days, int(time.time()))
+    after = time.monotonic()
+    command = [sys.executable, "-m", "pertoken", "advise", "--json", "--db", str(folder)]
+    done = subprocess.run(
+        [*command, "--config", str(folder / SETTINGS_FILE)], capture_output=True, text=True, check=True
+    )
+    advised_s = time.monotonic() - after
+    by_target: dict[str, list[Mapping[str, Any]]] = {}
+    for row in json.loads(done.stdout)["recommendations"]:
+        if row["state"] == "OPEN":
+            by_target.setdefault(row["target"], []).append(row)
+    problems = tuple(_judged(seed, each, made.fleet, by_target.get(each.target, [])) for each in made.fleet.problems)
+    healthy = {name: sum(map(_bankable, by_target.get(name, []))) for name in made.fleet.healthy}
+    return Result(problems, healthy, after - began, advised_s)
+
+
+def _judged(seed: int, problem: Problem, fleet: DrawnFleet, rows: Sequence[Mapping[str, Any]]) -> Judged:
+    places = [at for at, row in enumerate(rows, 1) if row["rule_id"] in problem.scene.rules]
+    if not places:
+        return Judged(seed, problem.scene.kind, problem.target, None, None, None, None)
+    row = rows[places[0] - 1]
+    best = row["variants"][0]
+    money = best["bankable"] if best["bankable"] and best["bankable"][1] > 0 else best["capacity"]
+    interval = None if not money else (money[0] / NANO_USD, money[1] / NANO_USD, money[2] / NANO_USD)
+    truth = None if interval is None else _truth(problem, fleet, best)
+    return Judged(seed, problem.scene.kind, problem.target, places[0], row["rule_id"], truth, interval)
+
+
+def _truth(problem: Problem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> float:
+    """Return what the proposed change truly saves: by its knobs where it is of knobs, else what the fix is worth."""
+    market, engines = load_market(), fleet.of_service(problem.service)
+    hosts = [fleet.host(name) for name in problem.hosts]
+    knobs = {each["field"]: each["after"] for each in variant["edits"] if each["kind"] == "deployment"}
+    if knobs and all(hasattr(engines[0].runs, name) for name in knobs) and "engine_version" not in knobs:
+        return of_knobs(engines, usd_per_hour(hosts[0].place, market), knobs, market)
+    there = next((each["after"] for each in variant["edits"] if each["field"] == "placement.accelerator"), None)
+    if there is not None:
+        return of_move(engines, hosts, str(there), market)
+    return worth(problem, hosts, engines, market).usd
+
+
+def _bankable(row: Mapping[str, Any]) -> float:
+    best = row["variants"][0] if row["variants"] else {}
+    return float(best["bankable"][1]) / NANO_USD if best.get("bankable") else 0.0

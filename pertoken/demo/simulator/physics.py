@@ -1,0 +1,144 @@
+"""The true speed of one engine: the forecast's terms at efficiencies that are drawn, not fitted.
+
+Each engine draws its deviation from the fitted table by the table's own uncertainty. A draw is kept if it is physical:
+no term of the hardware faster than its listed rate, and the whole step as far from the table as unseen deployments are
+(`[interval] absolute`).
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from pertoken.catalog.market import Market
+from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.capacity import fitting_sequences, held_tokens, kv_tokens
+from pertoken.forecast.efficiency import absolute_half_width, deviation, efficiency, table
+from pertoken.forecast.served import Load, resolve
+from pertoken.forecast.terms import TERMS, prefill_seconds, seconds, total
+from pertoken.state.deployment import Deployment
+
+TRIES = 4000
+Z_80 = 1.2816
+BISECTIONS = 40
+_LISTED = np.array([table()["terms"][name]["unit"] == "listed rate" for name in TERMS])
+_PREFILL = [TERMS.index(name) for name in ("prefill_flops", "prefill_attention", "requests")]
+_MEMORY = [TERMS.index(name) for name in ("weights", "experts", "kv_cache")]
+_PRODUCTS = [TERMS.index(name) for name in ("decode_flops", "prefill_flops", "prefill_attention")]
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """What is true of one engine and nobody is told."""
+
+    deviation: Array
+    """Logarithm of each term's time over the table's, shape (number of `TERMS`,)."""
+    by_version: tuple[tuple[str, float], ...] = ()
+    """Logarithm of all times by engine version."""
+    by_format: tuple[tuple[str, float], ...] = ()
+    """Logarithm of all times by weight format: how far off the table is for this host's kernels."""
+    power: float = 1.0
+    """Watts over the curve's."""
+
+    def shift(self, of: Deployment) -> Array:
+        """Return the logarithms to add to the table's for a deployment."""
+        version = dict(self.by_version).get(of.engine_version or "", 0.0)
+        return self.deviation + version + dict(self.by_format).get(of.weight_dtype or "", 0.0)
+
+
+def draw(rng: np.random.Generator, of: Deployment, load: Load, market: Market) -> Array:
+    """Return a physical deviation of an engine from the table, shape (number of `TERMS`,)."""
+    known = deviation()
+    c = resolve([of], [load], market)
+    scale = efficiency().log_scale(c.tags)[0]
+    term_s = seconds(c, np.array([max(1.0, load.running)]))[0]
+    fitted_s = (term_s * np.exp(scale)).sum()
+    bound = absolute_half_width()
+    drawn = (rng.standard_normal((TRIES, len(known.sd))) * known.sd) @ known.groups
+    off = np.log((term_s * np.exp(scale + drawn)).sum(axis=1) / fitted_s)
+    likely = np.exp(-0.5 * (off / (bound / Z_80)) ** 2)  # as often as unseen deployments are that far off
+    faster = (_LISTED & (term_s > 0) & (scale + drawn < np.minimum(scale, 0.0))).any(axis=1)
+    kept = np.flatnonzero((rng.random(TRIES) < likely) & ~faster)
+    return np.asarray(drawn[kept[0]]) if len(kept) else np.zeros(len(TERMS))
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A deployment as it truly runs, for any number of instants."""
+
+    c: Candidates
+    """One row for each instant."""
+    scale: Array
+    """Factor on the listed time of each term, shape (number of `TERMS`,) or one row for each instant."""
+
+    def terms_s(self, running: Array) -> Array:
+        """Return the seconds of each term in one step with so many running sequences."""
+        return np.asarray(seconds(self.c, running) * self.scale)
+
+    def token_s(self, running: Array) -> Array:
+        """Return the seconds from one token of a sequence to its next."""
+        return total(self.terms_s(running))
+
+    def prefill_s(self) -> Array:
+        """Return the seconds of a request's prefill, alone."""
+        parts = prefill_seconds(self.c, 1.0)
+        return np.asarray(sum(each * self.scale[..., at] for each, at in zip(parts, _PREFILL, strict=True)))
+
+    @property
+    def slots(self) -> Array:
+        """Sequences that run at once at most: the batch limit, or what the KV cache holds."""
+        return np.asarray(np.maximum(1.0, np.minimum(fitting_sequences(self.c), self.c.max_num_seqs * self.c.dp)))
+
+    @property
+    def limited_by_cache(self) -> Array:
+        """Whether the KV cache is what limits them."""
+        return np.asarray(fitting_sequences(self.c) < self.c.max_num_seqs * self.c.dp)
+
+    def cache_use(self, running: Array) -> Array:
+        """Return the share of the KV cache that so many sequences hold."""
+        return np.asarray(np.minimum(1.0, running * held_tokens(self.c) / np.maximum(kv_tokens(self.c), 1.0)))
+
+    def memory_share(self, running: Array) -> Array:
+        """Return the share of the listed memory bandwidth that is used while it works."""
+        return np.asarray(seconds(self.c, running)[:, _MEMORY].sum(axis=1) / self.token_s(running))
+
+    def products_share(self, running: Array) -> Array:
+        """Return the share of the listed FLOP/s that is used while it works."""
+        return np.asarray(seconds(self.c, running)[:, _PRODUCTS].sum(axis=1) / self.token_s(running))
+
+    def running(self, tok_s: Array) -> tuple[Array, Array]:
+        """Return (mean running sequences, its share of the slots' rate) at this many generated tokens/s.
+
+        Requests come at random: the mean number of them is the tokens asked for times the seconds of one, which are
+        those of the batch that runs while any does. At the most all slots run.
+        """
+        slots = self.slots
+        peak = slots / self.token_s(slots)
+        low, high = np.full(len(slots), -14.0), np.log(slots)
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            offered = np.exp(middle)
+            enough = offered >= tok_s * self.token_s(np.minimum(slots, while_any(offered)))
+            low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+        return np.where(tok_s > 0, np.minimum(np.exp(high), slots), 0.0), tok_s / peak
+
+
+def while_any(offered: Array) -> Array:
+    """Return the mean of a Poisson number of requests while there is any."""
+    return np.asarray(offered / np.maximum(-np.expm1(-offered), 1e-9))
+
+
+def engine(
+    of: Deployment, truth: Truth, market: Market, prompt_len: Array, generated_len: Array, cached: Array
+) -> Engine:
+    """Return a deployment as it truly runs at instants with these mean lengths and cached shares."""
+    n = len(prompt_len)
+    one = resolve([of], [Load(1.0, 1.0, 1.0, 1.0)], market)
+    columns = one.take(np.zeros(n, dtype=np.intp))
+    found = 0.0 if of.enable_prefix_caching is False else cached
+    columns = replace(
+        columns,
+        prompt_len=prompt_len,
+        generated_len=generated_len,
+        cached_share=np.broadcast_to(np.asarray(found, dtype=float), (n,)).copy(),
+    )
+    return Engine(columns, np.exp(efficiency().log_scale(one.tags)[0] + truth.shift(of)))

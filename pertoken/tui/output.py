@@ -1,0 +1,68 @@
+"""What leaves the screens for people: a page in their pager, and a screen as files."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+PAGERS = ("less", "more", "cat")
+"""Programs that are tried where $PAGER is not set."""
+
+
+def screen_text(app: App[Any]) -> str:
+    """Return the screen as lines of text, without colours and without blanks at the ends."""
+    lines = ("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def dump(app: App[Any], folder: Path, now_ts: float) -> tuple[Path, Path]:
+    """Write the screen as text and as SVG into new files of a folder; return their paths. Raises OSError."""
+    name = f"pertoken-screen-{datetime.fromtimestamp(now_ts, UTC):%Y%m%d-%H%M%S}"
+    text, picture = screen_text(app), app.export_screenshot(title="pertoken")
+    number = 1
+    while True:
+        stem = folder / f"{name}{'' if number == 1 else f'-{number}'}"
+        try:
+            with stem.with_suffix(".txt").open("x", encoding="utf-8") as opened:
+                opened.write(text)
+        except FileExistsError:
+            number += 1
+            continue
+        stem.with_suffix(".svg").write_text(picture, encoding="utf-8")
+        return stem.with_suffix(".txt"), stem.with_suffix(".svg")
+
+
+def pager() -> list[str]:
+    """Return the command of the person's pager. Empty if there is none."""
+    import shlex
+    import shutil
+
+    try:
+        chosen = shlex.split(os.environ.get("PAGER", ""))
+    except ValueError:
+        chosen = []
+    if chosen and shutil.which(chosen[0]):
+        return chosen
+    return next(([name] for name in PAGERS if shutil.which(name)), [])
+
+
+def page_through(app: App[Any], text: str) -> str | None:
+    """Give the terminal to the pager with a text until it ends; return why it could not be shown.
+
+    Raises SuspendNotSupported where there is no terminal to give away.
+    """
+    import subprocess
+
+    command = pager()
+    if not command:
+        return "There is no pager here: set $PAGER to a program."
+    with app.suspend():
+        try:
+            subprocess.run(command, input=text.encode(), check=False)
+        except OSError as error:
+            return f"{command[0]}: {error.strerror or error}"
+    return None

@@ -1,0 +1,102 @@
+"""The columns of one table: each is hidden or shown here."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+
+from pertoken.tui.amounts import caption
+from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.source import Read, View
+from pertoken.tui.text.columns import Column
+from pertoken.tui.widgets.plain_text import PlainText
+from pertoken.tui.widgets.rows import Rows
+from pertoken.tui.widgets.stack import Stack
+
+_HEAD = "Columns. space or enter hides one, or shows it again; esc goes back. It is remembered."
+
+
+class _Line(NamedTuple):
+    key: str
+    name: str
+    mark: str
+    state: str
+
+
+_COLUMNS: tuple[Column[_Line], ...] = (
+    Column("", lambda line: line.mark, 0),
+    Column("column", lambda line: line.name, 0, least=10),
+    Column("now", lambda line: line.state, 1),
+)
+
+
+class ColumnsPage(ListPage):
+    """`table` is the one whose columns are chosen."""
+
+    FOOTER: ClassVar[tuple[str, ...]] = ("toggle", "back", "keys", "quit")
+    OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
+    late_s = None
+
+    def __init__(self, view: Callable[[], View], table: Rows[Any]) -> None:
+        super().__init__(view, "Columns", windowed=False)
+        self._table = table
+
+    def lists(self) -> ComposeResult:
+        """What to press, and the columns."""
+        yield PlainText(id="columns-head")
+        with Stack():
+            yield Rows[_Line](lambda line: line.key, "columns")
+
+    def part(self, view: View) -> Read[Any]:
+        """This page is of no reading."""
+        return Read(True, view.now_ts)
+
+    def lines_of(self, table: str, view: View) -> Sequence[Any]:
+        """Each column with whether it is shown."""
+        shown = self._table.shown_columns
+        lines = []
+        for column in self._table.columns_known:
+            hidden = column.key in self._table.arrangement.hidden
+            state = "hidden" if hidden else "shown" if column.key in shown else "no room or no values"
+            lines.append(_Line(column.key, caption(column.name), "[ ]" if hidden else "[x]", state))
+        return lines
+
+    def fill(self, view: View) -> None:
+        """Show the columns."""
+        self.query_one("#columns-head", PlainText).update(_HEAD)
+        self.query_one("#columns", Rows).show(self.lines_of("columns", view), _COLUMNS, lambda _: False)
+
+    def cannot(self, action: str) -> str | None:
+        """The first column names the rows: it stays."""
+        if action == "back":
+            return None
+        if action == "columns":
+            return "These are the columns: esc goes back."
+        if action in ("toggle", "open"):
+            line = self._selected()
+            if line is None:
+                return "There is no column here."
+            if line.key == self._table.columns_known[0].key:
+                return "This column names the rows: it is always shown."
+            return None
+        return super().cannot(action)
+
+    def back(self) -> None:
+        """Go back to the table."""
+        self.app.pop_screen()
+
+    def open(self) -> None:
+        """Hide the column, or show it again."""
+        self.toggle()
+
+    def toggle(self) -> None:
+        """Hide the column, or show it again."""
+        line = self._selected()
+        if line is not None and self.cannot("toggle") is None:
+            self._table.toggle(line.key)
+            self.renew()
+
+    def _selected(self) -> _Line | None:
+        rows = self.rows()
+        selected: _Line | None = None if rows is None else rows.selected
+        return selected

@@ -1,0 +1,254 @@
+"""The base of the terminal program: reads a source again and again in threads, and keeps what screens show."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from textual import on
+from textual.app import App
+from textual.message import Message
+from textual.timer import Timer
+
+from pertoken.errors import PertokenError
+from pertoken.proof.recommendation import Recommendation
+from pertoken.tui.amounts import note
+from pertoken.tui.background import Background, Report
+from pertoken.tui.keys import WINDOWS_S
+from pertoken.tui.options import Options
+from pertoken.tui.pages.course_page import CoursePage
+from pertoken.tui.pages.fleet_page import FleetPage
+from pertoken.tui.pages.page import Page, next_stale_s
+from pertoken.tui.remembered import recall
+from pertoken.tui.source import Asked, Read, Reading, Source, Study, View, attempt, read
+from pertoken.tui.text.words import progress_line
+
+if TYPE_CHECKING:
+    from pertoken.advisor.planning import PlanRequest
+
+
+class Answered(Message):
+    """A reading is done."""
+
+    def __init__(self, reading: Reading, asked: Asked) -> None:
+        super().__init__()
+        self.reading = reading
+        self.asked = asked
+
+
+class Decided(Message):
+    """A decision was stored, or could not be."""
+
+    def __init__(self, line: str, *, stored: bool) -> None:
+        super().__init__()
+        self.line = line
+        self.stored = stored
+
+
+class Computed(Message):
+    """A field of the study was computed, or could not be."""
+
+    def __init__(self, field: str, read: Read[Any]) -> None:
+        super().__init__()
+        self.field = field
+        self.read = read
+
+
+class ReaderApp(App[None]):
+    """Reads `source` every few seconds in a thread of its own, so that keys never wait for it.
+
+    `now` gives epoch seconds, for the age of what is shown; `notice` gives what to show above every page, if anything.
+    `refresh_s` is for tests; without it, it is that of the options.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        refresh_s: float | None = None,
+        now: Callable[[], float] = time.time,
+        notice: Callable[[], str | None] = lambda: None,
+        options: Options | None = None,
+    ) -> None:
+        super().__init__()
+        self.options = options or Options()
+        self.remembered = recall(self.options.memory)
+        self._source, self._now, self._notice = source, now, notice
+        self.refresh_s = refresh_s or self.remembered.refresh_s or self.options.refresh_s
+        self._reading = Reading()
+        self.window_s = self.remembered.window_s or WINDOWS_S[1]
+        self._at: int | None = None
+        """Instant that is replayed; None: the newest there is."""
+        self._paused = False
+        self._waiting = False
+        self._study = Study()
+        self._work = {name: Background(name) for name in ("plan", "records", "rules", "detail", "findings")}
+        self._request: PlanRequest | None = None
+        self._planned: object = None
+        """The advice that the plan and the records are of."""
+        self._stale_timer: Timer | None = None
+        self._ticker: Timer | None = None
+
+    def start_reading(self) -> None:
+        """Read now, and from now on every `refresh_s` seconds."""
+        if self._ticker is not None:
+            self._ticker.stop()
+        self._ticker = self.set_interval(self.refresh_s, self._tick)
+        self._read()
+
+    def view(self) -> View:
+        """What pages show now."""
+        working = {name: progress_line(each.phase, each.share) for name, each in self._work.items() if each.phase}
+        notices = (self._notice(), note())
+        return View(
+            self._reading,
+            self.window_s,
+            self._paused,
+            self._now(),
+            " ".join(filter(None, notices)) or None,
+            self._at,
+            self._source.recorded_until,
+            self._study,
+            working,
+            self._request,
+        )
+
+    def _asked(self) -> Asked:
+        """Return what the open page needs."""
+        subject = self.screen.subject if self.screen_stack and isinstance(self.screen, CoursePage) else None
+        tenants = any(isinstance(page, FleetPage) and page.group == "tenant" for page in self.screen_stack)
+        return Asked(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
+
+    def _tick(self) -> None:
+        asked = not self._paused and not self._is_settled() and not self._waiting
+        if asked:
+            self._read()
+        else:  # the answer shows the rest
+            self._renew()
+
+    def _is_settled(self) -> bool:
+        """Return whether the past that is asked for is shown: it changes no more."""
+        fleet = self._reading.fleet
+        past = self._at is not None or self._source.recorded_until is not None
+        return past and self._reading.asked == self._asked() and fleet.error is None and fleet.ts is not None
+
+    def _read(self) -> None:
+        if self._waiting:
+            return
+        self._waiting = True
+        Thread(
+            target=self._ask,
+            args=(self._asked(), self._reading),
+            name="reading",
+            daemon=True,
+        ).start()
+
+    def _ask(self, asked: Asked, last: Reading) -> None:
+        reading = read(self._source, asked, self._now, last)
+        self._post(Answered(reading, asked))
+
+    def _post(self, message: Message) -> None:
+        with suppress(RuntimeError):  # the loop has ended: nobody looks any more
+            self.post_message(message)
+
+    @on(Answered)
+    def show_answer(self, event: Answered) -> None:
+        """Show what was read; read again if something else was asked for meanwhile."""
+        self._waiting = False
+        if self._paused:
+            return
+        now_asked = self._asked()
+        if (event.asked.window_s, event.asked.at) == (now_asked.window_s, now_asked.at):
+            if self._reading.advice.error is not None and event.reading.advice.error is None:
+                self._planned = None  # what failed with the database is computed again
+            self._reading = event.reading
+            self._renew()
+            self._watch_staleness()
+            self._diagnose()
+        if event.asked != now_asked:
+            self._read()
+            return
+        self._study_again()
+
+    def _study_again(self) -> None:
+        """Compute what is of the advice where the advice is new."""
+        rows = self._reading.advice.value
+        if rows is not None and (known := advice_version(rows)) != self._planned:
+            self._planned = known
+            self._compute("records", lambda _: self._source.records())
+            self._plan()
+
+    def _watch_staleness(self) -> None:
+        """Show the page again at the instant at which the next host becomes stale, not only at the next refresh."""
+        if self._stale_timer is not None:
+            self._stale_timer.stop()
+        wait_s = next_stale_s(self.view())
+        self._stale_timer = None if wait_s is None else self.set_timer(wait_s, self._renew)
+
+    def _renew(self) -> None:
+        # An answer may come while the app ends, when there is no screen left.
+        if self.screen_stack and isinstance(self.screen, Page):
+            self.screen.renew()
+
+    def _plan(self, *, fresh: bool = False) -> None:
+        rows, request = self._reading.advice.value or (), self._request
+        self._compute("plan", lambda report: self._source.plan(rows, request, report, fresh=fresh))
+
+    def _compute(self, field: str, call: Callable[[Report], Any]) -> None:
+        """Compute a field of the study in the background; it keeps its value where that fails."""
+
+        def work(report: Report) -> Callable[[], None]:
+            found = attempt(partial(call, report), self._now, getattr(self._study, field))
+            return partial(self._post, Computed(field, found))
+
+        self._work[field].ask(work)
+        self._renew()
+
+    @on(Computed)
+    def show_computed(self, event: Computed) -> None:
+        """Show what was computed."""
+        self._study = replace(self._study, **{event.field: event.read})
+        self._renew()
+
+    def _load_rules(self) -> None:
+        self._compute("rules", lambda _: self._source.rules())
+
+    def _diagnose(self) -> None:
+        """Have this host examined once where nothing is served yet: the fleet says what was found."""
+        report, diagnose = self._reading.fleet.value, self.options.diagnose
+        if diagnose is not None and report is not None and not report.deployments and self._study.findings == Read():
+            self.options = replace(self.options, diagnose=None)
+            self._compute("findings", lambda _: diagnose())
+
+    def report_decision(self, line: str) -> None:
+        """Report from any thread that something was stored."""
+        self._post(Decided(line, stored=True))
+
+    def _set_price(self, selector: str, nano_usd: int) -> None:
+        self._store(lambda: self._source.set_price(selector, nano_usd))
+
+    def _decide(self, each: Recommendation, decision: str) -> None:
+        self._store(lambda: self._source.decide(each, decision))
+
+    def _store(self, call: Callable[[], str]) -> None:
+        try:
+            done = Decided(call(), stored=True)
+        except PertokenError as error:
+            done = Decided(str(error), stored=False)
+        self._post(done)
+
+    @on(Decided)
+    def show_decision(self, event: Decided) -> None:
+        """Report a decision, and read how things stand."""
+        self.notify(event.line, severity="information" if event.stored else "error", markup=False)
+        self._read()
+
+
+def advice_version(rows: Sequence[Recommendation]) -> object:
+    """Return what changes whenever any of the advice does."""
+    return tuple((each.recommendation_id, each.version, each.updated_ts) for each in rows)

@@ -1,0 +1,124 @@
+"""What the screens remember between runs: window, last screen, theme, columns and sort, in a small JSON file.
+
+Nothing of it is needed: a file that is damaged, newer or cannot be written is as none. Only the screens use it, never
+`--once`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pertoken.settings.screens import BORDERS, THEMES
+from pertoken.tui.keys import WINDOWS_S
+
+VERSION = 1
+SCREENS = ("fleet", "savings", "plan", "rules", "hours")
+MAX_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How a person left a table."""
+
+    hidden: tuple[str, ...] = ()
+    """Columns that are not shown, by their key."""
+    by: str | None = None
+    """Column that is sorted by, by its key."""
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """All that is remembered; None: nothing was chosen."""
+
+    window_s: int | None = None
+    screen: str | None = None
+    theme: str | None = None
+    borders: str | None = None
+    refresh_s: float | None = None
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    """By the id of the table."""
+
+    def with_table(self, name: str, table: Table) -> Remembered:
+        """Return it with one table as it is now."""
+        return replace(self, tables={**self.tables, name: table})
+
+
+def state_file() -> Path:
+    """Return the file in the platform's state folder for this person."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("pertoken")) / "screens.json"
+
+
+def recall(file: Path | None) -> Remembered:
+    """Return what a file remembers; nothing where there is none, or it cannot be understood."""
+    if file is None:
+        return Remembered()
+    try:
+        with file.open("rb") as opened:
+            values = json.loads(opened.read(MAX_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return Remembered()
+    if not isinstance(values, dict) or values.get("version") != VERSION:
+        return Remembered()
+    return Remembered(
+        _one_of(values.get("window_s"), WINDOWS_S),
+        _one_of(values.get("screen"), SCREENS),
+        _one_of(values.get("theme"), THEMES),
+        _one_of(values.get("borders"), BORDERS),
+        _refresh(values.get("refresh_s")),
+        _tables(values.get("tables")),
+    )
+
+
+def remember(file: Path | None, remembered: Remembered) -> str | None:
+    """Write it at once or not at all; return why it could not be written."""
+    if file is None:
+        return None
+    import tempfile
+
+    text = json.dumps({"version": VERSION, **asdict(remembered)}, indent=1)
+    written: Path | None = None
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False, encoding="utf-8") as opened:
+            written = Path(opened.name)
+            opened.write(text)
+        written.replace(file)
+    except OSError as error:
+        if written is not None:
+            with suppress(OSError):
+                written.unlink()
+        return f"{file}: cannot be written: {error.strerror or error}; nothing is remembered after this run"
+    return None
+
+
+def _one_of(value: Any, known: tuple[Any, ...]) -> Any:
+    return value if isinstance(value, str | int) and value in known else None
+
+
+def _refresh(value: Any) -> float | None:
+    usable = isinstance(value, int | float) and not isinstance(value, bool) and 0.5 <= value <= 3600
+    return float(value) if usable else None
+
+
+def _tables(values: Any) -> dict[str, Table]:
+    if not isinstance(values, dict):
+        return {}
+    found = {}
+    for name, table in values.items():
+        if not isinstance(table, dict):
+            continue
+        hidden, by = table.get("hidden"), table.get("by")
+        found[str(name)] = Table(
+            tuple(each for each in hidden if isinstance(each, str)) if isinstance(hidden, list) else (),
+            by if isinstance(by, str) else None,
+            table.get("turned") is True,
+        )
+    return found

@@ -1,0 +1,106 @@
+"""The window and the instant that are shown: their keys, and what a replay steps through."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from textual import on
+
+from pertoken.tui.keys import DECISIONS, STEPS_S, WINDOWS_S
+from pertoken.tui.pages.page import Page
+from pertoken.tui.reader_app import ReaderApp
+from pertoken.tui.remembered import Remembered, remember
+from pertoken.tui.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
+from pertoken.tui.widgets.moment_box import MomentBox
+from pertoken.units import format_duration
+from pertoken.window.course.timeline import Timeline
+
+_FROZEN_TIME = "The figures are frozen: press p to go on, then change the time."
+_FROZEN = "The figures are frozen: press p to go on, then change the window."
+
+
+class TimeApp(ReaderApp):
+    """Moves the window and the instant that everything is shown of."""
+
+    def cannot_now(self, action: str) -> str | None:
+        """Return why an action does nothing at this time; None if it does something."""
+        if action in REPLAYS:
+            return _FROZEN_TIME if self._paused else cannot_replay(action, self._moment())
+        if action in DECISIONS and self.view().at is not None:
+            return "This is the past: press n to go back to now, then decide."
+        if action not in ("narrow", "widen"):
+            return None
+        end = WINDOWS_S[0 if action == "narrow" else -1]
+        if self.window_s == end:
+            return f"{format_duration(end)} is the {'shortest' if action == 'narrow' else 'longest'} window."
+        return _FROZEN if self._paused else None
+
+    def keep(self, remembered: Remembered) -> None:
+        """Remember this for the next run; what stands in the way is shown once."""
+        if remembered == self.remembered:
+            return
+        self.remembered = remembered
+        if self._memory_works and (reason := remember(self.options.memory, remembered)) is not None:
+            self._memory_works = False
+            self.notify(reason, severity="warning", markup=False)
+
+    _memory_works = True
+
+    async def _do_pause(self) -> None:
+        self._paused = not self._paused
+        if not self._paused:
+            self._read()
+        self._renew()
+
+    async def _do_narrow(self) -> None:
+        self.choose_window(WINDOWS_S[WINDOWS_S.index(self.window_s) - 1])
+
+    async def _do_widen(self) -> None:
+        self.choose_window(WINDOWS_S[WINDOWS_S.index(self.window_s) + 1])
+
+    def choose_window(self, window_s: int) -> None:
+        """Show another window from now on."""
+        self.window_s = window_s
+        self.keep(replace(self.remembered, window_s=window_s))
+        self._read()
+        self._renew()
+
+    def _moment(self) -> Moment:
+        """Return where the replay stands."""
+        timeline = self._reading.timeline.value
+        end = self._source.recorded_until or int(self._now())
+        return Moment(self._at, end, STEPS_S[self.window_s], timeline or Timeline(None, end))
+
+    def _go_to(self, at: int | None) -> None:
+        self._at = at
+        self._read()
+        self._renew()
+
+    async def _do_earlier(self) -> None:
+        self._go_to(self._moment().earlier)
+
+    async def _do_later(self) -> None:
+        self._go_to(self._moment().later)
+
+    async def _do_event_before(self) -> None:
+        self._go_to(self._moment().event_before)
+
+    async def _do_event_after(self) -> None:
+        self._go_to(self._moment().event_after)
+
+    async def _do_now(self) -> None:
+        self._go_to(None)
+
+    async def _do_moment(self) -> None:
+        page = self.screen
+        if isinstance(page, Page):
+            page.query_one(MomentBox).open()
+
+    @on(MomentBox.Chosen)
+    def show_moment(self, event: MomentBox.Chosen) -> None:
+        """Show the time that was typed, or report why it cannot be shown."""
+        at = at_of(event.text, self._moment())
+        if isinstance(at, str):
+            self.notify(at, severity="error", markup=False)
+        else:
+            self._go_to(at)

@@ -1,0 +1,189 @@
+"""Demos: what is drawn, what is stored, what it is worth, and what comes later."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sqlalchemy import func, select
+
+from pertoken.catalog.market import load_market
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.demo.drawn import MIN_SHARE, draw_fleet
+from pertoken.demo.later import advance
+from pertoken.demo.live import Live
+from pertoken.demo.making import make
+from pertoken.demo.mark import refuse_real
+from pertoken.demo.scenes import HEALTHY, places, scenes
+from pertoken.demo.truth import truth, truth_text
+from pertoken.demo.worth import of_move, usd_per_hour, worth
+from pertoken.errors import BadInput
+from pertoken.plugins import __file__ as plugins
+from pertoken.store.check import faults
+from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import open_store
+from pertoken.store.schema import telemetry as t
+from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+from pertoken.store.write.writer import Writer
+from tests.demo.made import DAYS, END, HOSTS, demo, kinds
+from tests.scenario import HEALTHY_70B, seed
+
+MARKET = load_market()
+
+
+def test_the_default_fleet_has_24_hosts_twelve_kinds_of_problems_and_healthy_services_whatever_the_seed() -> None:
+    for number in range(3):
+        fleet = draw_fleet(number, 24, 30, MARKET)
+        assert len(fleet.hosts) == 24 and len({each.name for each in fleet.hosts}) == 24
+        assert len(kinds(fleet)) >= 12 and len(fleet.healthy) >= 4
+
+
+def test_the_same_seed_draws_the_same_fleet_and_another_one_another() -> None:
+    first, again, other = (truth(draw_fleet(number, 6, 7, MARKET), MARKET) for number in (4, 4, 5))
+    assert first == again != other
+
+
+def test_each_problem_is_worth_8_percent_of_what_is_spent_on_it() -> None:
+    found = truth(draw_fleet(7, 24, 30, MARKET), MARKET)["problems"]
+    assert all(each["share_of_spend"] >= MIN_SHARE and each["saves_usd_per_month"] > 0 for each in found)
+    assert all(0 < each["share_of_spend"] <= 1 for each in found)
+
+
+def test_the_severity_of_problems_is_drawn_log_uniformly() -> None:
+    fleets = [draw_fleet(number, 24, 30, MARKET) for number in range(4)]
+    limits = {each.kind: each.severity for each in scenes() if each.severity is not None}
+    for problem in (each for fleet in fleets for each in fleet.problems if each.severity is not None):
+        of = limits[problem.scene.kind]
+        assert of is not None and of.low - 1 <= (problem.severity or 0) <= of.high + 1
+
+
+def test_a_problem_that_takes_a_month_to_find_is_not_planted_in_a_week() -> None:
+    assert "slower-version" not in set().union(*(kinds(draw_fleet(number, 24, 7, MARKET)) for number in range(3)))
+    assert "slower-version" in kinds(draw_fleet(1, 24, 30, MARKET))
+
+
+def test_the_rules_that_count_are_rules_and_every_place_and_model_is_in_the_catalog() -> None:
+    known = {file.stem.replace("_", "-") for file in Path(plugins).parent.rglob("*.py")}
+    for scene in scenes():
+        assert set(scene.rules) <= known and (scene.rules or scene.kind == HEALTHY)
+        assert scene.model is None or MARKET.model(scene.model) is not None
+        assert all(usd_per_hour(places()[name], MARKET) > 0 for name in scene.places)
+
+
+def test_truth_names_targets_rules_and_dollars() -> None:
+    fleet = draw_fleet(2, 8, 7, MARKET)
+    found = json.loads(truth_text(fleet, MARKET))
+    assert set(found) == {"problems", "healthy"} and found["healthy"] == list(fleet.healthy)
+    names = {each.name for each in fleet.hosts} | {each.runs.served_model for each in fleet.engines}
+    for each in found["problems"]:
+        assert set(each) >= {"target", "kind", "rules", "saves_usd_per_month", "bankable"}
+        assert each["target"].partition(" on ")[0] in names
+
+
+def test_an_idle_host_is_worth_its_whole_bill_and_a_wrong_gpu_what_the_cheaper_one_saves() -> None:
+    fleet = next(
+        fleet
+        for number in range(99)
+        if {"idle-devices", "wrong-gpu"} <= kinds(fleet := draw_fleet(number, 8, 7, MARKET))
+    )
+    by_kind = {each.scene.kind: each for each in fleet.problems}
+    idle, wrong = by_kind["idle-devices"], by_kind["wrong-gpu"]
+    hosts = [fleet.host(idle.hosts[0])]
+    assert worth(idle, hosts, (), MARKET).usd == pytest.approx(730 * usd_per_hour(hosts[0].place, MARKET))
+    here, engines = [fleet.host(wrong.hosts[0])], fleet.of_service(wrong.service)
+    found = worth(wrong, here, engines, MARKET)
+    assert found.bankable and found.usd == pytest.approx(of_move(engines, here, "L40S", MARKET), rel=0.2)
+
+
+def test_what_is_written_passes_every_check_and_hours_are_what_their_minutes_add_up_to(tmp_path: Path) -> None:
+    where, made = demo(tmp_path)
+    assert not any(fault is not None for fault in faults(where))
+    with open_store(where).read() as connection:
+        for tables, columns in (
+            (t.deployment_rollup, ("generated_tokens", "busy_ms", "duration_ms", "running_1e2_sum", "samples")),
+            (t.device_rollup, ("energy_counter_mj", "power_mw_sum", "observed_ms")),
+            (t.histogram_rollup, ("count",)),
+        ):
+            sums = {}
+            for seconds, table in tables.items():
+                inside = table.c.ts >= made.span.minutes_ts
+                sums[seconds] = connection.execute(
+                    select(*(func.sum(table.c[name]) for name in columns)).where(inside)
+                ).one()
+            assert sums[HOUR] == sums[MINUTE] and sums[HOUR][0] > 0
+
+
+def test_the_fleet_is_shown_as_one_that_an_agent_recorded_and_as_a_demo(tmp_path: Path) -> None:
+    where, made = demo(tmp_path)
+    report = fleet_report(open_store(where), 3600, END + 5)
+    assert report.source.startswith("generated demo, ")
+    assert len(report.hosts) == HOSTS and not any(each.stale for each in report.hosts)
+    assert report.unpriced_n == 0 and report.nano_usd_per_mtok is not None and report.bill_observed == pytest.approx(1)
+    assert {each.model for each in report.deployments} == {each.runs.served_model for each in made.fleet.engines}
+    day = fleet_report(open_store(where), 86_400 * DAYS, END)
+    assert day.bill is not None and report.bill is not None and day.bill.paid > 20 * report.bill.paid
+
+
+def test_a_database_of_real_hosts_is_refused_and_a_demo_is_not(tmp_path: Path) -> None:
+    real = seed(tmp_path / "real", HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=2, end_ts=END)
+    with pytest.raises(BadInput, match="telemetry of real hosts"):
+        refuse_real(real)
+    where, _ = demo(tmp_path / "demo")
+    refuse_real(where)
+    refuse_real(locate(str(tmp_path / "empty")))
+
+
+def test_two_demos_of_one_seed_hold_the_same_rows(tmp_path: Path) -> None:
+    def tokens(place: StoreLocation) -> list[object]:
+        with open_store(place).read() as connection:
+            return [
+                tuple(row) for row in connection.execute(select(t.deployment_rollup[HOUR]).order_by("epoch_id", "ts"))
+            ]
+
+    both = [locate(str(tmp_path / name)) for name in ("one", "two")]
+    for each in both:
+        make(each, 3, 2, 1, END)
+    assert tokens(both[0]) == tokens(both[1]) != []
+
+
+def test_more_time_goes_on_where_the_demo_ended_with_another_epoch_of_what_was_changed(tmp_path: Path) -> None:
+    where, made = demo(tmp_path)
+    problem = next(each for each in made.fleet.problems if each.scene.kind == "tp-too-wide")
+    later = advance(where, made, 5 * 3600, {str(problem.service): {"tp": 1}})
+    assert later.span.end_ts == END + 5 * 3600 and not [each for each in faults(where) if each is not None]
+    with open_store(where).read() as connection:
+        epochs = connection.execute(select(t.epoch).order_by(t.epoch.c.start_ts)).all()
+        ended = [each for each in epochs if each.end_ts is not None]
+        assert [(each.start_ts, json.loads(each.knobs)["tp"]) for each in epochs if each.start_ts == END] == [(END, 1)]
+        assert [each.end_ts for each in ended] == [END]
+        hours = connection.execute(select(t.host_rollup[HOUR].c.ts).distinct().order_by("ts")).scalars().all()
+        assert set(np.diff(hours)) == {HOUR}
+    report = fleet_report(open_store(where), 5 * 3600, END + 5 * 3600)
+    assert report.bill_observed == pytest.approx(1) and not any(each.stale for each in report.hosts)
+
+
+def test_a_demo_goes_on_tick_by_tick_while_somebody_looks(tmp_path: Path) -> None:
+    where, made = demo(tmp_path)
+    now = END + 25.0
+    live = Live(where, made, lambda: now)
+    with Writer(where) as writer:
+        live.step(writer)
+        live.step(writer)
+    with open_store(where).read() as connection:
+        newest = connection.execute(
+            select(func.max(t.host_sample.c.ts), func.count()).where(t.host_sample.c.ts > END)
+        ).one()
+    assert tuple(newest) == (END + 20, 2 * HOSTS)
+    assert live.notice() is None
+
+
+def test_a_demo_ends_when_its_screens_do_and_says_why_it_stands_still(tmp_path: Path) -> None:
+    where, made = demo(tmp_path)
+    live = Live(where, made, lambda: END + 11.0)
+    live.start()
+    live.stop()
+    broken = Live(replace(where, folder=tmp_path / "gone"), made, lambda: END + 11.0)
+    broken.start()
+    broken.stop()
+    assert live.notice() is None and "stands still" in str(broken.notice())

@@ -1,0 +1,91 @@
+"""What the screens remember between runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pertoken.tui.options import Options
+from pertoken.tui.remembered import VERSION, Remembered, Table, recall, remember
+from pertoken.tui.widgets.rows import Rows
+from tests.tui.reports import FixedSource
+from tests.tui.screens import notices, running, until_gone, until_shown
+
+FULL = Remembered(
+    21_600, "savings", "light", "ascii", 5.0, {"hosts": Table(("CPU",), "power", True), "open": Table((), None, False)}
+)
+
+
+def test_what_is_written_comes_back(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "screens.json"
+    assert remember(file, FULL) is None
+    assert recall(file) == FULL
+    assert [each.name for each in file.parent.iterdir()] == ["screens.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "\udcff",
+        json.dumps({"version": VERSION + 1, "window_s": 900}),
+        json.dumps({"window_s": 900}),
+        "[" * 100_000,
+        " " * 100_000,
+    ],
+)
+def test_a_file_that_cannot_be_understood_is_as_none(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "screens.json"
+    file.write_bytes(text.encode(errors="surrogateescape"))
+    assert recall(file) == Remembered()
+
+
+@pytest.mark.parametrize("value", [7, True, 1e400, -1, "dark ", {}, [], None])
+def test_a_value_that_there_is_not_is_left_out(tmp_path: Path, value: object) -> None:
+    file = tmp_path / "screens.json"
+    table = {"hidden": value, "by": value, "turned": value}
+    names = ("window_s", "screen", "theme", "borders", "tables")
+    file.write_text(json.dumps({"version": VERSION, **dict.fromkeys(names, value), "refresh_s": value}))
+    found = recall(file)
+    assert (found.window_s, found.screen, found.theme, found.borders) == (None, None, None, None)
+    assert found.refresh_s in (None, 7.0)
+    file.write_text(json.dumps({"version": VERSION, "tables": {"hosts": table, "open": value}}))
+    assert recall(file).tables["hosts"].hidden == ()
+
+
+def test_no_file_is_no_memory_and_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    assert recall(tmp_path / "none") == Remembered()
+    assert remember(None, FULL) is None
+    (tmp_path / "file").write_text("")
+    assert "nothing is remembered" in (remember(tmp_path / "file" / "screens.json", FULL) or "")
+
+
+async def test_window_sort_columns_and_screen_are_as_they_were_left(tmp_path: Path) -> None:
+    options = Options(memory=tmp_path / "screens.json")
+    async with running(FixedSource(), (120, 40), options=options) as pilot:
+        await until_shown(pilot, "TTFT p95")
+        await pilot.press("right_square_bracket", "o", "o", "O", "c")
+        await until_shown(pilot, "no room or no values")
+        await pilot.press("down", "down", "down", "down", "down", "down", "down", "space")
+        await until_shown(pilot, "[ ]  TTFT p95")
+        await pilot.press("escape", "2")
+        await until_shown(pilot, "bankable $/month")
+    async with running(FixedSource(), (120, 40), options=options) as pilot:
+        await until_shown(pilot, "bankable $/month")
+        await pilot.press("1")
+        await until_shown(pilot, "last 6h")
+        await until_gone(pilot, "TTFT p95")
+        assert pilot.app.screen.query_one("#deployments", Rows).arrangement.turned
+    assert recall(options.memory).screen == "fleet"
+
+
+async def test_a_memory_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    options = Options(memory=tmp_path / "file" / "screens.json")
+    async with running(FixedSource(), options=options) as pilot:
+        await pilot.press("2", "3", "1")
+        await until_shown(pilot, "run/wait")
+        assert len([each for each in await notices(pilot) if "nothing is remembered" in each]) == 1

@@ -1,0 +1,118 @@
+"""Every text can be read: in both themes, without colours, and without box drawing."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from rich.segment import Segment
+from textual.color import Color
+from textual.pilot import Pilot
+
+from pertoken.tui.options import Options
+from pertoken.tui.themes import ASCII, AsciiDrawing
+from tests.tui.reports import FixedSource, locked
+from tests.tui.screens import running, text_of, until_shown
+
+MIN_CONTRAST = 4.5
+"""WCAG 2.2, 1.4.3: of text."""
+PATHS: tuple[tuple[tuple[str, ...], str], ...] = (
+    ((), "run/wait"),
+    (("g",), "By host"),
+    (("tab",), "GPUs"),
+    (("g", "g", "slash", *"zebra"), "No row here"),
+    (("escape", "enter"), "Where a dollar goes"),
+    (("2",), "Serve FP8"),
+    (("down", "enter"), "Why"),
+    (("escape", "a"), "esc"),
+    (("escape", "3"), "Least certain"),
+    (("4",), "use-spot"),
+    (("h",), "by hour"),
+    (("s",), "16-colour"),
+    (("question_mark",), "Show the fleet"),
+    (("escape", "colon"), "screen fleet"),
+    (("escape", "1", "comma"), "REPLAY"),
+)
+
+
+def texts(pilot: Pilot[None]) -> Iterator[Segment]:
+    """Segments that hold more than blanks and drawing."""
+    for strip in pilot.app.screen._compositor.render_strips():
+        for segment in strip:
+            if any(ord(letter) not in ASCII and not letter.isspace() for letter in segment.text):
+                yield segment
+
+
+def luminance(colour: Color) -> float:
+    """Relative luminance of WCAG 2.2."""
+    parts = (part / 255 for part in colour.rgb)
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast_of(one: Color, other: Color) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def poor(pilot: Pilot[None]) -> set[str]:
+    """Texts that cannot be read well, with their colours."""
+    found = set()
+    for segment in texts(pilot):
+        style = segment.style
+        assert style is not None and style.color is not None and style.bgcolor is not None, segment
+        fore, back = Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)
+        contrast = contrast_of(fore, back)
+        if contrast < MIN_CONTRAST:
+            found.add(f"{segment.text.strip()!r}: {fore.hex} on {back.hex}, {contrast:.2f}")
+    return found
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+async def test_every_text_of_every_state_has_enough_contrast(theme: str) -> None:
+    source = FixedSource()
+    async with running(source, (100, 30), options=Options(theme=theme)) as pilot:
+        found: set[str] = set()
+        for keys, text in PATHS:
+            await pilot.press(*keys)
+            await until_shown(pilot, text)
+            await pilot.pause()
+            found |= poor(pilot)
+        await pilot.press("escape", "n", "1")
+        source.error = locked
+        await pilot.press("right_square_bracket")
+        await until_shown(pilot, "These figures are from")
+        assert found | poor(pilot) == set()
+
+
+async def test_sixteen_colours_are_the_terminals_own() -> None:
+    async with running(FixedSource(), options=Options(theme="16-colour")) as pilot:
+        await until_shown(pilot, "run/wait")
+        colours = {each for segment in texts(pilot) if segment.style for each in (segment.style.color,) if each}
+        assert colours and all(each.triplet is None for each in colours)
+
+
+async def test_without_colours_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(FixedSource()) as pilot:
+        coloured = text_of(pilot)
+    monkeypatch.setitem(os.environ, "NO_COLOR", "1")
+    async with running(FixedSource()) as pilot:
+        assert text_of(pilot) == coloured
+        for segment in texts(pilot):
+            assert segment.style is not None and segment.style.color is not None
+            red, green, blue = segment.style.color.get_truecolor()
+            assert red == green == blue
+
+
+async def test_ascii_borders_leave_no_box_drawing_on_any_screen() -> None:
+    async with running(FixedSource(), (100, 30), options=Options(borders="ascii")) as pilot:
+        await until_shown(pilot, "$0.412/Mtok")  # large digits could not be read
+        for keys, text in ((("enter",), "Tokens, tok/s"), (("2",), "Open (4)"), (("3",), "Least certain")):
+            await pilot.press(*keys)
+            await until_shown(pilot, text)
+            assert [letter for letter in text_of(pilot) if ord(letter) in ASCII] == []
+
+
+def test_ascii_drawing_keeps_the_width_of_a_line() -> None:
+    drawing = "".join(map(chr, ASCII))
+    assert all(len(str(new)) == 1 for new in ASCII.values())
+    assert len(AsciiDrawing().apply([Segment(drawing)], Color(0, 0, 0))[0].text) == len(drawing)

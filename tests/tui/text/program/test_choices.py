@@ -1,0 +1,18 @@
+"""What the settings screen offers."""
+
+from pertoken.settings.screens import REFRESHES_S
+from pertoken.tui.keys import WINDOWS_S
+from pertoken.tui.text.program.choices import Choice, choices, value_of
+
+
+def test_the_next_value_comes_after_the_last_again_and_one_of_the_file_leads_to_the_first() -> None:
+    assert Choice("theme", "light", ("dark", "light")).next == "dark"
+    assert Choice("refresh", "7s", ("1s", "2s")).next == "1s"
+
+
+def test_what_is_offered_can_be_read_back() -> None:
+    found = {each.name: each for each in choices(("dark", "ascii", "NO_COLOR"), (2.0, 3600), "USD", {}, None)}
+    assert [value_of(text) for text in found["refresh"].values] == list(REFRESHES_S)
+    assert [value_of(text) for text in found["window"].values] == list(WINDOWS_S)
+    assert found["currency"].values == ()
+    assert "NO_COLOR" in found["theme"].note

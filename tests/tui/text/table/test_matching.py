@@ -1,0 +1,42 @@
+"""Filters: words, their inverse, and letters in order."""
+
+from pertoken.tui.text.columns import Column
+from pertoken.tui.text.table.matching import matching, nothing_matches
+
+ROWS = [("Alpha beta", "vllm"), ("alpha gamma", "sglang"), ("Llama-3.1-70B", "vllm")]
+COLUMNS: tuple[Column[tuple[str, str]], ...] = (
+    Column("name", lambda row: row[0], 0),
+    Column("engine", lambda row: row[1], 1),
+)
+
+
+def kept(text: str) -> list[str]:
+    return [row[0] for row in matching(ROWS, COLUMNS, text)]
+
+
+def test_every_word_must_be_there_in_any_case_and_any_column() -> None:
+    assert kept("BETA alp") == ["Alpha beta"]
+    assert kept("vllm al") == ["Alpha beta"]
+    assert matching(ROWS, COLUMNS, " ") == ROWS
+
+
+def test_the_inverse_leaves_out_what_holds_any_of_the_words() -> None:
+    assert kept("!vllm") == ["alpha gamma"]
+    assert kept("!beta gamma") == ["Llama-3.1-70B"]
+
+
+def test_a_mark_without_a_word_filters_nothing() -> None:
+    assert matching(ROWS, COLUMNS, "!") == ROWS
+    assert matching(ROWS, COLUMNS, "~ ") == ROWS
+
+
+def test_fuzzy_wants_the_letters_of_a_word_in_order_in_one_cell() -> None:
+    assert kept("~lm70") == ["Llama-3.1-70B"]
+    assert kept("~07ml") == []
+    assert kept("~abt") == ["Alpha beta"]
+
+
+def test_the_sentence_fits_the_way_of_the_filter_and_is_literal() -> None:
+    assert nothing_matches("a b") == "No row here holds every word of “a b”: esc drops the filter."
+    assert nothing_matches("!a").startswith("Every row here holds a word of “a”")
+    assert nothing_matches("~a\x1b").startswith(r"No row here has the letters of “a\x1b”")
