@@ -226,6 +226,20 @@ class Settings:
     )
     """What a US dollar was worth in it, as tables [[currency.rates]]: `date`, `per_usd`, `source`. Amounts are
     converted by the newest rate not later than the day they are of (today, or --at); without one none is shown."""
+    screens_theme: str = _setting("screens", screens.one_of(screens.THEMES), "dark", '"light"')
+    """Colours of the screens: dark, light or 16-colour (those of the terminal). NO_COLOR in the environment removes
+    all. What is changed on the settings screen (s) is remembered and wins."""
+    screens_borders: str = _setting("screens", screens.one_of(screens.BORDERS), "unicode", '"ascii"')
+    """Whether lines, bars and plots are drawn in unicode or, for terminals without such a font, in ascii."""
+    screens_refresh: float = _setting("screens", lambda v: values.seconds(v, 0.5), 2.0, '"5s"')
+    """Time between two readings of the database by the screens."""
+    screens_remember: bool = _setting("screens", values.flag, True, "false")
+    """Whether columns, sort, window, theme and last screen are remembered between runs, in the platform's state
+    folder."""
+    screens_keys: tuple[tuple[str, str], ...] = _setting(
+        "screens", values.tables(screens.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
+    )
+    """Keys of your own, by the action they stand for (docs/keys.md lists the actions)."""
     alerts: tuple[AlertSettings, ...] = _setting(
         "",
         values.tables(read_alerts),
@@ -255,20 +269,6 @@ class Settings:
     """Sender of mail."""
     delivery_mail_to: tuple[str, ...] = _setting("delivery", values.texts("mail addresses"), (), '["ops@example.com"]')
     """Recipients of mail."""
-    screens_theme: str = _setting("screens", screens.one_of(screens.THEMES), "dark", '"light"')
-    """Colours of the screens: dark, light or 16-colour (those of the terminal). NO_COLOR in the environment removes
-    all. What is changed on the settings screen (s) is remembered and wins."""
-    screens_borders: str = _setting("screens", screens.one_of(screens.BORDERS), "unicode", '"ascii"')
-    """Whether lines, bars and plots are drawn in unicode or, for terminals without such a font, in ascii."""
-    screens_refresh: float = _setting("screens", lambda v: values.seconds(v, 0.5), 2.0, '"5s"')
-    """Time between two readings of the database by the screens."""
-    screens_remember: bool = _setting("screens", values.flag, True, "false")
-    """Whether columns, sort, window, theme and last screen are remembered between runs, in the platform's state
-    folder."""
-    screens_keys: tuple[tuple[str, str], ...] = _setting(
-        "screens", values.tables(screens.read_keys), (), '{sort = "f6", jump = "ctrl+g"}'
-    )
-    """Keys of your own, by the action they stand for (docs/keys.md lists the actions)."""
     energy_usd_per_kwh: float | None = _setting("energy", values.positive, None, "0.12")
     """What a kilowatt-hour costs you, where the hardware is your own. Without it energy saves no dollars."""
     energy_pue: float = _setting("energy", lambda v: values.at_least(v, 1), 1.0, "1.3")

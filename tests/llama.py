@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.request import Request, urlopen
 
 ALIAS = "tiny-llama"
@@ -38,8 +38,13 @@ class Shape:
 TINY = Shape()
 
 
-def write_model(path: Path, seed: int = 0, shape: Shape = TINY) -> Path:
-    """Write a llama model of random 32-bit weights as GGUF: 0.4 MB, if not of another shape."""
+def write_model(
+    path: Path, seed: int = 0, shape: Shape = TINY, *, weights: Literal["F32", "F16", "Q8_0"] = "F32"
+) -> Path:
+    """Write a llama model of random weights as GGUF: 0.4 MB, if not of another shape.
+
+    `weights`: type of its matrices; Q8_0 needs a width and a hidden size that are multiples of 32.
+    """
     import gguf
     import numpy as np
 
@@ -55,7 +60,7 @@ def write_model(path: Path, seed: int = 0, shape: Shape = TINY) -> Path:
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_rope_dimension_count(width // heads)
     writer.add_vocab_size(N_TOKENS)
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_file_type(gguf.LlamaFileType["ALL_F32" if weights == "F32" else f"MOSTLY_{weights}"])
     writer.add_tokenizer_model("llama")
     writer.add_token_list(["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))])
     writer.add_token_scores([0.0] * N_TOKENS)
@@ -65,18 +70,21 @@ def write_model(path: Path, seed: int = 0, shape: Shape = TINY) -> Path:
     writer.add_eos_token_id(2)
     random = np.random.default_rng(seed)
 
-    def weights(*shape: int) -> Any:
-        return (random.standard_normal(shape) * 0.05).astype(np.float32)
+    kind = gguf.GGMLQuantizationType[weights]
 
-    writer.add_tensor("token_embd.weight", weights(N_TOKENS, width))
+    def add_matrix(name: str, rows: int, columns: int) -> None:
+        values = (random.standard_normal((rows, columns)) * 0.05).astype(np.float32)
+        writer.add_tensor(name, gguf.quantize(values, kind), raw_dtype=kind)
+
+    add_matrix("token_embd.weight", N_TOKENS, width)
     writer.add_tensor("output_norm.weight", np.ones(width, np.float32))
-    writer.add_tensor("output.weight", weights(N_TOKENS, width))
+    add_matrix("output.weight", N_TOKENS, width)
     for layer in range(layers):
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
-            writer.add_tensor(f"blk.{layer}.{name}.weight", weights(width, width))
-        writer.add_tensor(f"blk.{layer}.ffn_gate.weight", weights(hidden, width))
-        writer.add_tensor(f"blk.{layer}.ffn_up.weight", weights(hidden, width))
-        writer.add_tensor(f"blk.{layer}.ffn_down.weight", weights(width, hidden))
+            add_matrix(f"blk.{layer}.{name}.weight", width, width)
+        add_matrix(f"blk.{layer}.ffn_gate.weight", hidden, width)
+        add_matrix(f"blk.{layer}.ffn_up.weight", hidden, width)
+        add_matrix(f"blk.{layer}.ffn_down.weight", width, hidden)
         writer.add_tensor(f"blk.{layer}.attn_norm.weight", np.ones(width, np.float32))
         writer.add_tensor(f"blk.{layer}.ffn_norm.weight", np.ones(width, np.float32))
     writer.write_header_to_file()

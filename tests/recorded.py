@@ -28,12 +28,12 @@ class Server(Protocol):
     port: int
 
 
-def until(true: Callable[[], object], what: str, within_s: float = DEADLINE_S) -> None:
+def until(true: Callable[[], object], what: str, within_s: float = DEADLINE_S, every_s: float = POLL_S) -> None:
     """Wait for a condition, not for a time."""
     deadline = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline, f"waited {within_s:.0f} s for {what}"
-        time.sleep(POLL_S)
+        time.sleep(every_s)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pertoken.config import Settings
 from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
 from pertoken.forecast.second_opinion.opinion import KernelTables
+from pertoken.proof.judging.record import corrected_by_receipts
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.assumptions.sensitivity import Sensitivity, estimate_with, sensitivities
 from pertoken.savings.estimate import Estimate, spend
@@ -79,7 +80,7 @@ def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progres
         what_if=asked.what_if,
     )
     assert advice.gathered is not None
-    return Ground(advice.gathered, advice.recommendations)
+    return Ground(advice.gathered, corrected_by_receipts(asked.store, advice.recommendations, asked.now_ts))
 
 
 def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:

@@ -17,7 +17,9 @@ from pertoken.costs.prices.selectors import rank
 from pertoken.costs.prices.stored import ownership, price_book
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
+from pertoken.proof.judging.recalibration import realised
 from pertoken.savings.context import Context, EnergyPrice
+from pertoken.savings.forecasts import Forecasts
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Slo
 from pertoken.state.workload import Workload, parsed
@@ -100,6 +102,7 @@ def present(
     }
     devices = ticking(there.devices, len(there.devices), "reading the evidence of devices", progress)
     context = Context(
+        forecasts=Forecasts({} if dated else realised(store, now)),
         market=market,
         now_ts=now_ts,
         deployments=alone,

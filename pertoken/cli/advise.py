@@ -233,7 +233,7 @@ def _proven(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple
     """Return what a run found, corrected by what its rules realised before, and what is to be undone."""
     from pertoken.proof.judging.go_back import go_back
     from pertoken.proof.judging.receipts import read_receipts
-    from pertoken.proof.judging.record import corrected_by, outcomes
+    from pertoken.proof.judging.record import corrected_by_receipts
     from pertoken.proof.stored import stored
     from pertoken.proof.verdicts import read_verdicts
     from pertoken.window.reading import Window
@@ -247,7 +247,7 @@ def _proven(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple
     with store.read() as connection:
         there = Window(connection, now_ts - DAY_S, now_ts).inventory
     worse = go_back(verdicts, receipts, rows, there, now_ts)
-    return (*corrected_by(found, outcomes(receipts), there), *worse)
+    return (*corrected_by_receipts(store, found, now_ts), *worse)
 
 
 @contextlib.contextmanager

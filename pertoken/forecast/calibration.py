@@ -22,6 +22,9 @@ from pertoken.forecast.terms import TERMS, total
 Owners = NDArray[np.intp]
 
 STEPS = 4
+SHORT_STEPS, SHORT_STEP = 24, 0.4
+"""Steps, and the longest of each deviation, where a configuration of another time has to be explained as well: two
+times that hardly differ, though half of the bytes are read, lie far from the table."""
 MEMORY_TERMS = ("weights", "experts", "kv_cache")
 PRODUCT_TERMS = ("decode_flops", "prefill_flops", "prefill_attention")
 ACTIVITY_SD = 0.15
@@ -55,8 +58,10 @@ class Observation:
     """Sequences at which it was measured, shape (n,)."""
     weights: Array
     """How often each term is in it, shape (number of `TERMS`,) or (n, number of `TERMS`)."""
-    log_sd: float
-    """Standard deviation of its logarithm beyond what deviations explain."""
+    log_sd: Array | float
+    """Standard deviation of its logarithm beyond what deviations explain, one for all rows or one each."""
+    kept: Array | float = 1.0
+    """Share of each deviation that holds where it was measured, shape (n, groups)."""
 
 
 def per_token(prior: Deviation, seconds: Array, running: Array) -> Observation:
@@ -90,12 +95,14 @@ def posterior(
     seen: Sequence[Observation],
     owner: Owners | None = None,
     widen: Array | float = 1.0,
+    *,
+    short: bool = False,
 ) -> Posterior:
     """Return the deviations that explain what was seen; the prior itself where nothing was.
 
     Rows of `c` that have the same `owner` are operating points of one deployment. `owner` has shape (n,), counts from
     0, and is sorted; by default each row is a deployment of its own. `widen` multiplies the standard deviations of the
-    prior, one value for each deployment.
+    prior, one value for each deployment. `short`: many short steps, for what lies far from the prior.
     """
     owner = np.arange(len(c)) if owner is None else owner
     begins = np.flatnonzero(np.diff(owner, prepend=-1))
@@ -105,14 +112,15 @@ def posterior(
     information = prior_information = precision[:, :, None] * np.eye(precision.shape[1])
     # The listed times do not depend on the deviations, which only scale them.
     listed = [steady(c, table, each.running).term_s * each.weights for each in seen]
-    for _ in range(STEPS if seen else 0):
+    steps, longest = (SHORT_STEPS, SHORT_STEP) if short else (STEPS, np.inf)
+    for _ in range(steps if seen else 0):
         information, score = prior_information, -mean * precision
         for each, term_s in zip(seen, listed, strict=True):
             residual, slope = _residual(term_s, mean[owner], prior, each)
             information = information + np.add.reduceat(slope[:, :, None] * slope[:, None, :], begins)
             score = score + np.add.reduceat(slope * residual[:, None], begins)
         step = np.linalg.solve(information, score[:, :, None])[:, :, 0]
-        mean = np.clip(mean + step, -MAX_DEVIATION, MAX_DEVIATION)
+        mean = np.clip(mean + np.clip(step, -longest, longest), -MAX_DEVIATION, MAX_DEVIATION)
     return Posterior(mean, np.linalg.inv(information).astype(float))
 
 
@@ -121,12 +129,13 @@ def _residual(term_s: Array, mean: Array, prior: Deviation, seen: Observation) -
 
     Both are in standard deviations of the observation, and 0 where it was not measured.
     """
-    part_s = term_s * np.exp(rows_times(mean, prior.groups))
+    part_s = term_s * np.exp(rows_times(mean * seen.kept, prior.groups))
     expected = total(part_s)
     known = np.isfinite(seen.seconds) & (expected > 0)
     expected = np.where(known, expected, 1.0)
     residual = np.log(np.where(known, seen.seconds, 1.0) / expected) * known / seen.log_sd
-    slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / seen.log_sd
+    slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / np.reshape(seen.log_sd, (-1, 1))
+    slope = slope * seen.kept
     return residual, slope
 
 

@@ -22,6 +22,7 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
 from pertoken.forecast.efficiency import deviation, efficiency, rows_times, transfer
 from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
 from pertoken.forecast.steady import steady
 from pertoken.state.deployment import Deployment
@@ -82,6 +83,8 @@ class Calibration:
     """Minutes of the deployment's own load that it rests on; 0 where it rests on the mean of a window."""
     probed: int = 0
     """Points of a probe that it rests on."""
+    realised: tuple[Realised, ...] = ()
+    """Verified changes of the deployment that it rests on."""
     error: "PredictionError | None" = None
     """How far it was off on points that it had not seen; None where it rests on fewer than `MIN_POINTS`."""
     window: "Calibration | None" = None
@@ -121,6 +124,18 @@ class Calibration:
             f"on {' and '.join(parts)} of this deployment, each predicted before it was seen, the forecast's time per "
             f"token was off by {math.expm1(self.error.median_log):.0%} (median of {self.error.n})"
         )
+
+    @property
+    def receipts(self) -> tuple[str, ...]:
+        """Return the verified changes that it rests on, for people."""
+        return tuple(
+            f"the forecast of this host is calibrated by {each.source}: {each.words}" for each in self.realised
+        )
+
+    def has_seen(self, now: Deployment, to: Deployment) -> bool:
+        """Return whether a change is of kinds that were verified here: its ratio is measured, not inferred."""
+        kinds = kinds_of(now, to) if self.realised else frozenset()
+        return bool(kinds) and any(kinds <= kinds_of(now, each.ran(now)) for each in self.realised)
 
     def log_sd(self, shares: Array, kept: Array) -> float:
         """Return the standard deviation of the log time of a step of which terms take these shares.
@@ -184,6 +199,7 @@ class Measured:
     memory_active: float | None = None
     gemm_active: float | None = None
     points: tuple[OperatingPoint, ...] = ()
+    realised: tuple[Realised, ...] = ()
 
     @property
     def enough_points(self) -> bool:
@@ -217,7 +233,7 @@ def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration 
 def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> list[Calibration]:
     """Calibrate deployments; `means` has a row for each, at the mean load of its window."""
     prior, table = deviation(), efficiency()
-    rows = _rows(seen, means)
+    rows = _rows(seen, means, [earlier(each.deployment, each.load, each.realised, market) for each in seen])
     c, owner, running = rows.candidates, rows.owner, rows.running
     widen = np.array([CPU_WIDENING if _on_cpus(each.deployment, market) else 1.0 for each in seen])
     points = replace(per_token(prior, rows.point_s, running), log_sd=POINT_SD)
@@ -229,7 +245,18 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
         activity(c, table, rows.busy_s, running, rows.memory_active, "memory"),
         activity(c, table, rows.busy_s, running, rows.gemm_active, "products"),
     ]
-    found = posterior(c, table, prior, [each for each in observed if np.isfinite(each.seconds).any()], owner, widen)
+    known = [each for each in observed if np.isfinite(each.seconds).any()]
+    found = posterior(c, table, prior, known, owner, widen)
+    if any(rows.realised):
+        now_s = steady(c, table, running, rows_times(found.mean[owner], prior.groups)).token_s
+        began = np.searchsorted(owner, owner)  # the mean of the window of each owner comes first
+        changes = before_changes(c, running, rows.slower_before * now_s[began], rows.realised)
+        more = posterior(c, table, prior, [*known, changes], owner, widen, short=True)
+        with_change = np.array([bool(each) for each in rows.realised])
+        found = Posterior(
+            np.where(with_change[:, None], more.mean, found.mean),
+            np.where(with_change[:, None, None], more.covariance, found.covariance),
+        )
     errors, scores = prequential(c, table, prior, points, owner, widen)
     with_points = [row for row, each in enumerate(seen) if each.enough_points and widen[row] == 1]
     plain = [replace(seen[row], points=()) for row in with_points]
@@ -248,6 +275,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             log_time=float(np.log(explained[row] / expected[row])),
             minutes=sum(not point.probed for point in each.points) if each.enough_points else 0,
             probed=sum(point.probed for point in each.points) if each.enough_points else 0,
+            realised=tuple(known.realised for known in rows.realised[row]),
             error=_prediction_error(errors[owner == row], scores[owner == row]),
         )
         for row, each in enumerate(seen)
@@ -280,20 +308,26 @@ class _Rows:
     """Seconds per token that `memory_active` and `gemm_active` are shares of."""
     memory_active: Array
     gemm_active: Array
+    slower_before: Array
+    """Seconds per token before a verified change over those now."""
+    realised: Sequence[Sequence[Earlier]] = ()
+    """By deployment."""
 
 
-def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
+def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequence[Earlier]]) -> _Rows:
     own = [sorted(each.points, key=lambda point: point.ts) if each.enough_points else [] for each in seen]
-    owner = np.repeat(np.arange(len(seen)), [1 + len(points) for points in own])
-    c = means.take(owner)
+    owner = np.repeat(
+        np.arange(len(seen)), [1 + len(points) + len(known) for points, known in zip(own, changes, strict=True)]
+    )
+    c = with_earlier(means, [1 + len(points) for points in own], changes)
     columns = {name: getattr(c, name).copy() for name in ("prompt_len", "generated_len", "cached_share")}
-    figures: dict[str, list[float | None]] = {each.name: [] for each in fields(_Rows)[2:]}
+    figures: dict[str, list[float | None]] = {each.name: [] for each in fields(_Rows)[2:-1]}
 
     def add(**measured: float | None) -> None:
         for name, values in figures.items():
             values.append(measured.get(name))
 
-    for each, points in zip(seen, own, strict=True):
+    for each, points, earlier_ones in zip(seen, own, changes, strict=True):
         running = max(1.0, each.load.running)
         mean_s, waited = running / each.busy_tok_s, each.load.waiting >= SOME_WAIT
         activity_known = any(point.memory_active or point.gemm_active for point in points)
@@ -318,7 +352,10 @@ def _rows(seen: Sequence[Measured], means: Candidates) -> _Rows:
                 memory_active=point.memory_active,
                 gemm_active=point.gemm_active,
             )
-    return _Rows(replace(c, **columns), owner, **{name: _known(values) for name, values in figures.items()})
+        for known in earlier_ones:
+            add(running=running, slower_before=known.slower(each.deployment))
+    arrays = {name: _known(values) for name, values in figures.items()}
+    return _Rows(replace(c, **columns), owner, **arrays, realised=changes)
 
 
 def _on_cpus(deployment: Deployment, market: Market) -> bool:

@@ -251,7 +251,8 @@ def _compared(
         np.stack([each.calibration.kept(each.to) for each in asked]),
     )
     found = ratio(here, there, efficiency(), deviation(), running, seen, kept)
-    disagreement = np.abs(found.log_ratio - found.table_log_ratio)
+    verified = np.array([each.calibration.has_seen(each.now, each.to) for each in asked])
+    disagreement = np.where(verified, 0.0, np.abs(found.log_ratio - found.table_log_ratio))
     unpacked = unpacks_cache(here) | unpacks_cache(there)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for place, row in enumerate(starts):

@@ -20,6 +20,8 @@ DONE = (*JUDGED, State.DECAYED, State.ROLLED_BACK)
 """States of what was applied and has a verdict or was undone."""
 FINAL = (*DONE, State.SUPERSEDED, State.EXPIRED)
 """States that end a life: the next proposal of the rule for the target opens the next one."""
+TRIED = (State.OPEN, State.ACCEPTED)
+"""States in which a trial begins: it accepts what is open, and is no move of its own."""
 
 
 class IllegalMove(BadInput):
@@ -99,6 +101,14 @@ def next_moves(state: State) -> Iterator[Move]:
     return (each for each in MOVES if each.command is not None and state in each.before)
 
 
+def commands(state: State) -> tuple[str, ...]:
+    """Return the commands that a person can give in a state, a trial after an acceptance."""
+    names = [move.command for move in next_moves(state) if move.command is not None]
+    if state in TRIED:
+        names.insert(int(state is State.OPEN), "trial")
+    return tuple(dict.fromkeys(names))
+
+
 def moved(each: Recommendation, code: str, why: str, now_ts: int, **changes: Any) -> Moved:
     """Make one move of the table, with other fields that change. Raises IllegalMove with what is possible instead."""
     move = _BY_CODE[code]
@@ -109,12 +119,12 @@ def moved(each: Recommendation, code: str, why: str, now_ts: int, **changes: Any
 
 
 def refusal(each: Recommendation, code: str) -> str:
-    """Return why a move cannot be made, and what can be done instead."""
+    """Return why a move cannot be made, or a trial not begun, and what can be done instead."""
     title = each.chosen.title if each.chosen is not None else each.title
-    what = f"{short_id(each)} ({title}) is {described(each)} and cannot be {_BY_CODE[code].verb}"
-    commands = list(dict.fromkeys(move.command for move in next_moves(each.state)))
-    if commands:
-        return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(each)}`' for name in commands)}"
+    verb = "tried" if code == "trial" else _BY_CODE[code].verb
+    what = f"{short_id(each)} ({title}) is {described(each)} and cannot be {verb}"
+    if names := commands(each.state):
+        return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(each)}`' for name in names)}"
     if each.state in FINAL:
         return f"{what}: it has ended; if its rule proposes it again, that is a new recommendation"
     return f"{what}: there is no proposal in it"

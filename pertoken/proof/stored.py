@@ -63,10 +63,15 @@ def store_acts(
 ) -> tuple[Recommendation, ...]:
     """Store what a person did with a recommendation; return the rows as they stand, in the order of the acts.
 
+    A trial that runs ends when its recommendation is withdrawn, or declared applied.
+
     Raises AdviceChanged if somebody else changed it since it was read, StoreError if the database cannot be written.
     """
     with target.writing() as connection:
         write(connection, acts, {read.recommendation_id: read}, who)
+        for each in acts:
+            if each.recommendation.state is not State.ACCEPTED:
+                repository.end_trials(connection, each.recommendation.recommendation_id, each.recommendation.updated_ts)
         rows = {each.recommendation_id: each for each in stored(connection)}
         return tuple(rows[each.recommendation.recommendation_id] for each in acts)
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from pertoken.proof.recommendation import Money
 from pertoken.proof.verification.estimate import Interval
 from pertoken.proof.verification.question import Promise
 from pertoken.proof.verification.verify import Finding
@@ -103,6 +104,13 @@ def corrected(promise: Promise, known: Record) -> Promise:
     return Promise(
         likely - scale * (promise.likely - promise.low), likely, likely + scale * (promise.high - promise.likely)
     )
+
+
+def corrected_money(money: Money, ratio: float, widening: float) -> Money:
+    """Return dollars whose likely figure is corrected by a ratio, and whose interval is wider by `widening` besides."""
+    low, likely, high = money
+    middle, scale = likely * ratio, ratio * widening
+    return round(middle - scale * (likely - low)), round(middle), round(middle + scale * (high - likely))
 
 
 def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:

@@ -1,12 +1,13 @@
 """Forecasts of one advice run: those of many proposals are computed side by side, and each only once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.host import Measured, calibrate_all
+from pertoken.forecast.measured.realised import Realised
 from pertoken.forecast.queue.latency import Asked, Latency, latencies, overruns
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
@@ -60,6 +61,8 @@ class Questions:
 class Forecasts:
     """What was forecast already in a run. Values are computed when they are asked for, or before by `prepare`."""
 
+    realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
+    """Verified changes by deployment id, by which its forecast is calibrated."""
     _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
     _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
     _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
@@ -98,7 +101,7 @@ class Forecasts:
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return what a deployment's own measurements show of the model. Raises Abstained or ValueError."""
-        found = _once(self._calibrations, (now, load), lambda: calibrate_all([_measured(now, load)], market)[0])
+        found = _once(self._calibrations, (now, load), lambda: calibrate_all([self._measured(now, load)], market)[0])
         if isinstance(found, Exception):
             raise found
         return found
@@ -192,7 +195,7 @@ class Forecasts:
 
     def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
         fresh = [each for each in present if _key(*each) not in self._calibrations]
-        found = calibrate_all([_measured(now, load) for now, load in fresh], market)
+        found = calibrate_all([self._measured(now, load) for now, load in fresh], market)
         for each, calibration in zip(fresh, found, strict=True):
             self._calibrations[_key(*each)] = each, calibration
 
@@ -274,6 +277,13 @@ class Forecasts:
             yield judged[id(self._busiest(one))][1]
         else:
             yield from (judged[id(each)][1] for each in one.of)
+
+    def anew(self) -> "Forecasts":
+        """Return forecasts of which none is made yet, with the same verified changes."""
+        return Forecasts(self.realised)
+
+    def _measured(self, now: Deployment, load: MeasuredLoad) -> Measured:
+        return replace(_measured(now, load), realised=self.realised.get(now.deployment_id, ()))
 
     def _measured_load(self, seen: Evidence) -> MeasuredLoad | None:
         try:

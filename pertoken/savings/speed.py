@@ -182,6 +182,7 @@ def _judged(
             *latency.assumptions,
             *change.after.assumptions,
             *([known.calibration.track_record] if known.calibration.track_record else []),
+            *known.calibration.receipts,
             *_second_opinion(change),
         ),
         notes=("this host runs at over 3 times or under a third of the expected speed",) if odd else (),

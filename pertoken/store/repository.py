@@ -373,3 +373,10 @@ def forget_alert_deliveries(connection: Connection, before_ts: int) -> None:
     """Delete what was delivered or given up and is older."""
     of = a.alert_delivery.c
     connection.execute(delete(a.alert_delivery).where(of.created_ts < before_ts, of.next_ts.is_(None)))
+
+
+def end_trials(connection: Connection, recommendation_id: int, now_ts: int) -> None:
+    """End the trial of a recommendation that runs, where one does, without a result."""
+    of = a.trial.c
+    runs = (of.recommendation_id == recommendation_id, of.status == "RUNNING")
+    connection.execute(update(a.trial).where(*runs).values(status="STOPPED", ended_ts=now_ts, version=of.version + 1))

@@ -28,7 +28,7 @@ class Key:
 
 STEPS_S = {900: 60, 3600: 300, 21_600: 1800, 86_400: 7200, 604_800: 43_200}
 """Step of a replay by window, seconds: about a twelfth of it."""
-DECISIONS = ("accept", "snooze", "dismiss", "reopen", "applied", "undo")
+DECISIONS = ("accept", "trial", "snooze", "dismiss", "reopen", "applied", "undo")
 """Actions on one recommendation: the commands of the same names."""
 _ADVICE = "This key is for a recommendation: press 2 and choose one."
 _PLAN = "This key is for the plan: press 3."
@@ -61,6 +61,14 @@ KEYS = (
         "Freeze its estimate; pertoken runs no command.",
         "Accept",
         _ADVICE,
+    ),
+    Key(
+        "T",
+        "T",
+        "trial",
+        "Try the recommendation",
+        "Begin a trial on one replica, or on and off; pertoken runs no command.",
+        elsewhere=_ADVICE,
     ),
     Key("z", "z", "snooze", "Snooze the recommendation", "Put it off for 14 days.", "Snooze", _ADVICE),
     Key(

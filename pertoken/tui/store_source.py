@@ -224,12 +224,14 @@ class StoreSource:
         from pertoken.proof.journal import journal
         from pertoken.proof.judging.prospect import prospects
         from pertoken.proof.judging.receipts import read_receipts
+        from pertoken.proof.trials.look import last_trial
 
         store = open_store(self._place)
         provable = prospects(store, each, self._now_ts())
         with store.read("advice") as connection:
             entries = journal(connection, each.recommendation_id)
             receipts = read_receipts(connection, each.recommendation_id)
+        trial, seen = last_trial(store, each, self._settings, self._now_ts())
         tested, untested = None, None
         if each.chosen is not None:
             try:
@@ -237,7 +239,7 @@ class StoreSource:
                     tested = self._planner_of().tested(store, rows, each, values, progress)
             except BadInput as error:
                 untested = str(error)
-        return Detail(each.recommendation_id, dict(values), tested, untested, provable, receipts, entries)
+        return Detail(each.recommendation_id, dict(values), tested, untested, provable, receipts, entries, trial, seen)
 
     def _planner_of(self) -> Planner:
         from pertoken.advisor.planning import Planner
@@ -285,8 +287,21 @@ class StoreSource:
             raise BadInput("this is a recording: it is read-only")
         if self._as_of is not None:
             raise BadInput("this is the past: leave --at out to decide")
+        if decision == "trial":
+            return self._try(each)
         rows = store_acts(AdviceRepository(self._place), each, _ACTS[decision](each, self._now_ts()), getpass.getuser())
         return acted(rows[-1])
+
+    def _try(self, each: Recommendation) -> str:
+        """Begin the trial of a recommendation, or look at the one that runs; return how it stands."""
+        from pertoken.proof.trials.look import begin_or_look
+        from pertoken.tui.text.proof.trial import stands
+
+        now_ts, store = self._now_ts(), open_store(self._place)
+        row, trial, seen = begin_or_look(
+            store, AdviceRepository(self._place), each, self._settings, now_ts, getpass.getuser()
+        )
+        return stands(row, trial, seen, now_ts)
 
     def _past(self, at: int | None) -> int | None:
         return self._as_of if at is None else at

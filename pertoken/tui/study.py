@@ -13,6 +13,8 @@ if TYPE_CHECKING:  # the first frame waits for no module that only computes what
     from pertoken.proof.journal import Entry as JournalEntry
     from pertoken.proof.judging.prospect import Prospect
     from pertoken.proof.judging.receipts import StoredReceipt
+    from pertoken.proof.trials.progress import Observed
+    from pertoken.proof.trials.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,7 @@ class Detail:
     prospects: tuple[Prospect, ...] = ()
     receipts: tuple[StoredReceipt, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
+    trial: Trial | None = None
+    """The last one."""
+    seen: Observed | None = None
+    """What telemetry shows of it while it runs."""

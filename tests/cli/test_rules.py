@@ -212,6 +212,13 @@ def test_a_rule_is_explained_with_its_options_as_they_are_set(config: Path) -> N
     )
 
 
+def test_going_back_is_no_plugin_and_explained_all_the_same(config: Path) -> None:
+    text = run("rules", "explain", "go-back", "--config", str(config)).stdout
+    assert text.startswith("go-back: Restore what ran before a change") and "no plugin" in text
+    for title in ("Why it saves", "When it is wrong", "How to apply", "Sources"):
+        assert f"\n{title}\n" in text
+
+
 def test_a_rule_that_is_broken_is_explained_by_its_error(config: Path) -> None:
     written(config.parent / "rules.d/bad.py").write_text("import no_such_module")
     text = run("rules", "explain", "bad", "--config", str(config)).stdout

@@ -18,18 +18,24 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import delete
 
+from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.proof import acts
 from pertoken.proof.findings import keep
-from pertoken.proof.lifecycle import FINAL, JUDGED, MOVES, Moved, moved
+from pertoken.proof.lifecycle import FINAL, JUDGED, MOVES, TRIED, Moved, moved
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from pertoken.proof.stored import newest, store_acts, stored
+from pertoken.proof.trials import look
+from pertoken.proof.trials.stored import read_trials, running
+from pertoken.proof.trials.trial import Trial
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation, locate
+from pertoken.store.connect.open import Store, open_store
 from pertoken.store.repository import AdviceChanged, AdviceRepository
 from pertoken.store.schema import advice as tables
 from tests.postgres import server_url
 from tests.proof.rows import DAY, NOW, row
+from tests.proof.trials.minutes import CANARY, CONTROL, VARIANT, before
 from tests.values import new_store
 
 Act = Callable[[Recommendation, int], Sequence[Moved]]
@@ -57,11 +63,15 @@ class Life(RuleBasedStateMachine):
     target: AdviceRepository
     numbers: Iterator[int]
     reached: set[State]
+    store: Store
+    tried: set[int]
+    """Recommendations of which a trial was begun."""
 
     @initialize()
     def begin(self) -> None:
         self.rule_id, self.now_ts = f"rule-{next(self.numbers)}", NOW
         with self.target.writing() as connection:
+            connection.execute(delete(tables.trial))
             connection.execute(delete(tables.recommendation))
         self.frozen: dict[int, Variant] = {}
 
@@ -69,7 +79,9 @@ class Life(RuleBasedStateMachine):
     def run(self, state: State | None, hours: int) -> None:
         """An advice run finds something, or nothing of this target."""
         self.now_ts += hours * 3600
-        found = [] if state is None else [row(state, self.rule_id, created_ts=self.now_ts, updated_ts=self.now_ts)]
+        variants = {"variants": (VARIANT,)} if state is State.OPEN else {}
+        times = {"created_ts": self.now_ts, "updated_ts": self.now_ts}
+        found = [] if state is None else [row(state, self.rule_id, **times, **variants)]
         keep(self.target, found, (self.rule_id,), self.now_ts, "advisor")
 
     @precondition(lambda self: self.rows())
@@ -98,6 +110,33 @@ class Life(RuleBasedStateMachine):
         apply = acts.applied if code == "detected" else moved
         return (apply(each, code, code, self.now_ts),)
 
+    @precondition(lambda self: self.rows())
+    @rule()
+    def try_it(self) -> None:
+        """A person begins a trial."""
+
+        def begin(each: Recommendation) -> Sequence[Moved]:
+            after, trial = look.begin(
+                self.store, self.target, each, Settings(), self.now_ts, "someone", quality_waived=True
+            )
+            assert each.state in TRIED and after.state is State.ACCEPTED and after.estimate is not None
+            assert trial.recommendation_id == each.recommendation_id
+            self.tried.add(each.recommendation_id)
+            return ()
+
+        self.attempt(begin)
+
+    @precondition(lambda self: self.running())
+    @rule()
+    def stop(self) -> None:
+        """A person ends a trial."""
+        (trial,) = self.running()
+        look.stop(self.target, trial, self.now_ts)
+
+    def running(self) -> tuple[Trial, ...]:
+        with self.target.writing() as connection:
+            return running(read_trials(connection))
+
     def attempt(self, act: Callable[[Recommendation], Sequence[Moved]]) -> None:
         (each,) = newest(self.rows())
         try:
@@ -105,7 +144,8 @@ class Life(RuleBasedStateMachine):
         except BadInput as error:
             assert len(str(error).splitlines()) == 1
             return
-        store_acts(self.target, each, after, "someone")
+        if after:
+            store_acts(self.target, each, after, "someone")
 
     def rows(self) -> list[Recommendation]:
         with self.target.writing() as connection:
@@ -124,6 +164,14 @@ class Life(RuleBasedStateMachine):
             assert (each.until_ts is not None) == (each.state in (State.SNOOZED, State.DISMISSED))
             assert each.estimate is not None or each.state not in (State.ACCEPTED, State.APPLIED, State.VERIFYING)
 
+    @invariant()
+    def a_trial_runs_only_while_its_recommendation_is_accepted(self) -> None:
+        if hasattr(self, "rule_id"):
+            assert {each.recommendation_id for each in self.running()} <= {
+                each.recommendation_id for each in self.rows() if each.state is State.ACCEPTED
+            }
+            assert len(self.running()) <= 1
+
     def teardown(self) -> None:
         """Check the history of every row against the table."""
         self.reached.update(each.state for each in self.rows() if hasattr(self, "rule_id"))
@@ -133,15 +181,16 @@ class Life(RuleBasedStateMachine):
                 transitions = repository.transitions(connection, each.recommendation_id)
             states = [None, *(State(move.to_state) for move in transitions)]
             assert [move.from_state for move in transitions] == states[:-1] and states[-1] is each.state
-            for before, move in zip(states, transitions, strict=False):
-                assert (before, State(move.to_state), move.code) in legal
+            for earlier, move in zip(states, transitions, strict=False):
+                assert (earlier, State(move.to_state), move.code) in legal
 
 
 def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: Path) -> None:
-    where = new_store(tmp_path)
+    where = before(tmp_path, CANARY, CONTROL)
 
     class Here(Life):
-        target, numbers, reached = AdviceRepository(where), count(), set[State]()
+        store, target = open_store(where), AdviceRepository(where)
+        numbers, reached, tried = count(), set[State](), set[int]()
 
     run_state_machine_as_test(
         Here,
@@ -154,6 +203,7 @@ def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: 
         ),
     )
     assert len(Here.reached) >= 8, Here.reached
+    assert Here.tried
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

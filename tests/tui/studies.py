@@ -9,7 +9,9 @@ from pertoken.advisor.planning import PlanRequest, Tested
 from pertoken.advisor.rules.listing import Entry
 from pertoken.proof.journal import Entry as JournalEntry
 from pertoken.proof.judging.prospect import Prospect
-from pertoken.proof.recommendation import Recommendation
+from pertoken.proof.recommendation import Edit, Recommendation, State
+from pertoken.proof.trials.progress import Observed
+from pertoken.proof.trials.trial import Arm, Design, Trial
 from pertoken.proof.verification.detectable import Detectable
 from pertoken.savings.assumptions.sensitivity import At, Sensitivity
 from pertoken.savings.estimate import Estimate
@@ -18,6 +20,16 @@ from pertoken.units import NANO_USD
 
 HOSTILE = "[/b]evil\x1b[31m\u202emodel[red]"
 NOTHING = (0, 0, 0)
+TRIAL = Trial(
+    recommendation_id=401,
+    design=Design.REPLICAS,
+    started_ts=1_799_990_000,
+    canary=Arm(8, 7, "chat on gpu-a", "http://gpu-a:8000"),
+    control=Arm(9, 17, "chat on gpu-b", "http://gpu-b:8000"),
+    edits=(Edit("deployment", 8, "weight_dtype", "bf16", "fp8"),),
+    minutes=120,
+    warm_up_s=1800,
+)
 
 
 def usd(low: int, likely: int, high: int) -> Money:
@@ -142,4 +154,5 @@ def shown_detail(each: Recommendation, values: Mapping[str, float]) -> Detail:
         (Prospect("Llama-70B on gpu-a", Detectable((0.2,) * 28, 12), 0.21),),
         (),
         (JournalEntry(1_799_990_000, "open", "advisor", f"proposed {HOSTILE}"),),
+        *((TRIAL, Observed(None, None, None, 0)) if each.state is State.ACCEPTED else ()),
     )

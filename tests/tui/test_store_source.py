@@ -10,13 +10,15 @@ from pertoken.config import Settings
 from pertoken.errors import BadInput, StoreError
 from pertoken.migrations import upgrade
 from pertoken.proof.findings import keep
-from pertoken.proof.recommendation import State
+from pertoken.proof.recommendation import State, short_id
+from pertoken.proof.trials.trial import Status
 from pertoken.store.connect.location import locate
 from pertoken.store.repository import AdviceChanged, AdviceRepository
 from pertoken.tui.store_source import StoreSource
 from pertoken.units import NANO_USD
 from pertoken.window.progress import no_progress
 from tests.proof.rows import row
+from tests.proof.trials.minutes import BEGUN, CANARY, CONTROL, before, proposed
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import new_store
 
@@ -58,6 +60,26 @@ def test_a_decision_is_stored_against_the_version_that_was_read(tmp_path: Path) 
     assert now.state is State.ACCEPTED
     with pytest.raises(BadInput, match="this is the past: leave --at out to decide"):
         StoreSource(where, as_of=60).decide(now, "reopen")
+
+
+def test_a_trial_is_begun_looked_at_and_shown_with_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pertoken.tui.store_source.time.time", lambda: BEGUN)
+    where = before(tmp_path, CANARY, CONTROL)
+    read = proposed(where)
+    with pytest.raises(BadInput, match=r"set advisor\.quality_check"):
+        StoreSource(where, settings=Settings()).decide(read, "trial")
+    checked = Settings(advisor_quality_check=("true",))
+    source = StoreSource(where, settings=checked)
+    line = source.decide(read, "trial")
+    assert "the trial goes on: waiting for the canary, tiny on gpu-1, to run with weight_dtype fp8" in line
+    (now,) = source.advice()
+    assert now.state is State.ACCEPTED and now.estimate == read.best
+    assert source.decide(now, "trial").startswith(f"{short_id(now)}: the trial goes on: waiting for the canary")
+    detail = source.detail((), now, {}, no_progress)
+    assert detail.trial is not None and detail.trial.status is Status.RUNNING
+    assert detail.seen is not None and detail.seen.canary_ts is None
 
 
 def test_plan_records_and_details_are_read_from_the_database_as_of_an_instant(tmp_path: Path) -> None:

@@ -67,7 +67,8 @@ def _window() -> str:
     growth = 100 * (rows["target", "window.growth"] - 1)
     return (
         f"All of it took {rows['target', 'window.seconds']:.0f} s and {rows['target', 'window.peak_mib']:.0f} MiB on "
-        f"two loaded cores; a GPU cost {growth:.0f} % more than\namong 100 GPUs ([{file}](benchmarks/results/{file})).\n"
+        f"two loaded cores; a GPU cost {growth:.0f} % more than among 100 GPUs\n"
+        f"([{file}](benchmarks/results/{file})).\n"
     )
 
 

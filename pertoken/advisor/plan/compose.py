@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from pertoken.advisor.plan.choose import Choice, Chooser
 from pertoken.advisor.plan.conflicts import Conflicts, conflicts
-from pertoken.advisor.plan.levers import levers
+from pertoken.advisor.plan.corrected import record_line
+from pertoken.advisor.plan.levers import Lever, levers
 from pertoken.advisor.plan.order import in_order
 from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
 from pertoken.advisor.plan.power import PowerBudget
@@ -83,7 +84,10 @@ def _mtok_per_month(gathered: Present) -> float | None:
 
 def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
     whole = Chosen(at for group in choice.groups for at in group)
-    return sensitivities(gathered.fleet, states.composed(whole), gathered.context) if whole else ()
+    if not whole:
+        return ()
+    found, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
+    return found if by is None else tuple(by.sensitivity(each) for each in found)
 
 
 def _steps(
@@ -120,13 +124,18 @@ def _steps(
                 commands=what.commands,
                 undo=what.undo,
                 conflicts=_excluded(at, states, clashes),
-                assumptions=what.assumptions,
+                assumptions=(*what.assumptions, *_record(what.lever)),
                 against=what.against,
             )
         )
         spend -= bankable[LIKELY]
         before[made[at]] = chosen, after
     return steps
+
+
+def _record(lever: Lever) -> tuple[str, ...]:
+    record = lever.variant.record
+    return () if record is None else (record_line(lever.row.rule_id, record),)
 
 
 def _headroom(known: Latencies | None) -> Headroom | None:

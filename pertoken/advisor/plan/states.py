@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from pertoken.advisor.plan.corrected import Correction, correction
 from pertoken.advisor.plan.levers import Lever
 from pertoken.advisor.plan.plan import NOTHING, Money
 from pertoken.advisor.plan.reapply import reapplied
@@ -75,6 +76,10 @@ class States:
         known = self._prices[chosen]
         assert isinstance(known, Estimate)
         return known
+
+    def correction(self, chosen: Chosen) -> Correction | None:
+        """Return by what track records correct what a combination saves; None for none."""
+        return correction([self.levers[each] for each in sorted(chosen)])
 
     def refusal(self, chosen: Chosen) -> str | None:
         """Return why a combination is no plan; None if it may be one, or was not looked at."""
@@ -150,7 +155,8 @@ class States:
             return None
         if known.bill_rise:  # on the way to a combination that saves, it is a step like any other
             return Worth((-known.bill_rise,) * 3, known.capacity or NOTHING)
-        return Worth(known.bankable or NOTHING, known.capacity or NOTHING)
+        found, by = Worth(known.bankable or NOTHING, known.capacity or NOTHING), self.correction(chosen)
+        return found if by is None else Worth(by.money(found.bankable), by.money(found.capacity))
 
 
 def joined(some: Iterable[Worth]) -> Worth:

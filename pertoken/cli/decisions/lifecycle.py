@@ -44,8 +44,10 @@ def _until_options(default: str) -> Callable[[Command], Command]:
 def accept(variant: str | None, why: str | None, **options: Any) -> None:
     """Accept a recommendation. Its estimate is frozen: what is measured later is compared with what was promised.
 
-    ID is the one `pertoken advise` prints, or as many of its first digits as name one alone. Nothing is executed: the
-    commands to run are printed. When the change is seen in telemetry, the recommendation becomes applied.
+    ID is the one `pertoken advise` prints, or as many of its first digits as name one alone. First it prints the
+    smallest saving that the history of each deployment could prove, and the days until the promised one is proven.
+    Nothing is executed: the commands to run are printed. When the change is seen in telemetry, the recommendation
+    becomes applied.
     """
     from pertoken.proof import acts
 
@@ -125,16 +127,18 @@ def _act(
     import getpass
     import json
     import time
+    from dataclasses import replace
 
     from pertoken.cli.advise import values_of
     from pertoken.errors import BadInput
     from pertoken.proof.acts import undo_commands
     from pertoken.proof.journal import journal
+    from pertoken.proof.judging.prospect import prospects
     from pertoken.proof.stored import find, store_acts, stored
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
-    from pertoken.tui.text.lifecycle import acted, applying, journal_lines, undoing
+    from pertoken.tui.text.lifecycle import acted, applying, journal_lines, prospect_lines, undoing
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
@@ -144,12 +148,18 @@ def _act(
     with store.read("advice") as connection:
         each = find(stored(connection), advice_id, where)
     undone = undo_commands(each) if next_step == "undo" else None
-    moves = act(each, int(time.time()))
+    now_ts = int(time.time())
+    moves = act(each, now_ts)
+    chosen = replace(each, estimate=moves[0].recommendation.estimate) if moves else each
+    provable = prospects(store, chosen, now_ts) if next_step == "apply" else ()
+    if provable and not as_json:
+        echo("\n".join([*prospect_lines(provable)[1:], ""]))  # before anything is stored
     rows = store_acts(AdviceRepository(where), each, moves, getpass.getuser()) if moves else (each,)
     with store.read("advice") as connection:
         entries = journal(connection, each.recommendation_id)
     if as_json:
-        values = [{**values_of(row), "journal": [entry.values() for entry in entries]} for row in rows]
+        more = {"provable": [one.values() for one in provable]} if next_step == "apply" else {}
+        values = [{**values_of(row), **more, "journal": [entry.values() for entry in entries]} for row in rows]
         echo(json.dumps(values, indent=2))
         return
     lines = [acted(row) for row in rows] if moves else []

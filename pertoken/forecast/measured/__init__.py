@@ -1,1 +1,3 @@
-"""Hardware that a host itself measured, in the place of listed hardware. Front door: `cpu`."""
+"""What a host itself measured beside its operating points.
+
+Front door: `cpu`, hardware in the place of listed hardware, and `realised`, changes that were verified."""

@@ -1,17 +1,28 @@
 """The track record of each rule, from the stored receipts of its recommendations."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pertoken.proof.judging.receipts import Kind, StoredReceipt
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, read_receipts
 from pertoken.proof.receipts.receipt import Change
 from pertoken.proof.recommendation import Money, Recommendation, RecordLine, Variant
-from pertoken.proof.track_record import MIN_PROMISE, Outcome, Record, corrected, outcome, record
+from pertoken.proof.track_record import (
+    MIN_PROMISE,
+    Outcome,
+    Record,
+    corrected,
+    corrected_money,
+    outcome,
+    record,
+)
 from pertoken.proof.verdicts import promise_of
 from pertoken.proof.verification.question import Promise
+from pertoken.store.connect.open import Store
 from pertoken.window.inventory import Inventory
+from pertoken.window.reading import Window
 
+DAY_S = 86_400
 MAX_SAVING = 0.99
 """Part of the device time that a corrected promise can save."""
 
@@ -78,6 +89,18 @@ def corrected_by(
     )
 
 
+def corrected_by_receipts(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
+    """Return the same by the receipts of a store. Raises StoreError."""
+    if store.advice is None:
+        return tuple(found)
+    with store.read("advice") as connection:
+        known = outcomes(read_receipts(connection))
+    if not known:
+        return tuple(found)
+    with store.read() as connection:
+        return corrected_by(found, known, Window(connection, now_ts - DAY_S, now_ts).inventory)
+
+
 def _corrected(row: Recommendation, known: tuple[Outcome, ...], receipts: int, there: Inventory) -> Recommendation:
     variants = []
     for each in row.variants:
@@ -108,8 +131,4 @@ def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Vari
 
 
 def _money(money: Money | None, line: RecordLine) -> Money | None:
-    if money is None:
-        return None
-    low, likely, high = money
-    middle, scale = likely * line.ratio, line.ratio * line.widening
-    return round(middle - scale * (likely - low)), round(middle), round(middle + scale * (high - likely))
+    return None if money is None else corrected_money(money, line.ratio, line.widening)

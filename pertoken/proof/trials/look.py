@@ -5,9 +5,10 @@ from dataclasses import replace
 
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
+from pertoken.costs.prices.stored import market_of
 from pertoken.errors import BadInput
 from pertoken.proof import acts
-from pertoken.proof.lifecycle import described
+from pertoken.proof.lifecycle import TRIED, IllegalMove, refusal
 from pertoken.proof.recommendation import Recommendation, State, short_id
 from pertoken.proof.stored import store_acts
 from pertoken.proof.trials import stored
@@ -40,11 +41,15 @@ def begin(
 ) -> tuple[Recommendation, Trial]:
     """Begin the trial of an open or accepted recommendation; an open one is accepted, which freezes its estimate.
 
-    Raises BadInput where there is nothing to try or its quality check is missing, AdviceChanged if somebody else was
-    first.
+    Raises BadInput where there is nothing to try, its quality check is missing or a trial of it runs, AdviceChanged if
+    somebody else was first.
     """
-    if row.state not in (State.OPEN, State.ACCEPTED):
-        raise BadInput(f"{short_id(row)} is {described(row)}: only what is open or accepted can be tried")
+    if row.state not in TRIED:
+        raise IllegalMove(refusal(row, "trial"))
+    with store.read("advice") as connection:
+        current = stored.running(stored.read_trials(connection, row.recommendation_id))
+        if current and row.state is State.ACCEPTED:  # else somebody else accepted it since it was read
+            raise BadInput(f"{short_id(row)}: a trial of it runs; `pertoken trial {short_id(row)}` goes on with it")
     accepted = acts.accept(row, now_ts, "accepted for a trial") if row.state is State.OPEN else ()
     tried = accepted[0].recommendation if accepted else row
     with store.read() as connection:
@@ -61,6 +66,42 @@ def begin(
         (tried,) = store_acts(target, row, accepted, who)
     with target.writing() as connection:
         return tried, stored.begun(connection, trial)
+
+
+def begin_or_look(
+    store: Store, target: AdviceRepository, row: Recommendation, settings: Settings, now_ts: int, who: str
+) -> tuple[Recommendation, Trial, Observed]:
+    """Begin the trial of a recommendation, or look at the one that runs, without waiting and without a quality check.
+
+    Raises BadInput as `begin` does, and for a trial whose quality check has to be run: it needs a terminal of its own.
+    """
+    with store.read("advice") as connection:
+        current = next(iter(stored.running(stored.read_trials(connection, row.recommendation_id))), None)
+    if current is None:
+        row, current = begin(store, target, row, settings, now_ts, who)
+    market = market_of(store, settings.market_provider, settings.market_region)
+    if quality_check(current, settings) is not None and current.quality_exit is None:
+        with store.read() as connection:
+            seen = observe(current, Window(connection, current.started_ts - BASELINE_S, now_ts), market, settings)
+        if seen.canary_ts is None:
+            return row, current, seen
+        raise BadInput(f"`pertoken trial {short_id(row)}` runs your quality check and goes on with the trial")
+    trial, seen = look(store, target, current, row, market, settings, now_ts)
+    return row, trial, seen
+
+
+def last_trial(
+    store: Store, row: Recommendation, settings: Settings, now_ts: int
+) -> tuple[Trial | None, Observed | None]:
+    """Return the last trial of a recommendation, with what telemetry shows of it while it runs. It stores nothing."""
+    with store.read("advice") as connection:
+        trials = stored.read_trials(connection, row.recommendation_id)
+    if not trials or trials[-1].status is not Status.RUNNING:
+        return (trials[-1] if trials else None), None
+    market = market_of(store, settings.market_provider, settings.market_region)
+    with store.read() as connection:
+        window = Window(connection, trials[-1].started_ts - BASELINE_S, now_ts)
+        return trials[-1], observe(trials[-1], window, market, settings)
 
 
 def look(

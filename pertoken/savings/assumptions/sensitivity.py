@@ -10,7 +10,6 @@ from pertoken.provenance import Provenance
 from pertoken.savings.assumptions.traffic import under_load
 from pertoken.savings.context import NOTHING, Context
 from pertoken.savings.estimate import LIKELY, Estimate, estimate, prepare
-from pertoken.savings.forecasts import Forecasts
 from pertoken.state.demand import EDITABLE, LIMITS, Demand, Quantity
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.fleet import Fleet, services_unlike
@@ -122,14 +121,14 @@ def estimate_with(before: Fleet, after: Fleet, context: Context, values: Mapping
     for assumed in _assumptions(case):
         if assumed.name in values:
             case = assumed.edit(case, values[assumed.name])
-    there = replace(case.context, forecasts=Forecasts())
+    there = replace(case.context, forecasts=case.context.forecasts.anew())
     prepare(case.before, [case.after], there)
     return estimate(case.before, case.after, there)
 
 
 def _at(assumed: _Assumption, case: _Case, end: float) -> At:
     there = assumed.edit(case, end)
-    context = replace(there.context, forecasts=Forecasts())
+    context = replace(there.context, forecasts=there.context.forecasts.anew())
     prepare(there.before, [there.after], context)
     found = estimate(there.before, there.after, context)
     words = assumed.words(end)

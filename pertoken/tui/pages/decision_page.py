@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
+from pertoken.proof.judging.go_back import PAGE, RULE
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.keys import DECISIONS
 from pertoken.tui.pages.command_page import CommandPage
@@ -15,12 +16,21 @@ from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.study import Detail
 from pertoken.tui.text.advice_sheet import advice_sheet
-from pertoken.tui.text.detail.sections import detail_sections, editable, history_sections, page_section
+from pertoken.tui.text.detail.sections import (
+    detail_sections,
+    editable,
+    history_sections,
+    page_section,
+    provable_lines,
+    trial_section,
+)
 from pertoken.tui.text.lifecycle import question, refused
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
 
+PROVABLE = ("accept", "trial")
+"""Decisions that freeze an estimate: the page shows first what could be proven of it."""
 _GONE = "It is no longer there: esc goes back."
 _ASK = "Set an assumption to another number: its number = value, such as 1=1.5. An empty line is as measured."
 
@@ -28,6 +38,12 @@ _ASK = "Set an assumption to another number: its number = value, such as 1=1.5. 
 def advice_part(view: View) -> Read[Any]:
     """Return the part of a reading that these pages show."""
     return view.reading.advice
+
+
+def detail_of(view: View, each: Recommendation) -> Detail | None:
+    """Return what was computed of a recommendation; None until it is."""
+    detail = view.study.detail.value
+    return detail if detail is not None and detail.recommendation_id == each.recommendation_id else None
 
 
 class AdvicePage(CommandPage):
@@ -74,15 +90,16 @@ class AdvicePage(CommandPage):
         if each is None:
             return None
         rules = view.study.rules.value.rules if view.study.rules.value is not None else ()
-        page = next((rule.page for rule in rules if rule.entry.id == each.rule_id), None)
+        own = PAGE if each.rule_id == RULE else None
+        page = next((rule.page for rule in rules if rule.entry.id == each.rule_id), own)
         detail = self._detail(view)
         computed = detail_sections(detail, view.working.get("detail")) if each.chosen is not None else ()
-        return (*advice_sheet(each, view.now_ts, computed), *history_sections(detail), *page_section(page))
+        tried = trial_section(each, detail, view.now_ts)
+        return (*tried, *advice_sheet(each, view.now_ts, computed), *history_sections(detail), *page_section(page))
 
     def _detail(self, view: View) -> Detail | None:
-        each, detail = self.line(view), view.study.detail.value
-        wanted = each is not None and detail is not None and detail.recommendation_id == each.recommendation_id
-        return detail if wanted else None
+        each = self.line(view)
+        return None if each is None else detail_of(view, each)
 
     def cannot(self, action: str) -> str | None:
         """Its state decides which decisions are possible."""
@@ -169,8 +186,20 @@ class DecisionPage(SheetPage):
             self.decision = decision
 
     def __init__(self, view: Callable[[], View], recommendation: Recommendation, decision: str) -> None:
-        self._confirmed = self.Confirmed(recommendation, decision)
-        super().__init__(view, "Savings", lambda view: question(recommendation, decision, view.now_ts), advice_part)
+        self._recommendation, self._decision = recommendation, decision
+        super().__init__(view, "Savings", self._sheet_of, advice_part)
+
+    def on_mount(self) -> None:
+        """Ask for what its history could prove, before a person accepts it."""
+        if self._decision in PROVABLE and detail_of(self.view(), self._recommendation) is None:
+            self.post_message(AdvicePage.Opened(self._recommendation, {}))
+
+    def _sheet_of(self, view: View) -> Sheet:
+        each = self._recommendation
+        lines: tuple[str, ...] = ()
+        if self._decision in PROVABLE:
+            lines = provable_lines(detail_of(view, each), view.working.get("detail"), view.study.detail.error)
+        return question(each, self._decision, view.now_ts, lines)
 
     def cannot(self, action: str) -> str | None:
         """Only enter and escape answer it."""
@@ -182,4 +211,4 @@ class DecisionPage(SheetPage):
 
     def open(self) -> None:
         """Confirm."""
-        self.app.post_message(self._confirmed)
+        self.app.post_message(self.Confirmed(self._recommendation, self._decision))

@@ -6,14 +6,14 @@ from pertoken.proof.acts import DISMISS_S, SNOOZE_S
 from pertoken.proof.journal import Entry
 from pertoken.proof.judging.prospect import LOOKS_DAYS, Prospect
 from pertoken.proof.judging.receipts import Check, StoredReceipt
-from pertoken.proof.lifecycle import described, next_moves
+from pertoken.proof.lifecycle import commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines, usd_range
 from pertoken.units import format_utc
 
-_KEYS = {"accept": "a", "snooze": "z", "dismiss": "d", "reopen": "b", "applied": "m", "undo": "u"}
+_KEYS = {"accept": "a", "trial": "T", "snooze": "z", "dismiss": "d", "reopen": "b", "applied": "m", "undo": "u"}
 
 
 def acted(each: Recommendation) -> str:
@@ -26,13 +26,12 @@ def acted(each: Recommendation) -> str:
 
 def possible(each: Recommendation) -> str | None:
     """Return the decisions that are possible now, with their keys: `a accept, z snooze`; None without one."""
-    commands = dict.fromkeys(move.command for move in next_moves(each.state) if move.command is not None)
-    return ", ".join(f"{_KEYS[name]} {name}" for name in commands) or None
+    return ", ".join(f"{_KEYS[name]} {name}" for name in commands(each.state)) or None
 
 
 def refused(each: Recommendation, command: str) -> str | None:
     """Return why a command cannot be used on a recommendation now, for a screen; None if it can."""
-    if any(move.command == command for move in next_moves(each.state)):
+    if command in commands(each.state):
         return None
     others = possible(each)
     return f"It is {described(each)}: " + (f"possible now: {others}." if others else "there is nothing to decide.")
@@ -43,6 +42,11 @@ _QUESTIONS = {
         "Accept this recommendation?",
         "Its estimate is frozen: what is measured later is compared with it. Nothing is executed; the commands are in "
         "its details.",
+    ),
+    "trial": (
+        "Try this recommendation?",
+        "Its estimate is frozen. Telemetry shows what runs and compares it: the change on one replica beside an "
+        "unchanged one, or on and off in turn. Nothing is executed; what to restart is in its details.",
     ),
     "snooze": ("Snooze this recommendation?", "It leaves the totals until {end}."),
     "dismiss": ("Dismiss this recommendation?", "It leaves the totals and counts as declined dollars until {end}."),
@@ -56,8 +60,8 @@ _QUESTIONS = {
 _LENGTH_S = {"snooze": SNOOZE_S, "dismiss": DISMISS_S}
 
 
-def question(each: Recommendation, decision: str, now_ts: float) -> Sheet:
-    """Return what a screen asks before a decision is stored."""
+def question(each: Recommendation, decision: str, now_ts: float, provable: Sequence[str] = ()) -> Sheet:
+    """Return what a screen asks before a decision is stored. `provable`: what its history could prove, in lines."""
     title, text = _QUESTIONS[decision]
     chosen = each.chosen
     worth = _promised(chosen) if chosen is not None else "no dollars"
@@ -73,6 +77,7 @@ def question(each: Recommendation, decision: str, now_ts: float) -> Sheet:
                 *undo,
             ),
         ),
+        Section("What its history could prove (savings of device time per token)", tuple(provable)),
         Section("enter confirms, esc goes back", ("A reason of your own is kept with `pertoken … ID --why TEXT`.",)),
     )
 

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, short_id
 from pertoken.store.repository import AdviceRepository
 from tests.cli.builders import run
+from tests.proof.judging.changes import VARIANT, changed_after, written
 from tests.proof.rows import row
 from tests.values import new_store
 
@@ -38,8 +40,25 @@ def test_accepting_prints_what_was_promised_and_how_to_apply_it(db: str) -> None
     assert again.exit_code == 2
     assert again.stderr == (
         f"pertoken: {ID} (weights bf16 → fp8) is accepted and cannot be accepted; possible now: "
-        f"`pertoken reopen {ID}`, `pertoken applied {ID}`\n"
+        f"`pertoken trial {ID}`, `pertoken reopen {ID}`, `pertoken applied {ID}`\n"
     )
+
+
+def test_accepting_prints_first_what_the_history_could_prove_of_the_variant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, now = written(tmp_path, 0.0, weeks_after=1), changed_after(5)
+    small = replace(VARIANT, key="b" * 16, throughput_ratio=(1.0, 1.001, 1.002))
+    proposed = replace(OPEN, variants=(VARIANT, small))
+    keep(AdviceRepository(where), [proposed], {"quantize"}, now, "advisor")
+    monkeypatch.setattr("time.time", lambda: now)
+    done = run("accept", ID, "--variant", "bb", "--db", str(tmp_path))
+    first, line, empty, accepted, *_ = done.output.splitlines()
+    assert first == "What its history could prove (savings of device time per token)" and empty == ""
+    assert line.startswith("  tiny on gpu-1: ") and line.endswith("; the promised 0.1% not within four weeks")
+    assert accepted.startswith(f"{ID}  quantize, chat on gpu-1: weights bf16 → fp8: accepted")
+    refused = run("accept", ID, "--db", str(tmp_path))
+    assert "could prove" not in refused.output and refused.exit_code == 2
 
 
 def test_another_variant_is_accepted_by_its_key(db: str) -> None:

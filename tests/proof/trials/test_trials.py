@@ -11,10 +11,11 @@ import pytest
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
+from pertoken.proof import acts
 from pertoken.proof.detection import detect
 from pertoken.proof.journal import journal
 from pertoken.proof.recommendation import Recommendation, State
-from pertoken.proof.stored import stored
+from pertoken.proof.stored import store_acts, stored
 from pertoken.proof.trials.compare import Block, paired, switched
 from pertoken.proof.trials.look import begin, look, quality_check, stop
 from pertoken.proof.trials.plan import warm_up_s
@@ -191,6 +192,20 @@ def test_of_two_who_begin_or_end_a_trial_at_once_one_is_refused(tmp_path: Path) 
     assert stop(tried.target, trial, BEGUN + 60).status is Status.STOPPED
     with pytest.raises(AdviceChanged):
         stop(tried.target, trial, BEGUN + 61)
+
+
+def test_a_trial_that_runs_is_begun_no_second_time_and_ends_with_its_acceptance(tmp_path: Path) -> None:
+    tried = Tried(before(tmp_path, CANARY, CONTROL))
+    tried.begin()
+    with tried.target.writing() as connection:
+        (accepted,) = stored(connection)
+    with pytest.raises(BadInput, match="a trial of it runs; `pertoken trial"):
+        tried.begin(row=accepted)
+    withdrawn, again = store_acts(tried.target, accepted, acts.reopen(accepted, BEGUN + 60), "ann")
+    assert (withdrawn.state, again.state) == (State.EXPIRED, State.OPEN)
+    with tried.target.writing() as connection:
+        (trial,) = read_trials(connection)
+    assert (trial.status, trial.ended_ts) == (Status.STOPPED, BEGUN + 60)
 
 
 def test_a_change_that_no_engine_shows_cannot_be_tried(tmp_path: Path) -> None:

@@ -21,12 +21,29 @@ async def test_a_decision_is_asked_for_and_enter_stores_it() -> None:
     async with running(source) as pilot:
         await pilot.press("2", "down", "a")
         await until_shown(pilot, "Accept this recommendation?")
+        await until_shown(pilot, "20.0% or more a week after the change")
         await check_golden(pilot, "accept-80x24")
         await pilot.press("enter")
         await until(pilot, lambda: bool(source.decisions), "a decision")
         assert source.decisions == [(QUANTIZE.recommendation_id, "accept")]
         await until_shown(pilot, "bankable $/month")
         assert await notices(pilot) == ["accept: stored"]
+
+
+async def test_a_trial_is_asked_for_and_details_show_what_to_restart() -> None:
+    source = FixedSource(recommendations=(ACCEPTED,))
+    async with running(source, (120, 60)) as pilot:
+        await pilot.press("2", "tab")
+        await until_shown(pilot, "accepted")
+        await pilot.press("T")
+        await until_shown(pilot, "Try this recommendation?")
+        await until_shown(pilot, "Nothing is executed; what to restart is in its details.")
+        await until_shown(pilot, "What its history could prove")
+        await pilot.press("enter")
+        await until(pilot, lambda: source.decisions == [(401, "trial")], "a decision")
+        await pilot.press("enter")
+        await until_shown(pilot, "Now: waiting for the canary, chat on gpu-a, to run with weight_dtype fp8")
+        await until_shown(pilot, "1. Restart the canary, chat on gpu-a (http://gpu-a:8000), with the change")
 
 
 async def test_escape_goes_back_without_a_decision() -> None:
@@ -49,7 +66,7 @@ async def test_details_are_decided_on_by_the_same_keys() -> None:
         await pilot.press("enter")
         await until_shown(pilot, "decided on")
         await pilot.press("u")
-        assert await notices(pilot) == ["It is accepted: possible now: b reopen, m applied."]
+        assert await notices(pilot) == ["It is accepted: possible now: T trial, b reopen, m applied."]
         await pilot.press("m")
         await until_shown(pilot, "Was this recommendation applied?")
         await pilot.press("enter")
@@ -62,7 +79,7 @@ async def test_a_key_that_is_not_possible_says_why() -> None:
         await pilot.press("a")
         assert await notices(pilot) == ["This key is for a recommendation: press 2 and choose one."]
         await pilot.press("2", "b")
-        possible = "a accept, z snooze, d dismiss, m applied"
+        possible = "a accept, T trial, z snooze, d dismiss, m applied"
         assert (await notices(pilot))[-1] == f"It is open: possible now: {possible}."
         await pilot.press("tab")
         await until_shown(pilot, "use-spot")

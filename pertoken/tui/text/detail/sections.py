@@ -8,11 +8,13 @@ from pertoken.tui.amounts import amount
 from pertoken.tui.study import Detail
 from pertoken.tui.text.lifecycle import journal_line, prospect_lines, receipt_line
 from pertoken.tui.text.plan.head import end_dollars, money, sensitivity_line, values_words
+from pertoken.tui.text.proof.trial import trial_lines
 from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import Tested
+    from pertoken.proof.recommendation import Recommendation
     from pertoken.savings.assumptions.sensitivity import Sensitivity
 
 BAR = 20
@@ -31,8 +33,29 @@ def detail_sections(detail: Detail | None, doing: str | None) -> Sheet:
     return sheet(
         Section("What it rests on, and by how much that moves it", _tornado(detail, doing)),
         Section("The bill of the fleet, a month", _waterfall(detail.tested)),
-        Section("What its history could prove", tuple(line.strip() for line in prospect_lines(detail.prospects)[2:])),
+        Section("What its history could prove", _provable(detail)),
     )
+
+
+def _provable(detail: Detail) -> tuple[str, ...]:
+    return tuple(line.strip() for line in prospect_lines(detail.prospects)[2:])
+
+
+def provable_lines(detail: Detail | None, doing: str | None, error: str | None) -> tuple[str, ...]:
+    """Return what could be proven of a recommendation; until that is computed, a line that it is not known yet."""
+    if detail is not None:
+        return _provable(detail) or ("not known: it changes no deployment that runs",)
+    if error is not None and not doing:
+        return (f"not known: {literal(error)}",)
+    return (f"Computing: {literal(doing)}…" if doing else "Computing…",)
+
+
+def trial_section(row: Recommendation, detail: Detail | None, now_ts: float) -> Sheet:
+    """Return the last trial of a recommendation: what to restart and what it waits for, or what it showed."""
+    if detail is None or detail.trial is None:
+        return ()
+    lines = trial_lines(detail.trial, detail.seen, row, int(now_ts))
+    return (Section("Trial", tuple(line for line in lines if line)),)
 
 
 def history_sections(detail: Detail | None) -> Sheet:

@@ -64,6 +64,24 @@ def _next_block(trial: Trial, seen: Observed, now_ts: int) -> str:
     return f"{done}; switch the change {'off' if seen.block_is_changed else 'on'} now"
 
 
+def stands(row: Recommendation, trial: Trial, seen: Observed, now_ts: int) -> str:
+    """Return how a trial stands in one line."""
+    what = f"{short_id(row)}: the trial"
+    if trial.status is not Status.RUNNING:
+        return f"{what} ended: {trial_line(trial)}"
+    return f"{what} goes on: {waiting_for(trial, seen, now_ts)}; what to restart is in its details"
+
+
+def trial_lines(trial: Trial, seen: Observed | None, row: Recommendation, now_ts: int) -> list[str]:
+    """Return a trial for a screen: what to restart and what it waits for, or what it showed."""
+    if row.estimate is None:
+        return [trial_line(trial)]
+    if trial.status is not Status.RUNNING:
+        return result_lines(trial, row)
+    now = [] if seen is None else [f"Now: {waiting_for(trial, seen, now_ts)}.", "T looks at it again."]
+    return [*now, *instructions(trial, row)]
+
+
 def result_lines(trial: Trial, row: Recommendation) -> list[str]:
     """Return what an ended trial showed, and what to do next."""
     assert row.estimate is not None

@@ -1,0 +1,119 @@
+"""What a host realised by a change: how it ran before, and the measured ratio to how it runs now.
+
+It calibrates the forecast as a second configuration of the same host does: the time per token before follows from the
+time now and the ratio, and both have the same deviations from the fitted table.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from pertoken.catalog.market import Market
+from pertoken.forecast.calibration import Observation, per_token
+from pertoken.forecast.candidates import Array, Candidates
+from pertoken.forecast.efficiency import attenuation, deviation, efficiency, rows_times, transfer
+from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
+from pertoken.forecast.steady import steady
+from pertoken.state.deployment import Deployment
+
+Z95 = 1.6448536269514722
+"""95 % quantile of the normal distribution."""
+
+
+@dataclass(frozen=True, slots=True)
+class Realised:
+    """One change of a deployment that was verified."""
+
+    before: tuple[tuple[str, Any], ...]
+    """Fields of the deployment that changed, with their values before."""
+    ratio: tuple[float, float, float]
+    """Device-seconds per token now over those before at like load, 90 % interval: low, likely, high."""
+    source: str
+    """The receipt, for people."""
+
+    def ran(self, now: Deployment) -> Deployment:
+        """Return the deployment as it ran before."""
+        values: Mapping[str, Any] = dict(self.before)
+        return replace(now, **values)
+
+    def slower_before(self, now: Deployment) -> float:
+        """Return the seconds per token of one sequence before over those now."""
+        return (now.n_devices or 1) / (self.ran(now).n_devices or 1) / self.ratio[1]
+
+    @property
+    def log_sd(self) -> float:
+        """Standard deviation of the logarithm of the ratio."""
+        low, _, high = self.ratio
+        return (math.log(high) - math.log(low)) / (2 * Z95)
+
+    @property
+    def words(self) -> str:
+        """What was measured, for people."""
+        low, likely, high = (each - 1 for each in self.ratio)
+        changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.before)
+        return f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) device time per token since it ran with {changed}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Earlier:
+    """How a deployment ran before a verified change."""
+
+    realised: Realised
+    row: Row
+    kept: Array
+    """Share of each deviation that holds before the change as well as after it."""
+    share: float
+    """Part of a predicted log-ratio that changes of its kind mostly have: a forecast is multiplied by it, so that what
+    was measured is divided by it."""
+
+    def slower(self, now: Deployment) -> float:
+        """Return the seconds per token before over those now that make the forecast of the change what was measured."""
+        return math.exp(math.log(self.realised.slower_before(now)) / self.share)
+
+
+def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
+    """Return how a deployment ran before each verified change, as far as the serving model knows that."""
+    before = [each.ran(now) for each in changes]
+    rows = resolve_each([(each, load) for each in before], market)
+    return [
+        Earlier(each, row, transfer(kinds_of(now, ran)), attenuation(kinds_of(now, ran)))
+        for each, ran, row in zip(changes, before, rows, strict=True)
+        if not isinstance(row, Abstained)
+    ]
+
+
+def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Sequence[Earlier]]) -> Candidates:
+    """Return each candidate `counts` times, and after it what it was before each of its changes."""
+    if not any(changes):
+        return means.take(np.repeat(np.arange(len(means)), counts))
+    before = stack_rows([each.row for some in changes for each in some])
+    whole = {
+        each.name: np.concatenate([getattr(means, each.name), getattr(before, each.name)])
+        for each in fields(Candidates)
+    }
+    index: list[int] = []
+    following = len(means)
+    for place, (count, some) in enumerate(zip(counts, changes, strict=True)):
+        index += [*[place] * count, *range(following, following + len(some))]
+        following += len(some)
+    return Candidates(**whole).take(np.array(index))
+
+
+def before_changes(c: Candidates, running: Array, seconds: Array, changes: Sequence[Sequence[Earlier]]) -> Observation:
+    """Return the times per token before each change as an observation of the rows of `c`; NaN in other rows.
+
+    It is as uncertain as the model, the ratio, and what is lost of the deviations between both configurations.
+    """
+    prior = deviation()
+    sd, kept = np.full(len(c), prior.noise), np.ones((len(c), len(prior.sd)))
+    for at, each in zip(np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True):
+        shares = steady(c.take(np.array([at])), efficiency(), running[[at]]).shares
+        slope = rows_times(shares, prior.groups.T)[0]
+        lost = float((np.square(slope * prior.sd) * (1 - np.square(each.kept))).sum())
+        sd[at] = math.sqrt(prior.noise**2 + (each.realised.log_sd / each.share) ** 2 + lost)
+        kept[at] = each.kept
+    return replace(per_token(prior, seconds, running), log_sd=sd, kept=kept)

@@ -1,0 +1,61 @@
+"""Receipts as calibration: what verified changes of a deployment tell the forecast of its host."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from operator import attrgetter
+
+from pertoken.forecast.measured.realised import Realised
+from pertoken.proof.judging.receipts import Kind
+from pertoken.proof.verdicts import VERIFIED, Result, Verdict, read_verdicts
+from pertoken.state.deployment import Deployment
+from pertoken.state.diff import plain
+from pertoken.state.fleet import Fleet
+from pertoken.state.knobs import knobs
+from pertoken.store import repository
+from pertoken.store.connect.open import Store
+from pertoken.units import format_utc
+
+PROVEN = (Result.CHEAPER, Result.DEARER, Result.NO_EFFECT)
+"""Results of which the effect is known: an interval that is too wide to decide tells a forecast nothing either."""
+NO_SPEED = ("driver",)
+"""What an epoch shows and no forecast looks at."""
+
+
+def realised(store: Store, now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
+    """Return the verified changes of each deployment that still runs as its change left it. Raises StoreError."""
+    if store.advice is None:
+        return {}
+    with store.read("advice") as connection:
+        verdicts = read_verdicts(connection)
+        proven = {
+            (row.deployment_id, row.epoch_id)
+            for row in (repository.receipt_kinds(connection) if verdicts else ())
+            if row.kind == Kind.VERDICT
+        }
+    return realised_by((each for each in verdicts if (each.deployment_id, each.epoch_id) in proven), now)
+
+
+def realised_by(verdicts: Iterable[Verdict], now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
+    """Return the changes that verdicts with a receipt are on, by deployment."""
+    found: dict[int, list[Realised]] = defaultdict(list)
+    for verdict in verdicts:
+        deployment = now.deployment_of.get(verdict.deployment_id)
+        change = None if deployment is None else _realised(verdict, deployment)
+        if change is not None:
+            found[verdict.deployment_id].append(change)
+    return {key: tuple(some) for key, some in found.items()}
+
+
+def _realised(verdict: Verdict, now: Deployment) -> Realised | None:
+    """Return one change; None where it was not proven, was of more than knobs and version, or was changed since."""
+    judged = verdict.judgement
+    edits = [each for each in verdict.edits if each.field not in NO_SPEED]
+    known = all(each.field in knobs() or each.field == "engine_version" for each in edits)
+    if judged.result not in PROVEN or judged.method != VERIFIED or judged.effect is None or not edits or not known:
+        return None
+    if any(plain(attrgetter(each.field)(now)) != each.after for each in edits):
+        return None
+    low, likely, high = judged.effect
+    source = f"the receipt of its change of {format_utc(verdict.changed_ts)}"
+    before = tuple((each.field, each.before) for each in edits)
+    return Realised(before, (1 + low, 1 + likely, 1 + high), source)

@@ -1,0 +1,57 @@
+"""Plans by the track records of the rules of their steps."""
+
+from dataclasses import replace
+
+from pertoken.advisor.plan.compose import compose
+from pertoken.advisor.plan.corrected import correction, record_line
+from pertoken.advisor.plan.levers import levers
+from pertoken.advisor.plan.plan import Limits
+from pertoken.proof.recommendation import Recommendation, RecordLine
+from pertoken.proof.track_record import corrected_money
+from tests.advisor.plan.fleets import advice, present, quantize, scale, small
+
+HALF = RecordLine(receipts=5, ratio=0.5, ratio_sd=0.1, widening=1.2)
+THERE = present(small((4, 0)))
+SCALE, QUANTIZE = advice(THERE, [scale(THERE.fleet.services[0]), quantize(THERE.fleet.services[0])])
+
+
+def realised(row: Recommendation, record: RecordLine = HALF) -> Recommendation:
+    """Return a recommendation as an advice run corrects it."""
+
+    def by(money: tuple[int, int, int] | None) -> tuple[int, int, int] | None:
+        return None if money is None else corrected_money(money, record.ratio, record.widening)
+
+    variants = tuple(
+        replace(each, bankable=by(each.bankable), capacity=by(each.capacity), record=record) for each in row.variants
+    )
+    return replace(row, variants=variants)
+
+
+def test_a_plan_of_one_step_saves_what_the_corrected_recommendation_does_and_says_why() -> None:
+    plain = compose(THERE, [SCALE], sensitivity=True)
+    plan = compose(THERE, [realised(SCALE)], sensitivity=True)
+    (step,) = plan.steps
+    assert plan.bankable[1] == plain.bankable[1] // 2 > 0
+    assert plan.bankable[1] == realised(SCALE).variants[0].bankable[1]  # type: ignore[index]
+    assert step.spend_after == step.spend_before - plan.bankable[1]
+    assert step.assumptions[-1] == (
+        f"50% ± 10% of what {SCALE.rule_id} promised was realised (5 receipts): the step is corrected by it"
+    )
+    ends = [(each.low.bankable, each.high.bankable) for each in plan.sensitivity]
+    assert ends == [(round(each.low.bankable / 2), round(each.high.bankable / 2)) for each in plain.sensitivity]
+
+
+def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_saves() -> None:
+    kept, _ = levers(THERE, [realised(SCALE), QUANTIZE], Limits())
+    one, other = (next(each for each in kept if each.row.rule_id == row.rule_id) for row in (SCALE, QUANTIZE))
+    assert correction([other]) is None and correction([]) is None
+    only = correction([one])
+    assert only is not None and (only.ratio, only.widening) == (0.5, 1.2)
+    both = correction([one, other])
+    assert both is not None and 0.5 < both.ratio < 1
+    assert both.money((100, 200, 300))[1] == round(200 * both.ratio)
+
+
+def test_a_plan_without_receipts_is_as_it_was() -> None:
+    assert compose(THERE, [SCALE]).bankable == SCALE.variants[0].bankable
+    assert record_line("scale", replace(HALF, receipts=1)).count("(1 receipt)") == 1
