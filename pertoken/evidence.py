@@ -280,10 +280,10 @@ class Evidence:
 
     def adopt(self, made: Mapping[str, Series | None]) -> None:
         """Take over series that a fork of this process made of the same measurements."""
-        for name, each in made.items():
+        for name, series in made.items():
             self._lazy.pop(name, None)
-            if each is not None:
-                self._series[name] = each
+            if series is not None:
+                self._series[name] = series
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *SERIES]

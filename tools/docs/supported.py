@@ -1,14 +1,14 @@
 """The page of what is supported: which engines, gateways and devices, and what each was tested on."""
 
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import Seen
+from pertoken.agent.engines.adapters.adapter import PageOrigin
 from pertoken.agent.gateways.adapters import ADAPTERS as GATEWAYS
 from pertoken.settings.values import PROBES
 
 _LEVELS = {
-    Seen.LIVE: "tested live",
-    Seen.COLLECTOR: "on captures",
-    Seen.DOCUMENTS: "untested: written from documents",
+    PageOrigin.LIVE: "tested live",
+    PageOrigin.COLLECTOR: "on captures",
+    PageOrigin.DOCUMENTS: "untested: written from documents",
 }
 _DEVICES = {
     "nvidia": ("NVIDIA GPUs and MIG instances", "nvidia-ml-py", "a stand-in for NVML in C"),
@@ -40,9 +40,11 @@ def page(note: str) -> str:
     ]
     for each in ADAPTERS.values():
         tokens = f"unknown: {each.no_tokens.reason}" if each.no_tokens else "counted"
-        lines.append(f"| [{each.kind}](engines.md#{each.kind.replace('.', '')}) | {_LEVELS[each.seen]} | {tokens} |")
+        lines.append(
+            f"| [{each.kind}](engines.md#{each.kind.replace('.', '')}) | {_LEVELS[each.tested_on]} | {tokens} |"
+        )
     lines += ["\n## Gateways, for tokens of tenants\n", "| gateway | state |", "|---|---|"]
-    lines += [f"| {each.kind} | {_LEVELS[each.seen]} |" for each in GATEWAYS.values()]
+    lines += [f"| {each.kind} | {_LEVELS[each.tested_on]} |" for each in GATEWAYS.values()]
     lines += ["\n## Devices\n", "| devices | library | state |", "|---|---|---|"]
     lines += [
         f"| {name} | {library} | on {tested}; no real device yet |" for name, library, tested in _DEVICES.values()
