@@ -17,7 +17,7 @@ class _Kept(NamedTuple):
 
 
 class Unchanged:
-    """What functions returned about a file, by function, as long as the file stays the same.
+    """Results of functions about a file, by function, as long as the file stays the same.
 
     A file that changed within the last `SETTLED_NS` is read each time: it may change again and keep its stamp.
     """
@@ -45,7 +45,7 @@ class Unchanged:
     def _stamp(self) -> tuple[int, int, int] | None:
         """Return inode, size and time of the last change in ns; None where the file cannot be looked at."""
         try:
-            found = self._file.stat()
+            status = self._file.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
+        return status.st_ino, status.st_size, status.st_mtime_ns

@@ -41,10 +41,10 @@ def test_a_change_while_it_is_read_is_seen_the_next_time(tmp_path: Path) -> None
     values = Unchanged(file, lambda: NOW_NS)
 
     def read() -> str:
-        found = file.read_text()
+        text = file.read_text()
         file.write_text("new")
         at(file, NOW_NS - 3 * SETTLED_NS)
-        return found
+        return text
 
     assert values.get("text", read) == "old"
     assert values.get("text", file.read_text) == "new"
@@ -52,9 +52,9 @@ def test_a_change_while_it_is_read_is_seen_the_next_time(tmp_path: Path) -> None
 
 def test_a_file_that_is_replaced_or_gone_is_read_again(tmp_path: Path) -> None:
     file, other, reads = tmp_path / "advice.db", tmp_path / "other", count(1)
-    for each in (file, other):
-        each.write_text("same")
-        at(each, NOW_NS - 2 * SETTLED_NS)
+    for path in (file, other):
+        path.write_text("same")
+        at(path, NOW_NS - 2 * SETTLED_NS)
     values = Unchanged(file, lambda: NOW_NS)
     assert values.get("n", lambda: next(reads)) == 1
     other.replace(file)

@@ -47,7 +47,7 @@ def test_activity_is_the_mean_between_two_readings() -> None:
     assert too_soon.sm_active_1e4 is None and away.sm_active_1e4 is None
 
 
-@pytest.mark.parametrize(("gpm", "why"), [("no", "older than Hopper"), ("lies", "no sample can be had")])
+@pytest.mark.parametrize(("gpm", "why"), [("no", "older than Hopper"), ("lies", "gives no sample")])
 def test_a_gpu_without_activity_says_why_and_is_not_asked_again(gpm: str, why: str) -> None:
     clock = ManualClock()
     with installed(Machine(gpus=(replace(H100, gpm=gpm),)), clock) as library:  # type: ignore[arg-type]
