@@ -24,8 +24,8 @@ from pertoken.advisor.advise import advice_of, advise
 from pertoken.advisor.changes.commands import Addresses
 from pertoken.advisor.plan import compose, search
 from pertoken.advisor.plan.choose import Chooser
-from pertoken.advisor.plan.conflicts import conflicts
-from pertoken.advisor.plan.levers import levers
+from pertoken.advisor.plan.levers.conflicts import conflicts
+from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.search import Chosen, Rank
 from pertoken.advisor.plan.states import States

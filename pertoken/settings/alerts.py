@@ -43,8 +43,8 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
     readers = {
         "when": read_comparison,
         "scope": read_scope,
-        "for": lambda each: _seconds(each, 0.0),
-        "window": lambda each: _seconds(each, MIN_WINDOW_S),
+        "for": lambda value: _seconds(value, 0.0),
+        "window": lambda value: _seconds(value, MIN_WINDOW_S),
         "to": read_destinations,
     }
     values: dict[str, object] = {}
@@ -77,18 +77,18 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
 def _seconds(value: object, low: float) -> float:
     if not isinstance(value, str):
         raise ValueError("must be a duration such as 15m")
-    found = parse_duration_s(value)
-    if found < low:
+    seconds = parse_duration_s(value)
+    if seconds < low:
         raise ValueError(f"must be at least {low:.0f}s")
-    return found
+    return seconds
 
 
 def read_destinations(value: object) -> tuple[str, ...]:
     """Return `log`, `mail` and URLs of webhooks. Raises ValueError; a URL, which may be secret, is not repeated."""
     items = [value] if isinstance(value, str) else value
-    if not isinstance(items, list | tuple) or not items or not all(isinstance(each, str) for each in items):
+    if not isinstance(items, list | tuple) or not items or not all(isinstance(item, str) for item in items):
         raise ValueError("must be a list of log, mail and https:// URLs")
-    return tuple(each if each in (LOG, MAIL) else webhook_url(each) for each in items)
+    return tuple(item if item in (LOG, MAIL) else webhook_url(item) for item in items)
 
 
 def webhook_url(text: str) -> str:

@@ -27,7 +27,7 @@ _COMPARISON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose figure it is."""
+    """The fleet, or the service, model or host that a figure is of."""
 
     kind: str = "fleet"
     target: str = "*"

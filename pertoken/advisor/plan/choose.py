@@ -7,9 +7,9 @@ from itertools import zip_longest
 from math import inf, isinf
 
 from pertoken.advisor.plan import search
-from pertoken.advisor.plan.conflicts import Conflicts
-from pertoken.advisor.plan.groups import groups
-from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.levers.conflicts import Conflicts
+from pertoken.advisor.plan.levers.groups import groups
+from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.plan import EFFORTS
 from pertoken.advisor.plan.power import PowerBudget, UnknownPower
 from pertoken.advisor.plan.search import (

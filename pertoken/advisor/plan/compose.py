@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from pertoken.advisor.plan.choose import Choice, Chooser
-from pertoken.advisor.plan.conflicts import Conflicts, conflicts
 from pertoken.advisor.plan.corrected import record_line
-from pertoken.advisor.plan.levers import Lever, levers
+from pertoken.advisor.plan.levers.conflicts import Conflicts, conflicts
+from pertoken.advisor.plan.levers.lever import Lever, levers
 from pertoken.advisor.plan.order import in_order
 from pertoken.advisor.plan.plan import Headroom, LeftOut, Limits, Money, Plan, Step
 from pertoken.advisor.plan.power import PowerBudget

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.plan import Money
 from pertoken.proof.recommendation import RecordLine
 from pertoken.proof.track_record import corrected_money

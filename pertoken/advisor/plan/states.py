@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.advisor.plan.corrected import Correction, correction
-from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.plan import NOTHING, Money
 from pertoken.advisor.plan.reapply import reapplied
 from pertoken.savings.context import Context

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.title import title
 from pertoken.advisor.groups import Chosen as Decided
-from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present

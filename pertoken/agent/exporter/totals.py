@@ -1,4 +1,4 @@
-"""What ticks counted since the agent started, and how devices and engines were in the newest one."""
+"""Counts of all ticks since the agent started, and the state of devices and engines in the newest one."""
 
 import threading
 from collections import defaultdict

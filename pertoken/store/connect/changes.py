@@ -1,4 +1,4 @@
-"""Whether anything was committed since a screen last read: so cheap that it is asked at every refresh."""
+"""Counters of commits and schema changes, which cost little enough to be read at every refresh."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def changes(store: Store) -> Changes | None:
     if any(engine.dialect.name != "sqlite" for engine in opened.values()):
         return None
     with explained(store.location):
-        found = [number for group, engine in opened.items() for number in _counters(group, engine)]
-    return Changes(tuple(commits for commits, _ in found), tuple(tables for _, tables in found))
+        counters = [number for group, engine in opened.items() for number in _counters(group, engine)]
+    return Changes(tuple(commits for commits, _ in counters), tuple(tables for _, tables in counters))
 
 
 def _counters(group: str, engine: Engine) -> Iterator[tuple[object, object]]:
     with engine.connect() as connection:
         raw = driver(connection)
-        # Counters of one connection say nothing of those of another, which may be of another file.
+        # Counters of two connections cannot be compared: they may be of different files.
         own = connection.connection.info.setdefault("own", object())
         yield own, own
         (commits,) = raw.execute(f"PRAGMA {group}.data_version").fetchone()

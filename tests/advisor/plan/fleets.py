@@ -6,8 +6,8 @@ from itertools import combinations
 from typing import Any
 
 from pertoken.advisor.plan.choose import Chooser
-from pertoken.advisor.plan.conflicts import conflicts
-from pertoken.advisor.plan.levers import levers
+from pertoken.advisor.plan.levers.conflicts import conflicts
+from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States

@@ -38,7 +38,7 @@ from tests.advisor.hostile import (
     rows,
     rows_of_hostile,
 )
-from tests.advisor.test_edge_edits import assert_storable_and_possible
+from tests.advisor.whole.test_edge_edits import assert_storable_and_possible
 
 BESIDE = 5
 """Hostile rules that run in one advice run: most of its time goes into the processes of their neighbours."""

@@ -48,11 +48,11 @@ def test_counters_add_up_over_ticks_and_gauges_are_of_the_newest() -> None:
     assert totals.page() == "\n"
     totals.add(tick(60))
     totals.add(tick(70))
-    found = values(totals.page())
-    assert found["pertoken_generated_tokens_total"] == 100 and found["pertoken_prompt_tokens_total"] == 200
-    assert found["pertoken_device_energy_joules_total"] == 6600 and found["pertoken_device_power_watts"] == 330
-    assert found["pertoken_engine_busy_seconds_total"] == 12 and found["pertoken_requests_running"] == 2.5
-    assert found["pertoken_tick_timestamp_seconds"] == 70 and found["pertoken_device_utilization_ratio"] == 0.97
+    metrics = values(totals.page())
+    assert metrics["pertoken_generated_tokens_total"] == 100 and metrics["pertoken_prompt_tokens_total"] == 200
+    assert metrics["pertoken_device_energy_joules_total"] == 6600 and metrics["pertoken_device_power_watts"] == 330
+    assert metrics["pertoken_engine_busy_seconds_total"] == 12 and metrics["pertoken_requests_running"] == 2.5
+    assert metrics["pertoken_tick_timestamp_seconds"] == 70 and metrics["pertoken_device_utilization_ratio"] == 0.97
     assert "litellm" not in totals.page(), "a gateway serves no model"
 
 

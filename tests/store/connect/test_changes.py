@@ -1,4 +1,4 @@
-"""What a screen compares before it reads again."""
+"""Counters that a screen compares before it reads again."""
 
 import sqlite3
 from contextlib import closing

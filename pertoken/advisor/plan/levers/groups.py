@@ -7,8 +7,8 @@ the bill. So a host joins the levers that act on it only where all of its work c
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pertoken.advisor.plan.levers import Lever
-from pertoken.advisor.plan.reach import covers
+from pertoken.advisor.plan.levers.lever import Lever
+from pertoken.advisor.plan.levers.reach import covers
 from pertoken.state.fleet import Fleet
 
 Unit = tuple[str | None, str | None]

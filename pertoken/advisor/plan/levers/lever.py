@@ -7,7 +7,7 @@ from functools import cached_property
 
 from pertoken.advisor.checks.candidate import Candidate, candidate
 from pertoken.advisor.checks.permitted import refusal
-from pertoken.advisor.plan import reach
+from pertoken.advisor.plan.levers import reach
 from pertoken.advisor.plan.plan import EFFORTS, LeftOut, Limits
 from pertoken.advisor.present import Present
 from pertoken.errors import BadInput

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pertoken.advisor.plan.levers import Lever
+from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.reapply import reapplied
 from pertoken.state.errors import InvalidEdit
 

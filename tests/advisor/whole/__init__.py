@@ -1,0 +1,1 @@
+"""Whole advice runs over fleets made by hand."""
