@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _MARKERS = ("hd", "·", "x")
 """Markers of plotext for `plots.MARKERS`."""
-_COLOURS = ("green+", "orange+", "cyan+")
+_COLOURS = {True: ("green+", "orange+", "cyan+"), False: ("green", "red", "blue")}
+"""Of the lines, by whether the ground is dark."""
 _MARK_COLOUR = "magenta"
 _LEVEL_COLOUR = "red+"
 
@@ -37,7 +38,7 @@ class _Drawing(PlotextPlot):
         plot = self.plt
         plot.clear_figure()
         n = (course.end_ts - course.start_ts) // course.slice_s
-        for line, marker, colour in zip(panel.lines, _MARKERS, _COLOURS, strict=False):
+        for line, marker, colour in zip(panel.lines, _MARKERS, _COLOURS[self.app.current_theme.dark], strict=False):
             for run in runs(line.values):
                 xs, ys = [i for i, _ in run], [value for _, value in run]
                 draw = plot.plot if len(run) > 1 else plot.scatter
