@@ -6,9 +6,10 @@ from itertools import combinations
 from typing import Any
 
 from pertoken.advisor.plan.choose import Chooser
+from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.levers.conflicts import conflicts
 from pertoken.advisor.plan.levers.lever import levers
-from pertoken.advisor.plan.plan import Limits
+from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
@@ -163,3 +164,19 @@ def everything(fleet: Fleet) -> Iterator[Asked]:
         if not fleet.holders(each):
             yield release(fleet, each.host_id)
     yield commit(fleet)
+
+
+def planned(there: Present, *asked: Asked, limits: Limits | None = None) -> Plan:
+    return compose(there, advice(there, asked), limits)
+
+
+def rules(plan: Plan) -> list[str]:
+    return [each.rule_id for each in plan.steps]
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    return {each.rule_id: each.reason for each in plan.left_out}
+
+
+def rank(plan: Plan) -> tuple[int, int]:
+    return plan.bankable[1], plan.capacity[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pertoken.advisor.plan.compose import bounded, compose
 from pertoken.advisor.plan.levers.groups import groups
 from pertoken.advisor.plan.levers.lever import levers
-from pertoken.advisor.plan.plan import Limits, Plan
+from pertoken.advisor.plan.plan import Limits
 from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States, Worth
 from pertoken.advisor.plan.steps import described
@@ -31,11 +31,15 @@ from tests.advisor.plan.fleets import (
     exhaustive,
     move,
     nights,
+    planned,
     present,
     quantize,
     quantize_kv,
+    rank,
+    reasons,
     release,
     response_cache,
+    rules,
     scale,
     small,
     spot,
@@ -51,18 +55,6 @@ SHAPES = (((2, 0),), ((3, 0), (1, 3)), ((1, 0), (1, 1)), ((2, 0), (1, 2), (1, 3)
 def known(shape: int) -> tuple[Present, tuple[Recommendation, ...]]:
     there = present(small(*SHAPES[shape]))
     return there, tuple(each for each in advice(there, everything(there.fleet)) if each.variants)
-
-
-def planned(there: Present, *asked: Asked, limits: Limits | None = None) -> Plan:
-    return compose(there, advice(there, asked), limits)
-
-
-def rank(plan: Plan) -> tuple[int, int]:
-    return plan.bankable[1], plan.capacity[1]
-
-
-def rules(plan: Plan) -> list[str]:
-    return [each.rule_id for each in plan.steps]
 
 
 Case = tuple[int, tuple[int, ...]]
@@ -201,10 +193,6 @@ def test_a_step_that_needs_another_rule_comes_after_it_or_not_at_all() -> None:
 
 
 # -- conflicts -----------------------------------------------------------------------------------------------------
-
-
-def reasons(plan: Plan) -> dict[str, str]:
-    return {each.rule_id: each.reason for each in plan.left_out}
 
 
 def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None:
