@@ -83,7 +83,10 @@ async def running(
     _record_notices(app)
     async with app.run_test(size=size) as pilot:
         if source.wait is None:
-            await until(pilot, lambda: isinstance(app.screen, Page) and app.view().reading.place != Read(), "a reading")
+            # The timeline is read last: the first figures are shown before it.
+            await until(
+                pilot, lambda: isinstance(app.screen, Page) and app.view().reading.timeline != Read(), "a reading"
+            )
             await until_shown(pilot, "Quit" if size[0] >= 80 else "Fleet")
         yield pilot
 
