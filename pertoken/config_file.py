@@ -29,10 +29,10 @@ def template() -> str:
     lines = ["# pertoken settings. Each key is also an environment variable, which wins over this file."]
     section = ""
     explained = meanings()
-    for key in Settings.table():
+    for key in sorted(Settings.table(), key=lambda key: key.section != ""):  # TOML: tables come after plain keys
         if key.section != section:
             section = key.section
-            lines += ["", f"[{section}]"]
+            lines += ["", f"[{section}]"] if section else []
         lines += ["", *(f"# {line}" for line in _wrapped(explained[key.attribute])), f"# ({key.environment})"]
         lines.append(f"# {key.key} = {key.example}")
     return "\n".join(lines) + "\n"

@@ -1,14 +1,22 @@
 """For all tests: nothing is timed, since a busy machine must not fail a property that holds; one fleet server."""
 
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from pertoken.store.connect.location import StoreLocation
 
+_NUMBERS = count()
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test, and the programs it starts, a state folder in which nothing is remembered."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{next(_NUMBERS)}"))
 
 
 @pytest.fixture(scope="session")

@@ -315,6 +315,7 @@ class StoreSource:
                 set_by=getpass.getuser(),
                 note="set on the screens",
             )
+        self._pace.forget()
         since = "now on" if from_ts else "the beginning"
         return f"{selector}: {amount(nano_usd)} an hour from {since}; `pertoken prices set` changes it."
 
@@ -336,6 +337,7 @@ class StoreSource:
         if decision == "trial":
             return self._try(each)
         rows = store_acts(AdviceRepository(self._place), each, _acts(decision, each, self._now_ts()), getpass.getuser())
+        self._pace.forget()  # a person sees at once what was decided
         return acted(rows[-1])
 
     def _try(self, each: Recommendation) -> str:
@@ -348,6 +350,7 @@ class StoreSource:
         row, trial, seen = begin_or_look(
             store, AdviceRepository(self._place), each, self._settings, now_ts, getpass.getuser()
         )
+        self._pace.forget()
         return stands(row, trial, seen, now_ts)
 
     def _past(self, at: int | None) -> int | None:

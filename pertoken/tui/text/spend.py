@@ -19,6 +19,8 @@ def spend_summary(bill: Spend, width: int | None) -> str:
     title = f"{format_utc(bill.start_ts)} to {format_utc(bill.end_ts)}, by {bill.by}"
     if not bill.lines:
         return "\n".join((title, "  Nothing was recorded in this time.", *map(literal, bill.notes))) + "\n"
+    from pertoken.costs.hours.spend import SpendLine  # the first frame waits for no module of the costs
+
     total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd)
     lines = [*bill.lines, *([total] if total else [])]
     return "\n".join((*table(title, lines, spend_columns(bill), width), *map(literal, bill.notes))) + "\n"

@@ -73,7 +73,7 @@ def test_a_web_port_that_is_taken_is_one_line_that_names_it(tmp_path: Path) -> N
         done = run_bound_by_modes("-m", "pertoken", "top", "--db", str(tmp_path), "--web", str(port))
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert f"--web {port}" in line and "another port" in line
+    assert f"--web {port}" in line and "choose another" in line
 
 
 @pytest.mark.parametrize("command", ["top --db", "up --engine", "export csv --table", "prices set 1 --for", "db"])

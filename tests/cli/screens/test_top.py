@@ -28,7 +28,7 @@ def test_json_holds_every_screen_and_one_alone_where_asked(recorded: str) -> Non
     [
         ("fleet", "Devices"),
         ("savings", "pertoken, last 1h"),
-        ("plan", "bankable"),
+        ("plan", "pertoken plan, from the last"),
         ("rules", "batch-limit"),
         ("hours", "$ per Mtok"),
     ],

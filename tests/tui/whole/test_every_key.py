@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from textual.command import CommandPalette
@@ -11,7 +12,9 @@ from pertoken.proof.recommendation import State
 from pertoken.tui.keys import KEYS, Key
 from pertoken.tui.pages.decision_page import DecisionPage
 from pertoken.tui.widgets.filter_box import FilterBox
+from pertoken.tui.widgets.jump_box import JumpBox
 from pertoken.tui.widgets.moment_box import MomentBox
+from pertoken.tui.widgets.rows import Rows
 from tests.tui.reports import FP8, QUANTIZE, FixedSource
 from tests.tui.screens import running, text_of, until, until_shown
 
@@ -30,6 +33,11 @@ class Effect:
 
 def focused(name: str) -> Shows:
     return lambda pilot: pilot.app.focused is not None and pilot.app.focused.id == name
+
+
+def cursor(row: int) -> Shows:
+    """Whether the cursor of the table that has the keys is on a row."""
+    return lambda pilot: isinstance(pilot.app.focused, Rows) and pilot.app.focused.cursor_row == row
 
 
 def asked(pilot: Pilot[None]) -> bool:
@@ -56,6 +64,7 @@ EFFECTS: dict[str, Effect] = {
     "sort": Effect("▲"),
     "reverse": Effect("▼", (("o", "▲"),)),
     "accept": Effect(asked, OPENED),
+    "trial": Effect(asked, OPENED),
     "snooze": Effect(asked, OPENED),
     "dismiss": Effect(asked, OPENED),
     "reopen": Effect(asked, DECIDED, State.ACCEPTED),
@@ -73,6 +82,16 @@ EFFECTS: dict[str, Effect] = {
     "narrow": Effect(" in 15m"),
     "widen": Effect(" in 6h"),
     "group": Effect("By host"),
+    "bottom": Effect(cursor(4), (("tab", "run/wait"),)),
+    "down": Effect(cursor(1), (("tab", "run/wait"),)),
+    "up": Effect(cursor(0), (("tab", "run/wait"), ("j", "run/wait"))),
+    "columns": Effect("Columns"),
+    "events": Effect("Events"),
+    "price": Effect("an hour", (("tab", "run/wait"), ("G", "run/wait"))),
+    "jump": Effect(lambda pilot: bool(pilot.app.screen.query(JumpBox))),
+    "settings": Effect("borders"),
+    "dump": Effect("Wrote "),
+    "pager": Effect("pager"),
     "earlier": Effect("REPLAY"),
     "later": Effect("live", (("comma", "REPLAY"),)),
     "event_before": Effect("to 2027-01-15 07:57Z"),
@@ -91,7 +110,8 @@ def test_every_key_of_the_table_has_its_test() -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.action)
-async def test_a_key_does_what_the_table_says(key: Key) -> None:
+async def test_a_key_does_what_the_table_says(key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # where screens are saved
     effect = EFFECTS[key.action]
     source = FixedSource()
     if effect.state is not State.OPEN:
