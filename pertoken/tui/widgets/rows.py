@@ -64,9 +64,13 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
 
     def on_mount(self) -> None:
-        """Stand as it was left."""
+        """Stand as it was left, and take over the colours of another theme."""
+        self.watch(self.app, "theme", self._dress_again, init=False)
         remembered = getattr(self.app, "remembered", Remembered())
         self.arrangement = remembered.tables.get(self.id or "", Table())
+
+    def _dress_again(self) -> None:
+        self.call_after_refresh(self._lay_out)
 
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines from now on; those that `dim` names are stale."""
