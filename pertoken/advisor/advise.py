@@ -18,10 +18,10 @@ from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import PluginRun, run_plugins
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
-from pertoken.collection import paused
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
+from pertoken.garbage import paused
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import EFFORTS, RISKS

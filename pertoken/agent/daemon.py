@@ -12,15 +12,15 @@ from functools import cached_property
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from pertoken.agent.garbage import settle
 from pertoken.agent.recorder import Recorder
 from pertoken.agent.sampler.drivers import Drivers
 from pertoken.agent.systemd.notify import notify
 from pertoken.agent.ticks import next_tick
 from pertoken.config import Settings
 from pertoken.errors import CORRUPT_STATUS, BadInput, CorruptStore, PertokenError, StoreError
+from pertoken.garbage import settle
 from pertoken.parent import when_parent_ends
-from pertoken.schedule.jobs import JobState, write_states
+from pertoken.schedule.jobs import Job, JobState, write_states
 from pertoken.store.connect.create import create
 from pertoken.store.connect.location import AgentLock, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, explained, revision, writing
@@ -113,6 +113,7 @@ class _Daemon:
         self._asked: SimpleQueue[Callable[[], None]] = SimpleQueue()
         """To be done between two ticks. Signals may put something here, whatever they interrupt."""
         self._asked_to_end = False
+        self._pushes: tuple[Job, ...] = ()
         self._ending = threading.Event()
         self._noted: tuple[float, tuple[str | None, ...]] = 0.0, ()
         """When the states of jobs were noted last, and their errors."""
@@ -138,11 +139,11 @@ class _Daemon:
             when_parent_ends(self._end)
         damaged = False
         exports = ExitStack()
-        self._export(exports)
         try:
+            self._export(exports)
             self._recorder.begin()
             _notify_systemd("READY=1", f"STATUS=recording in {self._where}")
-            self._scheduler.set(self._recorder.jobs(self._ending))
+            self._set_jobs()
             self._scheduler.start()
             settle()
             log.info("recording in %s every %d s", self._where, self._recorder.settings.agent_interval)
@@ -153,26 +154,31 @@ class _Daemon:
                 raise
         finally:
             _notify_systemd("STOPPING=1")
-            exports.close()
             self._ending.set()
             self._scheduler.stop()
             self._recorder.end(damaged)
+            exports.close()  # last: what is stored waits for no collector
 
     def _export(self, held: ExitStack) -> None:
         """Expose metrics where an address is set; only then is the code for it loaded."""
         settings = self._recorder.settings
         if settings.agent_metrics_listen is None and settings.agent_otlp_endpoint is None:
             return
-        from pertoken.agent.exporter.endpoint import endpoint_of, otlp_of
+        from pertoken.agent.exporter.endpoint import endpoint_of, pusher_of
         from pertoken.agent.exporter.totals import Totals
+        from pertoken.exposition.otlp import PUSH_EVERY_S
 
         totals = Totals()
         self._recorder.stored = totals.add
-        endpoint, end = endpoint_of(settings, totals), otlp_of(settings, totals)
+        endpoint, pusher = endpoint_of(settings, totals), pusher_of(settings, totals)
         if endpoint is not None:
             held.callback(endpoint.stop)
-        if end is not None:
-            held.callback(end)
+        if pusher is not None:
+            self._pushes = (Job("metrics push", pusher.push, PUSH_EVERY_S, PUSH_EVERY_S, beside=True),)
+            held.callback(pusher.end)
+
+    def _set_jobs(self) -> None:
+        self._scheduler.set((*self._recorder.jobs(self._ending), *self._pushes))
 
     def _tick_on(self) -> None:
         """Tick at each multiple of the interval by recorded time; one that is late at once, missed ones never."""
@@ -213,7 +219,7 @@ class _Daemon:
             log.error("settings not taken: %s", error)
             return
         self._recorder.apply(settings)
-        self._scheduler.set(self._recorder.jobs(self._ending))
+        self._set_jobs()
         log.info("settings reread: recording every %d s", settings.agent_interval)
 
 

@@ -91,8 +91,8 @@ def advise(
     """
     if context.invoked_subcommand:
         return
-    from pertoken.collection import paused
     from pertoken.errors import BadInput
+    from pertoken.garbage import paused
     from pertoken.proof.verdicts import standing_verdicts
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -123,8 +123,9 @@ def advise(
 
     run = partial(_run_and_report, where, settings, rule_files)
     ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
-    with _endpoint(where, settings):
-        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=_jobs(where, settings))
+    with _exports(where, settings) as pushes:
+        beside = [*pushes, *_alerts(where, settings)]
+        serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
 @advise.command(short_help="Show all of one piece of advice.")
@@ -298,10 +299,13 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
 
 
 @contextlib.contextmanager
-def _endpoint(where: StoreLocation, settings: Settings) -> Iterator[None]:
-    """Export dollars as Prometheus metrics and by OTLP, where addresses are set. Raises BadInput, OSError."""
+def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
+    """Expose dollars as Prometheus metrics, and yield the job that pushes them by OTLP, where addresses are set.
+
+    Raises BadInput, OSError.
+    """
     if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
-        yield
+        yield []
         return
     from pertoken.reports.exporters.dollars import Dollars
 
@@ -319,16 +323,19 @@ def _endpoint(where: StoreLocation, settings: Settings) -> Iterator[None]:
             )
             server.start()
             held.callback(server.stop)
+        pushes: list[Job] = []
         if settings.advisor_otlp_endpoint is not None:
-            from pertoken.exposition.otlp import start_otlp
+            from pertoken.exposition.otlp import PUSH_EVERY_S, Pusher
             from pertoken.reports.exporters.dollars import known_dollars
+            from pertoken.schedule.jobs import Job
 
-            provider = start_otlp(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
-            held.callback(provider.shutdown)
-        yield
+            pusher = Pusher(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
+            pushes.append(Job("metrics push", pusher.push, PUSH_EVERY_S, beside=True))
+            held.callback(pusher.end)
+        yield pushes
 
 
-def _jobs(where: StoreLocation, settings: Settings) -> list[Job]:
+def _alerts(where: StoreLocation, settings: Settings) -> list[Job]:
     """Return what the service does beside advice: alerts, where some are set. Raises BadInput for a wrong one."""
     if not settings.alerts:
         return []

@@ -2,5 +2,5 @@
 
 No client library: the agent counts in its store already, and a page is written from values in forty lines.
 
-Front door: `page` (`Family`, `text_of`), `server` (`MetricsServer`) and `otlp` (`start_otlp`).
+Front door: `page` (`Family`, `text_of`), `server` (`MetricsServer`) and `otlp` (`Pusher`).
 """

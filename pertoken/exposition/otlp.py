@@ -7,17 +7,22 @@ histogram, and no metric of cost: what is counted here is counted by the server,
 with the attribute `gen_ai.request.model`, and dollars are `pertoken.*` alone.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from pertoken import __version__
-from pertoken.errors import BadInput
+from pertoken.errors import BadInput, PertokenError
 from pertoken.exposition.page import Family
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.metrics.export import MetricReader
 
-EVERY_S = 60.0
+PUSH_EVERY_S = 60.0
+PUSH_S = 10.0
+"""Longest time that a push may take, its retries included."""
 Families = Callable[[], Sequence[Family]]
 NAMES: Mapping[str, tuple[str, str]] = {
     "pertoken_device_energy_joules_total": ("hw.energy", "J"),
@@ -43,34 +48,68 @@ def exported(family: Family) -> tuple[str, str, list[tuple[float, dict[str, str]
     return name, unit, samples
 
 
-def start_otlp(
-    endpoint: str | None, known: Iterable[Family], families: Families, reader: "MetricReader | None" = None
-) -> Any:
-    """Push metrics to an OTLP endpoint each minute, and return what `shutdown` ends it. Raises BadInput.
+class NotPushed(PertokenError):
+    """A collector did not take the metrics."""
 
-    `endpoint`: URL of an OTLP/HTTP collector's metrics path. `known`: every metric that there may be, with or without
-    samples. `reader`: in place of the exporter.
+
+class Pusher:
+    """Pushes metrics when it is asked to: the program's own scheduler decides when.
+
+    The SDK's periodic reader would start a thread of its own, and another one in each fork of the process, such as the
+    workers in which rules run.
     """
-    try:
-        from opentelemetry.metrics import CallbackOptions, Observation
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
-        from opentelemetry.sdk.resources import Resource
-    except ModuleNotFoundError:
-        raise BadInput("OTLP needs OpenTelemetry: pip install 'pertoken[otlp]'") from None
-    if reader is None:
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-        reader = PeriodicExportingMetricReader(OTLPMetricExporter(endpoint=endpoint), EVERY_S * 1000)
+    def __init__(self, endpoint: str, known: Iterable[Family], families: Families) -> None:
+        """Make it ready; nothing is sent yet. Raises BadInput where OpenTelemetry is not installed.
+
+        `endpoint`: URL of an OTLP/HTTP collector's metrics path. `known`: every metric that there may be, with or
+        without samples.
+        """
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        except ModuleNotFoundError:
+            raise BadInput("OTLP needs OpenTelemetry: pip install 'pertoken[otlp]'") from None
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # a failed push is reported here
+        self._endpoint = endpoint
+        self._reader = InMemoryMetricReader()
+        self._provider = provider_of(self._reader, known, families)
+        self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=PUSH_S)
+
+    def push(self) -> None:
+        """Push all metrics as they are now, for at most `PUSH_S`. Raises NotPushed."""
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        data = self._reader.get_metrics_data()
+        if data is not None and self._exporter.export(data) is not MetricExportResult.SUCCESS:
+            raise NotPushed(f"{self._shown()}: did not take the metrics within {PUSH_S:g} s")
+
+    def end(self) -> None:
+        """Push no more."""
+        self._exporter.shutdown(timeout_millis=0)
+        self._provider.shutdown()
+
+    def _shown(self) -> str:
+        """Return the endpoint without a user, a password or a query."""
+        parts = urlsplit(self._endpoint)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def provider_of(reader: "MetricReader", known: Iterable[Family], families: Families) -> "MeterProvider":
+    """Return what gives the metrics to a reader, under their names by the conventions."""
+    from opentelemetry.metrics import CallbackOptions, Observation
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.resources import Resource
+
     resource = Resource.create({"service.name": "pertoken", "service.version": __version__})
-    provider = MeterProvider([reader], resource=resource)
+    provider = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
     meter = provider.get_meter("pertoken", __version__)
 
     def observe(metric: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def values(options: CallbackOptions) -> Iterable[Observation]:
-            family = next((each for each in families() if each.name == metric), None)
-            if family is not None:
-                yield from (Observation(value, attributes) for value, attributes in exported(family)[2])
+            for family in families():
+                if family.name == metric:
+                    yield from (Observation(value, attributes) for value, attributes in exported(family)[2])
 
         return values
 

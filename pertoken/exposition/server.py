@@ -9,11 +9,12 @@ from pathlib import Path
 from socket import AF_INET6, socket
 from typing import Any
 
+from pertoken.cutoff import Cutoff
 from pertoken.errors import BadInput
 from pertoken.exposition.page import CONTENT_TYPE
 
 TIMEOUT_S = 5.0
-"""Longest one client may take; requests are answered one after another."""
+"""Longest time that one client may take for all it does; requests are answered one after another."""
 PATH = "/metrics"
 MAX_TOKEN_BYTES = 4096
 
@@ -83,12 +84,18 @@ class _Server(HTTPServer):
         super().__init__(address, _Handler)
 
     def get_request(self) -> tuple[socket, Any]:
-        """Accept a client, which has `TIMEOUT_S` for all it does."""
+        """Accept a client."""
         client, address = super().get_request()
         client.settimeout(TIMEOUT_S)
         if self._context is not None:
-            client = self._context.wrap_socket(client, server_side=True)
+            # The handshake is the client's to send, and part of what the first read waits for.
+            client = self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         return client, address
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Answer one client, which is cut off after `TIMEOUT_S` however it spreads its bytes."""
+        with Cutoff(request, TIMEOUT_S):
+            super().finish_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Drop a client that broke off."""
@@ -97,7 +104,6 @@ class _Server(HTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version, sys_version = "pertoken", ""
-    timeout = TIMEOUT_S
 
     def do_GET(self) -> None:
         """Answer the page."""

@@ -1,20 +1,11 @@
 """Work that takes seconds: one call at a time in a thread, so that no key waits for it."""
 
-import gc
 from collections.abc import Callable
 from threading import Lock, Thread
 
 Report = Callable[[str, float], None]
 Call = Callable[[Report], Callable[[], None]]
 """Computes, and returns what hands the result over."""
-
-
-def collect_garbage() -> None:
-    """Let Python collect garbage again, which a command that opens screens puts off until the first frame: what is
-    loaded until then stays, and looking through it takes a tenth of the start."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
 
 
 class Background:

@@ -16,9 +16,10 @@ from textual.message import Message
 from textual.timer import Timer
 
 from pertoken.errors import PertokenError
+from pertoken.garbage import resume
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import note
-from pertoken.tui.background import Background, Report, collect_garbage
+from pertoken.tui.background import Background, Report
 from pertoken.tui.keys import WINDOWS_S
 from pertoken.tui.options import Options
 from pertoken.tui.pages.course_page import CoursePage
@@ -138,7 +139,7 @@ class ReaderApp(App[None]):
         return Asked(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 
     def _tick(self) -> None:
-        collect_garbage()
+        resume()
         asked = not self._paused and not self._is_settled() and not self._waiting
         if asked:
             self._read()
@@ -187,7 +188,7 @@ class ReaderApp(App[None]):
     def show_answer(self, event: Answered) -> None:
         """Show what was read; read again if something else was asked for meanwhile."""
         self._waiting = False
-        collect_garbage()
+        resume()
         if self._paused:
             return
         now_asked = self._asked()

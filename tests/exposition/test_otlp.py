@@ -1,10 +1,14 @@
+import multiprocessing
+import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from pertoken.exposition.otlp import exported, start_otlp
+from pertoken.exposition.otlp import NotPushed, Pusher, exported, provider_of
 from pertoken.exposition.page import Family
 from tests.reports.receivers import receiver
 
@@ -18,7 +22,7 @@ FAMILIES = [ENERGY, TOKENS, PRICE]
 @pytest.fixture
 def reader() -> Iterator[InMemoryMetricReader]:
     found = InMemoryMetricReader()
-    provider = start_otlp(None, FAMILIES, lambda: FAMILIES, found)
+    provider = provider_of(found, FAMILIES, lambda: FAMILIES)
     yield found
     provider.shutdown()
 
@@ -44,11 +48,47 @@ def test_a_metric_without_a_convention_keeps_its_own_name() -> None:
 
 def test_metrics_reach_a_collector_over_http() -> None:
     with receiver() as collector:
-        collector.statuses += [200] * 4
-        provider = start_otlp(f"{collector.url}/v1/metrics", FAMILIES, lambda: FAMILIES)
-        provider.force_flush()
-        provider.shutdown()
-    path, headers, body = collector.posts[0]
+        collector.statuses += [200, 200]
+        pusher = Pusher(f"{collector.url}/v1/metrics", FAMILIES, lambda: FAMILIES)
+        pusher.push()
+        pusher.end()
+    ((path, headers, body),) = collector.posts
     types = {name.lower(): value for name, value in headers.items()}
     assert path == "/v1/metrics" and types["content-type"] == "application/x-protobuf"
     assert b"hw.energy" in body
+
+
+def test_it_starts_no_thread_and_neither_does_a_fork() -> None:
+    before = set(threading.enumerate())
+    with receiver() as collector:
+        beside = set(threading.enumerate()) - before
+        pusher = Pusher(f"{collector.url}/v1/metrics", FAMILIES, lambda: FAMILIES)
+        pusher.push()
+        counts = multiprocessing.get_context("fork").SimpleQueue()
+        child = multiprocessing.get_context("fork").Process(target=lambda: counts.put(threading.active_count()))
+        child.start()
+        child.join(60)
+        assert counts.get() == 1
+        pusher.end()
+        # The collector answers each post in a thread that may still be ending.
+        ours = {each for each in threading.enumerate() if "process_request" not in each.name}
+        assert ours <= before | beside
+
+
+def test_a_collector_that_refuses_or_hangs_costs_a_bounded_time_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pertoken.exposition.otlp.PUSH_S", 0.5)
+    with receiver() as collector:
+        collector.statuses += [400]
+        url = collector.url.replace("http://", "http://user:s3cret@")
+        pusher = Pusher(f"{url}/v1/metrics?key=abc", FAMILIES, lambda: FAMILIES)
+        with pytest.raises(NotPushed, match=r"^http://127.0.0.1:\d+/v1/metrics: did not take the metrics") as error:
+            pusher.push()
+        assert "s3cret" not in str(error.value) and "abc" not in str(error.value)
+        pusher.end()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        pusher = Pusher(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/metrics", FAMILIES, lambda: FAMILIES)
+        began = time.monotonic()
+        with pytest.raises(NotPushed):
+            pusher.push()
+        pusher.end()
+        assert time.monotonic() - began < 30

@@ -9,6 +9,7 @@ import pytest
 
 from pertoken.errors import BadInput
 from pertoken.exposition.server import MetricsServer
+from tests.trickle import trickling
 
 
 def get(url: str, token: str | None = None, context: ssl.SSLContext | None = None) -> tuple[int, str]:
@@ -45,29 +46,44 @@ def test_a_token_is_asked_for_where_one_is_set(tmp_path: Path) -> None:
         server.stop()
 
 
-def test_a_certificate_makes_it_tls(tmp_path: Path) -> None:
-    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """Return files of a certificate for 127.0.0.1 and of its key."""
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
     made = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    made += [
-        "-keyout",
-        str(key),
-        "-out",
-        str(cert),
-        "-days",
-        "2",
-        "-subj",
-        "/CN=x",
-        "-addext",
-        "subjectAltName=IP:127.0.0.1",
-    ]
+    made += ["-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=x", "-addext", "subjectAltName=IP:127.0.0.1"]
     subprocess.run(made, check=True, capture_output=True)
-    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n", cert_file=str(cert), key_file=str(key))
+    return cert, key
+
+
+def test_a_certificate_makes_it_tls(certificate: tuple[str, str]) -> None:
+    cert, key = certificate
+    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n", cert_file=cert, key_file=key)
     server.start()
     try:
-        context = ssl.create_default_context(cafile=str(cert))
+        context = ssl.create_default_context(cafile=cert)
         assert get(f"https://127.0.0.1:{server.port}/metrics", context=context) == (200, "up 1\n")
         with pytest.raises((urllib.error.URLError, ConnectionError)):
             get(f"http://127.0.0.1:{server.port}/metrics")
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_client_that_sends_a_byte_now_and_then_is_cut_off(
+    tls: bool, certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pertoken.exposition.server.TIMEOUT_S", 0.5)
+    cert, key = certificate if tls else (None, None)
+    server = MetricsServer(("127.0.0.1", 0), lambda: "up 1\n", cert_file=cert, key_file=key)
+    server.start()
+    # The first bytes of a request, or of a handshake that announces 512 bytes more.
+    begun = b"\x16\x03\x01\x02\x00" if tls else b"GET /metrics HTTP/1.1\r\nX: "
+    try:
+        with socket.create_connection(("127.0.0.1", server.port)) as slow, trickling(slow, begun):
+            scheme, context = ("https", ssl.create_default_context(cafile=cert)) if tls else ("http", None)
+            assert get(f"{scheme}://127.0.0.1:{server.port}/metrics", context=context) == (200, "up 1\n")
     finally:
         server.stop()
 

@@ -1,32 +1,30 @@
 """The agent's metrics endpoint as its settings have it."""
 
 import logging
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pertoken.agent.exporter.totals import Totals
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.exposition.server import MetricsServer
 
+if TYPE_CHECKING:
+    from pertoken.exposition.otlp import Pusher
+
 log = logging.getLogger("pertoken.agent")
 
 
-def otlp_of(settings: Settings, totals: Totals) -> Callable[[], None] | None:
-    """Push to the collector that is set; return what ends it. Without the extra it is logged: recording goes on."""
+def pusher_of(settings: Settings, totals: Totals) -> "Pusher | None":
+    """Return what pushes to the collector that is set. Without the extra it is logged: recording goes on."""
     if settings.agent_otlp_endpoint is None:
         return None
-    from pertoken.exposition.otlp import start_otlp
+    from pertoken.exposition.otlp import Pusher
 
     try:
-        provider = start_otlp(settings.agent_otlp_endpoint, totals.known(), totals.families)
+        return Pusher(settings.agent_otlp_endpoint, totals.known(), totals.families)
     except BadInput as error:
         log.error("no metrics by OTLP: %s", error)
         return None
-
-    def end() -> None:
-        provider.shutdown()
-
-    return end
 
 
 def endpoint_of(settings: Settings, totals: Totals) -> MetricsServer | None:

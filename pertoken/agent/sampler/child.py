@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from pertoken.agent.garbage import settle
 from pertoken.agent.host.proc import own_rss_bytes
 from pertoken.agent.probes.amd import AmdProbe
 from pertoken.agent.probes.gaudi import GaudiProbe
@@ -21,6 +20,7 @@ from pertoken.agent.probes.nvidia.probe import NvidiaProbe
 from pertoken.agent.probes.nvidia.xid import XidWatch
 from pertoken.agent.readings import DeviceReading, DriverEvent, DriversReading, Unavailable
 from pertoken.agent.sampler.wire import encode
+from pertoken.garbage import settle
 
 Read = Callable[[bool], tuple[tuple[DeviceReading, ...], tuple[Unavailable, ...]]]
 

@@ -30,7 +30,8 @@ def screen_options(where: StoreLocation, settings: Settings) -> Options:
 
 
 def begin() -> None:
-    """Put garbage collection off until the first frame: see `tui.background.collect_garbage`."""
+    """Put the search for garbage off until the first frame, where `garbage.resume` is called: it takes a tenth of the
+    start."""
     import gc
 
     gc.disable()

@@ -6,14 +6,16 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
 from urllib.parse import urlsplit
 
+from pertoken.cutoff import Cutoff
 from pertoken.errors import PertokenError
 from pertoken.settings.alerts import is_own_address, masked
 
 TIMEOUT_S = 10.0
+"""Longest time to connect, and then for all of a request and its reply."""
 MAX_REPLY_BYTES = 4096
 TIME_HEADER, SIGNATURE_HEADER, ID_HEADER = "Pertoken-Time", "Pertoken-Signature", "Pertoken-Delivery"
 Resolve = Callable[[str, int], Sequence[str]]
@@ -42,18 +44,24 @@ def post(
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    cutoff: Cutoff | None = None
     try:
         address = _address(host, port, own_hosts, resolve or _resolve)
-        connection = _connection(parts.scheme, host, port, address, context)
-        try:
+        with (
+            socket.create_connection((address, port), TIMEOUT_S) as sock,
+            Cutoff(sock, TIMEOUT_S) as cutoff,
+            closing(_connection(parts.scheme, host, port, sock, context)) as connection,
+        ):
             path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
             connection.request("POST", path, body, _headers(body, now_ts, secret, delivery_id))
             reply = connection.getresponse()
             reply.read(MAX_REPLY_BYTES)
-        finally:
-            connection.close()
+            if cutoff.passed:  # headers that were cut look complete
+                raise TimeoutError
     except (OSError, HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+        if cutoff is not None and cutoff.passed:
+            reason = f"did not answer within {TIMEOUT_S:g} s"
         raise NotDelivered(f"{masked(url)}: {reason}") from None
     if 300 <= reply.status < 400:
         raise NotDelivered(f"{masked(url)}: answered with a redirect ({reply.status}), which is not followed")
@@ -92,36 +100,18 @@ def _resolve(host: str, port: int) -> Sequence[str]:
     return [str(row[4][0]) for row in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
 
 
-def _connection(scheme: str, host: str, port: int, address: str, context: ssl.SSLContext | None) -> HTTPConnection:
+def _connection(
+    scheme: str, host: str, port: int, sock: socket.socket, context: ssl.SSLContext | None
+) -> HTTPConnection:
+    """Return a connection over `sock`, which leads to the address that was checked.
+
+    Its name may resolve to another one by then; by TLS the certificate must be made out to that name.
+    """
     if scheme == "http":
-        return _Pinned(host, port, address)
-    return _PinnedTls(host, port, address, context or ssl.create_default_context())
-
-
-class _Pinned(HTTPConnection):
-    """Connects to an address that was checked, whatever its name resolves to by then."""
-
-    def __init__(self, host: str, port: int, address: str) -> None:
-        super().__init__(host, port, timeout=TIMEOUT_S)
-        self._address = address
-
-    def connect(self) -> None:
-        """Connect."""
-        self.sock = socket.create_connection((self._address, self.port), TIMEOUT_S)
-
-
-class _PinnedTls(HTTPSConnection):
-    """The same, and the certificate must be made out to the name."""
-
-    def __init__(self, host: str, port: int, address: str, context: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout=TIMEOUT_S, context=context)
-        self._address, self._tls = address, context
-
-    def connect(self) -> None:
-        """Connect and check the certificate."""
-        raw: Any = socket.create_connection((self._address, self.port), TIMEOUT_S)
-        try:
-            self.sock = self._tls.wrap_socket(raw, server_hostname=self.host)
-        except BaseException:
-            raw.close()
-            raise
+        connection = HTTPConnection(host, port)
+        connection.sock = sock
+        return connection
+    tls = context or ssl.create_default_context()
+    secure = HTTPSConnection(host, port, context=tls)
+    secure.sock = tls.wrap_socket(sock, server_hostname=host)
+    return secure

@@ -3,7 +3,7 @@ import urllib.request
 
 import pytest
 
-from pertoken.agent.exporter.endpoint import endpoint_of, otlp_of
+from pertoken.agent.exporter.endpoint import endpoint_of, pusher_of
 from pertoken.agent.exporter.totals import Totals
 from pertoken.config import Settings
 from tests.agent.exporter.test_totals import tick
@@ -34,13 +34,15 @@ def test_without_an_address_there_is_none_and_a_taken_port_is_logged(caplog: pyt
         first.stop()
 
 
-def test_metrics_are_pushed_to_a_collector_before_the_agent_ends() -> None:
+def test_metrics_are_pushed_to_the_collector_that_is_set() -> None:
     totals = Totals()
     with receiver() as collector:
-        collector.statuses += [200] * 4
-        end = otlp_of(Settings(agent_otlp_endpoint=f"{collector.url}/v1/metrics"), totals)
+        collector.statuses += [200]
+        pusher = pusher_of(Settings(agent_otlp_endpoint=f"{collector.url}/v1/metrics"), totals)
+        assert pusher is not None
         totals.add(tick(60))
-        assert end is not None
-        end()
-    assert any(b"hw.energy" in body and b"pertoken.generated_tokens" in body for _, _, body in collector.posts)
-    assert otlp_of(Settings(), totals) is None
+        pusher.push()
+        pusher.end()
+    ((_, _, body),) = collector.posts
+    assert b"hw.energy" in body and b"pertoken.generated_tokens" in body
+    assert pusher_of(Settings(), totals) is None

@@ -11,7 +11,8 @@ from pertoken.errors import StoreError
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import Tick
-from pertoken.store.sync.read import Local
+from pertoken.store.sync.read import Batch, Local
+from pertoken.store.sync.write import Session
 from pertoken.store.write.writer import Writer
 from tests.fleet.servers import NOW, execute, host, local_rows, login, owners, scalar, server_rows, shipper
 from tests.values import host_row, host_sample
@@ -155,6 +156,35 @@ def test_a_server_that_went_back_while_the_shipper_restarted_gets_everything_at_
     assert kinds(messages) == ["ship_lost"]
     shipper(where, login(owner_url, let_in), messages).round()
     assert kinds(messages) == ["ship_lost"]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_rows_of_the_open_hour_arrive_though_the_round_that_began_to_send_them_again_failed(
+    owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, restarted: bool
+) -> None:
+    where = host(tmp_path, host=f"ship-broken-off-{restarted}", minutes=130, end_ts=NOW - 7200)
+    one = shipper(where, login(owner_url, let_in))
+    one.round()
+    with Writer(where) as writer:
+        while writer.shipped(10**9, at_most=10_000):
+            pass
+    assert lost(server, where, before=NOW - 7200 - 7200) > 100
+    execute(server, "UPDATE fleet.shipped SET batch = 1, seq = 7 WHERE spool_id = :s", s=spool(where))
+    send, sent = Session.send, list[Batch]()
+
+    def send_two(session: Session, batch: Batch) -> None:
+        if batch.again and len(sent) == 2:
+            raise StoreError("the connection is gone")
+        sent.append(batch)
+        send(session, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "send", send_two)
+        with pytest.raises(StoreError, match="the connection is gone"):
+            one.round()
+    assert server_rows(server, where) != local_rows(where)
+    (shipper(where, login(owner_url, let_in)) if restarted else one).round()
+    assert server_rows(server, where) == local_rows(where)
 
 
 def spool(where: StoreLocation) -> int:

@@ -1,10 +1,13 @@
 import hashlib
 import hmac
+import socket
+import threading
 
 import pytest
 
 from pertoken.reports.delivery.webhook import NotDelivered, post, signature
 from tests.reports.receivers import receiver
+from tests.trickle import trickling
 
 BODY = b'{"alert": "dear"}'
 
@@ -51,3 +54,23 @@ def test_a_server_that_is_not_there_is_reported() -> None:
         url = hook.url
     with pytest.raises(NotDelivered, match="Connection refused"):
         post(url, BODY, 0)
+
+
+def test_a_server_that_answers_byte_by_byte_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pertoken.reports.delivery.webhook.TIMEOUT_S", 0.5)
+    ended = threading.Event()
+
+    def answer() -> None:
+        client, _ = listening.accept()
+        with client, trickling(client, b"HTTP/1.1 200 OK\r\nX: "):
+            ended.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            with pytest.raises(NotDelivered, match=r"did not answer within 0.5 s"):
+                post(f"http://127.0.0.1:{listening.getsockname()[1]}/x", BODY, 0)
+        finally:
+            ended.set()
+            thread.join()

@@ -1,0 +1,38 @@
+"""A deadline for all that is done over one socket, however the other side spreads its bytes.
+
+A socket's own timeout bounds each operation: a client that sends a byte every few seconds keeps its server for hours.
+"""
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+
+
+class Cutoff:
+    """Shuts a connection down if the context is not left within a time: what reads or writes it then fails."""
+
+    def __init__(self, sock: socket.socket, timeout_s: float) -> None:
+        """`sock` may be wrapped for TLS meanwhile: a second handle of the connection is shut down."""
+        self._handle = socket.socket(fileno=os.dup(sock.fileno()))
+        self._timer = threading.Timer(timeout_s, self._cut)
+        self._timer.name, self._timer.daemon = "cutoff", True
+        self.passed = False
+        """Whether the connection was cut."""
+
+    def __enter__(self) -> "Cutoff":
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        self._timer.join()
+        self._handle.close()
+
+    def _cut(self) -> None:
+        self.passed = True
+        with suppress(OSError):  # the other side has left
+            self._handle.shutdown(socket.SHUT_RDWR)

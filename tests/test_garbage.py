@@ -1,0 +1,43 @@
+"""The search for cycles rests during a run, and looks at loaded objects only once."""
+
+import gc
+import subprocess
+import sys
+
+import pytest
+
+from pertoken.garbage import paused
+
+SETTLED = "import gc; from pertoken.garbage import LEFT_OVER, settle; settle()"
+RESUMED = "import gc; gc.disable(); from pertoken.garbage import resume; resume()"
+
+
+def printed(*statements: str) -> str:
+    done = subprocess.run([sys.executable, "-c", ";".join(statements)], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def test_no_cycles_are_searched_until_the_run_has_ended_however_it_ends() -> None:
+    assert gc.isenabled()
+    with pytest.raises(LookupError), paused():
+        assert not gc.isenabled()
+        raise LookupError
+    assert gc.isenabled()
+
+
+def test_a_search_that_was_off_stays_off() -> None:
+    with paused():
+        with paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_what_is_loaded_is_never_searched_again_and_new_objects_seldom() -> None:
+    shown = printed(SETTLED, "print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] == LEFT_OVER)")
+    assert shown == "True True\n"
+
+
+def test_searching_goes_on_after_a_start_without_it_and_skips_what_was_loaded() -> None:
+    assert printed(RESUMED, "print(gc.get_freeze_count() > 1000, gc.isenabled())") == "True True\n"
+    assert printed("import gc; from pertoken.garbage import resume; resume(); print(gc.get_freeze_count())") == "0\n"
