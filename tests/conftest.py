@@ -13,11 +13,14 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from pertoken.store.connect.location import StoreLocation
+from tests.examples import QUICK, THOROUGH
 
 _ROOT = Path(__file__).parents[1]
 _NUMBERS = count()
-settings.register_profile("thorough", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("quick", settings.get_profile("thorough"), max_examples=25)
+settings.register_profile(
+    "thorough", max_examples=THOROUGH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=QUICK)
 settings.load_profile("quick")
 # Hundreds of tests start a program: each would compile the package again, for up to a second.
 sys.dont_write_bytecode = False
