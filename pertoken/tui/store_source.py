@@ -145,7 +145,7 @@ class StoreSource:
 
         def read(store: Store) -> Spend:
             now_ts = self._now_ts(at)
-            hours = now_ts // _HOUR - (now_ts - window_s) // _HOUR + 1
+            hours = -(-now_ts // _HOUR) - (now_ts - window_s) // _HOUR
             return spend(store, "tenant", hours, now_ts, self._teams, dated=self._past(at) is not None)
 
         return self._paced("tenants", (window_s, self._past(at)), read)
