@@ -153,8 +153,8 @@ def advice_of(
             records.append(_record(plugin, name, failed=error))
         for run in plugin.rules:
             priced = next(runs)
-            own = [row for some in priced.rows for row in some]
-            failed = next((each.reason for each in own if each.state is State.FAILED), None)
+            own = [row for rows in priced.rows for row in rows]
+            failed = next((row.reason for row in own if row.state is State.FAILED), None)
             rows += own
             records.append(_record(plugin, run.rule.rule_id, run.seconds, priced.seconds, failed))
     seconds = {"rules": ran - began, "pricing": time.monotonic() - ran}
@@ -167,22 +167,22 @@ def _record(
     return RuleRecord(name, plugin.source.origin, plugin.confinement.label, seconds, pricing_s, plugin.output, failed)
 
 
-def rank(each: Recommendation) -> tuple[object, ...]:
+def rank(recommendation: Recommendation) -> tuple[object, ...]:
     """Return the sort key of a list of advice: by state, then what saves most first.
 
     What is not priced has no dollars to be sorted by: first what risks least, then what takes least work.
     """
-    order = list(State).index(each.state)
-    best = each.best
+    order = list(State).index(recommendation.state)
+    best = recommendation.best
     monies = (best.bankable, best.capacity) if best else (None, None)
     unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and monies == (None, None) else (0, 0)
     return (
         order,
         *(-(money[1] if money else 0) for money in monies),
         *unpriced,
-        each.rule_id,
-        natural_key(each.target),
-        each.target_key,
+        recommendation.rule_id,
+        natural_key(recommendation.target),
+        recommendation.target_key,
     )
 
 

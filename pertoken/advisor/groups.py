@@ -50,17 +50,19 @@ class Group:
 
 def groups(difference: Diff, before: Fleet) -> tuple[Group, ...]:
     """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
-    found: dict[tuple[Any, ...], list[Deployment]] = {}
+    by_change: dict[tuple[Any, ...], list[Deployment]] = {}
     seen: set[int] = set()
-    ids = [int(each.target) for each in difference.changes if each.kind == "deployment"]
+    ids = [int(change.target) for change in difference.changes if change.kind == "deployment"]
     names = {name for deployment_id in ids for name in before.listed_by.get(deployment_id, ())}
-    for service in (each for each in before.services if each.name in names):
+    for service in (service for service in before.services if service.name in names):
         for deployment in service.deployments:
             changes = _alike(difference.of("deployment", deployment.deployment_id))
             if changes and deployment.deployment_id not in seen:
                 seen.add(deployment.deployment_id)
-                found.setdefault((service.name, tuple(changes.items())), []).append(deployment)
-    return tuple(Group(before.service(name), tuple(each), dict(changes)) for (name, changes), each in found.items())
+                by_change.setdefault((service.name, tuple(changes.items())), []).append(deployment)
+    return tuple(
+        Group(before.service(name), tuple(members), dict(changes)) for (name, changes), members in by_change.items()
+    )
 
 
 def _alike(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
@@ -109,13 +111,17 @@ def share_of(share: float | None) -> str:
 
 def hours(schedule: Schedule) -> str:
     """Return what a schedule does: `off in 42 hours a week (Mon-Sun 0-5 h UTC)`."""
-    parts = [f"{word} in {len(each)} hours a week ({_spans(each)})" for word, each in _states(schedule) if each]
+    parts = [
+        f"{word} in {len(hours_in_state)} hours a week ({_spans(hours_in_state)})"
+        for word, hours_in_state in _states(schedule)
+        if hours_in_state
+    ]
     counts: dict[int, list[int]] = {}
     for hour, count in schedule.replicas:
         counts.setdefault(count, []).append(hour)
     parts += [
-        f"{count} replica{'s' * (count != 1)} in {len(each)} hours a week ({_spans(each)})"
-        for count, each in counts.items()
+        f"{count} replica{'s' * (count != 1)} in {len(hours_with_count)} hours a week ({_spans(hours_with_count)})"
+        for count, hours_with_count in counts.items()
     ]
     return ", ".join(parts) or "always on"
 
@@ -128,10 +134,10 @@ def _spans(hours: list[int]) -> str:
     """Return hours of the week by day, days with equal hours together: `Mon-Fri 0-5, Sat Sun 0-23 h UTC`."""
     by_day = [tuple(hour % 24 for hour in sorted(hours) if hour // 24 == day) for day in range(7)]
     days: dict[tuple[int, ...], list[str]] = {}
-    for day, each in zip(DAYS, by_day, strict=True):
-        if each:
-            days.setdefault(each, []).append(day)
-    return "; ".join(f"{' '.join(names)} {_ranges(each)} h UTC" for each, names in days.items())
+    for day, hours_of_day in zip(DAYS, by_day, strict=True):
+        if hours_of_day:
+            days.setdefault(hours_of_day, []).append(day)
+    return "; ".join(f"{' '.join(names)} {_ranges(hours)} h UTC" for hours, names in days.items())
 
 
 def _ranges(hours: tuple[int, ...]) -> str:

@@ -52,7 +52,7 @@ def target_of(difference: Diff, before: Fleet) -> Target:
 def touches(difference: Diff, before: Fleet) -> tuple[str, ...]:
     """Return what a proposal changes, as `service:NAME` and `host:ID`: two that touch the same are not added up."""
     named = [f"service:{name}" for name in _services(difference, before)]
-    named += [f"host:{each.host_id}" for each in difference.released]
+    named += [f"host:{host.host_id}" for host in difference.released]
     for change in difference.changes:
         if change.kind == "device":
             named.append(f"host:{before.device(int(change.target)).host_id}")
@@ -98,8 +98,8 @@ def _risks(difference: Diff) -> Iterator[str]:
 def _services(difference: Diff, before: Fleet) -> list[str]:
     """Return the services whose deployments or demand change, in the order of the fleet."""
     changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
-    changed |= {each.deployment_id for each in difference.removed}
+    changed |= {deployment.deployment_id for deployment in difference.removed}
     named = {change.target for change in difference.changes if change.kind == "service"}
-    named |= {name for each in difference.added for name, _ in each.serves}
+    named |= {name for deployment in difference.added for name, _ in deployment.serves}
     named |= {name for deployment_id in changed for name in before.listed_by.get(deployment_id, ())}
     return [service.name for service in before.services if service.name in named]

@@ -12,7 +12,7 @@ from pertoken.advisor.plan.compose import compose
 from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
-from pertoken.advisor.rules.found import Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
@@ -47,7 +47,7 @@ class Planned:
 class Ground:
     """What plans are composed from: the fleet under the assumptions, and the advice on it."""
 
-    there: Present
+    gathered: Present
     rows: Sequence[Recommendation]
 
 
@@ -85,7 +85,7 @@ def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progres
 
 def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:
     """Gather what advice that stands is of, as of now. Raises as `plan_of_rules`."""
-    there = present(
+    gathered = present(
         asked.store,
         asked.market,
         asked.window_s,
@@ -95,7 +95,7 @@ def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: P
         dated=asked.dated,
         assumed=asked.what_if.prices,
     )
-    return Ground(asked.what_if.present(there), rows)
+    return Ground(asked.what_if.present(gathered), rows)
 
 
 def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progress = no_progress) -> Plan:
@@ -104,15 +104,15 @@ def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progr
     Raises BadInput for limits that are not possible.
     """
     limits = replace(limits, max_power_w=limits.max_power_w or settings.budget_power_w)
-    known = sorted({each.rule_id for each in ground.rows})
+    known = sorted({row.rule_id for row in ground.rows})
     for rule_id in limits.exclude:
         if rule_id not in known:
             raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
     progress("composing the plan", 0.0)
     tables = settings.advisor_kernel_tables
     with KernelTables(tables) if tables else nullcontext() as opinion:
-        there = replace(ground.there, context=replace(ground.there.context, opinion=opinion))
-        return compose(there, ground.rows, limits, sensitivity=True)
+        gathered = replace(ground.gathered, context=replace(ground.gathered.context, opinion=opinion))
+        return compose(gathered, ground.rows, limits, sensitivity=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +130,21 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
 
     Raises BadInput where the change cannot be made any more, with the reason.
     """
-    there, variant = ground.there, row.chosen
+    gathered, variant = ground.gathered, row.chosen
     if variant is None or not variant.proposal:
         raise BadInput("there is no proposal in it to price again")
     try:
-        configured = row.rule_id in there.configured_rules
-        change = candidate(there.fleet, json.loads(variant.proposal), None, there.context.market, configured=configured)
+        configured = row.rule_id in gathered.configured_rules
+        change = candidate(
+            gathered.fleet, json.loads(variant.proposal), None, gathered.context.market, configured=configured
+        )
         if change is None:
             raise BadInput("the change runs already: there is nothing to price")
-        found = estimate_with(there.fleet, change.after, there.context, values)
-        worth = sensitivities(there.fleet, change.after, there.context)
+        estimates = estimate_with(gathered.fleet, change.after, gathered.context, values)
+        worth = sensitivities(gathered.fleet, change.after, gathered.context)
     except ValueError as error:
         raise BadInput(f"the change does not apply any more: {error}") from None
-    return Tested(spend(there.fleet, there.context)[0], found, worth)
+    return Tested(spend(gathered.fleet, gathered.context)[0], estimates, worth)
 
 
 @dataclass(frozen=True)
@@ -204,10 +206,10 @@ class Planner:
         if not what_if:
             return ground_of_advice(asked, rows, progress)
         places = find_rules(settings)
-        sources = [source_of(each, settings) for each in places if each.permission is Permission.ALLOWED]
+        sources = [source_of(place, settings) for place in places if place.permission is Permission.ALLOWED]
         return ground_of_rules(asked, sources, progress)
 
 
 def advice_key(rows: Sequence[Recommendation]) -> object:
     """Return what changes whenever an advice run or a person changed any of the advice."""
-    return tuple((each.recommendation_id, each.version, each.updated_ts) for each in rows)
+    return tuple((row.recommendation_id, row.version, row.updated_ts) for row in rows)

@@ -34,7 +34,7 @@ MAX_VARIANTS = 3
 
 
 @dataclass
-class Found:
+class TargetOutcome:
     """What a rule has for one target."""
 
     variants: list[Variant] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Proposed:
     """Of the rule's run."""
     candidates: Sequence[tuple[Candidate, Target]]
     """Different ones, each with its target."""
-    found: Mapping[Target, Found]
+    by_target: Mapping[Target, TargetOutcome]
     """By target; what is priced adds to it."""
 
     @property
@@ -83,20 +83,20 @@ class Pricing:
 
         Raises whatever is wrong with any of it: the caller makes that the rule's row.
         """
-        before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
+        before, by_target = self.gathered.fleet, defaultdict[Target, TargetOutcome](TargetOutcome)
         own = self.target(asked)
         keys: set[str] = set()
         proposals: list[tuple[Candidate, Target]] = []
-        for each in yielded:
-            refused = refusal_of(each)
+        for record in yielded:
+            refused = refusal_of(record)
             if refused is not None:
                 target = own if asked is not None else self._about(refused)
-                found[target].refusals.append(Refusal(refused.code, refused.reason))
+                by_target[target].refusals.append(Refusal(refused.code, refused.reason))
                 continue
             configured = rule_id in self.gathered.configured_rules
-            possible = candidate(before, each, asked, self.context.market, configured=configured)
+            possible = candidate(before, record, asked, self.context.market, configured=configured)
             if possible is None:
-                found[own].ignored += 1
+                by_target[own].ignored += 1
                 continue
             if possible.diff.key in keys:
                 continue
@@ -104,22 +104,22 @@ class Pricing:
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
-            found[target]  # even if nothing of it is kept
+            by_target[target]  # even if nothing of it is kept
             refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
             if refusal is not None:
-                found[target].refusals.append(self._refused(possible, refusal))
+                by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
             proposals.append((possible, target))
-        if not found:
-            found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
-        return Proposed(own, proposals, found)
+        if not by_target:
+            by_target[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
+        return Proposed(own, proposals, by_target)
 
     def prepare(self, together: Iterable[Proposed]) -> None:
         """Forecast what several targets' proposals change side by side: it takes a part of the time.
 
         Raises whatever is wrong with any of them.
         """
-        fleets = [possible.after for each in together for possible, _ in each.candidates]
+        fleets = [possible.after for proposed in together for possible, _ in proposed.candidates]
         prepare(self.gathered.fleet, fleets, self.context)
 
     def priced(self, proposed: Proposed) -> Priced:
@@ -132,10 +132,12 @@ class Pricing:
             if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
                 kept[target].append((possible, replace(money, bankable=None, capacity=None, unpriced=held)))
             elif refusal is not None:
-                proposed.found[target].refusals.append(self._refused(possible, refusal))
+                proposed.by_target[target].refusals.append(self._refused(possible, refusal))
             else:
                 kept[target].append((possible, money))
-        return Priced(proposed, {target: sorted(each, key=_rank)[:MAX_VARIANTS] for target, each in kept.items()})
+        return Priced(
+            proposed, {target: sorted(candidates, key=_rank)[:MAX_VARIANTS] for target, candidates in kept.items()}
+        )
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
         """Forecast what is shown of several targets' proposals side by side.
@@ -145,15 +147,15 @@ class Pricing:
         shown = (money for priced in together for kept in priced.kept.values() for _, money in kept)
         prepare_shown(shown, self.context)
 
-    def found(self, priced: Priced) -> Mapping[Target, Found]:
+    def outcomes(self, priced: Priced) -> Mapping[Target, TargetOutcome]:
         """Return by target what a rule proposed, variants best first. Raises whatever is wrong with any of it."""
-        found = priced.proposed.found
-        for target, each in found.items():
-            each.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
-            each.refusals = folded(each.refusals)
-            if not each.variants and not each.refusals:
-                each.refusals.append(Refusal("equals-present", "what it proposes runs already"))
-        return found
+        by_target = priced.proposed.by_target
+        for target, candidates in by_target.items():
+            candidates.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
+            candidates.refusals = folded(candidates.refusals)
+            if not candidates.variants and not candidates.refusals:
+                candidates.refusals.append(Refusal("equals-present", "what it proposes runs already"))
+        return by_target
 
     def target(self, asked: Deployment | Service | None) -> Target:
         """Return the target of a rule that was run for a deployment, a service or the fleet."""
@@ -218,12 +220,16 @@ class Pricing:
 
     def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:
         """Return the objectives that are missed now and would be held; None if there are none, or others are missed."""
-        names = [each.partition(":")[2] for each in touches(possible.diff, self.gathered.fleet) if "service:" in each]
-        services = [self.gathered.fleet.service(each) for each in names]
+        names = [
+            touched.partition(":")[2]
+            for touched in touches(possible.diff, self.gathered.fleet)
+            if "service:" in touched
+        ]
+        services = [self.gathered.fleet.service(name) for name in names]
         if len(services) != 1 or not self._misses(services[0]):
             return None
         lines = [
-            each for each in self._latency(money.latency, map("service:{}".format, names)) if each.slo_ms is not None
+            line for line in self._latency(money.latency, map("service:{}".format, names)) if line.slo_ms is not None
         ]
         return held_again(lines, full_batch_factor(possible.diff, money, self.context))
 
@@ -239,11 +245,11 @@ class Pricing:
             for figure, limit in limits
         )
 
-    def _latency(self, found: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
+    def _latency(self, latencies: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
         """Return the forecast latency of the one service that changes, beside what was measured of it."""
-        if found is None or found.before is None or found.after is None or found.provenance is None:
+        if latencies is None or latencies.before is None or latencies.after is None or latencies.provenance is None:
             return ()
-        names = [each.partition(":")[2] for each in changed if each.startswith("service:")]
+        names = [touched.partition(":")[2] for touched in changed if touched.startswith("service:")]
         seen = self.context.services.get(names[0], Evidence({})) if len(names) == 1 else Evidence({})
         slo = objectives(self.gathered.fleet.service(names[0]), self.context) if len(names) == 1 else Slo()
         lines = []
@@ -251,11 +257,11 @@ class Pricing:
             lines.append(
                 LatencyLine(
                     figure,
-                    getattr(found.before, name),
-                    getattr(found.after, name),
+                    getattr(latencies.before, name),
+                    getattr(latencies.after, name),
                     _measured_ms(seen, figure),
                     getattr(slo, name),
-                    found.provenance.label,
+                    latencies.provenance.label,
                 )
             )
         return tuple(lines)
@@ -274,7 +280,7 @@ def _against(money: Estimate) -> Refusal | None:
         return Refusal("infeasible", money.infeasible)
     if money.unpriced is not None or money.break_even is not None:
         return None
-    if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
+    if all(interval is None or interval[1] <= 0 for interval in (money.bankable, money.capacity)):
         return Refusal(NO_SAVING, "; ".join([_saved(money), *money.against]))
     return None
 
@@ -290,7 +296,7 @@ def _saved(money: Estimate) -> str:
     return text
 
 
-def _rank(each: tuple[Candidate, Estimate]) -> tuple[int, ...]:
+def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[int, ...]:
     """Sort by what is saved; of equal ones the order of the rule stays."""
-    _, money = each
+    _, money = candidate
     return tuple(-(dollars[1] if dollars else 0) for dollars in (money.bankable, money.capacity))

@@ -24,9 +24,9 @@ class RefusedChange(Refusal):
 def folded(refusals: Iterable[Refusal]) -> list[Refusal]:
     """Return one refusal of each code: its different reasons joined, changes refused for one reason named together."""
     groups: dict[str, dict[str, list[Refusal]]] = {}
-    for each in refusals:
-        shape = _NUMBER.sub("#", each.reason) if isinstance(each, RefusedChange) else f"={each.reason}"
-        groups.setdefault(each.code, {}).setdefault(shape, []).append(each)
+    for refusal in refusals:
+        shape = _NUMBER.sub("#", refusal.reason) if isinstance(refusal, RefusedChange) else f"={refusal.reason}"
+        groups.setdefault(refusal.code, {}).setdefault(shape, []).append(refusal)
     return [
         Refusal(code, "; ".join([_sentence(group) for group in by_shape.values()][:MAX_REASONS]))
         for code, by_shape in sorted(groups.items())
@@ -34,8 +34,8 @@ def folded(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 def _sentence(group: Sequence[Refusal]) -> str:
-    reason = _ranges([each.reason for each in group])
-    changes = list(dict.fromkeys(each.change for each in group if isinstance(each, RefusedChange)))
+    reason = _ranges([refusal.reason for refusal in group])
+    changes = list(dict.fromkeys(refusal.change for refusal in group if isinstance(refusal, RefusedChange)))
     return f"{_together(changes)}: {reason}" if changes else reason
 
 
@@ -55,8 +55,8 @@ def _together(changes: Sequence[str]) -> str:
         return changes[0]
     words = [_WORD.findall(change) for change in changes]
     start = _common(words)
-    end = _common([each[start:][::-1] for each in words])
-    middles = ("".join(each[start : len(each) - end]).strip() for each in words)
+    end = _common([word[start:][::-1] for word in words])
+    middles = ("".join(word[start : len(word) - end]).strip() for word in words)
     before, after = "".join(words[0][:start]), "".join(words[0][-end:] if end else [])
     return f"{before} ({' | '.join(middles)}){after}".strip()
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pertoken.advisor.forked import Forked, can_fork
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present
-from pertoken.advisor.pricing import Found, Priced, Pricing, Proposed
+from pertoken.advisor.pricing import Priced, Pricing, Proposed, TargetOutcome
 from pertoken.advisor.worker.inputs import Inputs, Measured, SubjectKey
 from pertoken.advisor.worker.messages import trace
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
@@ -51,11 +51,11 @@ def priced_runs(
 
     def priced(halves: Sequence[RuleRun], report: Callable[[float], None]) -> list[PricedRun]:
         pricer = _Pricer(gathered, opinion, inputs, report)
-        found = []
+        priced_runs = []
         for run in halves:
             began = time.monotonic()
-            found.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
-        return found
+            priced_runs.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
+        return priced_runs
 
     def show(done: float) -> None:
         progress("pricing", min(1.0, done / max(1, total)))
@@ -66,19 +66,19 @@ def priced_runs(
     chosen = [[half_of(call) for call in run.calls] for run in runs]
     ours, theirs = (
         [
-            replace(run, calls=[call for call, of in zip(run.calls, here, strict=True) if of == half])
-            for run, here in zip(runs, chosen, strict=True)
+            replace(run, calls=[call for call, of in zip(run.calls, halves, strict=True) if of == half])
+            for run, halves in zip(runs, chosen, strict=True)
         ]
         for half in (0, 1)
     )
     with Forked(lambda report: priced(theirs, lambda done: report(int(done)))) as other:
-        here = priced(ours, lambda done: show(done + other.done))
-        there = other.result(lambda: show(sum(len(run.calls) for run in ours) + other.done), TICK_S)
-    found = []
-    for halves, one, two in zip(chosen, here, there, strict=True):
+        our_runs = priced(ours, lambda done: show(done + other.done))
+        their_runs = other.result(lambda: show(sum(len(run.calls) for run in ours) + other.done), TICK_S)
+    merged = []
+    for halves, one, two in zip(chosen, our_runs, their_runs, strict=True):
         rows = iter(one.rows), iter(two.rows)
-        found.append(PricedRun([next(rows[half]) for half in halves], one.seconds + two.seconds))
-    return found
+        merged.append(PricedRun([next(rows[half]) for half in halves], one.seconds + two.seconds))
+    return merged
 
 
 def _halves(gathered: Present) -> Callable[[Call], int]:
@@ -88,7 +88,7 @@ def _halves(gathered: Present) -> Callable[[Call], int]:
     """
     work = [len(gathered.fleet.deployments) * FLEET_WORK, 0.0]
     half: dict[str, int] = {}
-    for service in sorted(gathered.fleet.services, key=lambda each: (-len(each.deployments), each.name)):
+    for service in sorted(gathered.fleet.services, key=lambda service: (-len(service.deployments), service.name)):
         half[service.name] = lighter = work.index(min(work))
         work[lighter] += len(service.deployments) + SERVICE_WORK
     listed_by = gathered.fleet.listed_by
@@ -121,15 +121,17 @@ class _Pricer:
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
         """Yield the rows of one rule, call by call. What cannot be priced is a row too, whatever it raises."""
         for together in self._batches(run.rule.rule_id, run.calls):
-            self._prepare(self._pricing.prepare, [each for _, each in together if isinstance(each, Proposed)])
+            self._prepare(
+                self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, Proposed)]
+            )
             priced = []
             for call, proposed in together:
                 priced.append((call, self._priced(proposed) if isinstance(proposed, Proposed) else proposed))
                 self._done += 1
                 self._within_target(0.0)
-            self._prepare(self._pricing.prepare_shown, [each for _, each in priced if isinstance(each, Priced)])
-            for call, each in priced:
-                yield self._rows(run.rule, call, each)
+            self._prepare(self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, Priced)])
+            for call, result in priced:
+                yield self._rows(run.rule, call, result)
                 self._within_target(0.0)
 
     def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
@@ -167,8 +169,8 @@ class _Pricer:
         try:
             forecast(together)
         except Exception:
-            for each in together if len(together) > 1 else ():
-                self._prepare(forecast, [each])
+            for item in together if len(together) > 1 else ():
+                self._prepare(forecast, [item])
 
     def _within_target(self, share: float) -> None:
         if (now := time.monotonic()) - self._reported >= TICK_S:
@@ -184,20 +186,20 @@ class _Pricer:
         failed = priced if isinstance(priced, str) else None
         if isinstance(priced, Priced):
             try:
-                results = self._pricing.found(priced)
+                results = self._pricing.outcomes(priced)
             except Exception as error:  # of this proposal: the others are priced all the same
                 failed = _failure(error)
             else:
-                return [self._row(rule, call, target, found) for target, found in results.items()]
+                return [self._row(rule, call, target, result) for target, result in results.items()]
         assert failed is not None
         remedy = "The rule itself is broken: report it to its author."
         return [replace(self._base(rule, call, own), state=State.FAILED, reason=failed, remedy=remedy)]
 
-    def _row(self, rule: RuleInfo, call: Call, target: Target, found: Found) -> Recommendation:
-        base = replace(self._base(rule, call, target), refusals=tuple(found.refusals), ignored=found.ignored)
-        if not found.variants:
-            return replace(base, reason="; ".join(dict.fromkeys(each.reason for each in found.refusals)))
-        return replace(base, state=State.OPEN, title=found.variants[0].title, variants=tuple(found.variants))
+    def _row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
+        base = replace(self._base(rule, call, target), refusals=tuple(outcome.refusals), ignored=outcome.ignored)
+        if not outcome.variants:
+            return replace(base, reason="; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals)))
+        return replace(base, state=State.OPEN, title=outcome.variants[0].title, variants=tuple(outcome.variants))
 
     def _base(self, rule: RuleInfo, call: Call, target: Target) -> Recommendation:
         now_ts = self._pricing.context.now_ts
@@ -248,7 +250,7 @@ def _part_of(subject: SubjectKey, target: Target, gathered: Present) -> bool:
         host = gathered.fleet.host(int(target.key))
         return subject == ("host", host.host_id) or (kind == "device" and key in host.device_ids)
     deployments = gathered.fleet.service(target.key).deployments if target.kind == "service" else ()
-    ids = {each.deployment_id for each in deployments}
+    ids = {deployment.deployment_id for deployment in deployments}
     return str(key) == target.key or (kind == "deployment" and key in ids)
 
 
@@ -260,7 +262,7 @@ def _name(subject: SubjectKey, gathered: Present) -> str:
 def _lines(prefix: str, name: str, evidence: Evidence) -> Iterable[EvidenceLine]:
     """Return the line of a series, or one for each earlier epoch."""
     if name == EPOCHS:
-        return [_epoch_line(prefix, each) for each in evidence.peek_epochs()]
+        return [_epoch_line(prefix, peek_epoch) for peek_epoch in evidence.peek_epochs()]
     return [_line(prefix + name, name, evidence)]
 
 

@@ -32,14 +32,14 @@ def measured_over(window_s: int, store: Store, gathered: Present, progress: Prog
         window = Window(connection, context.now_ts - window_s, context.now_ts, dated=dated)
         seen = window.evidence(context.market, of_span, store.read, later=window_s > gathered.window_s)
     deployments = ticking(context.deployments, len(context.deployments), "evidence", of_span)
-    alone = {each: seen.of_deployments((each,)) for each in deployments}
+    alone = {deployment: seen.of_deployments((deployment,)) for deployment in deployments}
     measured = _by_subject(
         alone,
         {
-            each.name: alone[each.deployments[0].deployment_id]
-            if len(each.deployments) == 1
-            else seen.of_deployments([replica.deployment_id for replica in each.deployments])
-            for each in gathered.fleet.services
+            service.name: alone[service.deployments[0].deployment_id]
+            if len(service.deployments) == 1
+            else seen.of_deployments([replica.deployment_id for replica in service.deployments])
+            for service in gathered.fleet.services
         },
         {device_id: seen.of_devices((device_id,)) for device_id in context.devices},
         {host.host_id: seen.of_devices(host.device_ids) for host in gathered.fleet.hosts},

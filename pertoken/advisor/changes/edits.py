@@ -10,11 +10,13 @@ def edits(difference: Diff) -> tuple[Edit, ...]:
     Changes of demand are left out: they are no configuration.
     """
     fields = (
-        Edit(each.kind, each.target, each.field, plain(each.before), plain(each.after))
-        for each in difference.changes
-        if not each.field.startswith("demand.")
+        Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
+        for change in difference.changes
+        if not change.field.startswith("demand.")
     )
-    removed = (Edit("deployment", each.deployment_id, "running", True, False) for each in difference.removed)
-    released = (Edit("host", each.host_id, "running", True, False) for each in difference.released)
-    added = (Edit("deployment", each.deployment_id, "running", False, True) for each in difference.added)
+    removed = (
+        Edit("deployment", deployment.deployment_id, "running", True, False) for deployment in difference.removed
+    )
+    released = (Edit("host", host.host_id, "running", True, False) for host in difference.released)
+    added = (Edit("deployment", deployment.deployment_id, "running", False, True) for deployment in difference.added)
     return (*fields, *removed, *released, *added)

@@ -45,17 +45,17 @@ def timers(schedule: Schedule) -> tuple[Timer, ...]:
 
 def timer_commands(service: str, schedule: Schedule, replicas: int) -> Iterator[str]:
     """Yield what each timer of a service with so many replicas does."""
-    for each in timers(schedule):
-        count = {ON: replicas, OFF: 0}.get(str(each.to), each.to)
-        if each.to == ASLEEP:
+    for timer in timers(schedule):
+        count = {ON: replicas, OFF: 0}.get(str(timer.to), timer.to)
+        if timer.to == ASLEEP:
             action = f"POST /sleep?level=1 to each server of {service} (vLLM; others: see the rule's page)"
-        elif each.to == ON and schedule.asleep and not schedule.off and not schedule.replicas:
+        elif timer.to == ON and schedule.asleep and not schedule.off and not schedule.replicas:
             action = f"POST /wake_up to each server of {service}"
         else:
             fewer = isinstance(count, int) and count < replicas
             hosts = "then give the hosts that nothing uses back" if fewer else "start their hosts first"
             action = f"kubectl scale deployment/{service} --replicas={count}, or start and stop its servers; {hosts}"
-        yield f"systemd timer OnCalendar={each.calendar} (Kubernetes CronJob: {each.cron}): {action}"
+        yield f"systemd timer OnCalendar={timer.calendar} (Kubernetes CronJob: {timer.cron}): {action}"
 
 
 def _state(hour: int, schedule: Schedule, counts: dict[int, int]) -> str | int:

@@ -40,19 +40,22 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
         if words:
             parts.append(", ".join(words) + group.replicas)
     parts += _services(difference, before, chosen)
-    merged = [each.name for each in difference.removed]
+    merged = [deployment.name for deployment in difference.removed]
     if merged:
-        parts.append(f"merge {listed(tuple(merged))} into {listed(tuple(each.name for each in difference.added))}")
+        parts.append(
+            f"merge {listed(tuple(merged))} into {listed(tuple(deployment.name for deployment in difference.added))}"
+        )
     else:
-        parts += [f"add {shown(each.model).rpartition('/')[2]}" for each in difference.added]
+        parts += [f"add {shown(deployment.model).rpartition('/')[2]}" for deployment in difference.added]
     for change in difference.changes:
         if change.field == "partitions":
             parts.append(f"divide {before.device(int(change.target)).name} into {', '.join(change.after)}")
         if change.field == "commitments":
             new = change.after[len(change.before) :]
-            terms = [f" for {each.years} y" if each.years else "" for each in new]
+            terms = [f" for {commitment.years} y" if commitment.years else "" for commitment in new]
             parts += [
-                f"commit to {each.count} × {each.instance_type}{term}" for each, term in zip(new, terms, strict=True)
+                f"commit to {commitment.count} × {commitment.instance_type}{term}"
+                for commitment, term in zip(new, terms, strict=True)
             ]
     text = "; ".join(parts)
     return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
@@ -60,12 +63,12 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
 
 def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[ChangeLine, ...]:
     """Return each changed field, before and after."""
-    lines = [ChangeLine(each.name, "host", "paid", "released") for each in difference.released]
+    lines = [ChangeLine(host.name, "host", "paid", "released") for host in difference.released]
     for group in groups(difference, before):
         count = len(group.deployments)
         where = group.deployments[0].name if count == 1 else f"{count} replicas of {group.service.name}"
         lines += [
-            ChangeLine(where, name, *(shares(each) if name == "serves" else with_unit(name, each) for each in pair))
+            ChangeLine(where, name, *(shares(value) if name == "serves" else with_unit(name, value) for value in pair))
             for name, pair in group.changes.items()
         ]
     for change in difference.changes:
@@ -78,20 +81,20 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
             lines.append(ChangeLine(name, change.field, shown(change.before), shown(change.after)))
         elif change.kind == "fleet":
             lines.append(ChangeLine("fleet", change.field, str(len(change.before)), str(len(change.after))))
-    lines += [ChangeLine(each.name, "deployment", "runs", "merged") for each in difference.removed]
-    lines += [ChangeLine(shown(each.model), "deployment", "none", "added") for each in difference.added]
+    lines += [ChangeLine(deployment.name, "deployment", "runs", "merged") for deployment in difference.removed]
+    lines += [ChangeLine(shown(deployment.model), "deployment", "none", "added") for deployment in difference.added]
     return tuple(lines)
 
 
 def _hosts(difference: Diff) -> Iterator[str]:
     if difference.released:
-        yield f"release {listed(tuple(each.name for each in difference.released))}"
+        yield f"release {listed(tuple(host.name for host in difference.released))}"
 
 
 def _words(group: Group) -> Iterator[str]:
     """Yield each change of a group: `weights bf16 → fp8`, `tp 2 → 1`, `disable eager mode`, `H100 SXM5 → H200 SXM`."""
     moved = "placement.accelerator" in group.changes or "placement.provider" in group.changes
-    for name in sorted(group.changes, key=lambda each: _FIRST.index(each) if each in _FIRST else len(_FIRST)):
+    for name in sorted(group.changes, key=lambda knob: _FIRST.index(knob) if knob in _FIRST else len(_FIRST)):
         old, new = group.changes[name]
         if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
             continue
@@ -103,9 +106,9 @@ def _words(group: Group) -> Iterator[str]:
             yield f"on {len(new)} other device(s)"
         else:
             label = _LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
-            before, after = (with_unit(name, each) for each in (old, new))
+            before, after = (with_unit(name, value) for value in (old, new))
             if name == "model":
-                before, after = (each.rpartition("/")[2] for each in (before, after))
+                before, after = (text.rpartition("/")[2] for text in (before, after))
             if isinstance(new, bool):  # "prefix caching on on 1 of 2 replicas" is hard to read
                 yield f"{'enable' if new else 'disable'} {label.rstrip()}"
             else:
@@ -148,7 +151,7 @@ def _service_pair(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, s
         return hours(change.before), hours(change.after)
     if change.field in DEMAND:
         unit = DEMAND[change.field][1]
-        old, new = (None if each is None else f"{each.value:.4g}{unit}" for each in (change.before, change.after))
+        old, new = (None if edited is None else f"{edited.value:.4g}{unit}" for edited in (change.before, change.after))
         return old or "unknown", new or "unknown"
     if change.field == "demand.requests_by_hour_of_week":
         return None  # it follows from requests_per_s

@@ -36,16 +36,21 @@ def candidate(
     proposal = proposal_of(sent, before)
     state = proposal.state
     if isinstance(state, Deployment) and asked is not None:
-        ids = {each.deployment_id for each in (asked.deployments if isinstance(asked, Service) else (asked,))}
+        ids = {
+            deployment.deployment_id for deployment in (asked.deployments if isinstance(asked, Service) else (asked,))
+        }
         if state.deployment_id not in ids:
             raise InvalidEdit(f"{state.name} is another deployment than it was asked about: use now.but(...)")
     if isinstance(state, Service) and isinstance(asked, Service) and state.name != asked.name:
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
-    present = {each.name: each for each in before.services}
-    unlike = {each.name: _service(present.get(each.name), each, configured) for each in services_unlike(after, before)}
-    if any(each is not unlike.get(each.name, each) for each in after.services):
-        after = replace(after, services=tuple(unlike.get(each.name, each) for each in after.services))
+    present = {service.name: service for service in before.services}
+    unlike = {
+        service.name: _service(present.get(service.name), service, configured)
+        for service in services_unlike(after, before)
+    }
+    if any(service is not unlike.get(service.name, service) for service in after.services):
+        after = replace(after, services=tuple(unlike.get(service.name, service) for service in after.services))
     difference = diff(before, after)
     if not difference:
         return None
@@ -58,8 +63,10 @@ def _service(now: Service | None, after: Service, configured: bool) -> Service:
     """Return a service with demand and placements changed as the edits do it, however a rule changed them."""
     if now is None:
         return after
-    present = {each.deployment_id: each for each in now.deployments}
-    deployments = tuple(_deployment(present.get(each.deployment_id), each) for each in after.deployments)
+    present = {deployment.deployment_id: deployment for deployment in now.deployments}
+    deployments = tuple(
+        _deployment(present.get(deployment.deployment_id), deployment) for deployment in after.deployments
+    )
     if any(one is not other for one, other in zip(after.deployments, deployments, strict=True)):
         after = replace(after, deployments=deployments)
     if now.demand == after.demand:

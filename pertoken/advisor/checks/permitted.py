@@ -25,38 +25,38 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
 
     `forbidden` is for the fleet as a whole; that of each service is part of it.
     """
-    words = {each.field for each in difference.changes} & _FLEET_WIDE
+    words = {change.field for change in difference.changes} & _FLEET_WIDE
     words |= {"release"} if difference.released else set()
     if hit := sorted(words & set(forbidden)):
         return Refusal("forbidden", f"{hit[0]} must not change: `advisor.forbid` names it")
     for name, changes in _by_service(difference, before).items():
         service = before.service(name)
-        found = (
+        reasons = (
             _forbidden(service, changes)
             or _not_passed(service, changes)
             or _one_cache(service, changes)
             or _too_few(service, changes)
         )
-        if found is not None:
-            return found
+        if reasons is not None:
+            return reasons
     return _together(difference, before, after)
 
 
 def _by_service(difference: Diff, before: Fleet) -> Mapping[str, Sequence[Change]]:
     """Return what changes of each service and its deployments; a new deployment of another model changes the model."""
-    found: dict[str, list[Change]] = defaultdict(list)
-    for each in difference.changes:
-        if each.kind == "service":
-            found[str(each.target)].append(each)
-        elif each.kind == "deployment":
-            for name in before.listed_by.get(int(each.target), ()):
-                found[name].append(each)
+    by_service: dict[str, list[Change]] = defaultdict(list)
+    for change in difference.changes:
+        if change.kind == "service":
+            by_service[str(change.target)].append(change)
+        elif change.kind == "deployment":
+            for name in before.listed_by.get(int(change.target), ()):
+                by_service[name].append(change)
     for added in difference.added:
         for name, _ in added.serves:
-            served = [each.model for each in before.service(name).deployments]
+            served = [deployment.model for deployment in before.service(name).deployments]
             if added.model not in served:
-                found[name].append(Change("deployment", added.deployment_id, "model", served[0], added.model))
-    return found
+                by_service[name].append(Change("deployment", added.deployment_id, "model", served[0], added.model))
+    return by_service
 
 
 def _words(change: Change) -> set[str]:
@@ -109,7 +109,7 @@ def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
     """Refuse what brings another service onto an engine or a device of an isolated one."""
-    if not difference.added and not any(each.field == "device_ids" for each in difference.changes):
+    if not difference.added and not any(change.field == "device_ids" for change in difference.changes):
         return None
     for service in before.services:
         if service.isolation == "tenant" and (new := _neighbours(service, after) - _neighbours(service, before)):
@@ -120,8 +120,10 @@ def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
 def _neighbours(service: Service, fleet: Fleet) -> set[str]:
     """Return the other services that share an engine or a device with a service."""
     own = fleet.service(service.name).deployments
-    sharing = [other for each in own for device in each.device_ids for other in fleet.holders_of.get(device, ())]
-    return {name for each in (*own, *sharing) for name, _ in each.serves} - {service.name}
+    sharing = [
+        other for deployment in own for device in deployment.device_ids for other in fleet.holders_of.get(device, ())
+    ]
+    return {name for deployment in (*own, *sharing) for name, _ in deployment.serves} - {service.name}
 
 
 def _isolated(name: str, what: str) -> Refusal:

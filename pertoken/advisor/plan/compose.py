@@ -48,7 +48,7 @@ def compose(
     spend, unpriced = spend_of(gathered.fleet, gathered.context)
     steps = _steps(order, choice, states, clashes, gathered, spend)
     whole = states.worth([Chosen(group) for group in choice.groups])
-    bankable, capacity = bounded(joined(each for each in whole if each is not None), spend)
+    bankable, capacity = bounded(joined(saving for saving in whole if saving is not None), spend)
     return Plan(
         spend=spend,
         bankable=bankable,
@@ -64,8 +64,10 @@ def compose(
 
 def bounded(worth: Worth, spend: int) -> tuple[Money, Money]:
     """Return bankable and capacity dollars that are together never above the spend, at each end."""
-    low, likely, high = (max(0, min(each, spend)) for each in worth.bankable)
-    free = [max(0, min(each, spend - gone)) for each, gone in zip(worth.capacity, (low, likely, high), strict=True)]
+    low, likely, high = (max(0, min(dollars, spend)) for dollars in worth.bankable)
+    free = [
+        max(0, min(dollars, spend - gone)) for dollars, gone in zip(worth.capacity, (low, likely, high), strict=True)
+    ]
     middle = min(free[LIKELY], free[HIGH])
     return (low, likely, high), (min(free[LOW], middle), middle, free[HIGH])
 
@@ -86,8 +88,8 @@ def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sen
     whole = Chosen(at for group in choice.groups for at in group)
     if not whole:
         return ()
-    found, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
-    return found if by is None else tuple(by.sensitivity(each) for each in found)
+    ranges, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
+    return ranges if by is None else tuple(by.sensitivity(sensitivity) for sensitivity in ranges)
 
 
 def _steps(
@@ -98,11 +100,11 @@ def _steps(
     before = dict.fromkeys(choice.groups, (Chosen(), Worth()))
     steps = []
     for at in order:
-        there, known = before[made[at]]
-        chosen = there | {at}
+        position, known = before[made[at]]
+        chosen = position | {at}
         (after,) = states.worth([chosen])
         assert after is not None
-        what, price = described(states, gathered, there, at), states.price(chosen)
+        what, price = described(states, gathered, position, at), states.price(chosen)
         bankable = _less(after.bankable, known.bankable)
         steps.append(
             Step(
@@ -143,23 +145,23 @@ def _headroom(known: Latencies | None) -> Headroom | None:
     after = None if known is None else known.after
     if known is None or after is None:
         return None
-    found = [
+    headrooms = [
         Headroom(figure, getattr(after, field)[LIKELY], getattr(after, field)[HIGH], limit)
         for figure, field in FIGURES.items()
         if (limit := getattr(known.slo, field)) is not None
     ]
-    return min(found, key=lambda each: each.share, default=None)
+    return min(headrooms, key=lambda headroom: headroom.share, default=None)
 
 
 def _excluded(at: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
     """Return what cannot be made beside a lever, the first variant of each recommendation."""
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for other in sorted(other for one, other in clashes if one == at):
         lever = states.levers[other]
         if lever.key[:3] != states.levers[at].key[:3]:
             text = f"{lever.row.rule_id}, {lever.variant.title}: {clashes[at, other]}"
-            found.setdefault(lever.row.recommendation_id, text)
-    return tuple(found.values())
+            reasons.setdefault(lever.row.recommendation_id, text)
+    return tuple(reasons.values())
 
 
 def _less(after: Money, before: Money) -> Money:
@@ -178,18 +180,20 @@ def _left_out(
     """Return one line for each recommendation without a step, with the reason that is nearest to the plan."""
     numbers = {at: number for number, at in enumerate(order, 1)}
     done = {states.levers[at].row.recommendation_id for at in numbers}
-    found: dict[int, LeftOut] = {}
+    left_out: dict[int, LeftOut] = {}
     by_row: dict[int, list[int]] = defaultdict(list)
     for at, lever in enumerate(states.levers):
         by_row[lever.row.recommendation_id].append(at)
-    for row, some in by_row.items():
-        at = min(some, key=lambda each: states.levers[each].row.variants.index(states.levers[each].variant))
+    for row, positions in by_row.items():
+        at = min(
+            positions, key=lambda position: states.levers[position].row.variants.index(states.levers[position].variant)
+        )
         if row not in done:
-            found[row] = states.levers[at].left_out(_reason(at, numbers, choice, chooser, states, clashes))
-    for each in left:
-        if each.recommendation_id not in done:
-            found.setdefault(each.recommendation_id, each)
-    return tuple(sorted(found.values(), key=lambda each: (each.rule_id, each.where, each.title)))
+            left_out[row] = states.levers[at].left_out(_reason(at, numbers, choice, chooser, states, clashes))
+    for position in left:
+        if position.recommendation_id not in done:
+            left_out.setdefault(position.recommendation_id, position)
+    return tuple(sorted(left_out.values(), key=lambda entry: (entry.rule_id, entry.where, entry.title)))
 
 
 def _reason(

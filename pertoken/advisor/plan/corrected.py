@@ -34,10 +34,10 @@ class Correction:
 
 def correction(levers: Sequence[Lever]) -> Correction | None:
     """Return by what levers that are applied together are corrected; None where no rule of theirs has receipts."""
-    records = [each.variant.record for each in levers]
+    records = [lever.variant.record for lever in levers]
     if not any(records):
         return None
-    alone = [_alone(each) for each in levers]
+    alone = [_alone(lever) for lever in levers]
     weights = alone if sum(alone) else [1.0] * len(levers)
     ratio = sum(w * (1.0 if r is None else r.ratio) for w, r in zip(weights, records, strict=True)) / sum(weights)
     wider = sum(w * (1.0 if r is None else r.widening) for w, r in zip(weights, records, strict=True)) / sum(weights)
@@ -53,6 +53,8 @@ def record_line(rule_id: str, record: RecordLine) -> str:
 
 def _alone(lever: Lever) -> float:
     """Return what a lever saves alone, before its correction: its likely dollars, of both kinds."""
-    dollars = sum(max(0, each[1]) for each in (lever.variant.bankable, lever.variant.capacity) if each is not None)
+    dollars = sum(
+        max(0, interval[1]) for interval in (lever.variant.bankable, lever.variant.capacity) if interval is not None
+    )
     record = lever.variant.record
     return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio

@@ -72,7 +72,9 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
         yield from (("", *(f"- {_cell(note)}" for note in notes)) if notes else ())
     if plan.left_out:
         yield from ("", "## Left out", "")
-        yield from (f"- {_cell(f'{each.title}, {each.where}: {each.reason}')}" for each in plan.left_out)
+        yield from (
+            f"- {_cell(f'{left_out.title}, {left_out.where}: {left_out.reason}')}" for left_out in plan.left_out
+        )
 
 
 def _cell(text: str) -> str:
@@ -157,15 +159,21 @@ def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
         "capacity_usd_per_month": _money(plan.capacity),
         "usd_per_mtok": _mtok_values(plan, plan.spend, plan.spend_after),
         "exact": plan.exact,
-        "steps": [_step_values(number, each, plan) for number, each in enumerate(plan.steps, 1)],
+        "steps": [_step_values(number, step, plan) for number, step in enumerate(plan.steps, 1)],
         "left_out": [
-            {"rule_id": each.rule_id, "id": _id(each.recommendation_id), "what": each.title, "where": each.where}
-            | {"reason": each.reason}
-            for each in plan.left_out
+            {
+                "rule_id": left_out.rule_id,
+                "id": _id(left_out.recommendation_id),
+                "what": left_out.title,
+                "where": left_out.where,
+            }
+            | {"reason": left_out.reason}
+            for left_out in plan.left_out
         ],
         "unpriced_hosts": list(plan.unpriced_hosts),
         "sensitivity": [
-            {"assumption": each.assumption, "low": _at(each.low), "high": _at(each.high)} for each in plan.sensitivity
+            {"assumption": sensitivity.assumption, "low": _at(sensitivity.low), "high": _at(sensitivity.high)}
+            for sensitivity in plan.sensitivity
         ],
     }
 

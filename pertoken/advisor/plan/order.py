@@ -11,17 +11,17 @@ def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: Pr
     A lever that cannot follow on those before it waits until it can. An order that leads nowhere is not used: the
     levers then stay as the search found them.
     """
-    found = tuple(at for group in groups for at in group)
+    ordered = tuple(at for group in groups for at in group)
     if not wanted:
-        return found
+        return ordered
     group_of = {at: number for number, group in enumerate(groups) for at in group}
     made = [Chosen()] * len(groups)
-    left = [*(at for at in wanted if at in group_of), *(at for at in found if at not in wanted)]
+    left = [*(at for at in wanted if at in group_of), *(at for at in ordered if at not in wanted)]
     order: list[int] = []
     while left:
-        at = next((each for each in left if _can_follow(problem, made[group_of[each]], each)), None)
+        at = next((candidate for candidate in left if _can_follow(problem, made[group_of[candidate]], candidate)), None)
         if at is None:
-            return found
+            return ordered
         left.remove(at)
         order.append(at)
         made[group_of[at]] |= {at}

@@ -41,16 +41,23 @@ class PowerBudget:
 
     def added_w(self, after: Fleet, price: Estimate) -> float:
         """Return what devices may draw more after a change than now, watts; below 0: less. Raises UnknownPower."""
-        there = after.deployment_of
-        changed = [each for each in deployments_unlike(after, self.base) if each.deployment_id not in price.stopped]
-        leaving = [
-            each
-            for each in self.base.deployments
-            if each.deployment_id in price.stopped or there.get(each.deployment_id) != each
+        present = after.deployment_of
+        changed = [
+            deployment
+            for deployment in deployments_unlike(after, self.base)
+            if deployment.deployment_id not in price.stopped
         ]
-        gone = {each.deployment_id for each in leaving}
+        leaving = [
+            deployment
+            for deployment in self.base.deployments
+            if deployment.deployment_id in price.stopped or present.get(deployment.deployment_id) != deployment
+        ]
+        gone = {deployment.deployment_id for deployment in leaving}
         held = {
-            device for each in self.base.deployments if each.deployment_id not in gone for device in each.device_ids
+            device
+            for deployment in self.base.deployments
+            if deployment.deployment_id not in gone
+            for device in deployment.device_ids
         }
         before = self._by_device(leaving)
         now = self._by_device(changed)
@@ -72,18 +79,18 @@ class PowerBudget:
 
     def _by_device(self, deployments: Iterable[Deployment]) -> dict[object, float]:
         """Return the watts of each device that deployments hold, by its id, or by deployment where it is a new one."""
-        found: dict[object, float] = {}
-        for each in deployments:
-            base = self.base.deployment_of.get(each.deployment_id)
-            if base is not None and base.placement.provider != each.placement.provider:
+        watts_by_device: dict[object, float] = {}
+        for deployment in deployments:
+            base = self.base.deployment_of.get(deployment.deployment_id)
+            if base is not None and base.placement.provider != deployment.placement.provider:
                 continue
-            stays = base is not None and base.accelerator == each.accelerator
-            watts = self._limit_w(each, capped=stays)
-            count = each.n_devices or len(each.device_ids)
-            known = each.device_ids if stays else ()
-            devices = [known[at] if at < len(known) else (each.deployment_id, at) for at in range(count)]
-            found |= {device: max(watts, found.get(device, 0.0)) for device in devices}
-        return found
+            stays = base is not None and base.accelerator == deployment.accelerator
+            watts = self._limit_w(deployment, capped=stays)
+            count = deployment.n_devices or len(deployment.device_ids)
+            known = deployment.device_ids if stays else ()
+            devices = [known[at] if at < len(known) else (deployment.deployment_id, at) for at in range(count)]
+            watts_by_device |= {device: max(watts, watts_by_device.get(device, 0.0)) for device in devices}
+        return watts_by_device
 
     def _limit_w(self, deployment: Deployment, *, capped: bool) -> float:
         """Return the watts that a device of a deployment may draw; a cap does not move to another accelerator."""

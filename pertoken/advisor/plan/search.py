@@ -41,7 +41,7 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Found:
+class Solution:
     """The best combination, as steps in their order."""
 
     steps: tuple[int, ...] = ()
@@ -49,50 +49,50 @@ class Found:
     exact: bool = True
 
 
-def exact(problem: Problem, items: Iterable[int], start: Chosen = frozenset()) -> Found:
+def exact(problem: Problem, items: Iterable[int], start: Chosen = frozenset()) -> Solution:
     """Return the best combination of these items on top of `start`, every one looked at."""
     reached = _reached(problem, sorted(items), start)
-    best = max(reached, key=lambda each: _order(problem, each, reached[each]))
-    return Found(_steps(problem, best, start, reached), reached[best])
+    best = max(reached, key=lambda combination: _order(problem, combination, reached[combination]))
+    return Solution(_steps(problem, best, start, reached), reached[best])
 
 
-def by_block(problem: Problem, blocks: Iterable[Sequence[int]]) -> Found:
+def by_block(problem: Problem, blocks: Iterable[Sequence[int]]) -> Solution:
     """Return a good combination of many items: each block is searched while the rest stays, until nothing improves.
 
     A block holds items that act on each other most.
     """
-    parts = [each[at : at + MAX_BLOCK] for each in blocks for at in range(0, len(each), MAX_BLOCK)]
+    parts = [block[at : at + MAX_BLOCK] for block in blocks for at in range(0, len(block), MAX_BLOCK)]
     chosen, rank = Chosen(), NO_RANK
     for _ in range(MAX_SWEEPS):
         before = chosen
         for part in parts:
             rest = chosen - set(part)
             if rest == chosen or problem.worth([rest])[0] is not None:
-                found = exact(problem, part, rest)
-                if found.rank >= rank:
-                    chosen, rank = rest | set(found.steps), found.rank
+                solution = exact(problem, part, rest)
+                if solution.rank >= rank:
+                    chosen, rank = rest | set(solution.steps), solution.rank
         if chosen == before:
             break
     made = replayed(problem, chosen)
-    return made if made.rank >= NO_RANK else Found(exact=False)
+    return made if made.rank >= NO_RANK else Solution(exact=False)
 
 
-def replayed(problem: Problem, chosen: Chosen) -> Found:
+def replayed(problem: Problem, chosen: Chosen) -> Solution:
     """Return an order of a combination: at each step what saves most; what can follow on nothing is left out."""
     steps: list[int] = []
     at, rank = Chosen(), NO_RANK
-    while left := [each for each in sorted(chosen - at) if problem.follows(at, each)]:
-        worth = problem.worth([at | {each} for each in left])
-        known = [(its.rank, -each) for each, its in zip(left, worth, strict=True) if its is not None]
+    while left := [item for item in sorted(chosen - at) if problem.follows(at, item)]:
+        worth = problem.worth([at | {item} for item in left])
+        known = [(its.rank, -candidate) for candidate, its in zip(left, worth, strict=True) if its is not None]
         if not known:
             break
         rank, item = max(known)
         steps.append(-item)
         at |= {-item}
-    return Found(tuple(steps), rank, exact=False)
+    return Solution(tuple(steps), rank, exact=False)
 
 
-def better(problem: Problem, one: Found, other: Found) -> bool:
+def better(problem: Problem, one: Solution, other: Solution) -> bool:
     """Return whether one combination is better than another."""
     return _order(problem, Chosen(one.steps), one.rank) > _order(problem, Chosen(other.steps), other.rank)
 
@@ -104,10 +104,17 @@ def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chos
     wave = [start]
     while wave:
         following = {
-            each | {item} for each in wave for item in items if item not in each and problem.follows(each, item)
+            combination | {item}
+            for combination in wave
+            for item in items
+            if item not in combination and problem.follows(combination, item)
         }
-        some = sorted(following, key=sorted)
-        known = {each: its.rank for each, its in zip(some, problem.worth(some), strict=True) if its is not None}
+        combinations = sorted(following, key=sorted)
+        known = {
+            combination: its.rank
+            for combination, its in zip(combinations, problem.worth(combinations), strict=True)
+            if its is not None
+        }
         reached |= known
         wave = list(known)
     return reached
@@ -115,8 +122,8 @@ def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chos
 
 def _order(problem: Problem, chosen: Chosen, rank: Rank) -> tuple[object, ...]:
     """Order of combinations: worth, then less to do, then the first by key."""
-    costs = [problem.cost(each) for each in chosen]
-    return rank, -len(chosen), tuple(-sum(each) for each in zip(*costs, strict=True)), [-at for at in sorted(chosen)]
+    costs = [problem.cost(item) for item in chosen]
+    return rank, -len(chosen), tuple(-sum(cost) for cost in zip(*costs, strict=True)), [-at for at in sorted(chosen)]
 
 
 def _steps(problem: Problem, best: Chosen, start: Chosen, reached: Mapping[Chosen, Rank]) -> tuple[int, ...]:
@@ -132,7 +139,7 @@ def _steps(problem: Problem, best: Chosen, start: Chosen, reached: Mapping[Chose
     steps: list[int] = []
     at = start
     while at != best:
-        following = [each for each in sorted(best - at) if at | {each} in leads and problem.follows(at, each)]
-        steps.append(max(following, key=lambda each: (reached[at | {each}], -each)))
+        following = [item for item in sorted(best - at) if at | {item} in leads and problem.follows(at, item)]
+        steps.append(max(following, key=lambda candidate: (reached[at | {candidate}], -candidate)))
         at |= {steps[-1]}
     return tuple(steps)

@@ -71,7 +71,9 @@ class WhatIf:
 
     def measured(self, known: Mapping[K, Evidence]) -> Mapping[K, Evidence]:
         """Return evidence as it would be under the load."""
-        return known if self.traffic == 1 else {key: under_load(each, self.traffic) for key, each in known.items()}
+        return (
+            known if self.traffic == 1 else {key: under_load(measured, self.traffic) for key, measured in known.items()}
+        )
 
     def _with_slo(self, fleet: Fleet) -> Fleet:
         for name in self.slo:
@@ -79,15 +81,18 @@ class WhatIf:
                 known = ", ".join(fleet.service_of) or "none"
                 raise BadInput(f"--slo: there is no service {name!r}; services: {known}")
         changed = (
-            replace(each, slo=_over(self.slo[each.name], each.slo)) if each.name in self.slo else each
-            for each in fleet.services
+            replace(service, slo=_over(self.slo[service.name], service.slo)) if service.name in self.slo else service
+            for service in fleet.services
         )
         return replace(fleet, services=tuple(changed)) if self.slo else fleet
 
     def _busier(self, service: Service) -> Service:
         demand: Demand = service.demand
         rate = demand.requests_per_s
-        hours = tuple(None if each is None else each * self.traffic for each in demand.requests_by_hour_of_week)
+        hours = tuple(
+            None if requests_per_s is None else requests_per_s * self.traffic
+            for requests_per_s in demand.requests_by_hour_of_week
+        )
         more = None if rate is None else replace(rate, value=rate.value * self.traffic)
         return replace(service, demand=replace(demand, requests_per_s=more, requests_by_hour_of_week=hours))
 
@@ -107,11 +112,11 @@ def _over(asked: Slo, present: Slo) -> Slo:
 
 def slo_of(text: str) -> tuple[str, Slo]:
     """Return the service and objectives of `chat:ttft_p95<800ms,tpot_p95<50ms`. Raises BadInput."""
-    service, found, objectives = text.rpartition(":")
+    service, separator, objectives = text.rpartition(":")
     limits: dict[str, float] = {}
     for part in objectives.split(","):
         match = _OBJECTIVE.fullmatch(part.replace(" ", ""))
-        if not found or not service or match is None or float(match[3]) <= 0:
+        if not separator or not service or match is None or float(match[3]) <= 0:
             raise BadInput(
                 f"--slo {text!r}: write SERVICE:ttft_p95<800ms,tpot_p95<50ms; figures are ttft and tpot, each p50 or "
                 "p95, and limits are above 0, in ms or s"
@@ -122,12 +127,12 @@ def slo_of(text: str) -> tuple[str, Slo]:
 
 def price_of(text: str) -> Price:
     """Return the price of `H100=2.10`, USD per device-hour, in force at any time. Raises BadInput."""
-    selector, found, amount = text.rpartition("=")
+    selector, separator, amount = text.rpartition("=")
     try:
         usd = float(amount)
     except ValueError:
         usd = -1.0
-    if not found or not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
+    if not separator or not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
         raise BadInput(
             f"--price {text!r}: write DEVICE=USD, such as H100=2.10: words of a device's name, then dollars per "
             f"device-hour from 0 to {MAX_USD_PER_HOUR:,.0f}"

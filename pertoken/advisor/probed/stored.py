@@ -20,7 +20,7 @@ from pertoken.window.reading import Window
 
 LOOKED_BACK_S = 3600
 """A deployment that served within this time is one that can be probed."""
-_FIELDS = {each.name for each in fields(OperatingPoint)}
+_FIELDS = {field.name for field in fields(OperatingPoint)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +40,22 @@ def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) 
     """
     with store.read() as connection:
         window = Window(connection, now_ts - LOOKED_BACK_S, now_ts)
-        there = window.inventory
-        prices = price_book(store, connection, there)
+        inventory = window.inventory
+        prices = price_book(store, connection, inventory)
     place = _place(endpoint)
     local = place is not None and place[0] == LOCAL
     at = [
         row
-        for row in there.running.values()
+        for row in inventory.running.values()
         if _place(row.base_url) == place and (row.host_name == host_name or not local)
     ]
     if len(at) != 1:
         return None
     (row,) = at
-    rates = [prices.rate(Priced(each.kind, each.name, each.uuid), now_ts) for each in there.held(row.epoch_id)]
-    known = [each for each in rates if each is not None]
+    rates = [
+        prices.rate(Priced(device.kind, device.name, device.uuid), now_ts) for device in inventory.held(row.epoch_id)
+    ]
+    known = [rate for rate in rates if rate is not None]
     whole = sum(known) if known and len(known) == len(rates) else None
     return Probed(row.deployment_id, row.served_model, whole)
 
@@ -97,11 +99,11 @@ def keep(
             ended_ts=ended_ts,
             endpoint=endpoint,
             who=who,
-            body=json.dumps({**more, "points": [asdict(each) for each in points]}),
+            body=json.dumps({**more, "points": [asdict(point) for point in points]}),
         )
 
 
-def probe_points(store: Store, there: Inventory, now_ts: int) -> Mapping[int, tuple[OperatingPoint, ...]]:
+def probe_points(store: Store, inventory: Inventory, now_ts: int) -> Mapping[int, tuple[OperatingPoint, ...]]:
     """Return what probes measured of each deployment in its present epoch, by its id.
 
     An epoch ends with the engine, its version, the driver, the model or a knob, and so do its measurements.
@@ -110,15 +112,15 @@ def probe_points(store: Store, there: Inventory, now_ts: int) -> Mapping[int, tu
         return {}
     with store.read("advice") as connection:
         rows = repository.probes(connection)
-    found: dict[int, list[OperatingPoint]] = defaultdict(list)
+    by_deployment: dict[int, list[OperatingPoint]] = defaultdict(list)
     for row in rows:
-        epoch = there.running.get(row.deployment_id)
+        epoch = inventory.running.get(row.deployment_id)
         if epoch is not None and epoch.start_ts <= row.started_ts and row.ended_ts <= now_ts:
-            found[row.deployment_id] += _points(json.loads(row.body))
-    return {deployment_id: tuple(points) for deployment_id, points in found.items()}
+            by_deployment[row.deployment_id] += _points(json.loads(row.body))
+    return {deployment_id: tuple(points) for deployment_id, points in by_deployment.items()}
 
 
 def _points(body: Mapping[str, Any]) -> list[OperatingPoint]:
     return [
-        OperatingPoint(**{name: value for name, value in each.items() if name in _FIELDS}) for each in body["points"]
+        OperatingPoint(**{name: value for name, value in point.items() if name in _FIELDS}) for point in body["points"]
     ]

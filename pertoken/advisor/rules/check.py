@@ -53,10 +53,10 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[CheckedFile, ...]:
 
     Raises BadInput for a path without Python files.
     """
-    files = sorted(each for each in path.glob("*.py") if not each.name.startswith("_")) if path.is_dir() else [path]
-    if not files or not all(each.is_file() and each.suffix == ".py" for each in files):
+    files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() and file.suffix == ".py" for file in files):
         raise BadInput(f"{path}: no Python file, and no folder with one")
-    return tuple(_checked(each, limits) for each in files)
+    return tuple(_checked(file, limits) for file in files)
 
 
 def _checked(file: Path, limits: Limits) -> CheckedFile:
@@ -70,7 +70,7 @@ def _checked(file: Path, limits: Limits) -> CheckedFile:
 
 
 def _check_file(file: Path) -> list[dict[str, Any]]:
-    return [asdict(_check(each)) for each in rules_in(file)]
+    return [asdict(_check(rule)) for rule in rules_in(file)]
 
 
 def _received(sent: Any) -> Checked:
@@ -80,7 +80,7 @@ def _received(sent: Any) -> Checked:
 
 
 def _check(rule: Rule) -> Checked:
-    found = list(faults(rule))
+    rule_faults = list(faults(rule))
     got: list[tuple[str, tuple[str, ...]]] = []
     for regime in regimes().values():
         try:
@@ -89,14 +89,14 @@ def _check(rule: Rule) -> Checked:
             got.append((regime.name, (f"fails: {type(error).__name__}: {error}",)))
             continue
         got.append((regime.name, _lines(result, regime)))
-        reasons = [reason for each in result.proposals if (reason := _refusal(each, regime)) is not None]
-        found += [f"it proposes what cannot be: {reason} (regime: {regime.name})" for reason in reasons]
-    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(found)))
+        reasons = [reason for proposal in result.proposals if (reason := _refusal(proposal, regime)) is not None]
+        rule_faults += [f"it proposes what cannot be: {reason} (regime: {regime.name})" for reason in reasons]
+    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(rule_faults)))
 
 
 def _lines(result: Result, regime: Regime) -> tuple[str, ...]:
-    proposed = [f"proposes {title(each.diff, regime.fleet, Chosen())}" for each in result.proposals]
-    refused = [f"refuses {each.code}: {each.reason}" for each in result.refusals]
+    proposed = [f"proposes {title(proposal.diff, regime.fleet, Chosen())}" for proposal in result.proposals]
+    refused = [f"refuses {refusal.code}: {refusal.reason}" for refusal in result.refusals]
     blocked = [f"blocked: {name} is not measured there" for name in result.blocked]
     lines = list(dict.fromkeys((*proposed, *refused, *blocked))) or ["nothing"]
     more = len(lines) - MAX_LINES

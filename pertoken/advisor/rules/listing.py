@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_plugins
@@ -48,7 +48,7 @@ class Entry:
 class Listed:
     """A place of rules, and what came of loading it in a worker."""
 
-    found: Found
+    plugin: Plugin
     run: PluginRun | None
     """None if it may not be loaded."""
     window_s: int
@@ -61,33 +61,33 @@ def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ..
     Raises BadInput for a list of disabled rules that cannot be read.
     """
     places = find_rules(settings)
-    allowed = [each for each in places if each.permission is Permission.ALLOWED]
-    sources = [source_of(each, settings) for each in allowed]
+    allowed = [place for place in places if place.permission is Permission.ALLOWED]
+    sources = [source_of(plugin, settings) for plugin in allowed]
     runs = iter(run_plugins(sources, None, limits or Limits.of_call(settings.advisor_rule_timeout)))
     window_s = int(settings.advisor_since)
     return tuple(
-        Listed(each, next(runs) if each.permission is Permission.ALLOWED else None, window_s) for each in places
+        Listed(place, next(runs) if place.permission is Permission.ALLOWED else None, window_s) for place in places
     )
 
 
 def entries(known: Iterable[Listed]) -> tuple[Entry, ...]:
     """Return one entry a rule, in the order in which they were found."""
-    return tuple(entry for each in known for entry in _entries(each))
+    return tuple(entry for item in known for entry in _entries(item))
 
 
-def _entries(each: Listed) -> Iterator[Entry]:
-    found, run = each.found, each.run
-    origin, version = found.distribution or found.origin, found.version
+def _entries(item: Listed) -> Iterator[Entry]:
+    plugin, run = item.plugin, item.run
+    origin, version = plugin.distribution or plugin.origin, plugin.version
     if run is None:
-        yield Entry(found.name, None, origin, version, _STATES[found.permission], found.reason, None)
+        yield Entry(plugin.name, None, origin, version, _STATES[plugin.permission], plugin.reason, None)
         return
     confinement = run.confinement.label
     for one in run.rules:
-        window_s = one.rule.window_s or each.window_s
+        window_s = one.rule.window_s or item.window_s
         yield Entry(one.rule.rule_id, one.rule.title, origin, version, "loaded", None, confinement, window_s)
     for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
-        window_s = rule.window_s or each.window_s
+        window_s = rule.window_s or item.window_s
         yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement, window_s)
     for name, error in run.errors:
         reason = (error.strip().splitlines() or ["an error without a text"])[-1]
@@ -100,29 +100,29 @@ def page(name: str, known: Iterable[Listed]) -> str:
     Of a rule that was not loaded: why. Raises BadInput for a name that no rule has.
     """
     names: list[str] = []
-    for each in known:
-        for entry in _entries(each):
+    for item in known:
+        for entry in _entries(item):
             if entry.id == name:
-                return _page(each, entry)
+                return _page(item, entry)
             names.append(entry.id)
     raise unknown(name, names)
 
 
-def _page(each: Listed, entry: Entry) -> str:
-    rules = () if each.run is None else each.run.known
+def _page(item: Listed, entry: Entry) -> str:
+    rules = () if item.run is None else item.run.known
     rule = next((one for one in rules if one.rule_id == entry.id and entry.state != "broken"), None)
     if rule is not None:
         return _page_of(rule, entry)
-    errors = () if each.run is None else each.run.errors
+    errors = () if item.run is None else item.run.errors
     error = next((text for name, text in errors if name == entry.id), entry.reason)
-    output = "" if each.run is None else each.run.output.strip()
+    output = "" if item.run is None else item.run.output.strip()
     printed = f"\nIt printed\n{textwrap.indent(output, '  ')}\n" if output else ""
     return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n{printed}"
 
 
-def refuse_impossible(name: str, places: Iterable[Found]) -> None:
+def refuse_impossible(name: str, places: Iterable[Plugin]) -> None:
     """Raise BadInput for a name that no rule can have and no place of rules has, without loading any rule."""
-    known = [each.name for each in places]
+    known = [place.name for place in places]
     if name not in known and not RULE_ID.fullmatch(name):
         raise unknown(name, known)
 
@@ -147,13 +147,13 @@ def _page_of(rule: RuleInfo, entry: Entry) -> str:
     parts += [rule.body] if rule.body else []
     parts += [f"{name}\n{textwrap.indent(text, '  ')}" for name, text in rule.sections.items()]
     if rule.options:
-        options = "\n".join(line for each in rule.options for line in _option(each))
+        options = "\n".join(line for option in rule.options for line in _option(option))
         parts.append(f"Options, in [rules.{rule.rule_id}] of the configuration file\n{options}")
     return "\n\n".join(parts) + "\n"
 
 
-def _option(each: OptionValue) -> list[str]:
-    was = "" if each.value == each.default else f" (default: {each.default})"
-    meaning = f"{each.meaning}; {each.domain}" if each.meaning else each.domain
+def _option(value: OptionValue) -> list[str]:
+    was = "" if value.value == value.default else f" (default: {value.default})"
+    meaning = f"{value.meaning}; {value.domain}" if value.meaning else value.domain
     wrapped = textwrap.wrap(meaning, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return [f"  {each.name} = {each.value}{was}", *wrapped]
+    return [f"  {value.name} = {value.value}{was}", *wrapped]

@@ -33,7 +33,7 @@ def disable(folder: Path, name: str) -> None:
 
 def enable(folder: Path, name: str) -> None:
     """Remove a name from the file. Raises OSError if it cannot be written."""
-    _write(folder, tuple(each for each in disabled(folder) if each != name))
+    _write(folder, tuple(switched_off for switched_off in disabled(folder) if switched_off != name))
 
 
 def _write(folder: Path, names: tuple[str, ...]) -> None:

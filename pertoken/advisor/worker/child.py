@@ -92,13 +92,16 @@ def _default_signals() -> None:
 
 def _keep_files(pipe: int, output: int) -> None:
     """Put the pipe and the file for output where every process here expects them, and close all others."""
-    pipe, output, null = (os.dup(each) if each <= PIPE else each for each in (pipe, output, os.open(os.devnull, 0)))
+    pipe, output, null = (
+        os.dup(descriptor) if descriptor <= PIPE else descriptor
+        for descriptor in (pipe, output, os.open(os.devnull, 0))
+    )
     for have, want in ((null, 0), (output, 1), (output, 2), (pipe, PIPE)):
         os.dup2(have, want)
-    for each in tuple(Path("/proc/self/fd").iterdir()):
-        if int(each.name) > PIPE:
+    for path in tuple(Path("/proc/self/fd").iterdir()):
+        if int(path.name) > PIPE:
             with contextlib.suppress(OSError):  # the one that lists them is closed already
-                os.close(int(each.name))
+                os.close(int(path.name))
 
 
 def _end_descendants() -> None:
@@ -203,10 +206,10 @@ def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
     try:
         with _timed(limits):
             loaded = tuple(source.load())
-            rules = [rule for each in loaded for rule in each.rules]
-            errors = [[each.name, each.error] for each in loaded if each.error is not None]
-            described = [_described(each) for each in rules]
-            disabled = [_described(rule) for each in loaded for rule in each.disabled]
+            rules = [rule for module in loaded for rule in module.rules]
+            errors = [[module.name, module.error] for module in loaded if module.error is not None]
+            described = [_described(rule) for rule in rules]
+            disabled = [_described(rule) for module in loaded for rule in module.disabled]
     except BaseException as error:
         send(PIPE, rules=[], disabled=[], errors=[[source.name, plugin_trace(error)]], output=_printed(limits))
         return
@@ -232,7 +235,7 @@ def _limit(limits: Limits) -> None:
         (resource.RLIMIT_CPU, int(limits.plugin_s) + 1),  # of all threads; the time on the clock is less
         (resource.RLIMIT_CORE, 0),
     ):
-        value = min(value, *(each for each in resource.getrlimit(limit) if each != resource.RLIM_INFINITY), value)
+        value = min(value, *(bound for bound in resource.getrlimit(limit) if bound != resource.RLIM_INFINITY), value)
         resource.setrlimit(limit, (value, value))
 
 
@@ -255,8 +258,13 @@ def _described(rule: Rule) -> dict[str, Any]:
         "window_s": rule.window_s,
         "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
         "options": [
-            [each.name, *map(_option_text, (getattr(rule.options, each.name), each.default)), each.domain, each.meaning]
-            for each in declared
+            [
+                option.name,
+                *map(_option_text, (getattr(rule.options, option.name), option.default)),
+                option.domain,
+                option.meaning,
+            ]
+            for option in declared
         ],
     }
 
@@ -310,10 +318,10 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
 def _yielded(yielded: Any, inputs: Inputs, limits: Limits) -> str:
     sent: list[str] = []
     size = 0
-    for each in () if yielded is None else yielded:
+    for record in () if yielded is None else yielded:
         if len(sent) == limits.proposals:
             raise ValueError(f"it made more than {limits.proposals} proposals")
-        sent.append(json.dumps(encoded(each, inputs.fleet)))
+        sent.append(json.dumps(encoded(record, inputs.fleet)))
         size += len(sent[-1])
         if size > limits.call_bytes:
             raise ValueError(f"it returned more than {limits.call_bytes:,} bytes for one target")

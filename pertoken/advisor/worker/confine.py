@@ -133,7 +133,7 @@ def _no_sockets() -> str | None:
     program = [(load, 0, 0, 4), (equal, 0, deny - 2, arch), (load, 0, 0, 0), (at_least, deny - 4, 0, 0x4000_0000)]
     program += [(equal, deny - index - 1, 0, number) for index, number in enumerate(refused, start=4)]
     program += [(end, 0, 0, allow), (end, 0, 0, refuse)]
-    packed = b"".join(struct.pack("=HBBI", *each) for each in program)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(packed)
     filtered = struct.pack("@HP", len(program), ctypes.addressof(buffer))
     done = _LIBC.prctl(_PR_SET_SECCOMP, 2, filtered, 0, 0)

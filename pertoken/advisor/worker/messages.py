@@ -41,14 +41,14 @@ def plugin_trace(error: BaseException) -> str:
 
 
 def _of_plugin(error: BaseException) -> traceback.TracebackException:
-    found = traceback.TracebackException.from_exception(error)
-    seen: list[traceback.TracebackException | None] = [found]
+    failure = traceback.TracebackException.from_exception(error)
+    seen: list[traceback.TracebackException | None] = [failure]
     while seen:
-        each = seen.pop()
-        if each is not None:
-            each.stack = _calls_of_plugin(each.stack)
-            seen += [each.__cause__, each.__context__, *(each.exceptions or ())]
-    return found
+        error_in_chain = seen.pop()
+        if error_in_chain is not None:
+            error_in_chain.stack = _calls_of_plugin(error_in_chain.stack)
+            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
+    return failure
 
 
 def _calls_of_plugin(stack: traceback.StackSummary) -> Any:

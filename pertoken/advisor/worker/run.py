@@ -130,21 +130,23 @@ def run_plugins(
     others, when that window was read: its plugin is loaded again. Nothing that a plugin does raises here. Raises what
     `inputs.read` raises.
     """
-    found: list[PluginRun] = []
+    runs: list[PluginRun] = []
     taken: dict[str, str] = {}
-    for _, group in groupby(sources, key=lambda each: each.group):
-        for each in _run_group(tuple(group), inputs, limits, progress, MIN_DIVIDED):
-            for twice in [rule.rule_id for rule in each.known if rule.rule_id in taken]:
-                each.rules = [run for run in each.rules if run.rule.rule_id != twice]
-                each.disabled = [rule for rule in each.disabled if rule.rule_id != twice]
-                each.errors.append((twice, f"rule {twice!r} is already provided by {taken[twice]}"))
-            taken |= {rule.rule_id: each.source.origin for rule in each.known}
-            found.append(each)
+    for _, group in groupby(sources, key=lambda source: source.group):
+        for plugin_run in _run_group(tuple(group), inputs, limits, progress, MIN_DIVIDED):
+            for twice in [rule.rule_id for rule in plugin_run.known if rule.rule_id in taken]:
+                plugin_run.rules = [run for run in plugin_run.rules if run.rule.rule_id != twice]
+                plugin_run.disabled = [rule for rule in plugin_run.disabled if rule.rule_id != twice]
+                plugin_run.errors.append((twice, f"rule {twice!r} is already provided by {taken[twice]}"))
+            taken |= {rule.rule_id: plugin_run.source.origin for rule in plugin_run.known}
+            runs.append(plugin_run)
     if inputs is not None:
-        own = {run.rule.window_s for each in found for run in each.rules if not inputs.suit(run.rule.window_s)}
+        own = {
+            run.rule.window_s for plugin_run in runs for run in plugin_run.rules if not inputs.suit(run.rule.window_s)
+        }
         for window_s in sorted(filter(None, own)):
-            _run_over(inputs.over(window_s), found, limits, progress)
-    return tuple(found)
+            _run_over(inputs.over(window_s), runs, limits, progress)
+    return tuple(runs)
 
 
 def _run_group(
@@ -159,30 +161,30 @@ def _run_group(
         return _Worker(sources, inputs, limits, progress).run()
     halves = [_Worker(sources[0::2], inputs, limits, progress), _Worker(sources[1::2], inputs, limits, no_progress)]
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
-        for each in halves:  # both are forked before there is a thread
-            each.start(stack)
+        for half in halves:  # both are forked before there is a thread
+            half.start(stack)
         other = pool.submit(halves[1].collect)
         halves[0].collect()
         while wait([other], HEARTBEAT_S).not_done:
             halves[1].show(progress)
         other.result()
-    runs = list(chain.from_iterable(zip_longest(*(each.runs for each in halves))))
-    return tuple(each for each in runs if each is not None)
+    runs = list(chain.from_iterable(zip_longest(*(half.runs for half in halves))))
+    return tuple(run for run in runs if run is not None)
 
 
 def _run_over(inputs: Inputs, plugins: Sequence[PluginRun], limits: Limits, progress: Progress) -> None:
     """Run the rules with the window of these inputs; those that looked at a part of it that was not read run again."""
-    due = [each for each in plugins if any(inputs.suit(run.rule.window_s) for run in each.rules)]
-    for _, group in groupby(due, key=lambda each: each.source.group):
+    due = [plugin for plugin in plugins if any(inputs.suit(run.rule.window_s) for run in plugin.rules)]
+    for _, group in groupby(due, key=lambda plugin_run: plugin_run.source.group):
         left = tuple(group)
         while left:
-            sources = tuple(each.source for each in left)
+            sources = tuple(plugin_run.source for plugin_run in left)
             again = _run_group(sources, inputs, limits, progress, MIN_DIVIDED_OVER)
             for plugin, other in zip(left, again, strict=True):
                 for run in plugin.rules if not other.unread else ():
                     if inputs.suit(run.rule.window_s):
-                        _adopt(run, next((each for each in other.rules if each.rule == run.rule), None), other, inputs)
-            for part in sorted({part for each in again for part in each.unread}):
+                        _adopt(run, next((rule for rule in other.rules if rule.rule == run.rule), None), other, inputs)
+            for part in sorted({part for plugin_run in again for part in plugin_run.unread}):
                 inputs.window.parts[part]
             left = tuple(plugin for plugin, other in zip(left, again, strict=True) if other.unread)
 
@@ -201,7 +203,7 @@ class _Worker:
     """One worker: the processes of one group of plugins, and what they have reported so far."""
 
     def __init__(self, sources: tuple[Source, ...], inputs: Inputs | None, limits: Limits, progress: Progress) -> None:
-        self._runs = tuple(PluginRun(each) for each in sources)
+        self._runs = tuple(PluginRun(source) for source in sources)
         self._inputs = inputs
         self._limits = limits
         self._progress = progress
@@ -228,7 +230,7 @@ class _Worker:
 
     def start(self, stack: ExitStack) -> None:
         """Start the worker; it ends with the stack."""
-        tasks = [partial(load_and_run, each.source, self._inputs) for each in self._runs]
+        tasks = [partial(load_and_run, run.source, self._inputs) for run in self._runs]
         try:
             self._pipe = stack.enter_context(started(tasks, self._limits))
         except OSError as error:
@@ -249,8 +251,8 @@ class _Worker:
             reason = f"had no worker ({error})"
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
             reason = "returned what is no message"
-        for each in self._runs[self._at :]:  # those that it did not come to, or did not end
-            self._leave(each, reason)
+        for run in self._runs[self._at :]:  # those that it did not come to, or did not end
+            self._leave(run, reason)
 
     def show(self, progress: Progress) -> None:
         """Report which rule runs, and for how much of its targets it has returned."""
@@ -269,11 +271,11 @@ class _Worker:
         plugin = self._runs[self._at]
         match message:
             case {"confined": [network, files, processes]}:
-                plugin.confinement = Confinement(*(each and _text(each) for each in (network, files, processes)))
+                plugin.confinement = Confinement(*(text and _text(text) for text in (network, files, processes)))
                 self._step = f"loading {plugin.source.name}"
             case {"rules": rules, "disabled": disabled, "errors": errors, "output": output}:
-                plugin.rules = [RuleRun(_rule_info(each)) for each in rules]
-                plugin.disabled = [_rule_info(each) for each in disabled]
+                plugin.rules = [RuleRun(_rule_info(rule)) for rule in rules]
+                plugin.disabled = [_rule_info(rule) for rule in disabled]
                 plugin.errors = [(_text(name), _text(why, MAX_TRACE)) for name, why in errors]
                 plugin.output, plugin.loaded = _text(output), True
             case {"rule": int(number)}:
@@ -305,9 +307,9 @@ class _Worker:
         if not plugin.loaded:
             plugin.errors.append((plugin.source.name, f"the plugin {reason} before it was loaded"))
             plugin.output = output
-        for each in plugin.rules:
-            if self._inputs is not None and self._inputs.suit(each.rule.window_s):
-                self._cut(each, reason, output if each is self._rule else "")
+        for rule in plugin.rules:
+            if self._inputs is not None and self._inputs.suit(rule.rule.window_s):
+                self._cut(rule, reason, output if rule is self._rule else "")
 
     def _cut(self, run: RuleRun, reason: str, output: str) -> None:
         """Note that no more comes of a rule, which is an error of the target that it did not return for."""
@@ -333,7 +335,7 @@ def _rule_info(sent: Any) -> RuleInfo:
     in_range = window_s is None or (type(window_s) is int and MIN_WINDOW_S <= window_s <= MAX_WINDOW_S)
     if not RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS) or not in_range:
         raise ValueError("a rule that no decorator made")
-    options = tuple(OptionValue(*map(_text, each)) for each in sent["options"])
+    options = tuple(OptionValue(*map(_text, option)) for option in sent["options"])
     return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options, window_s)
 
 

@@ -95,7 +95,7 @@ def _changes(before: Any, after: Any) -> dict[str, Any]:
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """Return the names of a record's fields, and what reads them all."""
-    names = tuple(each.name for each in fields(kind))
+    names = tuple(field.name for field in fields(kind))
     return names, attrgetter(*names)
 
 
@@ -105,16 +105,16 @@ def _listed(field: str) -> type | None:
 
 def _list(before: Iterable[Any], after: Iterable[Any], kind: type) -> dict[str, Any]:
     key = _KEYS[kind]
-    left = {getattr(each, key): each for each in before}
+    left = {getattr(record, key): record for record in before}
     changed, added = [], []
-    for each in after:
-        now = left.pop(getattr(each, key), None) if type(each) is kind else None
+    for record in after:
+        now = left.pop(getattr(record, key), None) if type(record) is kind else None
         if now is None:
-            added.append(_plain(each))
-        elif now is not each and (differing := _changes(now, each)):
-            changed.append([getattr(each, key), differing])
+            added.append(_plain(record))
+        elif now is not record and (differing := _changes(now, record)):
+            changed.append([getattr(record, key), differing])
     sent = {"removed": list(left), "changed": changed, "added": added}
-    return {name: each for name, each in sent.items() if each}
+    return {name: records for name, records in sent.items() if records}
 
 
 def _plain(value: Any) -> Any:
@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if type(value) in (tuple, frozenset):  # lists and sets are no parts of a state
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return {_NO_VALUE: type_name(value)}
@@ -196,18 +196,18 @@ def _changed(now: Any, sent: Any, where: str) -> Any:
 
 def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
     key = _KEYS[kind]
-    there = {getattr(each, key): each for each in now}
+    records = {getattr(record, key): record for record in now}
     sent = _mapping(sent, where)
     for removed in _items(sent.get("removed", []), where):
-        if there.pop(_key(removed, where), None) is None:
+        if records.pop(_key(removed, where), None) is None:
             raise InvalidEdit(f"{where} has no {removed}")
     for pair in _items(sent.get("changed", []), where):
-        each, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
-        if _key(each, where) not in there:
-            raise InvalidEdit(f"{where} has no {each}")
-        there[each] = _changed(there[each], changes, kind.__name__.lower())
-    added = (_read(kind, each, kind.__name__.lower()) for each in _items(sent.get("added", []), where))
-    return (*there.values(), *added)
+        record_key, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
+        if _key(record_key, where) not in records:
+            raise InvalidEdit(f"{where} has no {record_key}")
+        records[record_key] = _changed(records[record_key], changes, kind.__name__.lower())
+    added = (_read(kind, item, kind.__name__.lower()) for item in _items(sent.get("added", []), where))
+    return (*records.values(), *added)
 
 
 def _key(value: Any, where: str) -> int | str:
@@ -224,8 +224,8 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 def _wrong(where: str, value: object, wanted: str) -> InvalidEdit:
     name = value.get(_NO_VALUE) if type(value) is dict else None
-    found = storable(name)[:99] if isinstance(name, str) else _NAMES.get(type(value)) or type_name(value)
-    return InvalidEdit(f"{where} must be {wanted}, not {found}")
+    actual = storable(name)[:99] if isinstance(name, str) else _NAMES.get(type(value)) or type_name(value)
+    return InvalidEdit(f"{where} must be {wanted}, not {actual}")
 
 
 _NAMES = {dict: "an object", list: "a list", NoneType: "None"}
@@ -262,7 +262,7 @@ def _reader(declared: Any) -> _Reader:
         return _sequence(arguments)
     if origin is frozenset:
         item = _reader(arguments[0])
-        return lambda value, where: frozenset([item(each, where) for each in _items(value, where)])
+        return lambda value, where: frozenset([item(item_value, where) for item_value in _items(value, where)])
     if is_dataclass(declared) and isinstance(declared, type):
         return _record(declared)
     if isinstance(declared, type) and issubclass(declared, Enum):
@@ -316,7 +316,7 @@ _PLAIN: dict[Any, _Reader] = {
 
 def _enum(kind: type[Enum]) -> _Reader:
     def read(value: Any, where: str) -> Any:
-        if type(value) not in (int, str) or value not in [each.value for each in kind]:
+        if type(value) not in (int, str) or value not in [member.value for member in kind]:
             raise _wrong(where, value, f"a {kind.__name__}")
         return kind(value)
 
@@ -330,7 +330,7 @@ def _union(options: tuple[Any, ...]) -> _Reader:
         by_type[{tuple: list, frozenset: list}.get(kind, dict if is_dataclass(kind) else kind)] = _reader(option)
         if option is float:
             by_type.setdefault(int, _reader(option))
-    names = (getattr(get_origin(each) or each, "__name__", str(each)) for each in options)
+    names = (getattr(get_origin(option) or option, "__name__", str(option)) for option in options)
     wanted = " or ".join("None" if name == "NoneType" else name for name in names)
 
     def read(value: Any, where: str) -> Any:
@@ -343,7 +343,7 @@ def _union(options: tuple[Any, ...]) -> _Reader:
 
 
 def _sequence(items: tuple[Any, ...]) -> _Reader:
-    parts = [_reader(each) for each in items if each is not Ellipsis]
+    parts = [_reader(item) for item in items if item is not Ellipsis]
     any_length = Ellipsis in items
 
     def read(value: Any, where: str) -> Any:
@@ -352,8 +352,8 @@ def _sequence(items: tuple[Any, ...]) -> _Reader:
         if not any_length and len(value) != len(parts):
             raise InvalidEdit(f"{where} has {len(value):,} items")
         if any_length:
-            return tuple([parts[0](each, where) for each in _items(value, where)])
-        return tuple([part(each, where) for part, each in zip(parts, value, strict=True)])
+            return tuple([parts[0](item, where) for item in _items(value, where)])
+        return tuple([part(item, where) for part, item in zip(parts, value, strict=True)])
 
     return read
 

@@ -55,10 +55,10 @@ def batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[
     4. The limits are judgement: at the limit nearly always, and somebody waiting; one request of ten preempted.
     """
     running = seen.running
-    limits = {(each.max_num_seqs, each.max_num_batched_tokens) for each in service.deployments}
+    limits = {(deployment.max_num_seqs, deployment.max_num_batched_tokens) for deployment in service.deployments}
     limit, budget = limits.pop()
     if limits:
-        shown = ", ".join(sorted(str(each.max_num_seqs) for each in service.deployments))
+        shown = ", ".join(sorted(str(deployment.max_num_seqs) for deployment in service.deployments))
         yield skip("replicas-differ", f"its replicas have different limits on batched requests or tokens: {shown}")
         return
     if limit is None:

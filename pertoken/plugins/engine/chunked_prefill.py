@@ -52,7 +52,7 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
     """
     now, *others = service.deployments
     alike = _settings(now)
-    if any(_settings(each) != alike for each in others):
+    if any(_settings(deployment) != alike for deployment in others):
         reason = f"its {len(others) + 1} replicas differ in engine, chunked prefill, token budget or batch limit"
         yield skip("replicas-differ", reason)
     elif now.engine not in ENGINES:
@@ -66,8 +66,13 @@ def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Itera
         yield _tuned(seen, service, now, options)
 
 
-def _settings(each: Deployment) -> tuple[object, ...]:
-    return each.engine, each.enable_chunked_prefill, each.max_num_batched_tokens, each.max_num_seqs
+def _settings(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.engine,
+        deployment.enable_chunked_prefill,
+        deployment.max_num_batched_tokens,
+        deployment.max_num_seqs,
+    )
 
 
 def _tuned(seen: Evidence, service: Service, now: Deployment, options: Options) -> Proposal | Skip:

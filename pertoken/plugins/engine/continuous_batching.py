@@ -47,12 +47,12 @@ def continuous_batching(
     4. Anyscale: up to 23 times the throughput of static batches. A vendor's figure, recalled.
     5. The limits, and eight or 32 requests to begin with, are judgement.
     """
-    limits = {each.max_num_seqs for each in service.deployments}
+    limits = {deployment.max_num_seqs for deployment in service.deployments}
     if None in limits:
         yield skip("limit-unknown", f"its limit on batched requests is not known: {DOCTOR}")
         return
     if limits != {1}:
-        shown = ", ".join(sorted(str(each) for each in limits))
+        shown = ", ".join(sorted(str(limit) for limit in limits))
         yield skip("batches-already", f"it batches up to {shown} requests already")
         return
     now = service.deployments[0]
@@ -61,7 +61,7 @@ def continuous_batching(
         return
     waiting = seen.waiting.p95
     device = market.accelerator(now.accelerator)
-    together = sum(each.n_devices or 1 for each in service.deployments)
+    together = sum(deployment.n_devices or 1 for deployment in service.deployments)
     if waiting < options.queue:
         yield skip("no-queue", f"{waiting:.1f} requests wait (p95), fewer than {options.queue:g}: nothing to batch")
     elif seen.has("kv_use") and seen.kv_use.p95 >= options.kv_full:

@@ -49,13 +49,16 @@ def disaggregate(
     """
     busy = seen.busy.mean
     replicas = len(service.deployments)
-    devices = sum(each.n_devices or 1 for each in service.deployments)
-    hosts = {fleet.device(held).host_id for each in service.deployments for held in each.device_ids}
+    devices = sum(deployment.n_devices or 1 for deployment in service.deployments)
+    hosts = {fleet.device(held).host_id for deployment in service.deployments for held in deployment.device_ids}
     now = service.deployments[0]
     device = market.accelerator(now.accelerator)
     peak = device.peak_flops(now.weight_dtype or "bf16") if device is not None else None
-    roles = {each.role for each in service.deployments} - {None, "both"}
-    alike = {(each.model, each.engine, each.accelerator, each.weight_dtype, each.tp) for each in service.deployments}
+    roles = {deployment.role for deployment in service.deployments} - {None, "both"}
+    alike = {
+        (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.tp)
+        for deployment in service.deployments
+    }
     if roles:
         yield skip(
             "split-already", f"of its {replicas} replicas some have the role {', '.join(sorted(map(str, roles)))}"
@@ -106,6 +109,6 @@ def _split(seen: Evidence, service: Service, fleet: Fleet, prefill: float, optio
         )
     replicas = service.deployments
     first = min(len(replicas) - 1, max(1, round(prefill * len(replicas))))
-    for place, each in enumerate(replicas):
-        fleet = fleet.edit(each.but(role="prefill" if place < first else "decode"))
+    for place, replica in enumerate(replicas):
+        fleet = fleet.edit(replica.but(role="prefill" if place < first else "decode"))
     return propose(fleet, risk="latency", effort="high", excludes=("right-size-parallelism", "chunked-prefill"))

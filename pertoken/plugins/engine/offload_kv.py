@@ -59,7 +59,7 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
     if service.isolation == "tenant":
         yield skip("isolated", f'the tenants of its {len(others) + 1} replica(s) share no cache: isolation = "tenant"')
         return
-    if any(_alike(each) != _alike(now) for each in others):
+    if any(_alike(deployment) != _alike(now) for deployment in others):
         yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, caching or offload")
         return
     if now.engine not in ENGINES:
@@ -100,9 +100,10 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
     yield propose(service.but(kv_offload_bytes=size * GIB), risk="latency", effort="medium")
 
 
-def _alike(each: object) -> tuple[object, ...]:
+def _alike(deployment: object) -> tuple[object, ...]:
     return tuple(
-        getattr(each, name) for name in ("model", "engine", "enable_prefix_caching", "kv_offload_bytes", "weight_dtype")
+        getattr(deployment, name)
+        for name in ("model", "engine", "enable_prefix_caching", "kv_offload_bytes", "weight_dtype")
     )
 
 

@@ -39,24 +39,24 @@ def pin_engine(seen: Evidence, service: Service, options: Options) -> Iterator[P
     3. Abadie and Imbens, J. Bus. Econ. Stat. 29, 2011: matching with what load still differs by taken out.
     4. The least increase of 5 % is judgement: below it going back is not worth a restart.
     """
-    versions = {each.engine_version for each in service.deployments}
+    versions = {deployment.engine_version for deployment in service.deployments}
     if None in versions:
         yield skip(
             "version-unknown", f"the engine version of its {len(service.deployments)} replicas is not known: {DOCTOR}"
         )
         return
     before = seen.epochs
-    found: dict[int, Epoch] = {}
+    cheaper: dict[int, Epoch] = {}
     refused: dict[str, str] = {}
     for now in service.deployments:
-        for epoch in judged(each for each in before if each.deployment_id == now.deployment_id):
+        for epoch in judged(epoch for epoch in before if epoch.deployment_id == now.deployment_id):
             refusal = _refusal(epoch, now, options.dearer)
             if refusal is not None:
                 refused.setdefault(refusal.code, refusal.reason)
-            elif now.deployment_id not in found or _ratio(epoch) > _ratio(found[now.deployment_id]):
-                found[now.deployment_id] = epoch
-    if found:
-        yield from _proposals(service, found, versions)
+            elif now.deployment_id not in cheaper or _ratio(epoch) > _ratio(cheaper[now.deployment_id]):
+                cheaper[now.deployment_id] = epoch
+    if cheaper:
+        yield from _proposals(service, cheaper, versions)
         return
     for code, reason in refused.items():
         yield skip(code, reason)
@@ -64,17 +64,17 @@ def pin_engine(seen: Evidence, service: Service, options: Options) -> Iterator[P
         yield skip("one-version", "it ran 1 engine version in the last eight weeks, as far as they were recorded")
 
 
-def _proposals(service: Service, found: dict[int, Epoch], versions: set[str | None]) -> Iterator[Proposal]:
+def _proposals(service: Service, cheaper: dict[int, Epoch], versions: set[str | None]) -> Iterator[Proposal]:
     """Yield one change of all replicas where they run one version, else of each replica that shows it."""
     if len(versions) == 1:
-        epoch = max(found.values(), key=_ratio)
+        epoch = max(cheaper.values(), key=_ratio)
         pinned = service.but(engine_version=epoch.engine_version)
         yield propose(pinned.expecting(*_expected(epoch)), risk="availability", effort="medium")
         return
     for now in service.deployments:
-        if (each := found.get(now.deployment_id)) is not None:
+        if (cheaper_epoch := cheaper.get(now.deployment_id)) is not None:
             yield propose(
-                now.but(engine_version=each.engine_version).expecting(*_expected(each)),
+                now.but(engine_version=cheaper_epoch.engine_version).expecting(*_expected(cheaper_epoch)),
                 risk="availability",
                 effort="medium",
             )
@@ -97,7 +97,7 @@ def _refusal(epoch: Epoch, now: Deployment, least: float) -> Skip | None:
         return skip("one-version", f"an earlier epoch ran {version}, too")
     if is_newer(version, now.engine_version):
         return skip("newer-before", f"{version}, which ran before, is newer than {now.engine_version}")
-    others = [each for each in epoch.changed if each != "engine_version"]
+    others = [change for change in epoch.changed if change != "engine_version"]
     if others:
         return skip("more-changed", f"between {version} and {now.engine_version} {', '.join(others)} changed, too")
     ratio = epoch.present.ratio

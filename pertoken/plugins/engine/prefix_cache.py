@@ -56,13 +56,13 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
     if service.isolation == "tenant":
         yield skip("isolated", 'its tenants may share no cache: isolation = "tenant"')
         return
-    cached = {each.enable_prefix_caching for each in service.deployments}
+    cached = {deployment.enable_prefix_caching for deployment in service.deployments}
     if None in cached:
         yield skip("caching-unknown", f"whether it has a prefix cache is not known: {DOCTOR}")
         return
     if len(cached) > 1:
-        some = sum(each.enable_prefix_caching is True for each in service.deployments)
-        yield skip("replicas-differ", f"{some} of its {len(service.deployments)} replicas have a prefix cache")
+        enabled = sum(deployment.enable_prefix_caching is True for deployment in service.deployments)
+        yield skip("replicas-differ", f"{enabled} of its {len(service.deployments)} replicas have a prefix cache")
         return
     computed, generated = seen.computed_tok_s.mean, seen.generated_tok_s.mean
     if computed < options.min_prompt_tokens * generated:
@@ -72,7 +72,9 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
             f"{options.min_prompt_tokens:g} to one, answers take the time",
         )
     elif cached == {False}:
-        unable = dict.fromkeys(each.engine for each in service.deployments if each.engine not in ENGINES)
+        unable = dict.fromkeys(
+            deployment.engine for deployment in service.deployments if deployment.engine not in ENGINES
+        )
         if unable:
             yield skip("no-flag", f"{', '.join(unable)} has no known switch for a prefix cache")
         else:
@@ -85,5 +87,5 @@ def prefix_cache(seen: Evidence, service: Service, options: Options) -> Iterator
         else:
             supplied = options.shared_share is not None
             guess = "a guess: compare the beginnings of a sample of prompts"
-            found = to(share, "as [rules.prefix-cache] states" if supplied else guess, confirmed=supplied)
-            yield propose(service.serving(cached_share=found), risk="none", effort="medium")
+            cached_share = to(share, "as [rules.prefix-cache] states" if supplied else guess, confirmed=supplied)
+            yield propose(service.serving(cached_share=cached_share), risk="none", effort="medium")

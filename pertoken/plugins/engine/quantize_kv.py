@@ -60,7 +60,11 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
     """
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.kv_dtype)
-    if any((each.model, each.engine, each.accelerator, each.weight_dtype, each.kv_dtype) != alike for each in others):
+    if any(
+        (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.kv_dtype)
+        != alike
+        for deployment in others
+    ):
         reason = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or KV cache"
         yield skip("replicas-differ", reason)
         return

@@ -40,7 +40,16 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.tp, now.pp)
     if any(
-        (each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others
+        (
+            deployment.model,
+            deployment.engine,
+            deployment.accelerator,
+            deployment.weight_dtype,
+            deployment.tp,
+            deployment.pp,
+        )
+        != alike
+        for deployment in others
     ):
         differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or ranks"
         yield skip("replicas-differ", differing)
@@ -60,7 +69,7 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         name = now.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
-    per_device = running / sum(each.n_devices or 1 for each in service.deployments)
+    per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
     formats = _formats(now.engine, device, few=per_device <= options.few_running)
     if not formats:
         yield skip(

@@ -70,7 +70,7 @@ def right_size_parallelism(
     """
     busy = seen.busy.mean
     now, *others = service.deployments
-    if any(_layout(each) != _layout(now) for each in others):
+    if any(_layout(deployment) != _layout(now) for deployment in others):
         yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, device or ranks")
         return
     device = market.accelerator(now.accelerator)
@@ -110,8 +110,18 @@ def right_size_parallelism(
             yield skip("fewest-ranks", f"its weights need {fewest} tensor-parallel rank(s), and it has {ranks}")
 
 
-def _layout(each: Deployment) -> tuple[object, ...]:
-    return each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp, each.dp, each.ep, each.role
+def _layout(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.model,
+        deployment.engine,
+        deployment.accelerator,
+        deployment.weight_dtype,
+        deployment.tp,
+        deployment.pp,
+        deployment.dp,
+        deployment.ep,
+        deployment.role,
+    )
 
 
 def _layouts(

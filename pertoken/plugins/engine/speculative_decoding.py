@@ -70,12 +70,15 @@ def speculative_decoding(
         return
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.num_speculative_tokens)
-    if any((each.model, each.engine, each.accelerator, each.num_speculative_tokens) != alike for each in others):
+    if any(
+        (deployment.model, deployment.engine, deployment.accelerator, deployment.num_speculative_tokens) != alike
+        for deployment in others
+    ):
         differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator or drafted tokens"
         yield skip("replicas-differ", differing)
         return
     running = seen.running.mean
-    per_device = running / sum(each.n_devices or 1 for each in service.deployments)
+    per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
     if now.num_speculative_tokens:
         length = seen.spec_acceptance_length.mean
         if per_device > options.few_running or length < options.min_length:

@@ -69,12 +69,12 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
 def _planned_hours(now: Deployment, fleet: Fleet) -> int:
     """Return the hours of the week in which a service of it is to sleep or be off."""
     names = {name for name, _ in now.serves}
-    schedules = [each.schedule for each in fleet.services if each.name in names]
-    return max((len(each.asleep | each.off) for each in schedules), default=0)
+    schedules = [service.schedule for service in fleet.services if service.name in names]
+    return max((len(schedule.asleep | schedule.off) for schedule in schedules), default=0)
 
 
 def _devices_are_its_own(now: Deployment, fleet: Fleet) -> bool:
     """Return whether it runs on accelerators that no other deployment uses: only then is their work its own."""
-    holders = {each.deployment_id for device in now.device_ids for each in fleet.holders_of.get(device, ())}
+    holders = {deployment.deployment_id for device in now.device_ids for deployment in fleet.holders_of.get(device, ())}
     shared = bool(holders - {now.deployment_id})
     return now.accelerator is not None and bool(now.device_ids) and not shared

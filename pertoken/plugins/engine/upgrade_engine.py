@@ -60,11 +60,13 @@ def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: O
 
 
 def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: float) -> Iterator[Proposal | Skip]:
-    lines = {each.engine: line for each in service.deployments if (line := market.engine_line(each.engine))}
+    lines = {
+        deployment.engine: line for deployment in service.deployments if (line := market.engine_line(deployment.engine))
+    }
     for line in lines.values():
         for successor in line.successors:
             yield propose(service.but(engine=successor), risk="quality", effort="high")
-    found = False
+    advised = False
     refused: dict[str, str] = {}
     for now in service.deployments:
         best: tuple[tuple[float, float, float], Epoch, str] | None = None
@@ -78,18 +80,20 @@ def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: 
             elif best is None or gain[1] > best[0][1]:
                 best = gain, epoch, version
         if best is not None:
-            found = True
+            advised = True
             gain, epoch, version = best
             source = f"epochs of {version} and {now.engine_version} here at like load ({interval(epoch)})"
             yield propose(
                 now.but(engine_version=version).expecting(*gain, source), risk="availability", effort="medium"
             )
-    if found or lines:
+    if advised or lines:
         return
     for code, reason in refused.items():
         yield skip(code, reason, about=service)
     if not refused:
-        engines = ", ".join(sorted({f"{each.engine} {each.engine_version or '?'}" for each in service.deployments}))
+        engines = ", ".join(
+            sorted({f"{deployment.engine} {deployment.engine_version or '?'}" for deployment in service.deployments})
+        )
         reason = f"no version newer than its own ({engines}) was seen on a like deployment in the last eight weeks"
         yield skip("no-newer-seen", reason, about=service)
 
@@ -100,8 +104,8 @@ class _Upgrades:
     def __init__(self, seen: FleetEvidence, fleet: Fleet) -> None:
         self._seen = seen
         self._alike: dict[tuple[object, ...], list[Deployment]] = {}
-        for each in fleet.deployments:
-            self._alike.setdefault(_kind(each), []).append(each)
+        for deployment in fleet.deployments:
+            self._alike.setdefault(_kind(deployment), []).append(deployment)
         self._found: dict[tuple[object, ...], list[tuple[Deployment, Epoch]]] = {}
 
     def of(self, now: Deployment) -> list[tuple[Deployment, Epoch]]:

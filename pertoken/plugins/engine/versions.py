@@ -23,12 +23,12 @@ def judged(epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
 
     Which of several is taken must not depend on what they show, or chance would be chosen.
     """
-    found: dict[str, Epoch] = {}
-    for each in epochs:
-        version = each.engine_version
-        if version is not None and (version not in found or _usable(each) or not _usable(found[version])):
-            found[version] = each
-    return tuple(found.values())
+    best: dict[str, Epoch] = {}
+    for epoch in epochs:
+        version = epoch.engine_version
+        if version is not None and (version not in best or _usable(epoch) or not _usable(best[version])):
+            best[version] = epoch
+    return tuple(best.values())
 
 
 def _usable(epoch: Epoch) -> bool:

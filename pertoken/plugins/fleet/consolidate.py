@@ -85,11 +85,11 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
     quiet: list[_Quiet] = []
     refusals: list[Skip] = []
     for service in fleet.services:
-        found = _quiet(seen.of(service), service, options)
-        if isinstance(found, Skip):
-            refusals.append(found)
+        quiet_or_refusal = _quiet(seen.of(service), service, options)
+        if isinstance(quiet_or_refusal, Skip):
+            refusals.append(quiet_or_refusal)
         else:
-            quiet.append(found)
+            quiet.append(quiet_or_refusal)
     left, proposed = sorted(quiet, key=_kind), 0
     while left and proposed < options.pairs:
         one = left.pop(0)
@@ -114,9 +114,9 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
         yield skip("no-services", "0 services were seen")
 
 
-def _kind(each: _Quiet) -> tuple[object, ...]:
+def _kind(quiet: _Quiet) -> tuple[object, ...]:
     """Order in which services that suit each other are neighbours, the quieter first."""
-    return each.now.model.name, each.now.engine, each.now.accelerator, len(each.now.device_ids), each.busy
+    return quiet.now.model.name, quiet.now.engine, quiet.now.accelerator, len(quiet.now.device_ids), quiet.busy
 
 
 def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
@@ -124,7 +124,9 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
     if service.isolation == "tenant":
         reason = f'it shares no engine and no device of its {len(service.deployments)}: isolation = "tenant"'
         return skip("isolated", reason, about=service)
-    alone = [each for each in service.deployments if [name for name, _ in each.serves] == [service.name]]
+    alone = [
+        deployment for deployment in service.deployments if [name for name, _ in deployment.serves] == [service.name]
+    ]
     if len(service.deployments) > 1 or not alone or service.min_replicas + service.spare_replicas > 1:
         reason = f"it has {len(service.deployments)} replica(s), {len(alone)} of them its own: its number comes first"
         return skip("several-replicas", reason, about=service)
@@ -179,22 +181,22 @@ _MOVES = ("move-accelerator", "split-hybrid", "route-requests", "right-size-para
 def _on_one_device(
     stays: Deployment, moves: Deployment, fleet: Fleet, market: Market, by_turns: bool, options: Options
 ) -> Iterator[Proposal]:
-    weights = [_weights_share(each, market) for each in (stays, moves)]
-    reserves = all(each.engine in RESERVES for each in (stays, moves))
-    left = 0.9 - sum(each or 0 for each in weights) if reserves and None not in weights else 0.0
+    weights = [_weights_share(side, market) for side in (stays, moves)]
+    reserves = all(side.engine in RESERVES for side in (stays, moves))
+    left = 0.9 - sum(weight or 0 for weight in weights) if reserves and None not in weights else 0.0
     if left > 0 and left >= options.memory_left:
         # Each has its weights and half of what both leave, in whole percents.
-        first, second = (int(100 * ((each or 0) + left / 2)) / 100 for each in weights)
+        first, second = (int(100 * ((weight or 0) + left / 2)) / 100 for weight in weights)
         shared = fleet.replace(stays, stays.but(gpu_memory_utilization=first))
         beside = moves.but(gpu_memory_utilization=second).on_devices(stays.device_ids)
         yield propose(_released(shared.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
-    elif by_turns and all(each.engine in SLEEPS for each in (stays, moves)):
+    elif by_turns and all(side.engine in SLEEPS for side in (stays, moves)):
         asleep = fleet.replace(stays, stays.but(sleep=True))
         beside = moves.but(sleep=True).on_devices(stays.device_ids)
         yield propose(_released(asleep.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
     device = market.accelerator(stays.accelerator)
     if device is not None and len(stays.device_ids) == 1:
-        profiles = market.slices_for(device, *((each.model, each.weight_dtype) for each in (stays, moves)))
+        profiles = market.slices_for(device, *((side.model, side.weight_dtype) for side in (stays, moves)))
         if profiles is not None:
             sliced = _sliced(fleet, stays, moves, profiles)
             yield propose(sliced, risk="availability", effort="high", excludes=_MOVES)
@@ -210,7 +212,7 @@ def _weights_share(of: Deployment, market: Market) -> float | None:
 
 def _released(after: Fleet, moved: Deployment) -> Fleet:
     """Return a fleet without the hosts that a deployment leaves empty."""
-    hosts = {after.device(each).host_id for each in moved.device_ids}
+    hosts = {after.device(device_id).host_id for device_id in moved.device_ids}
     for host_id in sorted(hosts):
         if not after.holders(after.host(host_id)):
             after = after.release(host_id)
@@ -222,6 +224,6 @@ def _sliced(fleet: Fleet, stays: Deployment, moves: Deployment, profiles: Sequen
     device_id = stays.device_ids[0]
     away = fleet.replace(stays, stays.on_devices(moves.device_ids))
     divided = away.partition(device_id, *profiles)
-    first, second = (each.partition_id for each in divided.device(device_id).partitions)
+    first, second = (partition.partition_id for partition in divided.device(device_id).partitions)
     back = divided.replace(divided.deployment(stays.deployment_id), stays.on_devices((first,)))
     return _released(back.replace(moves, moves.on_devices((second,))), moves)

@@ -48,13 +48,13 @@ def release_idle(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterato
     2. The limits of 1 % and 20 h are judgement: a day of use must have been seen before a device is called idle.
     """
     for host in fleet.hosts:
-        found = [fleet.device(each) for each in host.device_ids]
-        devices = [each for each in found if each.kind != "cpu"] or found
-        refusals = [refusal for each in devices if (refusal := _why_keep(each, host, seen, fleet, options))]
+        all_devices = [fleet.device(device_id) for device_id in host.device_ids]
+        devices = [device for device in all_devices if device.kind != "cpu"] or all_devices
+        refusals = [refusal for device in devices if (refusal := _why_keep(device, host, seen, fleet, options))]
         idle = len(devices) - len(refusals)
         if devices and not refusals and not fleet.holders(host):
             yield propose(fleet.release(host), risk="availability", effort="low")
-        elif idle and all(each.code == "held" for each in refusals):
+        elif idle and all(refusal.code == "held" for refusal in refusals):
             yield skip("part-of-instance", _what_to_move(host, idle, len(devices), fleet), about=host)
         else:
             yield from dict.fromkeys(refusals)
@@ -64,7 +64,7 @@ def release_idle(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterato
 
 def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet, options: Options) -> Skip | None:
     ids = {device.device_id, *(part.partition_id for part in device.partitions)}
-    serving = dict.fromkeys(each.name for each in fleet.deployments if ids & set(each.device_ids))
+    serving = dict.fromkeys(deployment.name for deployment in fleet.deployments if ids & set(deployment.device_ids))
     if serving:
         return skip("held", f"devices of {host.name} serve {', '.join(serving)}")
     if device.accelerator is None:
@@ -87,6 +87,6 @@ def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet, opt
 
 
 def _what_to_move(host: Host, idle: int, devices: int, fleet: Fleet) -> str:
-    holders = ", ".join(dict.fromkeys(each.name for each in fleet.holders(host)))
+    holders = ", ".join(dict.fromkeys(holder.name for holder in fleet.holders(host)))
     first = f"move {holders} to other devices first" if holders else "other processes hold the rest: end these first"
     return f"{idle} of {devices} devices of {host.name} are idle, but it is released as a whole: {first}"

@@ -49,7 +49,7 @@ def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterat
         spare = f", {service.spare_replicas} of them spare" if service.spare_replicas else ""
         yield skip("at-minimum", f"it has {replicas} replica(s) and keeps at least {fewest}{spare}")
         return
-    if len({_shape(each) for each in service.deployments}) > 1:
+    if len({_shape(deployment) for deployment in service.deployments}) > 1:
         yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device or role")
         return
     if refusal := _why_keep(seen, service, options):
@@ -58,8 +58,17 @@ def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterat
     yield propose(service.resized(), risk="latency", effort="low", excludes=("route-requests",))
 
 
-def _shape(each: Deployment) -> tuple[object, ...]:
-    return each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp, each.dp, each.role
+def _shape(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.model,
+        deployment.engine,
+        deployment.accelerator,
+        deployment.weight_dtype,
+        deployment.tp,
+        deployment.pp,
+        deployment.dp,
+        deployment.role,
+    )
 
 
 def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None:
@@ -75,7 +84,7 @@ def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None
         return skip("requests-wait", reason)
     if busy <= options.idle_busy:
         return None
-    limits = [each.max_num_seqs for each in service.deployments if each.max_num_seqs is not None]
+    limits = [deployment.max_num_seqs for deployment in service.deployments if deployment.max_num_seqs is not None]
     if len(limits) < len(service.deployments):
         return skip(
             "busy",

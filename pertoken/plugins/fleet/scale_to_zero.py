@@ -94,9 +94,11 @@ def _without_lead(hours: frozenset[int], lead_h: int) -> frozenset[int]:
 
 
 def _paused(service: Service, hours: frozenset[int]) -> Iterator[Proposal | Skip]:
-    engines = dict.fromkeys(each.engine for each in service.deployments)
-    paid = [each for each in PAID_ANYWAY if any(one.placement.purchase == each for one in service.deployments)]
-    unable = [each for each in engines if each not in SLEEPS]
+    engines = dict.fromkeys(deployment.engine for deployment in service.deployments)
+    paid = [
+        purchase for purchase in PAID_ANYWAY if any(one.placement.purchase == purchase for one in service.deployments)
+    ]
+    unable = [engine for engine in engines if engine not in SLEEPS]
     if not paid:
         yield propose(service.scheduled(off(hours)), risk="availability", effort="medium")
     if not unable:

@@ -16,7 +16,7 @@ def smaller_models(
             "hardly-busy",
             f"it is busy {busy:.1%} of the time, below {min_busy:.0%}: too few requests to divide between two models",
         )
-    models = dict.fromkeys(each.model.name for each in service.deployments)
+    models = dict.fromkeys(deployment.model.name for deployment in service.deployments)
     if len(models) > 1:
         return skip("already-routed", f"its replicas serve {len(models)} models already: {', '.join(models)}")
     model = service.deployments[0].model

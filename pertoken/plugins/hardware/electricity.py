@@ -26,15 +26,16 @@ def owned_devices(now: Deployment, fleet: Fleet, market: Market) -> Accelerator 
     if not now.device_ids or device.tdp_w is None:
         return skip("limit-unknown", f"its devices were not seen, or the catalog has no power limit of {device.name}")
     whole = {
-        each.device_id: {each.device_id, *(part.partition_id for part in each.partitions)} for each in fleet.devices
+        device.device_id: {device.device_id, *(part.partition_id for part in device.partitions)}
+        for device in fleet.devices
     }
     if not set(now.device_ids) <= set(whole):
         return skip("part-of-device", "it runs on a part of a device: clocks and power limits act on the whole")
-    touched = {each for device_id in now.device_ids for each in whole[device_id]}
+    touched = {whole_id for device_id in now.device_ids for whole_id in whole[device_id]}
     sharing = [
-        each.name
-        for each in fleet.deployments
-        if each.deployment_id != now.deployment_id and touched & set(each.device_ids)
+        deployment.name
+        for deployment in fleet.deployments
+        if deployment.deployment_id != now.deployment_id and touched & set(deployment.device_ids)
     ]
     if sharing:
         return skip(

@@ -50,10 +50,15 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     """
     demand = seen.generated_tok_s.p95
     now, *others = service.deployments
-    here = market.accelerator(now.accelerator)
-    committed = {purchase for each in service.deployments if (purchase := each.placement.purchase) in COMMITTED}
+    present = market.accelerator(now.accelerator)
+    committed = {
+        purchase for deployment in service.deployments if (purchase := deployment.placement.purchase) in COMMITTED
+    }
     alike = (now.model, now.accelerator, now.weight_dtype, now.tp, now.pp)
-    if any((each.model, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others):
+    if any(
+        (deployment.model, deployment.accelerator, deployment.weight_dtype, deployment.tp, deployment.pp) != alike
+        for deployment in others
+    ):
         differing = f"its {len(others) + 1} replicas differ in model, accelerator, weights or ranks"
         yield skip("replicas-differ", differing)
         return
@@ -61,7 +66,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         reason = "it generated 0 tokens/s (p95) in the window: releasing its hosts saves more than moving them"
         yield skip("no-load", reason)
         return
-    if here is None:
+    if present is None:
         name = now.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: there is nothing to compare with")
         return
@@ -74,16 +79,20 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         return
     tried = 0
     proposed = False
-    for there in market.accelerators:
-        if there.name == here.name or there.arch in options.left_out or not market.offers(there.name):
+    for accelerator in market.accelerators:
+        if (
+            accelerator.name == present.name
+            or accelerator.arch in options.left_out
+            or not market.offers(accelerator.name)
+        ):
             continue
-        if now.weight_dtype == "fp4" and there.fp4_flops is None:
+        if now.weight_dtype == "fp4" and accelerator.fp4_flops is None:
             continue
         tried += 1
-        ranks = market.fewest_ranks(now.model, now.weight_dtype, there, now.pp or 1)
+        ranks = market.fewest_ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
         if ranks is not None:
             proposed = True
-            moved = service.on(Placement(accelerator=there.name)).but(tp=ranks).resized()
+            moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
             yield propose(moved, risk="availability", effort="high")
     if not proposed:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30

@@ -52,11 +52,13 @@ def change_provider(
     3. The limit of 15 % is judgement.
     """
     busy = seen.busy.mean
-    placements = {each.placement for each in service.deployments}
+    placements = {deployment.placement for deployment in service.deployments}
     now = service.deployments[0].placement
-    paid = {each.purchase for each in placements} - {None, "on_demand"}
-    units = {(each.provider, each.instance_type) for each in placements}
-    committed = sum(each.count for each in fleet.commitments if (each.provider, each.instance_type) in units)
+    paid = {placement.purchase for placement in placements} - {None, "on_demand"}
+    units = {(placement.provider, placement.instance_type) for placement in placements}
+    committed = sum(
+        commitment.count for commitment in fleet.commitments if (commitment.provider, commitment.instance_type) in units
+    )
     if busy <= 0:
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
     elif service.isolation == "tenant":
@@ -80,22 +82,24 @@ def _moves(service: Service, now: Placement, market: Market, options: Options) -
     if not same:
         yield skip("no-offer", f"none of {len(offers)} offers of {now.accelerator} is listed where it runs")
         return
-    here = same[0]
-    elsewhere = [each for each in offers if each not in same and _elsewhere(each, now) and _allowed(each, options)]
-    trusted = [each for each in elsewhere if each.confidence != "low"] or elsewhere
-    at_home = [each for each in trusted if each.provider == now.provider and each.instance_type == here.instance_type]
-    abroad = [each for each in trusted if each.provider != now.provider]
-    cheapest = [some[0] for some in (at_home, abroad) if some]
-    better = [each for each in cheapest if _saving(each, here) >= options.min_saving]
+    present = same[0]
+    elsewhere = [offer for offer in offers if offer not in same and _elsewhere(offer, now) and _allowed(offer, options)]
+    trusted = [offer for offer in elsewhere if offer.confidence != "low"] or elsewhere
+    at_home = [
+        offer for offer in trusted if offer.provider == now.provider and offer.instance_type == present.instance_type
+    ]
+    abroad = [offer for offer in trusted if offer.provider != now.provider]
+    cheapest = [offers[0] for offers in (at_home, abroad) if offers]
+    better = [offer for offer in cheapest if _saving(offer, present) >= options.min_saving]
     for offer in better:
         moved = service.on(Placement(provider=offer.provider, region=offer.region, purchase="on_demand"))
         yield propose(moved, risk="availability", effort="high", excludes=("commit-capacity",))
     if not better:
-        best = max((_saving(each, here) for each in cheapest), default=0.0)
+        best = max((_saving(offer, present) for offer in cheapest), default=0.0)
         yield skip(
             "cheap-already",
             f"the cheapest of {len(elsewhere)} other offers of {now.accelerator} is listed {max(0.0, best):.0%} below "
-            f"{here.provider} {here.instance_type}, not {options.min_saving:.0%}",
+            f"{present.provider} {present.instance_type}, not {options.min_saving:.0%}",
         )
 
 
@@ -109,5 +113,5 @@ def _allowed(offer: Offer, options: Options) -> bool:
     )
 
 
-def _saving(there: Offer, here: Offer) -> float:
-    return 1 - there.nano_usd_per_device_hour / here.nano_usd_per_device_hour
+def _saving(other: Offer, present: Offer) -> float:
+    return 1 - other.nano_usd_per_device_hour / present.nano_usd_per_device_hour

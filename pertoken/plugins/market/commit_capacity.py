@@ -82,9 +82,10 @@ def _of_unit(
     provider, region, instance_type = unit
     at = f"{instance_type} at {provider}{f' in {region}' if region else ''}"
     committed = sum(
-        each.count
-        for each in fleet.commitments
-        if (each.provider, each.instance_type) == (provider, instance_type) and each.region in (None, region)
+        commitment.count
+        for commitment in fleet.commitments
+        if (commitment.provider, commitment.instance_type) == (provider, instance_type)
+        and commitment.region in (None, region)
     )
     try:
         hours, refusal = _hours(hosts, seen, fleet, options)
@@ -104,14 +105,14 @@ def _of_unit(
         )
         return
     offers = [(market.offers_at(hosts[0].placement, purchase), years) for purchase, years in TERMS]
-    if not any(some for some, _ in offers):
+    if not any(listed for listed, _ in offers):
         yield skip(
             "no-offer",
             f"{base} × {at} run in all but {options.quantile:.0%} of the hours, and no committed price of one is "
             "listed: `pertoken prices import` adds the one that you were quoted",
         )
-    for some, years in offers:
-        for offer in some[:1]:
+    for listed, years in offers:
+        for offer in listed[:1]:
             bought = Commitment(provider, region, instance_type, base, offer.nano_usd_per_hour, years=years)
             # What makes the fleet smaller or moves it comes first: a commitment is paid to its end.
             first = ("release-idle", "scale-replicas", "scale-to-zero", "use-spot", "change-provider", "serverless-api")
@@ -124,18 +125,18 @@ def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Option
     """Return the hosts in use in each hour of the week, or why that is not known well enough. Raises NotMeasured."""
     hours = [0] * 168
     for host in hosts:
-        devices = [device for each in host.device_ids if (device := fleet.device(each)).kind != "cpu"]
-        known = [seen.of(each) for each in devices]
-        observed_h = min((each.observed_h.mean for each in known), default=0.0)
+        devices = [device for device_id in host.device_ids if (device := fleet.device(device_id)).kind != "cpu"]
+        known = [seen.of(device) for device in devices]
+        observed_h = min((evidence.observed_h.mean for evidence in known), default=0.0)
         if observed_h < options.observed_h:
             reason = f"{host.name} was observed for {observed_h:.0f} of the {options.observed_h:.0f} h that it takes"
             return hours, skip("observed-briefly", reason)
-        runs = [seen.of(each).busy.mean for each in fleet.holders(host)]
+        runs = [seen.of(holder).busy.mean for holder in fleet.holders(host)]
         if max(runs, default=0.0) < options.min_busy:
             continue
-        by_device = [each.hours.held for each in known]
+        by_device = [evidence.hours.held for evidence in known]
         for hour in range(168):
             # Where nothing was recorded of a host, it did not run.
-            held = max((share for each in by_device if (share := each[hour]) is not None), default=0.0)
+            held = max((share for by_hour in by_device if (share := by_hour[hour]) is not None), default=0.0)
             hours[hour] += held >= options.min_held
     return hours, None

@@ -37,12 +37,14 @@ def serverless_api(
     2. The catalog's token prices, each with source and date.
     """
     tokens = seen.prompt_tok_s.mean + seen.generated_tok_s.mean
-    models = {each.model.name for each in service.deployments}
-    placements = {each.placement for each in service.deployments}
-    paid = sorted({str(each.purchase) for each in placements if each.purchase in PAID_ANYWAY})
-    units = {(each.provider, each.instance_type) for each in placements}
-    committed = sum(each.count for each in fleet.commitments if (each.provider, each.instance_type) in units)
-    adapters = max(len(each.lora_adapters or ()) for each in service.deployments)
+    models = {deployment.model.name for deployment in service.deployments}
+    placements = {deployment.placement for deployment in service.deployments}
+    paid = sorted({str(placement.purchase) for placement in placements if placement.purchase in PAID_ANYWAY})
+    units = {(placement.provider, placement.instance_type) for placement in placements}
+    committed = sum(
+        commitment.count for commitment in fleet.commitments if (commitment.provider, commitment.instance_type) in units
+    )
+    adapters = max(len(deployment.lora_adapters or ()) for deployment in service.deployments)
     if tokens <= 0:
         yield skip("no-load", "it served 0 tokens/s in the window: releasing it saves more")
     elif service.isolation == "tenant":
@@ -50,7 +52,7 @@ def serverless_api(
     elif paid or committed:
         how = " and ".join(paid) if paid else f"{committed} committed instances"
         yield skip("committed", f"its devices are {how}: they are paid for whether used or not")
-    elif "per_token" in {each.purchase for each in placements}:
+    elif "per_token" in {placement.purchase for placement in placements}:
         yield skip("per-token-already", f"{len(service.deployments)} of its deployments are paid by the token already")
     elif len(models) > 1:
         yield skip("several-models", f"its replicas serve {len(models)} models")
@@ -63,7 +65,7 @@ def serverless_api(
 def _offers(service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
     model = service.deployments[0].model
     listed = market.token_offers(model)
-    offers = [each for each in listed if each.provider in (options.providers or (each.provider,))]
+    offers = [offer for offer in listed if offer.provider in (options.providers or (offer.provider,))]
     for offer in offers:
         moved = service.on(Placement(provider=offer.provider, purchase="per_token"))
         yield propose(moved, risk="quality", effort="high", excludes=("commit-capacity",))

@@ -38,14 +38,14 @@ def use_spot(
     3. AWS Spot Instance Advisor, February 2026: 15 to 20 % of P5 instances interrupted in a month.
     """
     busy = seen.busy.mean
-    placements = {each.placement for each in service.deployments}
-    paid = {each.purchase for each in placements} - {None, "on_demand"}
-    accelerators = {each.accelerator for each in placements}
-    committed = {(each.provider, each.instance_type) for each in fleet.commitments}
+    placements = {deployment.placement for deployment in service.deployments}
+    paid = {placement.purchase for placement in placements} - {None, "on_demand"}
+    accelerators = {placement.accelerator for placement in placements}
+    committed = {(commitment.provider, commitment.instance_type) for commitment in fleet.commitments}
     replicas = len(service.deployments)
     if paid:
         yield skip("not-on-demand", f"its devices are paid as {' and '.join(sorted(map(str, paid)))}, not on-demand")
-    elif committed & {(each.provider, each.instance_type) for each in placements}:
+    elif committed & {(placement.provider, placement.instance_type) for placement in placements}:
         names = ", ".join(sorted(f"{count} x {name}" for name, count in _instances(fleet).items()))
         yield skip("committed", f"its instances are committed ({names}), which is paid whether they are used or not")
     elif replicas < options.min_replicas:
@@ -60,11 +60,11 @@ def use_spot(
         yield skip("slo-missed", f"{missed} already: replicas that are taken back make it worse")
     else:
         names = ", ".join(sorted(map(str, accelerators)))
-        discounts = [_discount(each, market) for each in placements]
+        discounts = [_discount(placement, market) for placement in placements]
         if None in discounts:
             yield skip("no-offer", f"{names} is not listed both on-demand and as spot where it runs: 0 pairs of prices")
             return
-        discount = min(each for each in discounts if each is not None)
+        discount = min(discount for discount in discounts if discount is not None)
         if discount >= options.min_discount:
             yield propose(service.on(Placement(purchase="spot"), all_but=1), risk="availability", effort="high")
         else:
@@ -73,7 +73,7 @@ def use_spot(
 
 
 def _instances(fleet: Fleet) -> dict[str, int]:
-    return {each.instance_type: each.count for each in fleet.commitments}
+    return {commitment.instance_type: commitment.count for commitment in fleet.commitments}
 
 
 def _missed(seen: Evidence, service: Service) -> str | None:
@@ -100,8 +100,8 @@ def _discount(placement: Placement, market: Market) -> float | None:
         and placement.instance_type in (None, offer.instance_type)
     }
     ratios = [
-        offer.nano_usd_per_device_hour / listed[there]
+        offer.nano_usd_per_device_hour / listed[key]
         for offer in market.offers(name, "spot")
-        if (there := (offer.provider, offer.region, offer.instance_type)) in listed
+        if (key := (offer.provider, offer.region, offer.instance_type)) in listed
     ]
     return max(0.0, 1 - min(ratios)) if ratios else None

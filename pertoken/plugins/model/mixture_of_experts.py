@@ -53,8 +53,8 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
     3. [C] vLLM 0.32.0 `engine/arg_utils.py`, SGLang 0.5.23 `srt/server_args`: the flags.
     4. The limits are judgement.
     """
-    if found := refusal(seen, service, options.min_busy):
-        yield found
+    if reason := refusal(seen, service, options.min_busy):
+        yield reason
         return
     now = service.deployments[0]
     dense, total = now.model, now.model.params_total or 0
@@ -77,8 +77,8 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
             f"the dtype of its weights is not known: how many devices a mixture needs neither; {DOCTOR}",
         )
         return
-    known = [(each, fewest_ranks(now, each, market)) for each in _mixtures(dense, market, options)]
-    fitting = [(each, needed) for each, needed in known if needed is not None]
+    known = [(mixture, fewest_ranks(now, mixture, market)) for mixture in _mixtures(dense, market, options)]
+    fitting = [(model, needed) for model, needed in known if needed is not None]
     if not fitting:
         least = f"{options.least_total * total / 1e9:.3g}B"
         yield skip(
@@ -86,36 +86,40 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
         )
     running = seen.running.mean / len(service.deployments)
     ranks, proposed = now.tp or 1, 0
-    for each, needed in fitting:
+    for model, needed in fitting:
         if needed > ranks and running <= options.few_running:
             yield skip(
                 "tiny-batch",
-                f"{each.name} needs {needed} devices instead of {ranks} for all its experts, and {running:.1f} running "
-                f"requests per replica are no more than {options.few_running:g}",
+                f"{model.name} needs {needed} devices instead of {ranks} for all its experts, and {running:.1f} "
+                f"running requests per replica are no more than {options.few_running:g}",
             )
         elif proposed < MAX_MODELS:
             proposed += 1
             excludes = tuple(name for name in MODEL_RULES if name != "mixture-of-experts")
             if needed > ranks:  # others lay the present model out on fewer devices
                 excludes = (*excludes, "quantize-weights", "right-size-parallelism")
-            yield propose(replaced(service, each, market).resized(), risk="quality", effort="high", excludes=excludes)
+            yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
 
 
 def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:
     """Return the mixtures that may replace a dense model: of its family first, then by how near they are in size."""
     total, active = dense.params_total or 0, dense.params_active or 0
-    named = {each.name for name in options.models if (each := market.model(name)) is not None}
+    named = {named_model.name for name in options.models if (named_model := market.model(name)) is not None}
     fitting = [
-        each
-        for each in market.models
-        if each.n_experts is not None
-        and (each.params_active or active) <= options.largest * active
-        and (each.params_total or 0) >= options.least_total * total
-        and (not options.models or each.name in named)
+        model
+        for model in market.models
+        if model.n_experts is not None
+        and (model.params_active or active) <= options.largest * active
+        and (model.params_total or 0) >= options.least_total * total
+        and (not options.models or model.name in named)
     ]
     family = market.family(dense)
 
-    def rank(each: Model) -> tuple[bool, float, str]:
-        return family is None or market.family(each) != family, abs((each.params_total or 0) - total), each.name
+    def rank(mixture: Model) -> tuple[bool, float, str]:
+        return (
+            family is None or market.family(mixture) != family,
+            abs((mixture.params_total or 0) - total),
+            mixture.name,
+        )
 
     return sorted(fitting, key=rank)

@@ -53,8 +53,8 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
             f"{options.method} sparsity saves nothing: none of {ENGINES_READ} engines has a path that skips zeros",
         )
         return
-    if found := refusal(seen, service, options.min_busy):
-        yield found
+    if reason := refusal(seen, service, options.min_busy):
+        yield reason
         return
     whole = service.deployments[0].model
     total, active = whole.params_total or 0, whole.params_active or 0
@@ -65,9 +65,10 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
         yield skip("small", f"{whole.name} has {total / 1e9:.3g}B parameters, below {options.min_params / 1e9:.3g}B")
         return
     trained = [
-        each
-        for each in market.smaller_models(whole)
-        if options.near * options.kept * active <= (each.params_active or 0) and (each.params_total or total) < total
+        smaller_model
+        for smaller_model in market.smaller_models(whole)
+        if options.near * options.kept * active <= (smaller_model.params_active or 0)
+        and (smaller_model.params_total or total) < total
     ]
     if trained:
         nearest = trained[-1]
@@ -84,7 +85,9 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
 
 def _pruned(whole: Model, kept: float) -> Model:
     """Return the shape after width and depth pruning: parameters shrink, its attention and layers are kept."""
-    total, active = (None if each is None else round(each * kept) for each in (whole.params_total, whole.params_active))
+    total, active = (
+        None if params is None else round(params * kept) for params in (whole.params_total, whole.params_active)
+    )
     return replace(
         whole, name=f"{whole.name}-pruned-{kept:.0%}".replace("%", ""), params_total=total, params_active=active
     )

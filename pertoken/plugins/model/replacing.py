@@ -13,7 +13,7 @@ def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
     busy = seen.busy.mean
     if busy < min_busy:
         return skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {min_busy:.0%}: there is no time to save")
-    if len({_shape(each) for each in service.deployments}) > 1:
+    if len({_shape(deployment) for deployment in service.deployments}) > 1:
         count = len(service.deployments)
         return skip("replicas-differ", f"its {count} replicas differ in model, engine, accelerator, weights or ranks")
     if service.deployments[0].model.params_active is None:
@@ -22,8 +22,17 @@ def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
     return None
 
 
-def _shape(each: Deployment) -> tuple[object, ...]:
-    return each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp, each.dp, each.role
+def _shape(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.model,
+        deployment.engine,
+        deployment.accelerator,
+        deployment.weight_dtype,
+        deployment.tp,
+        deployment.pp,
+        deployment.dp,
+        deployment.role,
+    )
 
 
 def fewest_ranks(now: Deployment, model: Model, market: Market) -> int | None:

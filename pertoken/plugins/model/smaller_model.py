@@ -43,26 +43,26 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
     3. [K] DeepSeek-R1, arXiv 2501.12948: six distilled models of 1.5B to 70B parameters. Recalled, not read again.
     4. The limits on size and busy time are judgement.
     """
-    if found := refusal(seen, service, options.min_busy):
-        yield found
+    if reason := refusal(seen, service, options.min_busy):
+        yield reason
         return
     now = service.deployments[0].model
     active = now.params_active or 0
-    named = [each for name in options.models if (each := market.model(name)) is not None]
+    named = [model for name in options.models if (model := market.model(name)) is not None]
     known = named if options.models else market.smaller_models(now)
     most = options.largest * active
-    smaller = [each for each in known if each != now and (each.params_active or active) <= most]
-    smaller = [each for each in smaller if (each.params_total or 0) < (now.params_total or 0)]
+    smaller = [model for model in known if model != now and (model.params_active or active) <= most]
+    smaller = [model for model in smaller if (model.params_total or 0) < (now.params_total or 0)]
     if now.n_experts is None and not options.models:
-        smaller = [each for each in smaller if each.n_experts is None]  # the others: rule mixture-of-experts
-    sizes = {(each.params_total, each.params_active): each for each in reversed(smaller)}  # one of each size
-    smaller = [each for each in smaller if each in sizes.values()]
+        smaller = [model for model in smaller if model.n_experts is None]  # the others: rule mixture-of-experts
+    sizes = {(model.params_total, model.params_active): model for model in reversed(smaller)}  # one of each size
+    smaller = [model for model in smaller if model in sizes.values()]
     if not smaller:
         yield skip(
             "no-smaller-model",
             f"the catalog has no model of {options.largest:.0%} of the active parameters of {now.name} or less "
             f"{'that you would accept' if options.models else 'in its family'}",
         )
-    for each in smaller[:MAX_MODELS]:
+    for model in smaller[:MAX_MODELS]:
         excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
-        yield propose(replaced(service, each, market).resized(), risk="quality", effort="high", excludes=excludes)
+        yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)

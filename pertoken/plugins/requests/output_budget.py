@@ -83,4 +83,4 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
 def _kept(lengths: Series, budget: float) -> float:
     """Return the part of all tokens that outputs keep which end at a budget."""
     known = [lengths.quantile((at + 0.5) / QUANTILES) for at in range(QUANTILES)]
-    return sum(min(each, budget) for each in known) / max(1e-9, sum(known))
+    return sum(min(length, budget) for length in known) / max(1e-9, sum(known))

@@ -53,22 +53,22 @@ def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Itera
         yield skip("length-unknown", f"the length of its prompts is not known: {DOCTOR}")
         return
     prompts, generated = seen.prompt_tok_s.mean, seen.generated_tok_s.mean
-    found = seen.cached_share.mean if seen.has("cached_share") else 0.0
+    cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
     if options.kept is None and prompts < options.min_ratio * generated:
         yield skip(
             "outputs-dominate",
             f"prompts have {prompts:.0f} tokens/s and outputs {generated:.0f}: below {options.min_ratio:g} to one",
         )
         return
-    if options.kept is None and found >= options.cached:
+    if options.kept is None and cached_share >= options.cached:
         yield skip(
             "breaks-prefix-cache",
-            f"{found:.0%} of its prompt tokens are found in the prefix cache, {options.cached:.0%} or more: editing "
-            "prompts may have them computed again",
+            f"{cached_share:.0%} of its prompt tokens are found in the prefix cache, {options.cached:.0%} or more: "
+            "editing prompts may have them computed again",
         )
         return
     origin = "a guess: judge a sample" if options.kept is None else "as [rules.shorten-prompts] states"
-    warning = f"; editing them may lose the {found:.0%} that the prefix cache finds now" if found else ""
+    warning = f"; editing them may lose the {cached_share:.0%} that the prefix cache finds now" if cached_share else ""
     kept = options.planned_kept if options.kept is None else options.kept
     shorter = times(kept, f"{kept:.0%} of prompt tokens remain, {origin}{warning}", confirmed=options.kept is not None)
     yield propose(service.serving(prompt_len=shorter), risk="quality", effort="high", excludes=("prefix-cache",))

@@ -59,4 +59,4 @@ def test_a_smaller_batch_is_shown_without_money_where_it_holds_the_objective_aga
         assert (row.best.bankable, row.best.capacity) == (None, None)
         assert row.best.unpriced is not None and "holds TPOT p95 again: 35 ms was measured" in row.best.unpriced
     else:
-        assert [each.code for each in row.refusals] == ["no-saving"]
+        assert [refusal.code for refusal in row.refusals] == ["no-saving"]

@@ -31,7 +31,9 @@ def both(one: Fleet, other: Fleet) -> tuple[Fleet, Fleet]:
 def test_changes_of_different_fields_combine_to_the_same_fleet_in_either_order() -> None:
     first, second = both(BASE.edit(CHAT.but(weight_dtype="fp8").resized()), BASE.edit(CHAT.but(kv_dtype="fp8")))
     assert first == second
-    assert {(each.weight_dtype, each.kv_dtype) for each in first.service("chat").deployments} == {("fp8", "fp8")}
+    assert {(deployment.weight_dtype, deployment.kv_dtype) for deployment in first.service("chat").deployments} == {
+        ("fp8", "fp8")
+    }
     assert first.service("chat").replicas == "fewest"
 
 
@@ -61,7 +63,9 @@ def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
     a, b = CHAT.deployments
     merged = BASE.merge((a, b), a)
     other = BASE.merge((a, b), b)
-    made = {each.deployment_id for key in ("x", "y") for each in reapplied(BASE, merged, BASE, key).deployments}
+    made = {
+        deployment.deployment_id for key in ("x", "y") for deployment in reapplied(BASE, merged, BASE, key).deployments
+    }
     assert len(made) == 3  # `code` and one engine of each
     with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this one merges it"):
         reapplied(BASE, other, merged, "y")

@@ -32,7 +32,7 @@ def test_a_file_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
     written(tmp_path / "b.py")
     broken, whole = check(tmp_path, LIMITS)
     assert (broken.failed, broken.rules) == ("it ended its process", ())
-    assert (whole.failed, [each.rule_id for each in whole.rules]) == (None, ["own-rule"])
+    assert (whole.failed, [rule.rule_id for rule in whole.rules]) == (None, ["own-rule"])
 
 
 def test_a_rule_that_does_not_end_is_ended_and_shows_where_it_was(tmp_path: Path) -> None:

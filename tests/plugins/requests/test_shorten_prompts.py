@@ -13,9 +13,9 @@ LONG = {"prompt_tok_s": 4000, "generated_tok_s": 40, "cached_share": 0.02}
 
 
 def served(prompt_len: float | None = 6000) -> Fleet:
-    there = chat()
+    service = chat()
     demand = Demand(prompt_len=None if prompt_len is None else counted(prompt_len))
-    return replace(there, services=(replace(there.services[0], demand=demand),))
+    return replace(service, services=(replace(service.services[0], demand=demand),))
 
 
 def test_long_prompts_that_no_cache_holds_are_shortened_and_the_prefix_cache_is_another_way() -> None:

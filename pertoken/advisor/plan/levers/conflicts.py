@@ -12,13 +12,13 @@ Conflicts = dict[tuple[int, int], str]
 
 def conflicts(levers: Sequence[Lever]) -> Conflicts:
     """Return the pairs of levers that cannot be in one plan."""
-    found: Conflicts = {}
+    reasons: Conflicts = {}
     for at, one in enumerate(levers):
         for beside in range(at + 1, len(levers)):
             reason = conflict(one, levers[beside])
             if reason is not None:
-                found[at, beside] = found[beside, at] = reason
-    return found
+                reasons[at, beside] = reasons[beside, at] = reason
+    return reasons
 
 
 def conflict(one: Lever, other: Lever) -> str | None:

@@ -20,12 +20,12 @@ def groups(base: Fleet, levers: Sequence[Lever]) -> tuple[tuple[int, ...], ...]:
 
     Levers that only make commitments are in none: their conflicts state all that they have to do with others.
     """
-    within = [at for at, each in enumerate(levers) if not each.is_commitment]
+    within = [at for at, lever in enumerate(levers) if not lever.is_commitment]
     releasable = _releasable(base, [levers[at] for at in within])
     committed = {
         host.host_id: (host.placement.provider, host.placement.instance_type)
         for host in base.hosts
-        if any(covers(each, host) for each in base.commitments)
+        if any(covers(commitment, host) for commitment in base.commitments)
     }
     first: dict[object, int] = {}
     leader = {at: at for at in within}
@@ -39,18 +39,18 @@ def groups(base: Fleet, levers: Sequence[Lever]) -> tuple[tuple[int, ...], ...]:
         for shared in _shared(levers[at], releasable, committed):
             low, high = sorted((top(first.setdefault(shared, at)), top(at)))
             leader[high] = low
-    found: dict[int, list[int]] = defaultdict(list)
+    positions_by_root: dict[int, list[int]] = defaultdict(list)
     for at in within:
-        found[top(at)].append(at)
-    return tuple(tuple(each) for _, each in sorted(found.items()))
+        positions_by_root[top(at)].append(at)
+    return tuple(tuple(positions) for _, positions in sorted(positions_by_root.items()))
 
 
 def _releasable(base: Fleet, levers: Iterable[Lever]) -> frozenset[int]:
     """Return the ids of the hosts of which all the work could go if every lever were part of a plan."""
     freed, released = set[int](), set[int]()
-    for each in levers:
-        freed |= each.freed
-        released |= {host.host_id for host in each.change.diff.released}
+    for lever in levers:
+        freed |= lever.freed
+        released |= {host.host_id for host in lever.change.diff.released}
     return frozenset(
         host_id
         for host_id, accelerators in base.accelerators_on.items()
@@ -60,8 +60,8 @@ def _releasable(base: Fleet, levers: Iterable[Lever]) -> frozenset[int]:
 
 def _shared(lever: Lever, releasable: frozenset[int], committed: Mapping[int, Unit]) -> Iterator[object]:
     """Yield what a lever may have in common with others whose money it changes."""
-    yield from (each for each in lever.touches if each.startswith("service:"))
-    for each in sorted(lever.hosts & releasable):
-        yield each
-        if each in committed:  # how many alike hosts leave decides what a commitment still pays for
-            yield committed[each]
+    yield from (touched for touched in lever.touches if touched.startswith("service:"))
+    for host in sorted(lever.hosts & releasable):
+        yield host
+        if host in committed:  # how many alike hosts leave decides what a commitment still pays for
+            yield committed[host]

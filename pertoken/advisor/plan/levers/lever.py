@@ -67,12 +67,12 @@ class Lever:
     @cached_property
     def is_commitment(self) -> bool:
         """Whether it makes commitments and nothing else."""
-        return bool(self.change.diff.changes) and all(each.kind == "fleet" for each in self.change.diff.changes)
+        return bool(self.change.diff.changes) and all(change.kind == "fleet" for change in self.change.diff.changes)
 
     @cached_property
     def is_schedule(self) -> bool:
         """Whether it changes the hours in which something runs."""
-        return any(each.field == "schedule" for each in self.change.diff.changes)
+        return any(change.field == "schedule" for change in self.change.diff.changes)
 
     def left_out(self, reason: str) -> LeftOut:
         """Return it as left out of a plan."""
@@ -92,12 +92,12 @@ def levers(
     left: list[LeftOut] = []
     for row in recommendations:
         for variant in row.variants if row.state is State.OPEN else ():
-            found = _lever(gathered, row, variant, limits)
-            if isinstance(found, Lever):
-                kept.append(found)
+            lever = _lever(gathered, row, variant, limits)
+            if isinstance(lever, Lever):
+                kept.append(lever)
             else:
-                left.append(LeftOut(row.rule_id, row.recommendation_id, variant.title, row.target, found))
-    return tuple(sorted(kept, key=lambda each: each.key)), tuple(left)
+                left.append(LeftOut(row.rule_id, row.recommendation_id, variant.title, row.target, lever))
+    return tuple(sorted(kept, key=lambda lever: lever.key)), tuple(left)
 
 
 def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Limits) -> Lever | str:
