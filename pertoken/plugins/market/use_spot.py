@@ -8,11 +8,13 @@ from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service,
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the discount is judgement (Sources, 3)."""
+    """Settings of the rule; the discount is judgement (Sources, 3)."""
 
-    min_replicas: int = option(2, "replicas below which an interruption is an outage (Sources, 1)", low=2)
+    min_replicas: int = option(
+        2, "minimum number of replicas: with fewer, an interruption is an outage (Sources, 1)", low=2
+    )
     min_discount: float = option(
-        0.2, "listed discount below which interruptions may cost what they save", low=0, high=1
+        0.2, "minimum listed discount: below it interruptions may cost what spot saves", low=0, high=1
     )
 
 
@@ -23,15 +25,15 @@ def use_spot(
     """Serve all replicas but one from spot devices.
 
     ## Why it saves
-    Providers sell idle devices 30 to 85 % below on-demand and may take them back at short notice. Serving keeps no
-    state that a retry could not rebuild, so that a replica can be lost as long as another one answers.
+    Providers sell idle devices 30 to 85 % below on-demand and may reclaim them at short notice. Serving keeps no state
+    that a retry could not rebuild, so that a replica may be lost as long as another one answers.
     ## When it is wrong
     With a single replica every interruption is an outage. Some zones list spot at the on-demand price: no discount.
-    Long generations are lost midway; capacity may be gone exactly when you need it. A service that misses its
-    objectives has no replica to lose.
+    Long generations are lost midway, and capacity may be gone exactly when you need it. A service that misses its
+    objectives cannot lose a replica.
     ## How to apply
-    Keep one replica on-demand, put the others on spot in two or more zones behind a load balancer, and drain one when
-    its notice comes (2 min on AWS, 30 s on Google Cloud and Azure).
+    Keep one replica on-demand, put the others on spot in two or more zones behind a load balancer, and drain a replica
+    when its notice arrives (2 min on AWS, 30 s on Google Cloud and Azure).
     ## Sources
     1. Mao et al., SkyServe, EuroSys 2025 (arXiv 2411.01438): replicas over spot zones with an on-demand fallback.
     2. docs.aws.amazon.com, EC2 User Guide, Spot Instance interruption notices.
@@ -49,7 +51,7 @@ def use_spot(
         names = ", ".join(sorted(f"{count} x {name}" for name, count in _instances(fleet).items()))
         yield skip("committed", f"its instances are committed ({names}), which is paid whether they are used or not")
     elif replicas < options.min_replicas:
-        reason = f"it has {replicas} of the {options.min_replicas} replicas without which an interruption is an outage"
+        reason = f"it has {replicas} replica(s), fewer than {options.min_replicas}: an interruption is an outage"
         yield skip("single-replica", reason)
     elif not all(market.accelerator(name) for name in accelerators):
         names = ", ".join(sorted(name or "its device" for name in accelerators))
@@ -57,7 +59,7 @@ def use_spot(
     elif busy <= 0:
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
     elif (missed := _missed(seen, service)) is not None:
-        yield skip("slo-missed", f"{missed} already: replicas that are taken back make it worse")
+        yield skip("slo-missed", f"{missed}: reclaimed replicas would make it worse")
     else:
         names = ", ".join(sorted(map(str, accelerators)))
         discounts = [_discount(placement, market) for placement in placements]
@@ -77,7 +79,7 @@ def _instances(fleet: Fleet) -> dict[str, int]:
 
 
 def _missed(seen: Evidence, service: Service) -> str | None:
-    """Return which objective of the service is missed now; None where none is, or none is set or measured."""
+    """Return which objective of the service is missed, with figures; None if none is missed, set or measured."""
     slo = service.slo
     if slo.ttft_p95_ms is not None and seen.has("ttft_s") and 1000 * seen.ttft_s.p95 > slo.ttft_p95_ms:
         return f"its TTFT is {1000 * seen.ttft_s.p95:.0f} ms (p95), above its objective of {slo.ttft_p95_ms:.0f} ms"
@@ -87,9 +89,9 @@ def _missed(seen: Evidence, service: Service) -> str | None:
 
 
 def _discount(placement: Placement, market: Market) -> float | None:
-    """Return how far spot is listed below on-demand for this instance where it is, or for any where that is not known.
+    """Return the largest listed spot discount (0 to 1) for an instance like this, in its region if known.
 
-    None where no such instance is listed both ways: spot that is not offered is no discount.
+    None if no such instance is listed both on-demand and as spot.
     """
     name = placement.accelerator or ""
     listed = {
