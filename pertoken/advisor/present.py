@@ -1,4 +1,4 @@
-"""What an advice run looks at: the fleet as it is, what was measured on each part of it, and what it costs."""
+"""Input of an advice run: the present fleet, the evidence of each part, and its prices."""
 
 import json
 from collections import defaultdict
@@ -31,26 +31,26 @@ from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.reading import Window
 
 MAX_SEQ = 2**62
-"""Place of an assumed price in the order of setting: after all that are stored."""
+"""Sequence number of an assumed price: later than all stored ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Everything one advice run looks at."""
+    """Everything that one advice run reads."""
 
     fleet: Fleet
     context: Context
     hosts: Mapping[int, Evidence]
-    """By host id: of its accelerators together."""
+    """Evidence of all accelerators of a host, by host id."""
     names: Mapping[int, str]
-    """Devices, hosts and deployments as people call them, by id."""
+    """Names of devices, hosts and deployments for people, by id."""
     addresses: Addresses
     window_s: int
-    """The window that all of this is of."""
+    """Length of the window, seconds."""
     configured_rules: frozenset[str] = frozenset()
-    """Ids of rules of which a person set options."""
+    """Ids of rules with options in the configuration."""
     forbidden: tuple[str, ...] = ()
-    """What no proposal may change, of services and of the fleet as a whole."""
+    """Names of changes that no proposal may make (`advisor.forbid`)."""
 
 
 def present(
@@ -64,11 +64,11 @@ def present(
     dated: bool = False,
     assumed: Sequence[Price] = (),
 ) -> Present:
-    """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
+    """Read the last `window_s` seconds. Evidence covers only the present epoch of each deployment.
 
-    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. `assumed` are prices in force
-    instead of those that are set. Raises StoreError if the database cannot be read, BadInput for an assumed price that
-    names no device.
+    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `assumed`
+    prices override the configured ones. Raises StoreError if the database cannot be read, BadInput for an assumed
+    price that names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
@@ -139,7 +139,7 @@ def present(
 
 
 def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory) -> PriceBook:
-    """Return prices in which each device that an assumed price names has that price. Raises BadInput."""
+    """Return prices with the assumed ones for the devices that they name. Raises BadInput for an unknown device."""
     own: dict[str, Price] = {}
     for price in assumed:
         devices = [Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None]
@@ -158,16 +158,16 @@ def _workloads(inventory: Inventory) -> dict[int, Workload]:
 
 
 def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) -> int | None:
-    """Return the price of a device now; of a partition its share of that device's price."""
+    """Return the present price of a device, or a partition's share of the price of its device; None if not priced."""
     row = inventory.devices[device_id]
     payer = row if row.parent_id is None else inventory.devices.get(row.parent_id)
     per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), inventory.now_ts) if payer else None
-    share_1e6 = SHARE if row.parent_id is None else row.part_1e6
-    return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE
+    share = SHARE if row.parent_id is None else row.part_1e6
+    return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
 def _listed(inventory: Inventory, prices: PriceBook) -> dict[int, str]:
-    """Return by device whose list price it is, of when and with what marks, where nobody set a price."""
+    """Return the origin of list prices by device id: provider, date and warnings; none for configured prices."""
     names = {}
     for device_id, row in inventory.devices.items():
         price = prices.at(Priced(row.kind, row.name, row.uuid), inventory.now_ts) if row.parent_id is None else None

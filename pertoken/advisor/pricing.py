@@ -1,4 +1,4 @@
-"""What a rule yielded for one target, validated and priced: variants, refusals, and proposals that change nothing."""
+"""Validate and price the proposals of a rule for one target: variants, refusals, and ignored proposals."""
 
 import json
 from collections import defaultdict
@@ -27,15 +27,15 @@ from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 
 MAX_PROPOSALS = 100
-"""Different proposals that are priced for one rule and target."""
+"""Maximum different proposals of one rule for one target."""
 NO_SAVING = "no-saving"
 MAX_VARIANTS = 3
-"""Variants of one rule on one target that are kept: the ones that save most."""
+"""Maximum variants of one rule for one target: those that save most are kept."""
 
 
 @dataclass
 class TargetOutcome:
-    """What a rule has for one target."""
+    """Variants and refusals of a rule for one target."""
 
     variants: list[Variant] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -44,44 +44,44 @@ class TargetOutcome:
 
 @dataclass(frozen=True)
 class Proposed:
-    """What a rule yielded for one target, validated and not yet priced."""
+    """Proposals of a rule for one target, validated and not yet priced."""
 
     target: Target
-    """Of the rule's run."""
+    """Target of the rule's call."""
     candidates: Sequence[tuple[Candidate, Target]]
-    """Different ones, each with its target."""
+    """Distinct candidates, each with its own target."""
     by_target: Mapping[Target, TargetOutcome]
-    """By target; what is priced adds to it."""
+    """Outcomes by target; pricing adds variants and refusals."""
 
     @property
     def size(self) -> int:
-        """Deployments and services that the candidates change, those of each added up."""
+        """Number of deployments and services that the candidates change, summed over candidates."""
         return sum(len(possible.diff.targets) for possible, _ in self.candidates)
 
 
 @dataclass(frozen=True)
 class Priced:
-    """What a rule proposed for one target, with its price."""
+    """Proposals of a rule for one target, with prices."""
 
     proposed: Proposed
     kept: Mapping[Target, Sequence[tuple[Candidate, Estimate]]]
-    """By target what becomes its variants, best first."""
+    """Candidates that become variants, by target, best first."""
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """Everything that prices what rules yield."""
+    """Prices the proposals of rules."""
 
     gathered: Present
     context: Context
-    """That of the gathered, with a second opinion where there is one."""
+    """Context of `gathered`, with a second opinion if there is one."""
     progress: Callable[[float], None] = lambda share: None
-    """Called with the share of a target's proposals that is priced."""
+    """Called with the share of a target's proposals that are priced."""
 
     def proposed(self, rule_id: str, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
-        """Validate what a rule yielded, as a worker sends it.
+        """Validate the values that a rule yielded, as a worker sends them.
 
-        Raises whatever is wrong with any of it: the caller makes that the rule's row.
+        Raises the first error of any value: the caller makes it a FAILED row of the rule.
         """
         before, by_target = self.gathered.fleet, defaultdict[Target, TargetOutcome](TargetOutcome)
         own = self.target(asked)
@@ -104,26 +104,26 @@ class Pricing:
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
-            by_target[target]  # even if nothing of it is kept
+            by_target[target]  # so that the target has an outcome without variants
             refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
             if refusal is not None:
                 by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
             proposals.append((possible, target))
         if not by_target:
-            by_target[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
+            by_target[own].refusals.append(Refusal("no-reason", "the rule yielded neither a proposal nor a reason"))
         return Proposed(own, proposals, by_target)
 
     def prepare(self, together: Iterable[Proposed]) -> None:
-        """Forecast what several targets' proposals change side by side: it takes a part of the time.
+        """Forecast the proposals of several targets in one batch, which is faster than one by one.
 
-        Raises whatever is wrong with any of them.
+        Raises the first error of any proposal.
         """
         fleets = [possible.after for proposed in together for possible, _ in proposed.candidates]
         prepare(self.gathered.fleet, fleets, self.context)
 
     def priced(self, proposed: Proposed) -> Priced:
-        """Price what a rule proposed, and keep what saves most. Raises whatever is wrong with any of it."""
+        """Price the proposals of a rule, and keep those that save most. Raises the first error of any proposal."""
         kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
         for done, (possible, target) in enumerate(proposed.candidates):
             self.progress(done / len(proposed.candidates))
@@ -140,25 +140,25 @@ class Pricing:
         )
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
-        """Forecast what is shown of several targets' proposals side by side.
+        """Forecast the figures to show for several targets' proposals in one batch.
 
-        Raises whatever is wrong with any of them.
+        Raises the first error of any proposal.
         """
         shown = (money for priced in together for kept in priced.kept.values() for _, money in kept)
         prepare_shown(shown, self.context)
 
     def outcomes(self, priced: Priced) -> Mapping[Target, TargetOutcome]:
-        """Return by target what a rule proposed, variants best first. Raises whatever is wrong with any of it."""
+        """Return the outcomes of a rule by target, variants best first. Raises the first error of any proposal."""
         by_target = priced.proposed.by_target
         for target, candidates in by_target.items():
             candidates.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
             candidates.refusals = folded(candidates.refusals)
             if not candidates.variants and not candidates.refusals:
-                candidates.refusals.append(Refusal("equals-present", "what it proposes runs already"))
+                candidates.refusals.append(Refusal("equals-present", "the proposed state is already the present one"))
         return by_target
 
     def target(self, asked: Deployment | Service | None) -> Target:
-        """Return the target of a rule that was run for a deployment, a service or the fleet."""
+        """Return the target of a call for a deployment, a service or (None) the fleet."""
         if isinstance(asked, Service):
             return Target("service", asked.name, asked.name)
         if isinstance(asked, Deployment):
@@ -168,7 +168,7 @@ class Pricing:
         return FLEET
 
     def _about(self, refused: Refused) -> Target:
-        """Return the target of a refusal over the fleet. Raises InvalidEdit for what is not part of the fleet."""
+        """Return the target of a refusal over the fleet. Raises InvalidEdit for a subject outside the fleet."""
         if refused.about is None:
             return FLEET
         kind, key = refused.about
@@ -219,7 +219,7 @@ class Pricing:
         )
 
     def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:
-        """Return the objectives that are missed now and would be held; None if there are none, or others are missed."""
+        """Return missed objectives that the change would meet; None if there are none, or it misses others."""
         names = [
             touched.partition(":")[2]
             for touched in touches(possible.diff, self.gathered.fleet)
@@ -234,7 +234,7 @@ class Pricing:
         return held_again(lines, full_batch_factor(possible.diff, money, self.context))
 
     def _misses(self, service: Service) -> bool:
-        """Return whether a latency that was measured of a service is above its objective."""
+        """Return whether a measured latency of a service is above its objective."""
         slo = objectives(service, self.context)
         if slo == Slo():
             return False
@@ -246,7 +246,7 @@ class Pricing:
         )
 
     def _latency(self, latencies: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
-        """Return the forecast latency of the one service that changes, beside what was measured of it."""
+        """Return the forecast and measured latency of the changed service; empty if several change."""
         if latencies is None or latencies.before is None or latencies.after is None or latencies.provenance is None:
             return ()
         names = [touched.partition(":")[2] for touched in changed if touched.startswith("service:")]
@@ -268,7 +268,7 @@ class Pricing:
 
 
 def _measured_ms(seen: Evidence, figure: str) -> float | None:
-    """Return what was measured of a figure of `FIGURES`, milliseconds; None if it was not."""
+    """Return the measured value of a figure of `FIGURES`, milliseconds; None if not measured."""
     metric, _, quantile = figure.partition(" ")
     series = seen.peek(f"{metric.lower()}_s")
     return None if series is None else 1000 * float(getattr(series, quantile))
@@ -286,8 +286,8 @@ def _against(money: Estimate) -> Refusal | None:
 
 
 def _saved(money: Estimate) -> str:
-    """Return the figures of a proposal that saves nothing."""
-    text = "the forecast gives no saving"
+    """Return why a proposal saves nothing, with its figures."""
+    text = "the forecast shows no saving"
     if money.bankable is not None and money.capacity is not None:
         text += f": {format_usd(money.bankable[1])} of the bill and {format_usd(money.capacity[1])} of capacity a month"
     if money.throughput_ratio is not None:
@@ -297,6 +297,6 @@ def _saved(money: Estimate) -> str:
 
 
 def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[int, ...]:
-    """Sort by what is saved; of equal ones the order of the rule stays."""
+    """Return the sort key of a candidate: largest saving first."""
     _, money = candidate
     return tuple(-(dollars[1] if dollars else 0) for dollars in (money.bankable, money.capacity))

@@ -1,13 +1,13 @@
-"""A difference as plain values, which are stored with a variant and compared with what runs later."""
+"""A difference as JSON values, stored with a variant and later compared with the running fleet."""
 
 from pertoken.proof.recommendation import Edit
 from pertoken.state.diff import Diff, plain
 
 
 def edits(difference: Diff) -> tuple[Edit, ...]:
-    """Return what a difference changes as JSON values. A removed deployment and a released host stop running.
+    """Return the changes of a difference as JSON values. A removed deployment and a released host stop running.
 
-    Changes of demand are left out: they are no configuration.
+    Changes of demand are left out: they are not configuration.
     """
     fields = (
         Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))

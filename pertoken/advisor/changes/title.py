@@ -1,4 +1,4 @@
-"""A difference in few words, and field by field."""
+"""Title of a difference, and its changes field by field."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from pertoken.state.service import FEWEST
 from pertoken.units import format_bytes
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
-"""Changes that a title begins with, since a narrow screen cuts its end."""
+"""Changes that come first in a title, because a narrow screen cuts its end."""
 _LABELS = {
     **{"model": "", "placement.accelerator": "", "tp": "tp ", "pp": "pp ", "dp": "dp ", "ep": "ep "},
     **{"placement.provider": "", "placement.region": "", "placement.purchase": "", "placement.instance_type": ""},
@@ -19,7 +19,7 @@ _LABELS = {
 _SECONDARY = ("placement.devices_per_instance", "placement.offer", "placement.instance_type")
 """Changes that follow from others of a move."""
 MAX_TITLE = 200
-"""Characters of a title; the changes stand below it one by one."""
+"""Maximum characters of a title; the changes are listed below it."""
 DEMAND = {
     "demand.requests_per_s": ("requests", " requests/s"),
     "demand.prompt_len": ("prompts", " tokens"),
@@ -31,11 +31,11 @@ DEMAND = {
 
 
 def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
-    """Return what changes, most important first. `chosen` is what pricing chose."""
+    """Return the changes as one line, most important first. `chosen` is what pricing decided."""
     parts = list(_hosts(difference))
     for group in groups(difference, before):
         words = list(_words(group))
-        if not words and not difference.added:  # beside a new deployment the shares follow from it
+        if not words and not difference.added:  # the shares follow from a new deployment
             words = [shares(group.changes["serves"][1])]
         if words:
             parts.append(", ".join(words) + group.replicas)
@@ -98,7 +98,7 @@ def _words(group: Group) -> Iterator[str]:
         old, new = group.changes[name]
         if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
             continue
-        if name.startswith("placement.") and new is None:  # an API has no devices and no region of theirs
+        if name.startswith("placement.") and new is None:  # an API has no devices and no region
             continue
         if name == "restart":
             yield f"restart {group.deployments[0].name}"
@@ -116,7 +116,7 @@ def _words(group: Group) -> Iterator[str]:
 
 
 def with_unit(name: str, value: object) -> str:
-    """Return the value of a knob in words, with its unit where its label does not imply one."""
+    """Return the value of a knob as text, with its unit unless its label implies one."""
     unit = knobs()[name].unit if name in knobs() else None
     if unit == "bytes" and isinstance(value, int):
         return format_bytes(value)
@@ -144,7 +144,7 @@ def _services(difference: Diff, before: Fleet, chosen: Chosen) -> Iterator[str]:
 
 
 def _service_pair(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
-    """Return a changed field of a service before and after, None for what turned out to stay."""
+    """Return a changed field of a service before and after as text; None if pricing left it unchanged."""
     if change.field == "replicas":
         return replica_words(change, before, chosen)
     if change.field == "schedule":

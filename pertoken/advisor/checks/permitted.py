@@ -1,4 +1,4 @@
-"""Settings that bind the proposals of every rule: forbidden changes, the quality gate, isolation, minimum replicas."""
+"""Settings that apply to proposals of every rule: forbidden changes, quality gate, isolation, minimum replicas."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,17 +13,17 @@ from pertoken.state.model import Model
 from pertoken.state.service import Service
 
 _FLEET_WIDE = frozenset(("commitments", "partitions"))
-"""Fields that are of the fleet as a whole, by which a person may forbid their changes."""
+"""Names by which a person may forbid changes of the fleet as a whole."""
 _RENAMED = {"device_ids": "devices", "serves": "shares"}
-"""Fields -> the words by which a person forbids them, where they differ."""
+"""Field -> the name in `forbid`, where it differs."""
 _SHARED_CACHES = ("demand.response_cache_share", "demand.cached_share")
-"""What arranges the prompts of several clients for one cache, or answers one client with another's response."""
+"""Changes that share a cache between clients: prompts of several clients, or responses of one for another."""
 
 
 def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[str]) -> Refusal | None:
-    """Return why the settings of a person refuse a proposal; None if they permit it.
+    """Return why settings refuse a proposal; None if they permit it.
 
-    `forbidden` is for the fleet as a whole; that of each service is part of it.
+    `forbidden` is `advisor.forbid`; each service of the fleet has its own list too.
     """
     words = {change.field for change in difference.changes} & _FLEET_WIDE
     words |= {"release"} if difference.released else set()
@@ -43,7 +43,7 @@ def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[s
 
 
 def _by_service(difference: Diff, before: Fleet) -> Mapping[str, Sequence[Change]]:
-    """Return what changes of each service and its deployments; a new deployment of another model changes the model."""
+    """Return changes by service; a new deployment with another model counts as a change of the model."""
     by_service: dict[str, list[Change]] = defaultdict(list)
     for change in difference.changes:
         if change.kind == "service":
@@ -60,7 +60,7 @@ def _by_service(difference: Diff, before: Fleet) -> Mapping[str, Sequence[Change
 
 
 def _words(change: Change) -> set[str]:
-    """Return the words by which a person may forbid a change: `placement.region` is `placement` and `region`."""
+    """Return the names by which a person may forbid a change: `placement` and `region` for `placement.region`."""
     return set(_RENAMED.get(change.field, change.field).split("."))
 
 
@@ -73,7 +73,7 @@ def _forbidden(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 
 def _not_passed(service: Service, changes: Iterable[Change]) -> Refusal | None:
-    """Refuse what has not passed the quality gate of a service that has one."""
+    """Refuse changes that have not passed the quality gate of a service, if it has one."""
     if not service.quality_gate:
         return None
     for change in changes:
@@ -96,7 +96,7 @@ def _value(after: object) -> str:
 
 
 def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
-    """Refuse what lets the clients of an isolated service share a cache or an engine's adapters."""
+    """Refuse changes by which clients of an isolated service share a cache or an engine with adapters."""
     if service.isolation != "tenant":
         return None
     for change in changes:
@@ -108,7 +108,7 @@ def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 
 def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
-    """Refuse what brings another service onto an engine or a device of an isolated one."""
+    """Refuse changes that put another service on an engine or a device of an isolated one."""
     if not difference.added and not any(change.field == "device_ids" for change in difference.changes):
         return None
     for service in before.services:
@@ -118,7 +118,7 @@ def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
 
 
 def _neighbours(service: Service, fleet: Fleet) -> set[str]:
-    """Return the other services that share an engine or a device with a service."""
+    """Return the names of other services that share an engine or a device with a service."""
     own = fleet.service(service.name).deployments
     sharing = [
         other for deployment in own for device in deployment.device_ids for other in fleet.holders_of.get(device, ())

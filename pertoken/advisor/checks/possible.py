@@ -1,4 +1,4 @@
-"""Proposals that no edit of the fleet leads to, or that nobody could carry out: refused before they are priced."""
+"""Refuse proposals that no edit produces or that cannot be applied, before they are priced."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
@@ -18,18 +18,18 @@ from pertoken.state.service import FEWEST, Service
 T = TypeVar("T")
 
 MAX_COUNT = 10**15
-"""Parameters of a model that can be meant."""
+"""Maximum parameters of a model."""
 MAX_ADDED = 1000
-"""New deployments of one proposal."""
+"""Maximum new deployments of one proposal."""
 ROUNDING = 1e-9
-"""By how much shares may miss 1."""
+"""Tolerance of sums of shares."""
 
 _SERVICE_EDITS = ("deployments", "demand", "schedule", "replicas")
 _DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "share_source", "restart", "expected")
 
 
 def refuse_other_changes(before: Fleet, after: Fleet) -> None:
-    """Raise InvalidEdit for a change outside the edits of `state`: settings of people, prices, names, identities."""
+    """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
     changed = {service.name: service for service in _differing(before.services, after.services)}
     for service in before.services:
         other = changed.get(service.name)
@@ -43,7 +43,7 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
         if now is not None and settled(deployment) != settled(now):
             raise InvalidEdit(f"name and identity of {now.name} cannot change")
     if any(host != before.host(host.host_id) for host in _differing(before.hosts, after.hosts)):
-        raise InvalidEdit("how a host is placed and paid for is not for a rule to change: move deployments, or commit")
+        raise InvalidEdit("a rule cannot change the placement or purchase of a host: move deployments, or commit")
     devices = {device.device_id: device for device in before.devices}
     for device in _differing(before.devices, after.devices):
         present_device = devices.get(device.device_id)
@@ -59,11 +59,11 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
             )
             whole.partition(
                 present_device, *(part.profile for part in device.partitions)
-            )  # raises for what is not possible
+            )  # raises for impossible partitions
             if any(part.partition_id >= 0 for part in device.partitions):
                 raise InvalidEdit(f"a new partition of {device.name} has an id below 0: use fleet.partition(...)")
     if after.commitments[: len(before.commitments)] != before.commitments:
-        raise InvalidEdit("a commitment cannot be taken back")
+        raise InvalidEdit("a commitment cannot be removed")
 
 
 def _present(before: Fleet, deployment: Deployment) -> Deployment | None:
@@ -72,7 +72,7 @@ def _present(before: Fleet, deployment: Deployment) -> Deployment | None:
 
 
 def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
-    """Return what may differ: a proposal shares with the present whatever it leaves as it is."""
+    """Return values that may differ: unchanged values of a proposal are the same objects as the present ones."""
     if after is before:
         return ()
     present = set(map(id, before))
@@ -81,7 +81,7 @@ def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
 
 @cache
 def _settled() -> Callable[[Deployment], tuple[Any, ...]]:
-    """Return what reads the fields of a deployment that no edit changes."""
+    """Return a getter of the fields of a deployment that no edit changes."""
     edits = {*knobs(), *_DEPLOYMENT_EDITS}
     return attrgetter(*(field.name for field in fields(Deployment) if field.name not in edits))
 
@@ -91,7 +91,7 @@ def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Market) -> None:
-    """Raise InvalidEdit for knobs, devices, shares or replicas that cannot be."""
+    """Raise InvalidEdit for impossible knobs, devices, shares or replicas."""
     if len(difference.added) > MAX_ADDED:
         raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
     for change in difference.changes:
@@ -112,7 +112,7 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
             now = _present(before, deployment)
             if now is not deployment:
                 _refuse_impossible_devices(now, deployment)
-            # It serves each service that lists it, once, and no others.
+            # It must serve exactly the services that list it, each once.
             if sorted(name for name, _ in deployment.serves) != sorted(names[deployment.deployment_id]):
                 raise InvalidEdit(
                     f"{deployment.name} serves other services than those that list it: use serving_share(...)"
@@ -126,7 +126,7 @@ def _has_device(fleet: Fleet, device_id: int) -> bool:
 
 
 def _listed_by(before: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
-    """Return the names of the services that list each deployment of the changed services, as they are after it."""
+    """Return, by deployment id, the names of the services that list it after the change."""
     services = {service.name: service for service in changed}
     ids = {deployment.deployment_id for service in services.values() for deployment in service.deployments}
     names = {
@@ -155,7 +155,7 @@ def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market
     present = before.models.get(value.name, ())
     known = (*present, market.model(value.name))
     if value not in present and any(deployment is not None and _contradicts(value, deployment) for deployment in known):
-        raise InvalidEdit(f"{value.name} has another shape than the fleet or the catalog knows")
+        raise InvalidEdit(f"{value.name} has another shape than in the fleet or the catalog")
 
 
 def _contradicts(stated: Model, known: Model) -> bool:
@@ -195,4 +195,4 @@ def _refuse_impossible_service(service: Service) -> None:
     if total > 1 + ROUNDING:
         raise InvalidEdit(f"the shares of the demand of {service.name} add up to more than 1")
     if None not in shares and total < 1 - ROUNDING:
-        raise InvalidEdit(f"the shares of the demand of {service.name} add up to {total:g}: nobody serves the rest")
+        raise InvalidEdit(f"the shares of the demand of {service.name} add up to {total:g}: the rest is not served")

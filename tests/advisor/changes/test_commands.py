@@ -95,7 +95,7 @@ def test_a_device_is_divided_after_what_runs_on_it_was_stopped() -> None:
     assert stop.startswith("on gpu-1: stop meta-llama/Llama-3.1-8B")
     assert mode == "on gpu-1: nvidia-smi -i GPU-10 -mig 1"
     assert divide == "on gpu-1: nvidia-smi mig -i GPU-10 -cgi 3g.40gb,1g.10gb -C"
-    assert all("its new slice (its UUID is in `nvidia-smi -L`)" in line for line in moves[:2])
+    assert all("its new MIG instance (its UUID is in `nvidia-smi -L`)" in line for line in moves[:2])
 
 
 def test_a_merge_is_what_the_server_that_stays_changes() -> None:

@@ -104,11 +104,11 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a known model without weights": (
         lambda: SERVICE.but(model=replace(NOW.model, params_total=1000, params_active=1000), tp=1).resized(),
-        "has another shape than the fleet or the catalog knows",
+        "has another shape than in the fleet or the catalog",
     ),
     "a catalog model without weights": (
         lambda: SERVICE.but(model=replace(model("Qwen3-8B"), params_total=8, params_active=8), tp=1).resized(),
-        "has another shape than the fleet or the catalog knows",
+        "has another shape than in the fleet or the catalog",
     ),
     "more active than there are": (lambda: NOW.but(model=Model("m", 10, 11, 1, 1, 1)), "more than params_total"),
     "a model with escape codes": (lambda: NOW.but(model=Model("\x1b[31m")), "name of a model is printable"),

@@ -112,7 +112,7 @@ def test_a_commitment_is_advice_over_the_fleet_with_its_term_its_source_and_no_u
     commit, command = row.best.commands
     assert commit == "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $37.86 per instance and hour, for 3 years."
     assert command.startswith("gcloud compute commitments create NAME --region=us-central1 --plan=36-month ")
-    assert row.best.undo == ("A commitment cannot be taken back before it ends.",)
+    assert row.best.undo == ("A commitment cannot be cancelled before it ends.",)
     assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 37_863_100_000)
     assert any("low confidence" in assumption for assumption in row.best.assumptions)
 

@@ -76,7 +76,8 @@ def test_a_batch_whose_tokens_miss_their_objective_is_made_smaller_than_what_run
 def test_a_single_request_that_misses_its_objective_is_no_batch_to_make_smaller() -> None:
     code, reason = refusal(batch_limit, missing_objective(max_num_seqs=8), low_batch(running=2, tpot_s=0.07))
     assert code == "smallest-batch"
-    assert reason == "its TPOT is 70 ms (p95), above its objective of 50 ms, but 2.0 requests run: it is no batch"
+    tpot = "its TPOT is 70 ms (p95), above its objective of 50 ms"
+    assert reason == f"{tpot}, but only 2.0 requests run: there is no batch to shrink"
 
 
 def test_a_batch_of_which_many_requests_are_preempted_is_made_smaller() -> None:

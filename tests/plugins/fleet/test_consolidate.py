@@ -130,7 +130,7 @@ def test_each_service_is_in_one_pair_and_pairs_are_limited() -> None:
     )
     few = run(consolidate, quiet_fleet, pairs=1)
     assert len(few.proposals) == 2 and few.codes == ("enough-pairs",)
-    assert few.refusals[0].reason == "4 more quiet services wait until these 1 pairs are decided"
+    assert few.refusals[0].reason == "4 more quiet services are left until these 1 pairs are decided"
 
 
 def test_a_large_fleet_is_refused_in_a_bounded_number_of_rows() -> None:

@@ -35,7 +35,8 @@ def test_a_host_that_is_idle_in_part_names_what_would_have_to_move() -> None:
     (refusal,) = proposals(release_idle, large, seen(large, frozenset({10, 11})))
     assert (refusal.code, refusal.about) == ("part-of-instance", large.hosts[0])
     assert refusal.reason == (
-        "6 of 8 devices of gpu-1 are idle, but it is released as a whole: move Llama-3.3-70B to other devices first"
+        "6 of 8 devices of gpu-1 are idle, but it can only be released as a whole: "
+        "move Llama-3.3-70B to other devices first"
     )
 
 

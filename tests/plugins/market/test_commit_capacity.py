@@ -43,7 +43,7 @@ def test_an_instance_that_is_off_at_night_is_not_part_of_the_base_load() -> None
 
 def test_less_than_four_weeks_are_not_enough() -> None:
     bought, (refused,) = found(seen=seen_in(STEADY, observed_h=200.0))
-    assert not bought and refused.code == "observed-briefly" and "200 of the 600 h" in refused.reason
+    assert not bought and refused.code == "observed-briefly" and "200 of the required 600 h" in refused.reason
 
 
 def test_what_is_committed_already_is_not_committed_again() -> None:

@@ -23,7 +23,7 @@ def test_without_a_count_of_repeats_the_break_even_is_shown_for_exact_and_for_se
     first = yielded(response_cache, chat(), low_batch())[0]
     assert isinstance(first, Proposal) and (first.risk, first.effort) == ("quality", "high")
     source = first.state.demand.response_cache_share.source  # type: ignore[union-attr]
-    assert "a guess: count them at your gateway" in source and "it pays above 0.1% of exact repeats" in source
+    assert "an assumption: count them at your gateway" in source and "it pays above 0.1% of exact repeats" in source
 
 
 def test_a_share_that_a_person_supplies_is_priced_less_the_cost_of_look_ups() -> None:
@@ -52,7 +52,7 @@ def test_it_refuses_a_service_with_hardly_any_requests(busy: float) -> None:
 def test_it_refuses_a_second_cache() -> None:
     service = chat()
     cached = service.edit(service.services[0].serving(response_cache_share=to(0.2)))
-    assert refusal(response_cache, cached) == ("cached-already", "a response cache answers 20% of its requests already")
+    assert refusal(response_cache, cached) == ("cached-already", "a response cache already answers 20% of its requests")
 
 
 @pytest.mark.parametrize("supplied", [False, True])
