@@ -1,4 +1,4 @@
-"""Rows of a run: what each rule returned for each target, priced, many side by side and half of them in a fork."""
+"""Recommendations of a run: priced results of each rule for each target, in batches and half of them in a fork."""
 
 import json
 import time
@@ -25,28 +25,28 @@ from pertoken.window.progress import TICK_S, Progress
 T = TypeVar("T")
 
 MIN_SHARED = 400
-"""Calls of rules from which a fork prices half of them."""
+"""Minimum calls of rules for a fork to price half of them."""
 FLEET_WORK = 0.1
-"""Work of the calls over the fleet, for each of its deployments, where that of a deployment's own is 1: measured."""
+"""Measured work of calls over the fleet per deployment, in units of the work of a call for one deployment."""
 SERVICE_WORK = 5.0
-"""Work of the calls for one service beside that of its deployments: measured."""
+"""Measured work of calls for one service in addition to its deployments, in the same unit."""
 MAX_TOGETHER = 512
-"""Changed deployments and services, of all proposals, from which no more are forecast together: progress is seen."""
+"""Maximum changed deployments and services in one forecast batch, so that progress is visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedRun:
-    """The rows of each call of a rule."""
+    """Recommendations of each call of a rule."""
 
     rows: Sequence[Sequence[Recommendation]]
     seconds: float
-    """What making them took, of both processes."""
+    """Time to make them, summed over both processes."""
 
 
 def priced_runs(
     runs: Sequence[RuleRun], gathered: Present, opinion: Opinion | None, inputs: Inputs, progress: Progress
 ) -> list[PricedRun]:
-    """Make the rows of each rule; many calls are shared with a fork, each service with its deployments in one half."""
+    """Make the rows of each rule. A fork prices half of many calls; a service and its deployments stay in one half."""
     total = sum(len(run.calls) for run in runs)
 
     def priced(halves: Sequence[RuleRun], report: Callable[[float], None]) -> list[PricedRun]:
@@ -82,9 +82,9 @@ def priced_runs(
 
 
 def _halves(gathered: Present) -> Callable[[Call], int]:
-    """Return what assigns calls to one of two halves of about equal work.
+    """Return a function that assigns calls to one of two halves of about equal work.
 
-    Forecasts of a deployment serve many proposals: those of a service, and those over the fleet, stay together.
+    Calls of one service stay together, and so do calls over the fleet, because they reuse forecasts.
     """
     work = [len(gathered.fleet.deployments) * FLEET_WORK, 0.0]
     half: dict[str, int] = {}
@@ -102,7 +102,7 @@ def _halves(gathered: Present) -> Callable[[Call], int]:
 
 
 class _Pricer:
-    """Makes rows of what rules returned, and reports how many are done."""
+    """Makes rows from the results of rules, and reports progress."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Pricer:
         inputs: Inputs,
         report: Callable[[float], None],
     ) -> None:
-        """`report` is called with how many calls are priced."""
+        """`report` is called with the number of priced calls."""
         self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_target)
         self._inputs = inputs
         self._report = report
@@ -119,7 +119,7 @@ class _Pricer:
         self._reported = 0.0
 
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
-        """Yield the rows of one rule, call by call. What cannot be priced is a row too, whatever it raises."""
+        """Yield the rows of one rule, call by call. A call that cannot be priced becomes a FAILED row."""
         for together in self._batches(run.rule.rule_id, run.calls):
             self._prepare(
                 self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, Proposed)]
@@ -135,7 +135,7 @@ class _Pricer:
                 self._within_target(0.0)
 
     def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
-        """Yield calls with what they propose, or why that is nothing that can be priced, some at a time."""
+        """Yield calls in batches, each with its proposals, or the error that prevents pricing."""
         batch: list[tuple[Call, Proposed | str | None]] = []
         count = 0
         for call in calls:
@@ -149,23 +149,23 @@ class _Pricer:
         yield batch
 
     def _proposed(self, rule_id: str, call: Call) -> Proposed | str | None:
-        """Return what a call proposes, or what failed; None for a rule that was blocked."""
+        """Return the proposals of a call, or its error; None for a blocked rule."""
         if call.blocked is not None or call.failed is not None:
             return call.failed
         try:
             return self._pricing.proposed(rule_id, call.target, json.loads(call.yielded))
-        except Exception as error:  # of this target: the others are priced all the same
+        except Exception as error:  # only this target fails: the others are still priced
             return _failure(error)
 
     def _priced(self, proposed: Proposed) -> Priced | str:
-        """Return the priced proposals of a target, or what failed."""
+        """Return the priced proposals of a target, or the error."""
         try:
             return self._pricing.priced(proposed)
-        except Exception as error:  # of this target: the others are priced all the same
+        except Exception as error:  # only this target fails: the others are still priced
             return trace(error)
 
     def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
-        """Forecast several targets side by side; one that cannot be forecast must not cost the others their row."""
+        """Forecast several targets in one batch; if that fails, each alone, so that one error affects one row."""
         try:
             forecast(together)
         except Exception:
@@ -187,7 +187,7 @@ class _Pricer:
         if isinstance(priced, Priced):
             try:
                 results = self._pricing.outcomes(priced)
-            except Exception as error:  # of this proposal: the others are priced all the same
+            except Exception as error:  # only this proposal fails: the others are still priced
                 failed = _failure(error)
             else:
                 return [self._row(rule, call, target, result) for target, result in results.items()]
@@ -222,12 +222,12 @@ class _Pricer:
 
 
 def _failure(error: Exception) -> str:
-    """Return why a proposal cannot be priced: what is wrong with it, or the traceback of a defect of this program."""
+    """Return why a proposal cannot be priced: its error, or the traceback of a defect of this program."""
     return f"{type(error).__name__}: {error}" if isinstance(error, InvalidEdit) else trace(error)
 
 
 def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:
-    """Return a line for each series that was read of a target, or of what it consists of, as it was gathered."""
+    """Return a line for each series that the rule read of a target or its parts, with gathered values."""
     own = None if call.target is None else subject_key(call.target)
     return tuple(
         line
@@ -267,7 +267,7 @@ def _lines(prefix: str, name: str, evidence: Evidence) -> Iterable[EvidenceLine]
 
 
 def _epoch_line(prefix: str, epoch: Epoch) -> EvidenceLine:
-    """Return what a token costs now over what it cost in an earlier epoch, by the hours that match."""
+    """Return the line that compares device time per token now with an earlier epoch."""
     ended = datetime.fromtimestamp(epoch.end, UTC).date()
     label = f"{prefix}device time per token, now over {epoch.engine_version or 'the epoch'} until {ended}"
     against = epoch.present

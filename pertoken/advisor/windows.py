@@ -1,4 +1,4 @@
-"""What was measured in a window, by subject: of the run, and of rules that look at another one."""
+"""Evidence of a window by subject: of the run's window, and of other windows that rules ask for."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,15 @@ from pertoken.window.reading import Window
 
 
 def measured(gathered: Present) -> Measured:
-    """Return what was gathered in the window of the run."""
+    """Return the evidence of the run's window, by subject."""
     context = gathered.context
     return _by_subject(context.deployments, context.services, context.devices, gathered.hosts)
 
 
 def measured_over(window_s: int, store: Store, gathered: Present, progress: Progress, *, dated: bool) -> MeasuredWindow:
-    """Read what was measured of the same subjects in another window that ends at the same time.
+    """Read the evidence of the same subjects in another window that ends at the same time.
 
-    Of a longer window most is only read when a rule looks at it: four weeks of histograms take longer than all else.
+    Most parts of a longer window are read only when a rule reads them: four weeks of histograms dominate the time.
     Raises StoreError if the database cannot be read.
     """
     span, context = format_duration(window_s), gathered.context

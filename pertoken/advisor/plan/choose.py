@@ -1,4 +1,4 @@
-"""Choose the levers of a plan: group by group, for each set of commitments that can be made beside them."""
+"""Choose the levers of a plan, group by group, for each possible set of commitments."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -25,22 +25,22 @@ from pertoken.advisor.plan.states import States, Worth
 from pertoken.rule import RISKS
 
 MAX_COMMITMENTS = 64
-"""Sets of commitments that are looked at."""
+"""Maximum sets of commitments to try."""
 MAX_WITHOUT = 64
-"""Sets of rules without which a larger group is searched again; of a group with more sets, each rule alone."""
+"""Maximum subsets of rules to leave out in repeated searches of a large group; with more, one rule at a time."""
 _EFFORTS = tuple(EFFORTS.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Steps of each group in their order, the group that saves most first, commitments last."""
+    """Steps of each group in order; the group that saves most comes first, commitments last."""
 
     groups: tuple[tuple[int, ...], ...]
     exact: bool
 
 
 class Chooser:
-    """Searches the groups of a set of levers."""
+    """Searches the groups of a set of levers for the best plan."""
 
     def __init__(self, states: States, clashes: Conflicts, power: PowerBudget | None = None) -> None:
         self._states = states
@@ -49,7 +49,7 @@ class Chooser:
         self._power = power
         self._solutions: dict[tuple[tuple[int, ...], float], Solution] = {}
         self._watts_left = inf if power is None else power.headroom_w
-        """What a combination may add to the power of devices: the rest of the budget, while groups are solved."""
+        """Remaining power budget while groups are solved, watts."""
         self.problem = Problem(self._worth, self._follows, self._cost)
 
     def choice(self) -> Choice:
@@ -77,7 +77,7 @@ class Chooser:
         )
 
     def solved(self, items: Sequence[int]) -> Solution:
-        """Return the best combination of one group that the rest of the power budget allows."""
+        """Return the best combination of one group within the remaining power budget."""
         group = tuple(items)
         key = group, self._watts_left
         if key not in self._solutions:
@@ -87,8 +87,8 @@ class Chooser:
     def _within_power(self, level_groups: Sequence[Sequence[int]]) -> list[Solution]:
         """Return the best combination of each group, together within the power budget.
 
-        The group that saves most is served first. What another one lowers is not spent again, so that the budget holds
-        after each step, whatever their order.
+        The group that saves most takes power first. Power that a group releases is not spent again, so that the
+        budget holds after each step, in any order.
         """
         alone = [self.solved(group) for group in level_groups]
         whole = self._watts_left
@@ -106,7 +106,7 @@ class Chooser:
         return self._added_w(Chosen(solution.steps))
 
     def _worth(self, combinations: Sequence[Chosen]) -> list[Worth | None]:
-        """Return what combinations are worth, those that need more power than is left as None."""
+        """Return the worth of combinations; None for one that needs more than the remaining power."""
         worth = self._states.worth(combinations)
         if self._power is None:
             return worth
@@ -116,7 +116,7 @@ class Chooser:
         ]
 
     def _added_w(self, chosen: Chosen, unknown: float = 0.0) -> float:
-        """Return what devices may draw more after a combination, watts; `unknown` where that is not known."""
+        """Return the additional power that devices may draw after a combination, watts; `unknown` if not known."""
         if self._power is None or not chosen:
             return 0.0
         try:
@@ -125,7 +125,7 @@ class Chooser:
             return unknown
 
     def over_power(self, chosen: Chosen, beside: Sequence[Sequence[int]]) -> str | None:
-        """Return why the power budget refuses a combination beside groups that were chosen; None if it allows it."""
+        """Return why the power budget refuses a combination in addition to chosen groups; None if it permits it."""
         if self._power is None or self._states.worth([chosen])[0] is None:
             return None
         added = self._added_w(chosen, inf)
@@ -134,9 +134,9 @@ class Chooser:
         return None if added <= left else self._power.refusal(None if isinf(added) else added, left)
 
     def _large(self, items: tuple[int, ...]) -> Solution:
-        """Return a good combination of a group too large to look at every one.
+        """Return a good combination of a group with too many combinations to try all.
 
-        It is no worse than what is found without any one of its rules.
+        It is no worse than the result without any single rule.
         """
         best = by_block(self.problem, self._blocks(items))
         rules = sorted({self._levers[at].row.rule_id for at in items})
@@ -155,12 +155,12 @@ class Chooser:
         return by_block(self.problem, self._blocks(items))
 
     def _groups(self, items: Sequence[int]) -> list[list[int]]:
-        """Return groups of some levers, by their positions among all."""
+        """Return groups of these levers, by their positions among all levers."""
         positions = groups(self._states.base, [self._levers[at] for at in items])
         return [[items[at] for at in group] for group in positions]
 
     def _blocks(self, items: Iterable[int]) -> list[list[int]]:
-        """Return the levers of a large group by what they change, then by the hosts that they may empty together."""
+        """Return the levers of a large group by what they change, then by the hosts that they may free together."""
         by_service: dict[tuple[str, ...], list[int]] = defaultdict(list)
         for at in items:
             by_service[tuple(sorted(self._levers[at].touches))].append(at)
@@ -168,7 +168,7 @@ class Chooser:
         for _, positions in sorted(by_service.items()):
             for host in sorted({host for at in positions for host in self._levers[at].hosts}):
                 by_host[host].append([at for at in positions if host in self._levers[at].hosts])
-        # The first levers of each service come first: a block that is too long is cut.
+        # Take levers of all services in turn: a block that is too long is cut.
         together = [
             [at for row in zip_longest(*services) for at in row if at is not None] for services in by_host.values()
         ]
@@ -178,7 +178,7 @@ class Chooser:
         ]
 
     def _commitments(self, wide: Sequence[int]) -> list[tuple[int, ...]]:
-        """Return sets of commitments that can be made beside each other, none first."""
+        """Return sets of compatible commitments, the empty set first."""
         combinations: list[tuple[int, ...]] = [()]
         for at in wide:
             if self._follows(Chosen(), at) and self._worth([Chosen({at})])[0] is not None:
@@ -200,7 +200,7 @@ class Chooser:
         return self.missing(chosen, at) is None and self._states.extend(chosen, at)
 
     def missing(self, chosen: Chosen, at: int) -> str | None:
-        """Return the rule that has to be applied before a lever and is not; None if there is none."""
+        """Return the id of a rule that a lever requires and that is not applied; None if there is none."""
         lever = self._levers[at]
         levers = [self._levers[chosen_at] for chosen_at in chosen]
         for rule_id in lever.variant.requires:

@@ -33,7 +33,7 @@ def compose(
     """Return the plan that saves most: bankable dollars first, then capacity.
 
     The result does not depend on the order of the recommendations. With `sensitivity` the whole plan is priced again
-    with each of its assumptions at either end. Raises BadInput for limits that are not possible.
+    with each of its assumptions at its low and its high end. Raises BadInput for invalid limits.
     """
     limits = limits or Limits()
     kept, left = levers(gathered, recommendations, limits)
@@ -63,7 +63,7 @@ def compose(
 
 
 def bounded(worth: Worth, spend: int) -> tuple[Money, Money]:
-    """Return bankable and capacity dollars that are together never above the spend, at each end."""
+    """Return bankable and capacity dollars, limited so that their sum never exceeds the spend, at each end."""
     low, likely, high = (max(0, min(dollars, spend)) for dollars in worth.bankable)
     free = [
         max(0, min(dollars, spend - gone)) for dollars, gone in zip(worth.capacity, (low, likely, high), strict=True)
@@ -73,7 +73,7 @@ def bounded(worth: Worth, spend: int) -> tuple[Money, Money]:
 
 
 def _mtok_per_month(gathered: Present) -> float | None:
-    """Return the Mtok that all services serve in a month at the load that was measured."""
+    """Return the Mtok that all services serve in a month at the measured load; None if one is not known."""
     tok_s = 0.0
     for service in gathered.fleet.services:
         seen = gathered.context.services.get(service.name)
@@ -95,7 +95,7 @@ def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sen
 def _steps(
     order: Sequence[int], choice: Choice, states: States, clashes: Conflicts, gathered: Present, spend: int
 ) -> list[Step]:
-    """Return the steps in their order. Each is priced on the steps of its group before it; groups only add up."""
+    """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
     made = {at: group for group in choice.groups for at in group}
     before = dict.fromkeys(choice.groups, (Chosen(), Worth()))
     steps = []
@@ -141,7 +141,7 @@ def _record(lever: Lever) -> tuple[str, ...]:
 
 
 def _headroom(known: Latencies | None) -> Headroom | None:
-    """Return the objective that the forecast comes nearest to; None where there is no objective or no forecast."""
+    """Return the objective with the least headroom in the forecast; None without an objective or a forecast."""
     after = None if known is None else known.after
     if known is None or after is None:
         return None
@@ -154,7 +154,7 @@ def _headroom(known: Latencies | None) -> Headroom | None:
 
 
 def _excluded(at: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
-    """Return what cannot be made beside a lever, the first variant of each recommendation."""
+    """Return the proposals that conflict with a lever, each with the reason, once per recommendation."""
     reasons: dict[int, str] = {}
     for other in sorted(other for one, other in clashes if one == at):
         lever = states.levers[other]
@@ -177,7 +177,7 @@ def _left_out(
     states: States,
     clashes: Conflicts,
 ) -> tuple[LeftOut, ...]:
-    """Return one line for each recommendation without a step, with the reason that is nearest to the plan."""
+    """Return one line for each recommendation without a step, with the reason of the variant closest to the plan."""
     numbers = {at: number for number, at in enumerate(order, 1)}
     done = {states.levers[at].row.recommendation_id for at in numbers}
     left_out: dict[int, LeftOut] = {}
@@ -199,7 +199,7 @@ def _left_out(
 def _reason(
     at: int, numbers: dict[int, int], choice: Choice, chooser: Chooser, states: States, clashes: Conflicts
 ) -> str:
-    """Return why a lever is no step."""
+    """Return why a lever is not a step of the plan."""
     for other, number in numbers.items():
         if (at, other) in clashes:
             return f"conflicts with step {number} ({states.levers[other].row.rule_id}): {clashes[at, other]}"
@@ -208,13 +208,13 @@ def _reason(
     )
     for chosen in (Chosen(), beside):
         if (rule_id := chooser.missing(chosen, at)) is not None and chosen is beside:
-            return f"{rule_id} has to come before it, and is no step"
+            return f"{rule_id} has to come before it, and is not a step"
         if states.extend(chosen, at):
             states.worth([chosen | {at}])
         reason = states.refusal(chosen | {at}) or chooser.over_power(chosen | {at}, choice.groups)
         if reason is not None:
-            return reason if not chosen else f"beside the steps above: {reason}"
-    return "it saves nothing more beside the steps above" if beside else "it saves nothing"
+            return reason if not chosen else f"together with the steps above: {reason}"
+    return "it saves nothing in addition to the steps above" if beside else "it saves nothing"
 
 
 def _meet(states: States, one: int, other: int) -> bool:

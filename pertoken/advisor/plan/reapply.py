@@ -17,11 +17,11 @@ from pertoken.store.schema.ids import stable_id
 
 T = TypeVar("T", Service, Deployment, Demand, Device)
 MAX_SHOWN = 60
-"""Characters of a value in a reason."""
+"""Maximum characters of a value in a reason."""
 
 
 class Conflict(InvalidEdit):
-    """A proposal does not apply to the changed fleet. The message states which field, and how it differs."""
+    """A proposal does not apply to the changed fleet. The message names the field and its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +33,10 @@ class _Merge:
 
 
 def reapplied(base: Fleet, proposed: Fleet, state: Fleet, key: str) -> Fleet:
-    """Return `state` with what leads from `base` to `proposed`; `key` names the proposal and its new deployments.
+    """Return `state` with the changes from `base` to `proposed`; ids of new deployments derive from `key`.
 
-    Proposals that change different fields combine, in any order to the same fleet; two that set one field to one value
-    agree. Raises Conflict where `state` has another value than both, or lacks what the proposal is about.
+    Proposals that change different fields combine to the same fleet in any order; two that set a field to the same
+    value agree. Raises Conflict if `state` has a third value, or lacks a subject of the proposal.
     """
     merge = _Merge(base, proposed, state, key)
     services = _services(merge)
@@ -44,7 +44,7 @@ def reapplied(base: Fleet, proposed: Fleet, state: Fleet, key: str) -> Fleet:
     new = tuple(commitment for commitment in proposed.commitments if commitment not in base.commitments)
     commitments = (*state.commitments, *(commitment for commitment in new if commitment not in state.commitments))
     if new and len(commitments) == len(state.commitments):
-        raise Conflict("the commitment is made already")
+        raise Conflict("the commitment is already made")
     merged = Fleet(services, hosts, devices, commitments)
     _refuse_missing_devices(merged, merge)
     return merged
@@ -58,7 +58,7 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
     gone = {key: deployment for key, deployment in base.deployment_of.items() if key not in proposed.deployment_of}
     for deployment in gone.values():
         if state.deployment_of.get(deployment.deployment_id) != deployment:
-            raise Conflict(f"{deployment.name} was changed by another step, and this one merges it as it was")
+            raise Conflict(f"{deployment.name} was changed by another step, and this step merges its earlier state")
     changed, added = {}, {}
     for after in deployments_unlike(proposed, base):
         before = base.deployment_of.get(after.deployment_id)
@@ -68,7 +68,7 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
             continue
         current = state.deployment_of.get(after.deployment_id)
         if current is None:
-            raise Conflict(f"{before.name} does not run any more after another step")
+            raise Conflict(f"{before.name} is removed by another step")
         changed[after.deployment_id] = _deployment(before, after, current)
     return tuple(_service(service, unlike.get(service.name), gone, changed, added, merge) for service in state.services)
 
@@ -105,7 +105,7 @@ def _deployment(before: Deployment, after: Deployment, current: Deployment) -> D
 
 
 def _both(one: Expectation | None, other: Expectation | None) -> Expectation | None:
-    """Return the expectation of two changes together: their ratios multiply."""
+    """Return the expectation of two changes together: the product of their ratios."""
     if one is None or other is None or one == other:
         return one or other
     sources = "; ".join(sorted((one.source, other.source)))
@@ -116,7 +116,7 @@ def _three_way(before: T, after: T, current: T, label: str, names: tuple[str, ..
     values: dict[str, Any] = {}
     for name in names:
         old, new, now = getattr(before, name), getattr(after, name), getattr(current, name)
-        if new is old or new == old or now == new:  # most values are shared, and need not be compared
+        if new is old or new == old or now == new:  # most values are the same object
             continue
         if now != old and name == "device_ids":
             raise Conflict(f"both move {label}")
@@ -132,7 +132,7 @@ def _hosts(merge: _Merge) -> tuple[Host, ...]:
     host_ids = {host.host_id for host in merge.state.hosts}
     for released_host in released:
         if released_host.host_id not in host_ids:
-            raise Conflict(f"{released_host.name} is released by another step already")
+            raise Conflict(f"{released_host.name} is already released by another step")
     gone = {host.host_id for host in released}
     return tuple(host for host in merge.state.hosts if host.host_id not in gone) if gone else merge.state.hosts
 
@@ -152,7 +152,7 @@ def _devices(merge: _Merge) -> tuple[Device, ...]:
 
 
 def _refuse_missing_devices(merged: Fleet, merge: _Merge) -> None:
-    """Raise Conflict where something would run on a device that is not there after all steps."""
+    """Raise Conflict if a deployment would run on a device that no longer exists after all steps."""
     released = merged.devices is not merge.state.devices
     for deployment in merged.deployments if released else deployments_unlike(merged, merge.state):
         for device_id in deployment.device_ids:

@@ -1,4 +1,4 @@
-"""Price combinations of levers: each is one change of the fleet as it is, forecast as a whole."""
+"""Price combinations of levers, each forecast as one change of the present fleet."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +17,19 @@ from pertoken.state.service import Service
 from pertoken.units import format_usd
 
 Chosen = frozenset[int]
-"""Positions of levers that are applied."""
+"""Positions of the applied levers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a combination saves, nano-USD per month."""
+    """Saving of a combination, nano-USD per month."""
 
     bankable: Money = NOTHING
     capacity: Money = NOTHING
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What makes one combination better than another: dollars that leave the bill, then capacity."""
+        """Sort key: likely bankable dollars, then capacity."""
         return self.bankable[1], self.capacity[1]
 
 
@@ -44,12 +44,12 @@ class States:
         self._prices: dict[Chosen, Estimate | str] = {}
         self._outcomes = Outcomes()
         self._prepared: set[int] = set()
-        """Identities of the services that were forecast; `_services` keeps them alive."""
+        """Python ids of the services that were forecast; `_services` keeps the objects alive."""
         self._services: dict[Service, Service] = {}
         self._deployments: dict[Deployment, Deployment] = {}
 
     def extend(self, chosen: Chosen, at: int) -> bool:
-        """Apply one more lever; return whether that is possible."""
+        """Apply one more lever; return whether it applies."""
         whole = chosen | {at}
         known = self._fleets.get(whole)
         if known is None or isinstance(known, str):
@@ -57,13 +57,13 @@ class States:
         return isinstance(known, Fleet)
 
     def composed(self, chosen: Chosen) -> Fleet:
-        """Return the fleet after levers that can be applied together."""
+        """Return the fleet after a combination that applies."""
         known = self._composed(chosen)
         assert isinstance(known, Fleet)
         return known
 
     def worth(self, combinations: Sequence[Chosen]) -> list[Worth | None]:
-        """Return what combinations save, those that cannot be in a plan as None. All are forecast side by side."""
+        """Return the savings of combinations, None for one that cannot be in a plan. All are forecast in one batch."""
         fresh = [
             combination
             for combination in dict.fromkeys(combinations)
@@ -82,11 +82,11 @@ class States:
         return known
 
     def correction(self, chosen: Chosen) -> Correction | None:
-        """Return by what track records correct what a combination saves; None for none."""
+        """Return the correction of a combination by track records; None without records."""
         return correction([self.levers[at] for at in sorted(chosen)])
 
     def refusal(self, chosen: Chosen) -> str | None:
-        """Return why a combination is no plan; None if it may be one, or was not looked at."""
+        """Return why a combination cannot be a plan; None if it can, or was not tried."""
         known = self._fleets.get(chosen)
         if isinstance(known, str):
             return known
@@ -96,7 +96,7 @@ class States:
         return price if isinstance(price, str) else None
 
     def _composed(self, chosen: Chosen) -> Fleet | str:
-        """Return the fleet after some levers, in whichever order they can be applied; else why they cannot."""
+        """Return the fleet after a combination, in any order that applies; else the reason why none does."""
         at = Chosen()
         while chosen not in self._fleets:
             following = next((lever for lever in sorted(chosen - at) if self.extend(at, lever)), None)
@@ -116,7 +116,7 @@ class States:
             return str(error)
 
     def _interned(self, fleet: Fleet) -> Fleet:
-        """Return a fleet that shares equal services and deployments with all others: forecasts are kept by identity."""
+        """Return an equal fleet that reuses known services and deployments: forecasts are cached by identity."""
         known: dict[str, Service] = {}
         for service in services_unlike(fleet, self.base):
             own = tuple(self._deployments.setdefault(deployment, deployment) for deployment in service.deployments)
@@ -128,7 +128,7 @@ class States:
         )
 
     def _prepare(self, fleets: Sequence[Fleet]) -> None:
-        """Forecast several states side by side; what cannot be forecast is found again where it is priced."""
+        """Forecast several states in one batch; a state that cannot be forecast fails again when it is priced."""
         changed = {id(fleet): {id(service) for service in services_unlike(fleet, self.base)} for fleet in fleets}
         fresh = [fleet for fleet in fleets if changed[id(fleet)] - self._prepared]
         self._prepared.update(*(changed[id(fleet)] for fleet in fresh))
@@ -142,13 +142,13 @@ class States:
     def _price(self, chosen: Chosen, after: Fleet) -> Estimate | str:
         try:
             price = estimate(self.base, after, self._context, self._diff(chosen, after), self._outcomes)
-        except Exception as error:  # of this combination: the others are priced all the same
+        except Exception as error:  # only this combination fails: the others are still priced
             return f"it cannot be priced: {error}"
         missing = price.infeasible or price.unpriced or price.break_even
         return price if missing is None else missing
 
     def _diff(self, chosen: Chosen, after: Fleet) -> Diff:
-        """Return the difference that a combination makes: those of its levers, where none adds or removes anything."""
+        """Return the difference of a combination: the sum of its levers if none adds or removes deployments."""
         parts = [self.levers[at].change.diff for at in sorted(chosen)]
         if any(part.added or part.removed for part in parts):
             return diff(self.base, after)
@@ -161,14 +161,14 @@ class States:
         known = self._prices[chosen]
         if isinstance(known, str):
             return None
-        if known.bill_rise:  # on the way to a combination that saves, it is a step like any other
+        if known.bill_rise:  # it may be a step towards a combination that saves
             return Worth((-known.bill_rise,) * 3, known.capacity or NOTHING)
         worth, by = Worth(known.bankable or NOTHING, known.capacity or NOTHING), self.correction(chosen)
         return worth if by is None else Worth(by.money(worth.bankable), by.money(worth.capacity))
 
 
 def joined(combinations: Iterable[Worth]) -> Worth:
-    """Return what combinations that do not act on each other save together."""
+    """Return the sum of the savings of independent combinations."""
     worths = list(combinations)
     return Worth(_sum([worth.bankable for worth in worths]), _sum([worth.capacity for worth in worths]))
 

@@ -1,4 +1,4 @@
-"""One step of a plan in words and commands, for the fleet that the steps before it left."""
+"""Title, commands and assumptions of one step of a plan, for the fleet after the earlier steps."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from pertoken.state.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What one step does."""
+    """Description of one step."""
 
     lever: Lever
     title: str
@@ -29,12 +29,12 @@ class Described:
 
 
 def described(states: States, gathered: Present, before: Chosen, at: int) -> Described:
-    """Return what a lever does after the levers of `before`."""
+    """Return the description of a lever applied after the levers of `before`."""
     lever, known = states.levers[at], states.price(before) if before else Estimate()
     price = states.price(before | {at})
     now = _left(states.composed(before), known)
     then = _left(states.composed(before | {at}), known)
-    # So many replicas run now: whether the step changes their number is what pricing found.
+    # Start from the running replicas: pricing decided whether the step changes their number.
     named = {touched.removeprefix("service:") for touched in lever.touches}
     now = replace(now, services=tuple(replace(service, replicas=None) for service in now.services))
     then = replace(then, services=tuple(e if e.name in named else replace(e, replicas=None) for e in then.services))
@@ -66,7 +66,7 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
 
 
 def _stopped(service: str, price: Estimate, base: Fleet) -> int:
-    """Return how many replicas of a service pricing stops; which ones may differ from state to state."""
+    """Return the number of replicas of a service that pricing stopped; which ones may differ between states."""
     return sum(service in base.listed_by.get(deployment_id, ()) for deployment_id in price.stopped)
 
 

@@ -1,4 +1,4 @@
-"""CPUs that a probe measured, so that deployments on them can be forecast."""
+"""CPUs measured by a probe, so that deployments on them can be forecast."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,9 +17,9 @@ def with_cpus(
     inventory: Inventory,
     probed: Mapping[int, Sequence[OperatingPoint]],
 ) -> Market:
-    """Return the market with the CPUs of probed deployments, by the name of their device; the same without any.
+    """Return the market with the CPUs of probed deployments, by device name; unchanged without any.
 
-    What probes of several deployments measured on CPUs of one name counts by the dtype of their weights.
+    Rates from several deployments on CPUs of one name are kept by the dtype of their weights.
     """
     rates: dict[str, dict[str, MeasuredRates]] = defaultdict(dict)
     memory_bytes: dict[str, int] = {}

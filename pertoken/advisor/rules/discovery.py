@@ -1,4 +1,4 @@
-"""Where rules are kept, and which of these places may be loaded. Nothing here runs code of a plugin."""
+"""Discovery of plugins, and whether each may be loaded. Nothing here runs code of a plugin."""
 
 import os
 import re
@@ -16,19 +16,19 @@ from pertoken.errors import BadInput
 
 GROUP = "pertoken.rules"
 DROP_IN = "rules.d"
-"""Folder beside the configuration file, of which every run loads the files."""
+"""Folder beside the configuration file; every run loads its files."""
 
 
 class Permission(StrEnum):
-    """Whether the rules of a place may be loaded."""
+    """Permission to load the rules of a plugin."""
 
     ALLOWED = "allowed"
     DISABLED = "disabled"
     """Switched off by a person."""
     DENIED = "denied"
-    """By the lists of distributions, or because others could have written the file."""
+    """Denied by the lists of distributions, or because other users can write the file."""
     MISSING = "missing"
-    """A setting names a file that is not there."""
+    """A setting names a file that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Plugin:
     """One module that holds rules, by entry point or as a file, before any of its code has run."""
 
     name: str
-    """Of the entry point, or of the file without its suffix."""
+    """Name of the entry point, or of the file without its suffix."""
     origin: str
     """The distribution and version, or the file."""
     distribution: str | None = None
@@ -46,38 +46,38 @@ class Plugin:
     """None for an entry point."""
     permission: Permission = Permission.ALLOWED
     reason: str | None = None
-    """Why it may not be loaded, and what would change that."""
+    """Why it may not be loaded, and how to change that."""
     tried: bool = False
-    """Whether it was named for this run alone: it runs even if it is switched off."""
+    """Whether it was named for this run only: it runs even if it is switched off."""
 
     @property
     def fault(self) -> str | None:
-        """Return why a file that somebody wants to run cannot be; None where not loading it is what was asked for."""
+        """Return why a requested file cannot run; None if it can, or if a setting excludes it on purpose."""
         unwanted = self.permission is Permission.MISSING or (self.file and self.permission is Permission.DENIED)
         return self.reason if unwanted else None
 
 
 def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Plugin, ...]:
-    """Return every place that holds rules: installed packages, the drop-in folder, `advisor.rules`, then `tried` files.
+    """Return every plugin: installed packages, the drop-in folder, `advisor.rules`, then `tried` files.
 
-    Raises BadInput for a tried file that is not there, or a list of disabled rules that cannot be read.
+    Raises BadInput for a tried file that does not exist, or a list of disabled rules that cannot be read.
     """
     tried = tuple(tried)
     for file in tried:
-        if not file.is_file():  # one that may not be looked at is an error of the system
+        if not file.is_file():  # a file in an unreadable folder raises OSError
             raise BadInput(f"--rule {file}: no such file")
     places = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
     off = set(disabled(settings.folder))
     kept = tuple(_disabled(place) if place.name in off else place for place in places)
     own = tuple(Plugin(file.stem, str(file), file=file, tried=True) for file in tried)
-    # It takes the place of one of its name: the copy that every run loads holds the same ids.
+    # A tried file replaces an installed one of the same name, because both define the same rule ids.
     names = {file.name for file in tried}
     return (*(plugin for plugin in kept if plugin.file is None or plugin.file.name not in names), *own)
 
 
 def installed() -> tuple[Plugin, ...]:
-    """Return the rules of installed distributions, the built-in ones first: no other rule takes the id of one."""
-    origin_of = cache(_origin_of)  # each look at a distribution's name or version parses its metadata again
+    """Return the plugins of installed distributions, the built-in ones first, so that no other rule takes their ids."""
+    origin_of = cache(_origin_of)  # reading a distribution's name or version parses its metadata each time
     places = [
         Plugin(point.name, origin or point.value, distribution, version, entry_point=point)
         for point in entry_points(group=GROUP)
@@ -131,7 +131,7 @@ def _named(settings: Settings) -> Iterator[Plugin]:
         try:
             path = settings.folder / Path(text).expanduser()
             is_folder, is_file = path.is_dir(), path.is_file()
-        except (OSError, RuntimeError) as error:  # a folder that may not be entered, a user who does not exist
+        except (OSError, RuntimeError) as error:  # an unreadable folder, or an unknown user
             path, is_folder, is_file, why = Path(text), False, False, str(error)
         else:
             why = "no such file or folder"
@@ -159,7 +159,7 @@ def _of_folder(folder: Path) -> Iterator[Plugin]:
 def _of_file(file: Path) -> Plugin:
     plugin = Plugin(file.stem, str(file), file=file)
     try:
-        # A link leads to a file elsewhere, which is only as safe as the folder it is in.
+        # The target of a link is only as safe as its own folder.
         untrusted = _untrusted(file) or _untrusted(file.resolve().parent)
     except OSError as error:
         untrusted = f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
@@ -167,7 +167,7 @@ def _of_file(file: Path) -> Plugin:
 
 
 def _untrusted(path: Path) -> str | None:
-    """Return why code at a path is not loaded: another user owns it, or everybody may write it. Root may own it."""
+    """Return why code at a path is not loaded: another user than root owns it, or every user may write it."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         owner = f"user {status.st_uid} owns it and could change it"

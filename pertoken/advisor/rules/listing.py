@@ -1,4 +1,4 @@
-"""What rules there are and what became of each, and the page of one rule as text."""
+"""List of all rules with their states, and the page of one rule as text."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -25,15 +25,15 @@ _SCOPES = {"deployment": "once per deployment", "service": "once per service", "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One rule; or one place of rules that were not loaded, so that their ids are not known."""
+    """One rule, or one plugin that was not loaded, so that the ids of its rules are not known."""
 
     id: str
     title: str | None
-    """None where it was not loaded."""
+    """None if it was not loaded."""
     origin: str
-    """Name of the distribution, or the file."""
+    """Name of the distribution, or path of the file."""
     version: str | None
-    """Of the distribution."""
+    """Version of the distribution."""
     state: str
     """`loaded`, `disabled`, `denied` or `broken`."""
     reason: str | None
@@ -41,22 +41,22 @@ class Entry:
     confinement: str | None
     """`confined`, or `not confined` with the reasons; None if it may not be loaded."""
     window_s: int | None = None
-    """Seconds of the window that it looks at; None where it was not loaded."""
+    """Length of its window, seconds; None if it was not loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A place of rules, and what came of loading it in a worker."""
+    """A plugin, and the result of loading it in a worker."""
 
     plugin: Plugin
     run: PluginRun | None
     """None if it may not be loaded."""
     window_s: int
-    """Window of a run, of rules that name none."""
+    """Window of rules without a window of their own, seconds."""
 
 
 def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ...]:
-    """Find every place of rules, and load those that may be loaded, in workers. A plugin changes nothing here.
+    """Find every plugin, and load those that may be loaded, in workers. No plugin code runs in this process.
 
     Raises BadInput for a list of disabled rules that cannot be read.
     """
@@ -71,7 +71,7 @@ def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ..
 
 
 def entries(known: Iterable[Listed]) -> tuple[Entry, ...]:
-    """Return one entry a rule, in the order in which they were found."""
+    """Return one entry per rule, in order of discovery."""
     return tuple(entry for item in known for entry in _entries(item))
 
 
@@ -95,9 +95,9 @@ def _entries(item: Listed) -> Iterator[Entry]:
 
 
 def page(name: str, known: Iterable[Listed]) -> str:
-    """Return all that is known of a rule as text: what it does, why, when it is wrong, its options.
+    """Return the page of a rule as text: its title, sections and options, or why it was not loaded.
 
-    Of a rule that was not loaded: why. Raises BadInput for a name that no rule has.
+    Raises BadInput for an unknown name.
     """
     names: list[str] = []
     for item in known:
@@ -121,14 +121,14 @@ def _page(item: Listed, entry: Entry) -> str:
 
 
 def refuse_impossible(name: str, places: Iterable[Plugin]) -> None:
-    """Raise BadInput for a name that no rule can have and no place of rules has, without loading any rule."""
+    """Raise BadInput for a name that is neither a valid rule id nor a plugin's name, without loading any rule."""
     known = [place.name for place in places]
     if name not in known and not RULE_ID.fullmatch(name):
         raise unknown(name, known)
 
 
 def unknown(name: str, known: Iterable[str]) -> BadInput:
-    """Return the error for a name that no rule has, with the nearest one that a rule has."""
+    """Return the error for an unknown rule id, with the closest known one."""
     close = get_close_matches(name, tuple(known), n=1)
     hint = f"did you mean {close[0]}?" if close else "`pertoken rules list` lists them"
     return BadInput(f"no rule has the id {name!r} ({hint})")

@@ -1,4 +1,4 @@
-"""Loading the rules of a place. It runs code of a plugin: `source_of` has that done in a worker."""
+"""Load the rules of a plugin. This runs its code; use `source_of` to do that in a worker."""
 
 import importlib.util
 import sys
@@ -20,23 +20,23 @@ from pertoken.store.schema.ids import stable_id
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A place where a rule was found, and what came of loading it."""
+    """Result of loading a plugin."""
 
     name: str
-    """Of the place; the id of a rule whose options are wrong."""
+    """Name of the plugin, or the id of a rule with invalid options."""
     origin: str
     """The distribution and version, or the file."""
     rules: tuple[Rule, ...] = ()
-    """Those that run, with their options as they are set."""
+    """Rules to run, with their configured options."""
     error: str | None = None
-    """Traceback of a failed load, or one line on why it was not tried."""
+    """Traceback of a failed load, or one line on why it was not loaded."""
     plugin: Plugin | None = None
     disabled: tuple[Rule, ...] = ()
-    """Those that a person switched off by their ids, loaded because the place holds others."""
+    """Rules that a person switched off by id; they were loaded with the others of the plugin."""
 
 
 def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
-    """Run the module of one place, if it may be loaded; return its rules, then one error for each with wrong options.
+    """Run the module of a plugin, if permitted; return its rules, then one error for each rule with invalid options.
 
     Raises whatever the module raises, ValueError if it defines no rule.
     """
@@ -58,12 +58,12 @@ def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
 
 
 def source_of(plugin: Plugin, settings: Settings) -> Source:
-    """Return a place as a worker loads it: places of one distribution share a worker."""
+    """Return the source by which a worker loads a plugin; plugins of one distribution share a worker."""
     return Source(plugin.name, plugin.origin, plugin.distribution or plugin.origin, partial(load, plugin, settings))
 
 
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Return one line for each table `[rules.ID]` that no rule of these names has."""
+    """Return one line for each table `[rules.ID]` whose id is not among `names`."""
     known = set(names)
     lines = []
     for row in settings.rules:
@@ -90,7 +90,7 @@ def rules_in(file: Path) -> tuple[Rule, ...]:
 
 
 def _configured(loaded: Rule, settings: Settings) -> Rule | str:
-    """Return a rule with its options as they are set; one line naming the key that is wrong."""
+    """Return a rule with its configured options, or one line that names the invalid key."""
     values = next((rule.options for rule in settings.rules if rule.rule_id == loaded.rule_id), None)
     if not values:
         return loaded
@@ -101,7 +101,7 @@ def _configured(loaded: Rule, settings: Settings) -> Rule | str:
 
 
 def _checked(value: Rule) -> Rule:
-    """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
+    """Return a rule made again by the decorator, because a plugin can also call `Rule` with any values."""
     return rule(value.rule_id, window=value.window)(value.function)
 
 
@@ -109,12 +109,12 @@ def _module_of(plugin: Plugin) -> object:
     if plugin.entry_point is not None:
         return plugin.entry_point.load()
     if plugin.file is None:
-        raise BadInput(f"{plugin.origin} is no file and no entry point")
+        raise BadInput(f"{plugin.origin} is neither a file nor an entry point")
     return _module(plugin.file)
 
 
 def _module(file: Path) -> ModuleType:
-    # Files of two folders may have one name, and a rule's own dataclasses are looked up in their module by its name.
+    # Files in two folders may have one name, and dataclasses find their module by name: make the name unique.
     name = f"pertoken_rule_{stable_id('rule file', str(file.resolve())) % 2**64:x}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

@@ -1,8 +1,7 @@
-"""What a rule yields as JSON: the difference from the present, in plain values, so that nothing else of it arrives.
+"""Yielded values of a rule as JSON: differences from the present fleet in plain values only.
 
-A worker writes with `encoded`, and refuses nothing: types and ranges are checked where they arrive. `state_of` makes
-states from what arrived, each value by the constructor of its own type, from parts of exactly the types that its fields
-declare.
+A worker writes with `encoded`, without validation: types and ranges are checked by the receiver. `proposal_of` builds
+states from the received values, each with the constructor of its type, from parts of exactly the declared types.
 
     {"skip": ["committed", "its devices are owned", ["service", "chat"]]}
     {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}, "risk": "quality"}
@@ -31,10 +30,10 @@ MAX_TEXT = 10_000
 MAX_ITEMS = 100_000
 
 _KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host: "host_id", Device: "device_id"}
-"""Records that are lists in a state, and the field that names each."""
+"""Records in lists of a state, and the field that identifies each."""
 _ADDED = ("risk", "effort", "requires", "excludes")
 _NO_VALUE = "!"
-"""Key under which a value that is none of JSON's is sent: as the name of its type."""
+"""Key for a value without a JSON form: its type name is sent."""
 
 
 def type_name(value: object) -> str:
@@ -44,7 +43,7 @@ def type_name(value: object) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text as both databases take it: NUL and lone surrogates written out."""
+    """Return a text that both databases can store: NUL and lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
@@ -52,9 +51,9 @@ def storable(text: str) -> str:
 
 
 def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
-    """Return what a rule yielded as JSON values: a refusal, or the difference of a proposal from the present.
+    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from the present.
 
-    Raises TypeError for what is neither, InvalidEdit for a service or deployment that `before` does not have.
+    Raises TypeError for any other value, InvalidEdit for a service or deployment that `before` does not have.
     """
     if type(yielded) is Skip:
         about = None if yielded.about is None else list(subject_key(yielded.about))
@@ -94,7 +93,7 @@ def _changes(before: Any, after: Any) -> dict[str, Any]:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Return the names of a record's fields, and what reads them all."""
+    """Return the names of a record's fields, and a getter of all of them."""
     names = tuple(field.name for field in fields(kind))
     return names, attrgetter(*names)
 
@@ -122,7 +121,7 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.value
-    if type(value) in (tuple, frozenset):  # lists and sets are no parts of a state
+    if type(value) in (tuple, frozenset):  # a state has no lists and sets
         return [_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
@@ -142,9 +141,9 @@ class Refused:
 
 
 def refusal_of(sent: Any) -> Refused | None:
-    """Return what arrived as a refusal, None for a proposal.
+    """Return a received refusal; None for a proposal.
 
-    Raises InvalidEdit for what is of another type, ValueError for a code or a reason that is none.
+    Raises InvalidEdit for values of another type, ValueError for an invalid code or reason.
     """
     if type(sent) is not dict or "skip" not in sent:
         return None
@@ -154,9 +153,9 @@ def refusal_of(sent: Any) -> Refused | None:
 
 
 def proposal_of(sent: Any, before: Fleet) -> Proposal:
-    """Return a proposal made from what arrived, each value checked. Raises InvalidEdit that names the wrong field."""
+    """Return a proposal from received values, each validated. Raises InvalidEdit that names the invalid field."""
     if type(sent) is not dict or type(sent.get("set")) is not dict:
-        raise InvalidEdit("what arrived is no proposal")
+        raise InvalidEdit("the received value is not a proposal")
     state: Deployment | Service | Fleet
     if "deployment" in sent:
         state = before.deployment(_read(int, sent["deployment"], "deployment"))
@@ -177,7 +176,7 @@ _DECLARED: Mapping[str, Any] = {
 
 
 def _changed(now: Any, sent: Any, where: str) -> Any:
-    """Return a record with the fields that arrived."""
+    """Return a record with the received fields."""
     kind: Any = type(now)
     hints = _hints(kind)
     values: dict[str, Any] = {}
@@ -254,7 +253,7 @@ _Reader = Callable[[Any, str], Any]
 
 @cache
 def _reader(declared: Any) -> _Reader:
-    """Return the function that makes values of a declared type from what arrived."""
+    """Return the function that converts received values to a declared type."""
     origin, arguments = get_origin(declared), get_args(declared)
     if origin in (Union, UnionType):
         return _union(arguments)
@@ -283,7 +282,7 @@ def _int(value: Any, where: str) -> int:
     if type(value) is not int:
         raise _wrong(where, value, "a whole number")
     if abs(value) > MAX_INT:
-        raise InvalidEdit(f"{where} is a number of more than 63 bits")
+        raise InvalidEdit(f"{where} is a number with more than 63 bits")
     return value
 
 
@@ -299,7 +298,7 @@ def _text(value: Any, where: str) -> str:
     if type(value) is not str:
         raise _wrong(where, value, "text")
     if len(value) > MAX_TEXT:
-        raise InvalidEdit(f"{where} is a text of more than {MAX_TEXT:,} characters")
+        raise InvalidEdit(f"{where} is a text with more than {MAX_TEXT:,} characters")
     if storable(value) != value:
         raise InvalidEdit(f"{where} is a text that cannot be stored: it has a NUL or a lone surrogate")
     return value

@@ -106,7 +106,7 @@ def test_a_merge_is_what_the_server_that_stays_changes() -> None:
     step = commands(diff(fleet_of_two, merged), fleet_of_two, where, Chosen())
     adapters, names, stop, drain, *_ = step.apply
     assert "--enable-lora" in adapters and "for each of law" in adapters
-    assert "answer to the names of a, b" in names and stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
+    assert "serve under the names of a, b" in names and stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
     assert drain.startswith("Drain gpu-2")
     target = target_of(diff(fleet_of_two, merged), fleet_of_two)
     assert (target.kind, target.label) == ("host", "gpu-2"), "each pair is a row of its own"

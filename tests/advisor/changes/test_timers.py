@@ -24,7 +24,7 @@ def test_sundays_are_day_0_of_cron() -> None:
 
 def test_each_timer_has_what_it_does() -> None:
     stop, start = timer_commands("chat", off(range(0, 6)), 3)
-    assert "kubectl scale deployment/chat --replicas=0" in stop and "give the hosts that nothing uses back" in stop
+    assert "kubectl scale deployment/chat --replicas=0" in stop and "give unused hosts back" in stop
     assert "--replicas=3" in start and "CronJob: 0 6 * * 1" in start
     sleep, wake = timer_commands("chat", asleep(range(0, 6)), 3)
     assert "POST /sleep?level=1" in sleep and "POST /wake_up" in wake

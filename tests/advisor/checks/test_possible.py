@@ -64,7 +64,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
             FLEET.release(9),
             hosts=tuple(replace(host, placement=Placement(purchase="spot")) for host in FLEET.release(9).hosts),
         ),
-        "how a host is placed and paid for is not for a rule to change",
+        "a rule cannot change the placement or purchase of a host",
     ),
     "other devices": (
         lambda: replace(FLEET, devices=tuple(replace(device, accelerator="T4") for device in FLEET.devices)),
@@ -100,7 +100,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
         lambda: replace(
             SERVICE, deployments=tuple(deployment.serving_share(0.1) for deployment in SERVICE.deployments)
         ),
-        "nobody serves the rest",
+        "the rest is not served",
     ),
     "a known model without weights": (
         lambda: SERVICE.but(model=replace(NOW.model, params_total=1000, params_active=1000), tp=1).resized(),
@@ -145,7 +145,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
         "at most 100 rules",
     ),
     "a reason without end": (lambda: Skip("too-long", "x" * 9000), "use at most 2,000"),
-    "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be taken back"),
+    "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be removed"),
     "another commitment": (
         lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)),
         "is over already, since 1970-01-01",

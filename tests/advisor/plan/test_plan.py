@@ -189,7 +189,7 @@ def test_a_step_that_needs_another_rule_comes_after_it_or_not_at_all() -> None:
     assert rules(planned(state, needs, scale(service))) == ["scale-replicas", "use-spot"]
     alone = planned(state, needs)
     assert not alone.steps
-    assert [entry.reason for entry in alone.left_out] == ["scale-replicas has to come before it, and is no step"]
+    assert [entry.reason for entry in alone.left_out] == ["scale-replicas has to come before it, and is not a step"]
 
 
 # -- conflicts -----------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None
     night: Asked = ("scale-to-zero", service, [service.scheduled(off(range(6)))])
     plan = planned(state, night, spot(service))
     assert len(plan.steps) == 1
-    assert "hours off" in plan.left_out[0].reason
+    assert "off hours" in plan.left_out[0].reason
 
 
 def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:

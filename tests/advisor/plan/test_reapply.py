@@ -67,7 +67,9 @@ def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
         deployment.deployment_id for key in ("x", "y") for deployment in reapplied(BASE, merged, BASE, key).deployments
     }
     assert len(made) == 3  # `code` and one engine of each
-    with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this one merges it"):
+    with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this step merges its earlier"):
+        Conflict, match=r"Llama-3\.3-70B was changed by another step, and this step merges its earlier state"
+    ):
         reapplied(BASE, other, merged, "y")
 
 
@@ -117,7 +119,7 @@ def _demand(requests_s: float) -> Demand:
 
 def test_a_host_is_released_once_and_only_while_nothing_moves_there() -> None:
     released = BASE.release(4)
-    with pytest.raises(Conflict, match="gpu-4 is released by another step already"):
+    with pytest.raises(Conflict, match="gpu-4 is already released by another step"):
         reapplied(BASE, released, released, "again")
     moved = BASE.replace(CODE.deployments[0], CODE.deployments[0].on_devices((40, 41)))
     for first, second in ((released, moved), (moved, released)):
@@ -126,13 +128,13 @@ def test_a_host_is_released_once_and_only_while_nothing_moves_there() -> None:
 
 
 def test_a_commitment_that_is_made_already_is_a_conflict() -> None:
-    with pytest.raises(Conflict, match="the commitment is made already"):
+    with pytest.raises(Conflict, match="the commitment is already made"):
         reapplied(BASE, BASE.commit(BOUGHT), BASE.commit(BOUGHT), "again")
 
 
 def test_a_deployment_that_was_merged_away_can_not_be_changed() -> None:
     a, b = CHAT.deployments
-    with pytest.raises(Conflict, match=r"Llama-3\.3-70B does not run any more after another step"):
+    with pytest.raises(Conflict, match=r"Llama-3\.3-70B is removed by another step"):
         reapplied(BASE, BASE.edit(CHAT.but(kv_dtype="fp8")), BASE.merge((a, b), a), "later")
 
 

@@ -117,7 +117,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "closed files": (plugin("import os\nos.closerange(0, 100)\nyield"), "ended its process with status"),
     "another's message": (
         plugin("import os\nos.write(3, b'[' * 10**5 + b'\\n')\nyield skip('no', 'never')"),
-        "returned what is no message",
+        "returned an invalid message",
     ),
     "messages without end": (
         plugin("import os\nwhile True:\n    os.write(3, b'x' * 10**6)\nyield"),

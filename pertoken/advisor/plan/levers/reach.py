@@ -1,4 +1,4 @@
-"""What a change reaches: devices that it may free or bring work to, their hosts, and those that it commits to."""
+"""Devices and hosts affected by a change: those that it may free, add deployments to, release or commit to."""
 
 from pertoken.advisor.checks.candidate import Candidate
 from pertoken.state.fleet import Fleet, Host, deployments_unlike
@@ -6,25 +6,25 @@ from pertoken.state.placement import Commitment
 
 
 def commitments(base: Fleet, change: Candidate) -> tuple[Commitment, ...]:
-    """Return the commitments that a change makes."""
+    """Return the new commitments of a change."""
     return tuple(commitment for commitment in change.after.commitments if commitment not in base.commitments)
 
 
 def covers(commitment: Commitment, host: Host) -> bool:
-    """Return whether a commitment is for instances like this host."""
+    """Return whether a commitment applies to instances like this host."""
     at = host.placement
     same = (at.provider, at.instance_type) == (commitment.provider, commitment.instance_type)
     return same and commitment.region in (None, at.region)
 
 
 def committed_hosts(base: Fleet, change: Candidate) -> frozenset[int]:
-    """Return the ids of the hosts that the commitments of a change are for."""
+    """Return the ids of the hosts covered by the new commitments of a change."""
     made = commitments(base, change)
     return frozenset(host.host_id for host in base.hosts if any(covers(commitment, host) for commitment in made))
 
 
 def freed_devices(base: Fleet, change: Candidate) -> frozenset[int]:
-    """Return the ids of the devices that a change may free, or that it brings work to."""
+    """Return the ids of the devices that a change may free or add deployments to."""
     after, devices = change.after, set[int]()
     moving = {deployment.deployment_id for deployment in change.diff.removed}
     for edit in change.diff.changes:
@@ -41,6 +41,6 @@ def freed_devices(base: Fleet, change: Candidate) -> frozenset[int]:
 
 
 def acted_on(base: Fleet, change: Candidate, freed: frozenset[int]) -> frozenset[int]:
-    """Return the ids of the hosts that a change releases, or of which it `freed` devices."""
+    """Return the ids of the hosts that a change releases, and the hosts of `freed` devices."""
     released = {host.host_id for host in change.diff.released}
     return frozenset(base.device(device_id).host_id for device_id in freed) | released

@@ -84,7 +84,7 @@ def test_a_commitment_is_not_made_for_hosts_that_a_step_may_give_back() -> None:
     service = state.fleet.services[0]
     plan = planned(state, commit(state.fleet), scale(service))
     assert rules(plan) == ["scale-replicas"]
-    assert "may give back" in reasons(plan)["commit-capacity"]
+    assert "may release" in reasons(plan)["commit-capacity"]
     # Where nothing is given back it is the last step.
     alone = planned(state, commit(state.fleet, 2), quantize_kv(service))
     assert rules(alone) == ["quantize-kv", "commit-capacity"]
