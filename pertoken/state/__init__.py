@@ -1,4 +1,4 @@
-"""What runs, for whom and where, as frozen values: every lever of the advisor is a difference of two fleets.
+"""State of a fleet as frozen values: every lever of the advisor is a difference of two fleets.
 
 Front door:
 

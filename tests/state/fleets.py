@@ -42,7 +42,9 @@ def fleet() -> Fleet:
         services=(Service("chat", replicas, demand), Service("code", (code,), demand)),
         hosts=hosts,
         devices=tuple(
-            Device(each, f"H100 #{each % 10}", host.host_id, "H100 SXM5") for host in hosts for each in host.device_ids
+            Device(device_id, f"H100 #{device_id % 10}", host.host_id, "H100 SXM5")
+            for host in hosts
+            for device_id in host.device_ids
         ),
     )
 
