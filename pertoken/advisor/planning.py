@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pertoken.advisor.advise import advise
 from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.plan.compose import compose
+from pertoken.advisor.plan.corrected import Correction
 from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
@@ -128,7 +129,8 @@ class Tested:
 def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> Tested:
     """Price the variant that was chosen again, with `values` by the names of assumptions.
 
-    Raises BadInput where the change cannot be made any more, with the reason.
+    Dollars are corrected by the track record of its rule, as those of the recommendation are. Raises BadInput where the
+    change cannot be made any more, with the reason.
     """
     there, variant = ground.there, row.chosen
     if variant is None or not variant.proposal:
@@ -142,6 +144,14 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
         worth = sensitivities(there.fleet, change.after, there.context)
     except ValueError as error:
         raise BadInput(f"the change does not apply any more: {error}") from None
+    if variant.record is not None:
+        by = Correction(variant.record.ratio, variant.record.widening)
+        found = replace(
+            found,
+            bankable=None if found.bankable is None else by.money(found.bankable),
+            capacity=None if found.capacity is None else by.money(found.capacity),
+        )
+        worth = tuple(map(by.sensitivity, worth))
     return Tested(spend(there.fleet, there.context)[0], found, worth)
 
 
