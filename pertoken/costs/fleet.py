@@ -12,7 +12,8 @@ from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import LINKS, Device, Host, Partition
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement

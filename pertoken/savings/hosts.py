@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from pertoken.savings.context import Context
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 
 
 class NoPrice(Exception):

@@ -27,12 +27,12 @@ def packed(before: Fleet, replicas: Sequence[Deployment], like: Deployment, coun
     ids = {replica.deployment_id for replica in replicas}
     alone: dict[int, list[int]] = {}
     for device_id in sorted({device_id for one in replicas for device_id in one.device_ids}):
-        if {deployment.deployment_id for deployment in before.holders_of[device_id]} <= ids:
+        if {deployment.deployment_id for deployment in before.deployments_by_device[device_id]} <= ids:
             alone.setdefault(before.device(device_id).host_id, []).append(device_id)
 
     def order(host_id: int) -> tuple[bool, float, int]:
         host = before.host(host_id)
-        leaves = {holder.deployment_id for holder in before.holders(host)} <= ids
+        leaves = {holder.deployment_id for holder in before.deployments_on(host)} <= ids
         return leaves, host_price(before, host, context) / len(alone[host_id]), host_id
 
     slots = [

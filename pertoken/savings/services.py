@@ -215,7 +215,7 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     assumptions: list[str] = []
     against: list[str | Speed] = []
     judged: list[Speed] = []
-    held = before.holders_of
+    held = before.deployments_by_device
     for old, new in pairs:
         forecast = speeds[old.deployment_id]
         if old == new:

@@ -11,7 +11,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 
 DeploymentsByDevice = Mapping[int, Sequence[Deployment]]
-"""Deployments by device id, as `Fleet.holders_of`."""
+"""Deployments by device id, as `Fleet.deployments_by_device`."""
 
 
 @dataclass(frozen=True, slots=True)

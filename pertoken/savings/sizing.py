@@ -150,7 +150,7 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
     alone = []
     for host_id, deployments_on_host in by_host.items():
         host = fleet.host(host_id)
-        if set(fleet.holders(host)) <= set(deployments_on_host):
+        if set(fleet.deployments_on(host)) <= set(deployments_on_host):
             alone.append((host_price(fleet, host, context) / len(deployments_on_host), host_id, deployments_on_host))
     for _, _, deployments_on_host in sorted(alone, key=lambda row: (-row[0], row[1])):
         new = [deployment for deployment in deployments_on_host if deployment.deployment_id not in going]

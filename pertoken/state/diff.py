@@ -11,7 +11,8 @@ from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement

@@ -3,63 +3,19 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations, count
 from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
+from pertoken.state.host import LINKS, MAX_PARTITIONS, Device, Host, Partition
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment, Placement
+from pertoken.state.placement import Commitment
 from pertoken.state.service import Service
 
-MAX_PARTITIONS = 8
-"""Source: 7 MIG instances of an NVIDIA GPU, 8 partitions of an AMD MI300X."""
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
-LINKS = ("nvlink", "pcie_switch", "pcie_host", "cross_socket", "network")
-"""How two devices reach each other, fastest first: directly, below one PCIe switch, through the host bridge or NUMA
-node they share, from one CPU socket to another, from host to host."""
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """A part of a device (MIG instance, AMD partition); it is paid for with the whole device."""
-
-    partition_id: int
-    """Below 0 for one that a proposal would make: `partition` numbers these -1, -2, ..."""
-    profile: str
-    """`1g.10gb`, `CPX`, ..."""
-    share: float | None = None
-    """Part of the device's compute, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """An accelerator, or the CPUs of a host."""
-
-    device_id: int
-    name: str
-    host_id: int
-    accelerator: str | None = None
-    """Catalog name; None if the catalog does not know it."""
-    kind: str = "gpu"
-    """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
-    partitions: tuple[Partition, ...] = ()
-    links: tuple[tuple[int, str], ...] = ()
-    """(id of another device of this host, one of `LINKS`), as far as its driver reports them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The unit that can be released: an instance or a server with all its devices."""
-
-    host_id: int
-    name: str
-    device_ids: tuple[int, ...] = ()
-    placement: Placement = field(default_factory=Placement)
-    paid_until: int | None = None
-    """Epoch seconds until which it is paid for anyway; None where no term is known."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +96,7 @@ class Fleet:
         return {part.partition_id: (device, part) for device in self.devices for part in device.partitions}
 
     @cached_property
-    def holders_of(self) -> Mapping[int, Sequence[Deployment]]:
+    def deployments_by_device(self) -> Mapping[int, Sequence[Deployment]]:
         """Deployments by the id of the device or partition they run on."""
         deployments: dict[int, list[Deployment]] = defaultdict(list)
         for deployment in self.deployments:
@@ -152,7 +108,7 @@ class Fleet:
     def used_devices(self) -> frozenset[int]:
         """Ids of the devices on which, or on partitions of which, something runs."""
         parts = self.partition_of
-        return frozenset(parts[held][0].device_id if held in parts else held for held in self.holders_of)
+        return frozenset(parts[held][0].device_id if held in parts else held for held in self.deployments_by_device)
 
     @cached_property
     def listed_by(self) -> Mapping[int, Sequence[str]]:
@@ -176,7 +132,7 @@ class Fleet:
         return devices
 
     @cached_property
-    def _holders_of(self) -> Mapping[int, Sequence[int]]:
+    def _positions_by_device(self) -> Mapping[int, Sequence[int]]:
         """Positions of the deployments on each device and partition."""
         places: dict[int, list[int]] = defaultdict(list)
         for position, deployment in enumerate(self.deployments):
@@ -240,7 +196,7 @@ class Fleet:
             slowest = max(slowest, LINKS.index(link))
         return LINKS[slowest] if slowest >= 0 else None
 
-    def holders(self, host: Host) -> tuple[Deployment, ...]:
+    def deployments_on(self, host: Host) -> tuple[Deployment, ...]:
         """Return the deployments that run on devices of a host, or on partitions of them."""
         ids = set(host.device_ids)
         ids |= {
@@ -249,7 +205,7 @@ class Fleet:
             if (device := self._device_of.get(device_id)) is not None and device.device_id == device_id
             for part in device.partitions
         }
-        positions = {position for device_id in ids for position in self._holders_of.get(device_id, ())}
+        positions = {position for device_id in ids for position in self._positions_by_device.get(device_id, ())}
         return tuple(self.deployments[position] for position in sorted(positions))
 
     # -- editing ---------------------------------------------------------------------------------------------------
@@ -331,7 +287,7 @@ class Fleet:
         Raises InvalidEdit if the host is not part of the fleet, or deployments still run on it.
         """
         known_host = self.host(host if isinstance(host, int) else host.host_id)
-        if holders := self.holders(known_host):
+        if holders := self.deployments_on(known_host):
             names = ", ".join(dict.fromkeys(holder.name for holder in holders))
             raise InvalidEdit(f"{known_host.name} is held by {names}: move these first")
         return replace(

@@ -10,7 +10,8 @@ from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.demand import Demand, Quantity
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, NANO_USD

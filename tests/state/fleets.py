@@ -5,7 +5,8 @@ from dataclasses import replace
 from pertoken.provenance import Provenance
 from pertoken.state.demand import Demand, Quantity
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service

@@ -6,7 +6,8 @@ import pytest
 
 from pertoken.state.demand import Demand
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Device, Fleet, Partition, deployments_unlike, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.host import Device, Partition
 from pertoken.state.service import Service
 from tests.state.fleets import FLEET, LARGE, NOW, fleet
 

@@ -8,10 +8,10 @@ def test_deployments_get_hosts_of_their_own_unless_they_name_devices_of_one_host
     there = fleet(service("chat", deployment(tp=2), deployment(tp=2)), idle_hosts=1)
     assert [(each.deployment_id, each.device_ids) for each in there.deployments] == [(1, (10, 11)), (2, (20, 21))]
     assert [each.device_ids for each in there.hosts] == [(10, 11), (20, 21), (30, 31)]
-    assert [len(there.holders(host)) for host in there.hosts] == [1, 1, 0]
+    assert [len(there.deployments_on(host)) for host in there.hosts] == [1, 1, 0]
     shared = fleet(service("a", deployment(device_ids=(10,))), service("b", deployment(device_ids=(11,))))
     (host,) = shared.hosts
-    assert [each.name for each in shared.holders(host)] == ["meta-llama/Llama-3.1-8B"] * 2
+    assert [each.name for each in shared.deployments_on(host)] == ["meta-llama/Llama-3.1-8B"] * 2
 
 
 def test_any_field_may_be_given_and_what_is_none_is_unknown() -> None:

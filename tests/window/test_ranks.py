@@ -145,7 +145,7 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     (now,) = gathered.fleet.deployments
     assert (len(now.device_ids), now.n_devices) == (4, 4)
     assert {device.device_id for device in gathered.fleet.devices if device.kind == "gpu"} == set(now.device_ids)
-    assert all(gathered.fleet.holders(host) == (now,) for host in gathered.fleet.hosts)
+    assert all(gathered.fleet.deployments_on(host) == (now,) for host in gathered.fleet.hosts)
 
 
 def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: StoreLocation) -> None:

@@ -14,7 +14,8 @@ from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import FEWEST
@@ -306,7 +307,7 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
-    holders = listed(tuple(each.name for each in before.holders_of.get(device.device_id, ())))
+    holders = listed(tuple(each.name for each in before.deployments_by_device.get(device.device_id, ())))
     return Step(
         ((f"on {host}: stop {holders}: a device is divided while nothing runs on it",) if holders else ())
         + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),

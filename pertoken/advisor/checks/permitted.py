@@ -120,7 +120,9 @@ def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
 def _neighbours(service: Service, fleet: Fleet) -> set[str]:
     """Return the other services that share an engine or a device with a service."""
     own = fleet.service(service.name).deployments
-    sharing = [other for each in own for device in each.device_ids for other in fleet.holders_of.get(device, ())]
+    sharing = [
+        other for each in own for device in each.device_ids for other in fleet.deployments_by_device.get(device, ())
+    ]
     return {name for each in (*own, *sharing) for name, _ in each.serves} - {service.name}
 
 

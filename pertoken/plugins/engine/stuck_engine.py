@@ -75,6 +75,6 @@ def _planned_hours(now: Deployment, fleet: Fleet) -> int:
 
 def _devices_are_its_own(now: Deployment, fleet: Fleet) -> bool:
     """Return whether it runs on accelerators that no other deployment uses: only then is their work its own."""
-    holders = {each.deployment_id for device in now.device_ids for each in fleet.holders_of.get(device, ())}
+    holders = {each.deployment_id for device in now.device_ids for each in fleet.deployments_by_device.get(device, ())}
     shared = bool(holders - {now.deployment_id})
     return now.accelerator is not None and bool(now.device_ids) and not shared

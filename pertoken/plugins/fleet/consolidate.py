@@ -212,7 +212,7 @@ def _released(after: Fleet, moved: Deployment) -> Fleet:
     """Return a fleet without the hosts that a deployment leaves empty."""
     hosts = {after.device(each).host_id for each in moved.device_ids}
     for host_id in sorted(hosts):
-        if not after.holders(after.host(host_id)):
+        if not after.deployments_on(after.host(host_id)):
             after = after.release(host_id)
     return after
 

@@ -52,7 +52,7 @@ def release_idle(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterato
         devices = [each for each in found if each.kind != "cpu"] or found
         refusals = [refusal for each in devices if (refusal := _why_keep(each, host, seen, fleet, options))]
         idle = len(devices) - len(refusals)
-        if devices and not refusals and not fleet.holders(host):
+        if devices and not refusals and not fleet.deployments_on(host):
             yield propose(fleet.release(host), risk="availability", effort="low")
         elif idle and all(each.code == "held" for each in refusals):
             yield skip("part-of-instance", _what_to_move(host, idle, len(devices), fleet), about=host)
@@ -87,6 +87,6 @@ def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet, opt
 
 
 def _what_to_move(host: Host, idle: int, devices: int, fleet: Fleet) -> str:
-    holders = ", ".join(dict.fromkeys(each.name for each in fleet.holders(host)))
+    holders = ", ".join(dict.fromkeys(each.name for each in fleet.deployments_on(host)))
     first = f"move {holders} to other devices first" if holders else "other processes hold the rest: end these first"
     return f"{idle} of {devices} devices of {host.name} are idle, but it is released as a whole: {first}"

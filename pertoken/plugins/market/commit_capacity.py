@@ -130,7 +130,7 @@ def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Option
         if observed_h < options.observed_h:
             reason = f"{host.name} was observed for {observed_h:.0f} of the {options.observed_h:.0f} h that it takes"
             return hours, skip("observed-briefly", reason)
-        runs = [seen.of(each).busy.mean for each in fleet.holders(host)]
+        runs = [seen.of(each).busy.mean for each in fleet.deployments_on(host)]
         if max(runs, default=0.0) < options.min_busy:
             continue
         by_device = [each.hours.held for each in known]

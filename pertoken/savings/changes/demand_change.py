@@ -111,7 +111,7 @@ def _freed(
 
 def _freed_money(before: Fleet, now: Service, share: float, context: Context) -> Money:
     """Return what a share of the busy time of a service costs a month. Raises NotMeasured, NoPrice."""
-    held = before.holders_of
+    held = before.deployments_by_device
     costs = [busy_cost(before, held, deployment, deployment.device_ids, context) for deployment in now.deployments]
     monthly = round(sum(cost.nano_usd_per_hour for cost in costs) * share * HOURS_PER_MONTH)
     return monthly, monthly, monthly

@@ -107,7 +107,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
     present = len(now.deployments)
     slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
-    held = before.holders_of
+    held = before.deployments_by_device
     busy = sum(
         busy_cost(before, held, deployment, deployment.device_ids, context).nano_usd_per_hour
         for deployment in now.deployments

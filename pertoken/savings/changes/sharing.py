@@ -26,10 +26,11 @@ def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> 
     if all(_stays(deployment, before) for deployment in changed):
         return ()
     together = {
-        frozenset(deployment.deployment_id for deployment in deployments) for deployments in before.holders_of.values()
+        frozenset(deployment.deployment_id for deployment in deployments)
+        for deployments in before.deployments_by_device.values()
     }
     groups: dict[frozenset[int], tuple[Deployment, ...]] = {}
-    for deployments in after.holders_of.values():
+    for deployments in after.deployments_by_device.values():
         ids = frozenset(deployment.deployment_id for deployment in deployments)
         if len(ids) > 1 and not any(ids <= present for present in together):
             groups[ids] = tuple(deployments)

@@ -13,7 +13,7 @@ from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
 
 WHERE = Addresses(
-    {each.deployment_id: host.name for host in FLEET.hosts for each in FLEET.holders(host)},
+    {each.deployment_id: host.name for host in FLEET.hosts for each in FLEET.deployments_on(host)},
     {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in FLEET.devices},
 )
 

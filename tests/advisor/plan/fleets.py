@@ -161,7 +161,7 @@ def everything(fleet: Fleet) -> Iterator[Asked]:
         for made in PER_SERVICE:
             yield made(service)
     for each in fleet.hosts:
-        if not fleet.holders(each):
+        if not fleet.deployments_on(each):
             yield release(fleet, each.host_id)
     yield commit(fleet)
 

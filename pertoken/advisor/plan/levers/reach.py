@@ -1,7 +1,8 @@
 """What a change reaches: devices that it may free or bring work to, their hosts, and those that it commits to."""
 
 from pertoken.advisor.checks.candidate import Candidate
-from pertoken.state.fleet import Fleet, Host, deployments_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike
+from pertoken.state.host import Host
 from pertoken.state.placement import Commitment
 
 
