@@ -9,7 +9,8 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import EPOCHS, Epoch, Evidence, Series
 from pertoken.metrics import HISTOGRAMS
 from pertoken.rule import FleetEvidence
-from pertoken.state.fleet import Device, Fleet
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device
 from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]

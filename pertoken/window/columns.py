@@ -100,7 +100,7 @@ def together(parts: Sequence[Columns]) -> Columns:
     """Return the rows of several owners by time."""
     if len(parts) == 1:
         return parts[0]
-    values = np.concatenate([each.values for each in parts])
+    values = np.concatenate([columns.values for columns in parts])
     return Columns(parts[0].at, values[np.argsort(values[:, 1], kind="stable")])
 
 
