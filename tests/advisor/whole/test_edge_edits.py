@@ -45,11 +45,11 @@ OfFleet = Callable[[Fleet, Service], Any]
 ALONE = others(advised(PRICED, *NEIGHBOURS))
 
 
-def assert_storable_and_possible(found: tuple[Recommendation, ...]) -> None:
-    for each in found:
-        json.dumps(asdict(each)).encode()
-        texts = [each.title, each.reason or "", each.remedy or ""]
-        for variant in each.variants:
+def assert_storable_and_possible(recommendations: tuple[Recommendation, ...]) -> None:
+    for row in recommendations:
+        json.dumps(asdict(row)).encode()
+        texts = [row.title, row.reason or "", row.remedy or ""]
+        for variant in row.variants:
             assert variant.title.isprintable() and 0 < len(variant.title) <= MAX_TITLE
             assert variant.commands and variant.undo
             assert all(line.isprintable() for line in (*variant.commands, *variant.undo))
@@ -183,6 +183,6 @@ def test_no_combination_of_edits_saves_more_than_is_paid_or_touches_other_advice
 
         return own(combined, f"{HOSTILE}-{n}")
 
-    found = advised(PRICED, *(hostile(n, *each) for n, each in enumerate(edits)), *NEIGHBOURS)
-    assert others(found) == ALONE
-    assert_storable_and_possible(rows_of_hostile(found))
+    rows = advised(PRICED, *(hostile(n, *edit) for n, edit in enumerate(edits)), *NEIGHBOURS)
+    assert others(rows) == ALONE
+    assert_storable_and_possible(rows_of_hostile(rows))

@@ -41,7 +41,7 @@ def test_a_bill_in_parts_has_the_lines_of_the_whole_in_their_order(
     folder, whole = tmp_path_factory.mktemp("bill"), read_invoice(EXPORTS / "aws.csv")
     with (EXPORTS / "aws.csv").open(encoding="utf-8") as file:
         n_lines = len(list(csv.reader(file))) - 1
-    files = divided(folder, "aws.csv", [each for each in cuts if each <= n_lines], ending)
+    files = divided(folder, "aws.csv", [cut for cut in cuts if cut <= n_lines], ending)
     read: list[None] = []
     assert read_bill(files, lambda: read.append(None)) == whole
     assert len(read) == len(files)

@@ -48,12 +48,12 @@ def test_weights_give_actual_minus_predicted_and_no_level(seed: int, level: floa
 
 
 def test_the_variance_of_a_mean_of_correlated_noise_is_that_of_an_autoregression() -> None:
-    found = []
+    means = []
     for seed in range(12):
         of = made(seed)
         cost = noise(np.random.default_rng(seed), len(of), 0.08)
-        found.append(noise_of(of, cost, of.ts < CHANGED)[0].long_run_variance)
-    assert np.mean(found) == pytest.approx(0.08**2 * 1.6 / 0.4, rel=0.2)
+        means.append(noise_of(of, cost, of.ts < CHANGED)[0].long_run_variance)
+    assert np.mean(means) == pytest.approx(0.08**2 * 1.6 / 0.4, rel=0.2)
 
 
 def test_a_history_that_clearly_drifts_is_taken_at_its_own_drift() -> None:
