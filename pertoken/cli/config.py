@@ -42,7 +42,7 @@ def check(config_file: str | None) -> None:
     Options of rules are checked when the rules are loaded, by `pertoken rules list`; a [rules.ID] that no built-in rule
     has is a mistake here where there are no other rules.
     """
-    from pertoken.advisor.rules.found import find_rules
+    from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.load import unknown_options
     from pertoken.config import APP
     from pertoken.errors import BadInput

@@ -1,4 +1,4 @@
-"""What a comparison of two epochs decides, and what it makes of a recommendation."""
+"""Verdict of a comparison of two epochs, and its effect on a recommendation."""
 
 from dataclasses import replace
 from pathlib import Path

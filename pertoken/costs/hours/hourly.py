@@ -1,4 +1,4 @@
-"""What a million tokens cost, model by model and hour by hour."""
+"""Cost per million tokens by model and hour."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from pertoken.window.reading import Window
 def hourly(
     store: Store, hours: int, now_ts: int, *, dated: bool = False, named: Callable[[str], str] = str
 ) -> tuple[ModelHours, ...]:
-    """Every model served in the last so many hours of the clock, the one under way included, dearest first.
+    """Return every model served in the last so many hours of the clock, the one under way included, dearest first.
 
     `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
     minute, is in the past, and everything is as of then. Raises StoreError.
