@@ -99,7 +99,7 @@ def _truth(problem: Problem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> f
     hosts = [fleet.host(name) for name in problem.hosts]
     knobs = {each["field"]: each["after"] for each in variant["edits"] if each["kind"] == "deployment"}
     if knobs and all(hasattr(engines[0].runs, name) for name in knobs) and "engine_version" not in knobs:
-        return of_knobs(engines, usd_per_hour(hosts[0].place, market), knobs, market)
+        return of_knobs(engines, usd_per_hour(hosts[0].host_type, market), knobs, market)
     there = next((each["after"] for each in variant["edits"] if each["field"] == "placement.accelerator"), None)
     if there is not None:
         return of_move(engines, hosts, str(there), market)

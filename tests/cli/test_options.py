@@ -45,7 +45,7 @@ def and_later(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def _and_later(folder: Path) -> None:
-    """The same, with an hour more of it and of another host, a later price, an event and a metric that was lost."""
+    """Add a later hour, another host, a later price, an event and a lost metric."""
     minutes = 40 + (NOW - AT) // 60
     where = seed(folder, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=minutes, end_ts=NOW)
     seed(folder, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=30, end_ts=NOW, host="gpu-2")
@@ -78,9 +78,9 @@ def test_what_was_recorded_after_that_time_and_the_time_of_the_run_change_nothin
 def test_a_host_that_stopped_later_still_reports_then(tmp_path: Path) -> None:
     folder = tmp_path / "db"
     _and_later(folder)
-    found = json.loads(run("advise", "--json", "--db", str(folder), "--at", _iso(AT)).stdout)
-    assert [each["age_s"] for each in found["fleet"]["hosts"]] == [0]
-    assert found["fleet"]["nano_usd_per_hour"] == 4 * 6.88 * NANO_USD
+    printed = json.loads(run("advise", "--json", "--db", str(folder), "--at", _iso(AT)).stdout)
+    assert [host["age_s"] for host in printed["fleet"]["hosts"]] == [0]
+    assert printed["fleet"]["nano_usd_per_hour"] == 4 * 6.88 * NANO_USD
 
 
 def test_then_is_known_by_hours_where_ticks_and_minutes_are_deleted(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_then_is_known_by_hours_where_ticks_and_minutes_are_deleted(tmp_path: Pa
                 db.execute(f"DELETE FROM {name}")
     done = run("advise", "--json", "--since", "2h", "--db", str(folder), "--at", _iso(at))
     fleet = json.loads(done.stdout)["fleet"]
-    assert [each["age_s"] for each in fleet["hosts"]] == [0]
+    assert [host["age_s"] for host in fleet["hosts"]] == [0]
     assert fleet["deployments"][0]["generated_tokens"] == 2 * 3600 * 40
     assert fleet["deployments"][0]["generated_tok_s_now"] is None
 
@@ -134,11 +134,11 @@ def test_a_relative_time_is_that_long_ago(tmp_path: Path, written: str, monkeypa
 def test_a_time_without_an_offset_is_utc_and_one_with_an_offset_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "db"
     _and_later(folder)
-    there = datetime.fromtimestamp(AT, timezone(timedelta(hours=5, minutes=30)))
+    abroad = datetime.fromtimestamp(AT, timezone(timedelta(hours=5, minutes=30)))
     plain = datetime.fromtimestamp(AT, UTC).replace(tzinfo=None)
     outputs = {
-        run("costs", "--db", str(folder), "--json", "--at", each.isoformat()).stdout
-        for each in (there, plain, datetime.fromtimestamp(AT + 59, UTC))
+        run("costs", "--db", str(folder), "--json", "--at", moment.isoformat()).stdout
+        for moment in (abroad, plain, datetime.fromtimestamp(AT + 59, UTC))
     }
     assert len(outputs) == 1
 

@@ -23,8 +23,8 @@ ID = short_id(OPEN)
 def db(tmp_path: Path) -> str:
     """A database with one open and one blocked recommendation."""
     where = new_store(tmp_path)
-    found = [OPEN, row(State.BLOCKED, "blocked-rule")]
-    keep(AdviceRepository(where), found, {"quantize", "blocked-rule"}, int(time.time()), "advisor")
+    proposals = [OPEN, row(State.BLOCKED, "blocked-rule")]
+    keep(AdviceRepository(where), proposals, {"quantize", "blocked-rule"}, int(time.time()), "advisor")
     return str(tmp_path)
 
 

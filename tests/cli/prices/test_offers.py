@@ -72,7 +72,7 @@ def test_an_imported_price_counts_from_now_on_and_reaches_rules_and_detected_ins
     row = SimpleNamespace(kind="gpu", name="NVIDIA H100 80GB HBM3", uuid="GPU-0", host_id=1)
     host = SimpleNamespace(cloud="aws", instance_type="p5.48xlarge", region="us-east-1", purchase="on_demand")
     prices = detected_prices([row], {1: host}, market, date(2026, 11, 22))["GPU-0"]
-    assert [(each.nano_usd_per_device_hour, each.from_ts >= NOW) for each in prices] == [
+    assert [(price.nano_usd_per_device_hour, price.from_ts >= NOW) for price in prices] == [
         (6_880_000_000, False),
         (6_000_000_000, True),
     ]
