@@ -1,4 +1,4 @@
-"""One round of all alerts: measure, move their states, and send what is due."""
+"""One round of all alerts: measure, update states, send due events."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,21 +21,21 @@ from pertoken.store.schema.ids import stable_id
 EVERY_S = 60.0
 TRIES = 5
 BACKOFF_S = 60
-"""Wait after the first failed try; it doubles with each."""
+"""Wait after the first failed try; doubled after each further one."""
 KEPT_S = 30 * 86_400
-"""How long deliveries are kept."""
+"""Time that deliveries are stored."""
 Key = tuple[str, str]
 """Name of an alert, and a target."""
 
 
 def check_alerts(settings: Settings) -> None:
-    """Raise BadInput for an alert on a figure that is not known."""
+    """Raise BadInput for an alert on an unknown figure."""
     for alert in settings.alerts:
         check_figure(alert.when, f"alerts.{alert.name}.when")
 
 
 class AlertWatch:
-    """Watches the alerts of some settings over one database."""
+    """Evaluation of the alerts of the settings over one database."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class AlertWatch:
         send: Send | None = None,
         open_: Callable[[StoreLocation], Store] = open_store,
     ) -> None:
-        """Raise BadInput for an alert on a figure that is not known."""
+        """Raise BadInput for an alert on an unknown figure."""
         check_alerts(settings)
         self._where, self._settings, self._open = where, settings, open_
         self._send = send or sender(settings)
@@ -68,18 +68,18 @@ class AlertWatch:
         """Return the value of each alert's figure by target; alerts of one window share one reading."""
         store = self._open(self._where)
         windows = {
-            each: Figures(store, self._settings, int(each), now_ts)
-            for each in {alert.window_s for alert in self._settings.alerts}
+            window_s: Figures(store, self._settings, int(window_s), now_ts)
+            for window_s in {alert.window_s for alert in self._settings.alerts}
         }
-        found = {}
+        measured = {}
         for alert in self._settings.alerts:
             values = windows[alert.window_s].of(alert.when.figure, alert.scope.kind)
-            found[alert.name] = {
+            measured[alert.name] = {
                 _target(alert, name): figure.value
                 for name, figure in values.items()
                 if alert.scope.kind == "fleet" or alert.scope.covers(name)
             }
-        return found
+        return measured
 
     def _move(
         self,
@@ -118,7 +118,9 @@ class AlertWatch:
                     )
 
     def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
-        places = {destination_key(each): each for alert in self._settings.alerts for each in alert.to}
+        places = {
+            destination_key(destination): destination for alert in self._settings.alerts for destination in alert.to
+        }
         with target.writing() as connection:
             due = repository.due_alert_deliveries(connection, now_ts)
             # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
@@ -135,7 +137,7 @@ class AlertWatch:
 
     def _try(self, row: Any, destination: str | None, now_ts: int) -> str | None:
         if destination is None:
-            return "its destination is not in the settings any more"
+            return "its destination is no longer in the settings"
         try:
             self._send(destination, row.body, now_ts, f"{row.delivery_id % 2**64:016x}")
         except PertokenError as error:
@@ -172,7 +174,7 @@ def _row(alert: AlertSettings, target: str, state: AlertState, value: float | No
 
 
 def standing_alerts(store: Store) -> Sequence[Any]:
-    """Return the rows of alerts that hold; none where no advice is stored. Raises StoreError."""
+    """Return the stored states of alerts; none without an advice database. Raises StoreError."""
     if store.advice is None:
         return ()
     with store.read("advice") as connection:
