@@ -8,7 +8,7 @@ PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
 
 
 def complaints(page: str) -> str:
-    """Return what `promtool check metrics` says of a page; empty if it passes."""
+    """Return the complaints of `promtool check metrics` about a page; empty if it passes."""
     assert PROMTOOL is not None
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr + ("" if done.returncode == 0 else f"status {done.returncode}")
