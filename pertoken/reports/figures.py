@@ -119,10 +119,14 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known)),
         tokens=sum(model_row.tokens or 0 for model_row in hours),
         savings=read_savings(store, period),
-        verdicts=tuple(
-            verdict for verdict in standing_verdicts(store) if period.start <= verdict.changed_ts < period.end
-        ),
+        verdicts=_verdicts(store, period),
     )
+
+
+def _verdicts(store: Store, period: Period) -> tuple[Verdict, ...]:
+    """Return the verdicts on changes of a period, as they stood at its end where that is dated."""
+    stored = standing_verdicts(store, period.end if period.dated else None)
+    return tuple(verdict for verdict in stored if period.start <= verdict.changed_ts < period.end)
 
 
 def read_savings(store: Store, period: Period) -> Savings:

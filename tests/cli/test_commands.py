@@ -24,7 +24,7 @@ def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_f
 def test_a_price_before_anything_was_recorded_is_kept_for_what_comes(tmp_path: Path) -> None:
     done = run("prices", "set", "0.50", "--for", "cpu", "--db", str(tmp_path / "new"))
     assert done.exit_code == 0
-    assert "it applies to what comes" in done.output
+    assert "it applies to devices recorded later" in done.output
 
 
 def test_a_price_that_matches_nothing_recorded_names_what_is(recorded: str) -> None:

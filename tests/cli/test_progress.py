@@ -20,7 +20,7 @@ DEADLINE_S = 30.0
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """A terminal, as far as progress knows."""
-    monkeypatch.setattr(progress, "_seen", lambda: True)
+    monkeypatch.setattr(progress, "_on_terminal", lambda: True)
     monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
     monkeypatch.setattr(progress, "REDRAWN_EVERY_S", 0.01)
     return io.StringIO()
@@ -76,7 +76,7 @@ def test_nothing_is_shown_where_nobody_looks() -> None:
         ("db info", ["Counting rows"]),
         (
             "db purge --raw-before 0s --yes",
-            ["Counting what is old enough", "Bringing roll-ups up to date", "Deleting rows"],
+            ["Counting old rows", "Bringing roll-ups up to date", "Deleting rows"],
         ),
         ("export csv --table event --out {out}", ["Counting rows of event", "Exporting event"]),
         ("prices set 2 --for H100 --from ever --yes", ["Pricing past hours again"]),

@@ -13,8 +13,14 @@ from pertoken.units import format_utc
 VERSION = 1
 
 
-def body_of(alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int) -> str:
-    """Return the JSON of an event."""
+GONE = "no longer there"
+"""Why an alert of a target resolves that its window does not have any more."""
+
+
+def body_of(
+    alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int, reason: str | None = None
+) -> str:
+    """Return the JSON of an event. `reason`: why, where it is not that the value crossed the limit."""
     return json.dumps(
         {
             "version": VERSION,
@@ -28,6 +34,7 @@ def body_of(alert: AlertSettings, target: str, event: Event, value: float | None
             "limit": alert.when.limit,
             "window_s": alert.window_s,
             "at": now_ts,
+            "reason": reason,
         },
         sort_keys=True,
     )
@@ -36,7 +43,8 @@ def body_of(alert: AlertSettings, target: str, event: Event, value: float | None
 def sentence(body: str) -> str:
     """Return the JSON of an event as one line of text."""
     event: dict[str, Any] = json.loads(body)
-    value = "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
+    reason = event.get("reason")  # stored deliveries may be older than the key
+    value = reason or "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
     limit = f"{event['operator']} {event['limit']:g}"
     return literal(
         f"alert {event['alert']} {event['event']}: {event['figure']} of {event['target']} is {value} (limit {limit}), "

@@ -77,7 +77,7 @@ def test_a_snooze_and_a_dismissal_end_when_asked_to(db: str) -> None:
         (("--until", "2020-01-01"), "the end is in the past"),
         (("--until", "soon"), "--until: 'soon' is not a time"),
         (("--for", "9"), "--for: '9' is not a duration"),
-        (("--for", "1d", "--until", "2030-01-01"), "give one of them"),
+        (("--for", "1d", "--until", "2030-01-01"), "only one of them"),
     ):
         run("reopen", ID, "--db", db)
         done = run("snooze", ID, "--db", db, *arguments)

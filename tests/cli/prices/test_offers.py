@@ -46,7 +46,7 @@ def test_a_list_of_offers_is_shown_before_it_is_written_and_asks(where: StoreLoc
     file.write_text(OFFERS)
     refused = run(where, "import", str(file))
     assert refused.exit_code == 2 and "2 offers would be written, as shown: nothing was" in refused.stderr
-    assert "1 new offers, 1 changed, 0 the same with a later date, 0 no newer than what is known, 1 refused" in (
+    assert "1 new offers, 1 changed, 0 unchanged with a later date, 0 not newer than the known ones, 1 refused" in (
         refused.stdout
     )
     assert "changed  aws p5.48xlarge (8 x H100 SXM5) us-east-1 on-demand $55.04/h → $48.00/h (-13%)" in refused.stdout
