@@ -128,7 +128,7 @@ def test_processes_with_other_seeds_of_hashes_print_the_same_bytes(and_later: st
         command = [sys.executable, "-c", SCRIPT, given]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, env=environment)
         printed.append([json.loads(line) for line in done.stdout.splitlines()])
-    assert [each for each, _, _ in printed[0]] == [list(each) for each in COMMANDS[1:]]
+    assert [arguments for arguments, _, _ in printed[0]] == [list(arguments) for arguments in COMMANDS[1:]]
     assert {status for _, status, _ in printed[0]} <= {0}
     for one, other in zip(*printed, strict=True):
         assert one == other

@@ -106,7 +106,7 @@ def test_a_collector_that_answers_byte_by_byte_costs_a_bounded_time_and_one_thre
             for _ in range(2):
                 with pytest.raises(NotPushed):
                     pusher.push()
-            assert sum(each.name == "metrics push" for each in threading.enumerate()) == 1
+            assert sum(running.name == "metrics push" for running in threading.enumerate()) == 1
         finally:
             ended.set()
             thread.join()

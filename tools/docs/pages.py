@@ -193,17 +193,20 @@ def _engines() -> str:
     for adapter in ADAPTERS.values():
         page = f"`{adapter.metrics_path}`" if adapter.metrics_path else "none"
         lines.append(f"| [{adapter.kind}](#{adapter.kind.replace('.', '')}) | {page} | {adapter.tested_on} |")
-    lines += ["\n## Metrics\n", "| metric | unit | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {spec.unit} | {spec.meaning} |" for table in ENGINE for name, spec in table.items()]
+    lines += ["\n## Metrics\n", "| metric | on screens | unit | meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| `{name}` | {spec.label} | {spec.unit} | {spec.meaning} |"
+        for table in ENGINE
+        for name, spec in table.items()
+    ]
     lines += [
         "\n## Busy time\n",
         "How long an engine worked is computed from its own time counters, never from a driver's utilization. Requests "
         "that run together overlap, so their time is an upper bound (`≤`): decode time is divided by the tokens per "
         "step where steps are counted, and the sum is capped by the observed time. Time that is counted late, when a "
-        "request ends, is reported after it: the sum over time is right, and lags by at most one request. An agent "
-        "that is restarted meanwhile does not report what was not reported yet: less busy time, never more. Rows from "
-        "before busy time was read like this hold the whole tick if anything ran in it; they are shown as upper "
-        "bounds, too.\n",
+        "request ends, is reported after it: the sum over time is right, and lags by at most one request. A "
+        "restart of the agent meanwhile loses the unreported part: less busy time, never more. Rows from before busy "
+        "time was read from counters have the whole tick if any request ran in it; they are shown as upper bounds, too.\n",
         "| engine | busy time from | exact |",
         "|---|---|---|",
     ]

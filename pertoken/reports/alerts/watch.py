@@ -63,8 +63,8 @@ class AlertWatch:
     def round(self, now_ts: int) -> None:
         """Evaluate every alert and send what is due. Raises StoreError."""
         measured = self._measured(now_ts)
-        repository_of = AdviceRepository(self._where)
-        with repository_of.writing() as connection:
+        advice = AdviceRepository(self._where)
+        with advice.writing() as connection:
             stored = {(row.name, row.target): row for row in repository.alerts(connection)}
             for alert in self._settings.alerts:
                 self._move(connection, alert, measured[alert.name], stored, now_ts)
@@ -73,7 +73,7 @@ class AlertWatch:
                 if name not in known:  # its settings went
                     repository.drop_alert(connection, name, target)
             repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
-        self._deliver(repository_of, now_ts)
+        self._deliver(advice, now_ts)
 
     def _measured(self, now_ts: int) -> Mapping[str, _Measured]:
         """Return the values of each alert's figure; alerts of one window share one reading."""
