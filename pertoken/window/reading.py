@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
-from pertoken.store.query import read, sums
+from pertoken.store.query import read, rollups, sums
 from pertoken.store.query.buckets import (
     buckets,
     deployment_buckets,
@@ -311,7 +311,7 @@ class Window:
         cuts = tuple(cuts)
         divided = divided_hours(self.start, self.end, cuts, under_way=self._whole_hour)
         unread = [hour for hour in divided if hour not in self._has_minutes]
-        gone = read.without_minutes(self._connection, unread)
+        gone = rollups.without_minutes(self._connection, unread)
         self._has_minutes |= {hour: hour not in gone for hour in unread}
         without = [hour for hour in divided if not self._has_minutes[hour]]
         return stretches(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)
