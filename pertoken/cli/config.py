@@ -44,8 +44,8 @@ def check(config_file: str | None) -> None:
     """
     from pertoken.advisor.rules.found import find_rules
     from pertoken.advisor.rules.load import unknown_options
-    from pertoken.config import APP
     from pertoken.errors import BadInput
+    from pertoken.settings.keys import APP
 
     settings = settings_of(config_file)
     places = find_rules(settings) if settings.rules else ()
