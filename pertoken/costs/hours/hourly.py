@@ -23,6 +23,6 @@ def hourly(
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
-        found = model_hours(window, prices, named)
-    models = (ModelHours(model, start, tuple(each)) for model, each in found.items())
-    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), natural_key(each.model))))
+        by_model = model_hours(window, prices, named)
+    models = (ModelHours(model, start, tuple(model_hours)) for model, model_hours in by_model.items())
+    return tuple(sorted(models, key=lambda model: (-(model.together.nano_usd or 0), natural_key(model.model))))
