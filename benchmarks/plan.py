@@ -30,7 +30,7 @@ from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.search import Chosen, Rank
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
-from pertoken.advisor.rules.found import Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import load_market

@@ -348,12 +348,12 @@ def _named(annotation: str, names: Mapping[str, Any]) -> Any:
     first, *rest = annotation.strip("'\"").split(".")
     if first not in names:
         raise NameError(f"name {annotation!r} is not defined")
-    found = names[first]
+    value = names[first]
     for name in rest:
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise NameError(f"name {annotation!r} is not defined")
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def _documentation(rule_id: str, docstring: str) -> tuple[str, dict[str, str]]:

@@ -37,7 +37,7 @@ from pertoken.store.sync.read import Batch, Local
 from pertoken.store.sync.read import Row as Stored
 from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host
-from tests.postgres import server_url as started
+from tests.postgres import durable_server_url as started
 
 GPUS_OF_A_HOST, DAYS = 8, 30
 END = 1_790_004_600

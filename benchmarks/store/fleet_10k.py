@@ -18,7 +18,7 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.tui.text.summary import hosts_summary, hours_summary
 from tests.fleet.generated import Fleet
-from tests.postgres import server_url as started
+from tests.postgres import durable_server_url as started
 
 HOURS = 24
 SHOWN = 12

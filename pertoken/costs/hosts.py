@@ -7,8 +7,7 @@ from pertoken.costs.ledger import divide
 from pertoken.costs.prices.stored import price_book
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import HOUR_MS
+from pertoken.units import HOUR_MS, first_hour
 from pertoken.window.figures import per_mtok
 from pertoken.window.reading import Window
 
@@ -39,7 +38,7 @@ def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) ->
     Dollars are rounded once for a host. `dated`: `now_ts`, a whole minute, is in the past, and everything is as of
     then. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     products: Counter[int] = Counter()
     """By host: milliseconds x nano-USD per hour."""
     unpriced: defaultdict[int, set[int]] = defaultdict(set)

@@ -130,12 +130,25 @@ def promise_of(estimate: Variant | None) -> Promise | None:
     return Promise(low, likely, high)
 
 
-def standing_verdicts(store: Store) -> tuple[Verdict, ...]:
-    """Return every verdict, newest change first; none where no advice is stored. Raises StoreError."""
+def standing_verdicts(store: Store, as_of: int | None = None) -> tuple[Verdict, ...]:
+    """Return every verdict, newest change first; none where no advice is stored. Raises StoreError.
+
+    With `as_of` those on changes that were noted by then; what was judged later is pending, as it was then.
+    """
     if store.advice is None:
         return ()
     with store.read("advice") as connection:
-        return read_verdicts(connection)[::-1]
+        verdicts = read_verdicts(connection)[::-1]
+    if as_of is None:
+        return verdicts
+    return tuple(_as_of(each, as_of) for each in verdicts if each.created_ts <= as_of)
+
+
+def _as_of(verdict: Verdict, as_of: int) -> Verdict:
+    """Return a verdict as it was then. Why a pending one waits is not kept of earlier times."""
+    if verdict.judged_ts is not None and verdict.judged_ts <= as_of:
+        return verdict
+    return replace(verdict, judgement=Judgement(Result.PENDING), judged_ts=None)
 
 
 def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:

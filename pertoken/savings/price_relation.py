@@ -49,7 +49,7 @@ def price_relation(before: Placement, after: Placement, market: Market, today: d
     pairs = market.pairs((at.name, paid_as), (to.name, wanted))
     if not pairs:
         return f"no provider lists {what} beside {other}"
-    providers = {pair.here.provider for pair in pairs}
+    providers = {pair.base.provider for pair in pairs}
     if len(providers) < MIN_PROVIDERS and {offer.provider for offer in market.all_offers} != providers:
         return f"only {', '.join(providers)} lists {what} beside {at.name}: name your provider if it is yours"
     return _of_pairs(what, pairs, market, today)
@@ -96,7 +96,7 @@ def _in_another_region(
         sides.append(offers)
     pairs = [Pair(one, other) for one in sides[0] for other in sides[1]]
     # Instances of one accelerator differ in their CPUs and memory by up to four times the price of a device.
-    alike = [pair for pair in pairs if pair.here.instance_type == pair.there.instance_type]
+    alike = [pair for pair in pairs if pair.base.instance_type == pair.other.instance_type]
     return _of_pairs(f"{_words(*wanted)} at {_where(after)}", alike or pairs, market, today)
 
 
@@ -113,10 +113,10 @@ def _offers(accelerator: str, purchase: str, at: Placement, market: Market) -> S
 def _of_pairs(what: str, pairs: Sequence[Pair], market: Market, today: date) -> Relation:
     ratios = sorted(pair.ratio for pair in pairs)
     middle = median(ratios)
-    named = min(pairs, key=lambda pair: (abs(pair.ratio - middle), pair.here.provider, pair.here.region))
-    offer_before, offer_after = named.here, named.there
-    marked = _marked([offer for pair in pairs for offer in (pair.here, pair.there)], market, today)
-    providers = sorted({pair.there.provider for pair in pairs})
+    named = min(pairs, key=lambda pair: (abs(pair.ratio - middle), pair.base.provider, pair.base.region))
+    offer_before, offer_after = named.base, named.other
+    marked = _marked([offer for pair in pairs for offer in (pair.base, pair.other)], market, today)
+    providers = sorted({pair.other.provider for pair in pairs})
     # The first clause stands alone beside a total.
     note = (
         f"{what} costs {named.ratio:.2f} of {_words(offer_before.accelerator, offer_before.purchase)}, the median of "

@@ -48,7 +48,7 @@ def narrower() -> Source:
 
 def test_rules_run_and_what_they_propose_becomes_steps_with_their_sensitivity(tmp_path: Path) -> None:
     plan = plan_of_rules(asked(tmp_path), [narrower()], Limits())
-    assert [each.rule_id for each in plan.steps] == ["narrow"]
+    assert [step.rule_id for step in plan.steps] == ["narrow"]
     assert plan.capacity[1] > 0 and plan.sensitivity
 
 
@@ -79,16 +79,16 @@ def test_the_next_plan_of_the_same_advice_is_composed_of_what_was_gathered(
     (step,) = plan.steps
     monkeypatch.setattr(module, "ground_of_advice", None)
     without = planner.plan(store, rows, PlanRequest(Limits(without=frozenset({step.recommendation_id}))))
-    assert (without.steps, [each.reason for each in without.left_out]) == ((), ["you left it out"])
+    assert (without.steps, [entry.reason for entry in without.left_out]) == ((), ["you left it out"])
 
 
 def test_an_assumption_set_to_another_number_prices_the_recommendation_again(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]],
 ) -> None:
     planner, store, rows = planned
-    row = next(each for each in rows if each.state is State.OPEN)
+    row = next(row for row in rows if row.state is State.OPEN)
     measured = planner.tested(store, rows, row, {})
-    names = [each.assumption for each in measured.sensitivity if each.ends is not None]
+    names = [sensitivity.assumption for sensitivity in measured.sensitivity if sensitivity.ends is not None]
     assert "the load stays as measured" in names
     half = planner.tested(store, rows, row, {"the load stays as measured": 0.5}).estimate
     assert measured.estimate.capacity is not None and half.capacity is not None
@@ -113,7 +113,7 @@ def test_a_recommendation_without_a_proposal_is_refused_with_the_reason(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]],
 ) -> None:
     planner, store, rows = planned
-    silent = next(each for each in rows if not each.variants) if any(not e.variants for e in rows) else None
+    silent = next(row for row in rows if not row.variants) if any(not e.variants for e in rows) else None
     row = silent or Recommendation(1, "narrow", State.REFUSED, "narrow", "chat")
     with pytest.raises(BadInput, match="no proposal"):
         planner.tested(store, rows, row, {})

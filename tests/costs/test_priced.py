@@ -23,6 +23,7 @@ from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
 from tests.costs.builders import hours_of
+from tests.examples import examples
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import set_price
@@ -83,7 +84,7 @@ prices = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices)
 def test_the_bill_adds_up_to_the_nano_dollar_over_any_history_of_prices(
     stores: tuple[Store, Store], history: list[Price]
@@ -94,7 +95,7 @@ def test_the_bill_adds_up_to_the_nano_dollar_over_any_history_of_prices(
         assert sum(money.by_epoch.values()) == money.busy + money.idle
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices)
 def test_hours_of_which_only_the_sum_is_left_keep_their_tokens_and_dollars(
     stores: tuple[Store, Store], history: list[Price]
@@ -109,7 +110,7 @@ def test_hours_of_which_only_the_sum_is_left_keep_their_tokens_and_dollars(
     assert money[0].priced_devices == money[1].priced_devices and not money[0].estimated
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices)
 def test_hours_add_up_to_the_bill_over_any_history_of_prices(stores: tuple[Store, Store], history: list[Price]) -> None:
     always = [Price("gpu", 10**9, 0), *(price for price in history if price.nano_usd_per_device_hour is not None)]
@@ -119,7 +120,7 @@ def test_hours_add_up_to_the_bill_over_any_history_of_prices(stores: tuple[Store
         assert abs(hours - sum(bill(store, always).by_epoch.values())) <= 2 * (len(always) + 1) + HOURS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices, st.integers(1, 60 * HOURS - 1), st.integers(0, 10**12) | st.none())
 def test_a_price_that_begins_later_changes_no_dollars_before(
     stores: tuple[Store, Store], history: list[Price], minute: int, nano: int | None

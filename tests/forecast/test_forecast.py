@@ -21,6 +21,7 @@ from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
+from tests.examples import examples
 
 MARKET = load_market()
 ACCELERATORS = [accelerator.name for accelerator in MARKET.accelerators]
@@ -86,7 +87,7 @@ def token_s(c: Candidates, running: float) -> float:
     return float(steady(c, efficiency(), np.array([running])).token_s[0])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(deployments(), loads)
 def test_no_number_is_nan_for_any_valid_input(deployment: Deployment, load: Load) -> None:
     c = resolved(deployment, load)
@@ -103,7 +104,7 @@ def test_no_number_is_nan_for_any_valid_input(deployment: Deployment, load: Load
                 assert 0 < low <= likely <= high < math.inf
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(deployments(), st.floats(1e-4, 1e3), st.floats(1, 512))
 def test_no_number_under_a_load_is_nan(deployment: Deployment, rate: float, limit: float) -> None:
     c = resolved(deployment, Load(1.0, 1000, 200, running=1))
@@ -122,7 +123,7 @@ def test_no_number_under_a_load_is_nan(deployment: Deployment, rate: float, limi
         assert not np.isnan(values).any() and (values >= 0).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(deployments(), loads, st.floats(1.0, 10.0))
 def test_more_bandwidth_never_slows_decode(deployment: Deployment, load: Load, factor: float) -> None:
     c = resolved(deployment, load)
@@ -132,7 +133,7 @@ def test_more_bandwidth_never_slows_decode(deployment: Deployment, load: Load, f
     assert token_s(faster, max(1.0, load.running)) <= token_s(c, max(1.0, load.running)) * (1 + 1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(models(), st.sampled_from(ACCELERATORS), loads)
 def test_a_smaller_dtype_never_raises_bytes(model: Model, accelerator: str, load: Load) -> None:
     """Weights and cache read in a step, in order of the stored bits."""
@@ -153,7 +154,7 @@ def test_a_smaller_dtype_never_raises_bytes(model: Model, accelerator: str, load
                 assert (mine <= theirs * (1 + 1e-12)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(deployments(), loads, st.floats(1.0, 8.0))
 def test_capacity_never_falls_with_memory(deployment: Deployment, load: Load, factor: float) -> None:
     c = resolved(deployment, load)
@@ -164,7 +165,7 @@ def test_capacity_never_falls_with_memory(deployment: Deployment, load: Load, fa
     assert fitting_sequences(larger)[0] >= fitting_sequences(c)[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(ACCELERATORS), st.sampled_from(ACCELERATORS), st.sampled_from(WEIGHTS), st.floats(1, 64))
 def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(
     dtype: str, other_dtype: str, weights: str, running: float
@@ -186,7 +187,7 @@ def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(
             assert math.isclose(forth.ratio[1] * back.ratio[1], 1.0, rel_tol=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(deployments(), st.floats(0.01, 100), st.floats(1, 512))
 def test_scaling_the_units_of_the_model_changes_nothing(deployment: Deployment, unit: float, running: float) -> None:
     """Bytes and FLOPs counted in another unit, on both the work and the rates: seconds stay."""

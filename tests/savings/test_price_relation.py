@@ -113,4 +113,4 @@ def test_offers_of_low_confidence_are_used_only_where_there_are_no_others_and_ma
     relation = price_relation(at("aws", "us-east-1"), at("oci", None, accelerator="MI300X"), MARKET, FRESH, PAID)
     assert isinstance(relation, Relation) and "low confidence" in relation.note
     pairs = MARKET.pairs(("H100 SXM5", "on_demand"), ("H200 SXM", "on_demand"))
-    assert pairs and all(pair.here.confidence != "low" for pair in pairs)
+    assert pairs and all(pair.base.confidence != "low" for pair in pairs)

@@ -7,7 +7,7 @@ from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.prices.stored import price_book
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.units import first_hour
 from pertoken.window.reading import Window
 
 
@@ -19,7 +19,7 @@ def hourly(
     `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
     minute, is in the past, and everything is as of then. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)

@@ -12,8 +12,7 @@ from pertoken.costs.report.goodput import GoodShare, good_share
 from pertoken.printable import natural_key
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import MTOK, NANO_USD
+from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.epochs.energy import EpochEnergy
 from pertoken.window.reading import Window
 
@@ -92,7 +91,7 @@ def figures_of(
 
     `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pertoken.costs.invoice.parts import read_bill
 from pertoken.costs.invoice.read import read_invoice
 from pertoken.errors import BadInput
+from tests.examples import examples
 
 EXPORTS = Path(__file__).parent / "exports"
 
@@ -32,7 +33,7 @@ def divided(folder: Path, name: str, cuts: list[int], ending: str = ".csv") -> l
     return files
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(cuts=st.lists(st.integers(1, 6), max_size=4, unique=True), ending=st.sampled_from([".csv", ".csv.gz"]))
 def test_a_bill_in_parts_has_the_lines_of_the_whole_in_their_order(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], ending: str

@@ -14,6 +14,7 @@ from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
 from tests import deployments
+from tests.examples import examples
 
 MARKET = load_market()
 CHAT = Load(generated_tok_s=400, prompt_len=1155, generated_len=211, running=8)
@@ -94,7 +95,7 @@ def test_smaller_chunks_come_later_and_stall_others_less() -> None:
     assert chunked[3][1] < whole[3][1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     share=st.floats(0.02, 0.95),
     copies=st.integers(2, 16),

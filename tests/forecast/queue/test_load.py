@@ -16,6 +16,7 @@ from pertoken.forecast.queue.load import (
     mixed,
     typical,
 )
+from tests.examples import examples
 
 
 def test_the_conversation_trace_keeps_its_published_quantiles() -> None:
@@ -65,7 +66,7 @@ def test_a_distribution_keeps_the_mean_and_range_of_what_was_seen(seen: list[flo
         assert lengths.mean == pytest.approx(np.mean(seen))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=12).filter(lambda counts: sum(counts) > 0))
 def test_any_histogram_gives_rising_lengths_within_its_bounds(counts: list[float]) -> None:
     upper = [float(2**place) for place in range(len(counts) - 1)] + [math.inf]

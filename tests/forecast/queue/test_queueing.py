@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
 from pertoken.forecast.queue.queueing import MAX_UTILIZATION, UnderLoad, beyond, under_load
+from tests.examples import examples
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
 CHUNK = 2048
@@ -127,7 +128,7 @@ def test_rates_and_shares_out_of_range_are_refused() -> None:
         under_load(its, np.array([1.0]), fixed(100), (1.0,))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     limit=st.floats(1, 4096),
     utilization=st.floats(1e-4, 3.0),
@@ -161,7 +162,7 @@ def test_any_load_gives_numbers_that_rise_with_it(
 
 
 @example(limit=4, more=2.0, utilization=0.75, grows=2.0, per_prompt_s=0.0001, kind="conversation")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     limit=st.integers(1, 512),
     more=st.floats(1.05, 8.0),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pertoken.forecast.queue.engine import Engine
 from pertoken.forecast.queue.load import Array
 from pertoken.forecast.queue.run import Run, arrivals, play
+from tests.examples import examples
 from tests.forecast.engine_simulation import Request, simulate
 
 
@@ -109,7 +110,7 @@ def test_more_arrivals_never_lower_the_running_batch_nor_the_rate() -> None:
     assert (np.diff([one_run.tok_s for one_run in runs]) >= -1e-9).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     limit=st.integers(1, 6),
     kv_tokens=st.integers(40, 120),

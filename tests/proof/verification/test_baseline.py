@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pertoken.proof.verification.baseline import Fit, noise_of
 from pertoken.proof.verification.grid import Grid, grid
 from pertoken.proof.verification.question import Cycle
+from tests.examples import examples
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
 
@@ -34,7 +35,7 @@ def test_a_repeating_week_is_an_effect_of_the_hour() -> None:
     assert fit.predicted(fit.baseline(cost), ~base) == pytest.approx(cost[~base], abs=1e-4)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 50), st.floats(-3, 3))
 def test_weights_give_actual_minus_predicted_and_no_level(seed: int, level: float) -> None:
     of = made(seed)
