@@ -87,17 +87,17 @@ def allocations(
     for n, stretch in enumerate(stretches):
         if stretch.divides_hour and stretch.times:
             money.estimated |= n == 0 or _repriced(devices.values(), prices, stretch.start)
-        holders = stretch.held(devices_of)
+        shares_of = stretch.held(devices_of)
         bounds = stretch.bounds()
         for (device_id, epoch_id), (busy_ns, _) in stretch.following.items():
-            if epoch_id in holders.get(device_id, ()):
-                holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
+            if epoch_id in shares_of.get(device_id, ()):
+                shares_of[device_id][epoch_id] = shares_of[device_id][epoch_id][0], busy_ns
         alike: dict[tuple[int, int, tuple[Any, ...]], list[int]] = {}  # as the GPUs of one deployment are
         # A MIG device is paid for with its GPU.
         paid = [row for row in stretch.times if row[0] in devices and devices[row[0]].parent_id is None]
         rates = prices.rates((devices[device_id] for device_id, _, _ in paid), stretch.start)
         for (device_id, duration_ms, observed_ms), per_hour in zip(paid, rates, strict=True):
-            by = holders.get(device_id, _NO_SHARES)
+            by = shares_of.get(device_id, _NO_SHARES)
             money.observed_ms[device_id] += observed_ms
             if per_hour is None:
                 money.unpriced_devices.add(device_id)

@@ -141,7 +141,7 @@ def standing_verdicts(store: Store, as_of: int | None = None) -> tuple[Verdict, 
         verdicts = read_verdicts(connection)[::-1]
     if as_of is None:
         return verdicts
-    return tuple(_as_of(each, as_of) for each in verdicts if each.created_ts <= as_of)
+    return tuple(_as_of(verdict, as_of) for verdict in verdicts if verdict.created_ts <= as_of)
 
 
 def _as_of(verdict: Verdict, as_of: int) -> Verdict:

@@ -69,7 +69,7 @@ class EvidenceReader:
     missing: Mapping[int, Sequence[Any]]
     """Rows of metrics that cannot be read, by owner."""
     owners_known_since: Mapping[int, int]
-    """Devices whose holders were once unknown -> since when they are known again."""
+    """Devices -> since when their owners are known again, where they once were unknown."""
     history: History = field(default_factory=History)
     """Earlier epochs, of weeks before the window too."""
     number: int = field(default_factory=NUMBERS.__next__)
@@ -130,7 +130,7 @@ class EvidenceReader:
         """Return what was measured on a device, or on several together; nothing where one was not seen."""
         if not all(device_id in self.inventory.devices for device_id in device_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
-        observed_ms = [float(self._with_holders(device_id).ints("observed_ms").sum()) for device_id in device_ids]
+        observed_ms = [float(self._since_owners_known(device_id).ints("observed_ms").sum()) for device_id in device_ids]
         series_of = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(series_of, self._remedies(*device_ids))
 
@@ -281,7 +281,7 @@ class EvidenceReader:
         """Return the share of its observed time that some process held a device, a mean over several."""
         ts, shares, times = [], [], []
         for device_id in device_ids:
-            rows = self._with_holders(device_id)
+            rows = self._since_owners_known(device_id)
             rows = rows.where(rows.ints("duration_ms") > 0)
             ms = rows.floats("duration_ms")
             ts.append(rows.ints("ts"))
@@ -289,8 +289,8 @@ class EvidenceReader:
             times.append(ms)
         return series.over(ts, shares, times, Provenance.REPORTED)
 
-    def _with_holders(self, device_id: int) -> Columns:
-        """Return the buckets of a device since its holders are known: before, no share of it was stored."""
+    def _since_owners_known(self, device_id: int) -> Columns:
+        """Return the buckets of a device since its owners are known: earlier, no share of it was stored."""
         rows = self.measured.device_time(device_id)
         since = self.owners_known_since.get(device_id)
         return rows if since is None else rows.where(rows.ints("ts") >= since)

@@ -1,4 +1,4 @@
-"""What there was in a window: hosts, devices, deployments with their epochs, and which devices each held."""
+"""Inventory of a window: hosts, devices, deployments with their epochs, and which devices each held."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

@@ -14,7 +14,7 @@ from pertoken.window.reading import Window
 def hourly(
     store: Store, hours: int, now_ts: int, *, dated: bool = False, named: Callable[[str], str] = str
 ) -> tuple[ModelHours, ...]:
-    """Return every model served in the last so many hours of the clock, the one under way included, dearest first.
+    """Return every model served in the last `hours` hours of the clock, the one under way included, dearest first.
 
     `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
     minute, is in the past, and everything is as of then. Raises StoreError.

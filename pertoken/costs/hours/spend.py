@@ -163,9 +163,9 @@ def _contradictions(parts: Sequence[Attribution], elsewhere: Mapping[str, int], 
         return ["No gateway was read, so that all is unattributed: set [[gateways]] (docs/gateways.md)."]
     over = (attribution for attribution in parts if attribution.overcounted_tokens)
     notes = [
-        f"{attribution.model}: gateways counted {format_count(attribution.overcounted_tokens)} tokens more than its engines. An "
-        "engine is not read, two gateways count the same requests, or a gateway answers from a cache."
-        for attribution in over
+        f"{of_model.model}: gateways counted {format_count(of_model.overcounted_tokens)} tokens more than its engines. "
+        "An engine is not read, two gateways count the same requests, or a gateway answers from a cache."
+        for of_model in over
     ]
     return notes + [
         f"{model or 'A model without a name'}: gateways counted {format_count(count)} tokens, and no engine here "
