@@ -31,7 +31,7 @@ from pertoken.store.central.partitions import DAY
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.connect.server import Server, server_url
-from pertoken.store.query.read import device_history
+from pertoken.store.query.rollups import device_history
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.read import Batch, Local
 from pertoken.store.sync.read import Row as Stored
