@@ -116,8 +116,8 @@ class Shipper:
         if self._identities_ts is None or state.newest_ts - self._identities_ts >= DAY:
             self._send(session, self._local.identities(self._acked))
             self._identities_ts = state.newest_ts
-        if restart or standing.checked_ts is None:
-            # Also after a round that failed before all of it was sent: nothing was compared since.
+        if restart or (standing.seq == 0 and standing.batch > 0):
+            # Also after a round that failed before all of it was sent: no mark was shipped since.
             self._send_open_hour(session, state)
         return session
 
