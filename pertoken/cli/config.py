@@ -43,8 +43,8 @@ def check(config_file: str | None) -> None:
     of that ID is a mistake if only built-in rules are installed."""
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.load import unknown_options
-    from pertoken.config import APP
     from pertoken.errors import BadInput
+    from pertoken.settings.keys import APP
 
     settings = settings_of(config_file)
     places = find_rules(settings) if settings.rules else ()

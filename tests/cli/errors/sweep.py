@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,8 +90,18 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, name), command
 
 
+WITH_THIS_OPTION = Counter(
+    (option.opts[-1], str(option.metavar)) for _, command in commands(main) for option in command.params
+)
+"""How many commands have an option of that name and kind."""
+
+
 def cases(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield arguments of which at least one is bad."""
+    """Yield arguments of which at least one is bad.
+
+    An option that several commands have, such as `--db`, gets a part of its values from each of them: each value from
+    at least one command, and from one of eight where many have it.
+    """
     bad_paths = tuple(paths(folder))
     repaired = {str(folder / name) for name in ("dangling", "empty", "noise", "text", "cut")}
     fit = {
@@ -102,6 +113,7 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
         "URL": URLS,
         "PORT": PORTS,
     }
+    seen: Counter[tuple[str, str]] = Counter()
     for words, command in commands(main):
         if words[:2] in (("agent", "install"), ("agent", "uninstall")):
             continue  # they change this host
@@ -124,8 +136,11 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
             values = (*fit.get(str(option.metavar), NUMBERS), *TEXTS)
             if words in (("up",), ("agent",)) and name == "--db":
                 values = tuple(value for value in values if value not in repaired | NAMES)  # an agent records there
-            for value in values:
+            shared = (name, str(option.metavar))
+            step = min(WITH_THIS_OPTION[shared], 8)
+            for value in values[seen[shared] % step :: step]:
                 yield (*words, *given, *must, name, value, *rest)
+            seen[shared] += 1
         for index in range(len(given)):
             for value in (*NUMBERS, *bad_paths, *TEXTS):
                 yield (*words, *given[:index], value, *given[index + 1 :], *safe)
