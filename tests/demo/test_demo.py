@@ -192,4 +192,4 @@ def test_a_demo_ends_when_its_screens_do_and_says_why_it_stands_still(tmp_path: 
     broken = Live(replace(where, folder=tmp_path / "gone"), made, lambda: END + 11.0)
     broken.start()
     broken.stop()
-    assert live.notice() is None and "stands still" in str(broken.notice())
+    assert live.notice() is None and "no longer continued" in str(broken.notice())
