@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import tools.engine_options
-from pertoken.catalog.knobs import Knob, commands, table
+from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import Knob, table
 from pertoken.rule import Rule
 from pertoken.state.knobs import knobs
 from tests.testing.test_conformity import BUILT_IN

@@ -57,7 +57,7 @@ def test_a_list_that_contradicts_itself_is_not_believed_either_way() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"accelerator": "H100"}, "H100 is no accelerator of the catalog"),
+        ({"accelerator": "H100"}, "H100 is not an accelerator of the catalog"),
         ({"purchase": "flex"}, "flex is no purchase"),
         ({"confidence": "sure"}, "sure is no confidence"),
         ({"source": " "}, "it names no source"),

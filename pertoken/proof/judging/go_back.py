@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pertoken.catalog import knobs as spelled
+from pertoken.catalog import knob_commands
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.receipts.receipt import Receipt
 from pertoken.proof.recommendation import (
@@ -132,7 +132,7 @@ def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
             yield f"install {row.engine_kind} {version} again and restart"
         elif each.field in knobs() and knobs()[each.field].scope == "engine":
             staying = {name: value for name, value in present.items() if name in knobs() and name != each.field}
-            written = spelled.commands(row.engine_kind, {each.field: (each.after, each.before)}, staying)
+            written = knob_commands.commands(row.engine_kind, {each.field: (each.after, each.before)}, staying)
             yield from (*written.apply, *written.manual)
         else:
             yield f"set {_label(each)} back to {_text(each.before)}"

@@ -68,8 +68,6 @@ def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
     }
     assert len(made) == 3  # `code` and one engine of each
     with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this step merges its earlier"):
-        Conflict, match=r"Llama-3\.3-70B was changed by another step, and this step merges its earlier state"
-    ):
         reapplied(BASE, other, merged, "y")
 
 
