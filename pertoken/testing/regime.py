@@ -1,4 +1,4 @@
-"""A regime: a fleet, what was measured on each part of it, and the market. No rule's threshold is in it."""
+"""Regime: a fleet, the evidence of each part, and the market. It does not depend on thresholds of rules."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +13,13 @@ from pertoken.state.fleet import Device, Fleet
 from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]
-"""Kind and id of what evidence is of: `("service", "chat")`, `("device", 10)`."""
+"""Kind and id of a subject of evidence: `("service", "chat")`, `("device", 10)`."""
 
 SUMMED = (
     "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "requests_s", "running", "waiting",
     "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free",
 )  # fmt: skip
-"""Series of a service that are the sum over its replicas; the others are as of each of them."""
+"""Series of a service that are sums over its replicas; the others equal those of each replica."""
 _OF_DEVICES = (
     "device_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "nvlink_bytes_s", "sm_clock_mhz",
     "temperature_c", "throttled", "throttled_power", "throttled_thermal", "host_memory_free",
@@ -48,15 +48,15 @@ class Regime:
 
     @property
     def seen(self) -> FleetEvidence:
-        """What was measured, subject by subject, nothing of it read."""
+        """Fresh evidence by subject, with no series marked as read."""
         return FleetEvidence(self.measured)
 
     def of(self, kind: str, key: int | str) -> Evidence:
-        """Return what was measured on one subject, nothing of it read: `regime.of("service", "chat")`."""
+        """Return fresh evidence of one subject: `regime.of("service", "chat")`."""
         return self.measured.get((kind, key), Evidence({})).fresh()
 
     def without(self, *names: str) -> "Regime":
-        """Return this regime on hosts that do not measure these series; without `epochs` nothing ever changed."""
+        """Return this regime without these series; without `epochs` there are no earlier epochs."""
         measured = {
             subject: Evidence(
                 {name: evidence for name, evidence in known.items() if name not in names},
@@ -67,9 +67,9 @@ class Regime:
         return replace(self, measured=measured)
 
     def over(self, window_s: int | None) -> "Regime":
-        """Return this regime as a rule with this window meets it: no longer observed than the window is.
+        """Return this regime for a rule with this window: observed at most for the length of the window.
 
-        None is the window of a run, which every regime is of.
+        None is the window of a run, the default of every regime.
         """
         if window_s is None:
             return self
@@ -94,8 +94,8 @@ def regime(
 ) -> Regime:
     """Return a regime of a fleet and the evidence of each replica, by service name.
 
-    The evidence of services, devices and hosts follows from it: a service is the sum of its replicas, a device that a
-    deployment runs on was held all of the time and every other one never. A series without hours of its own follows
+    The evidence of services, devices and hosts follows from it: a service is the sum of its replicas; a device of a
+    deployment was in use all of the time and every other device never. A series without hours of its own follows
     the hours of a day, each day of the week alike, within its quantiles.
     """
     subjects: dict[SubjectKey, Evidence] = {}
@@ -120,7 +120,7 @@ def regime(
 
 
 def _of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
-    """Return the earlier epochs of one replica: those that name no deployment are of each."""
+    """Return the earlier epochs of one replica: epochs without a deployment apply to each replica."""
     own = (epoch for epoch in epochs if epoch.deployment_id in (0, deployment_id))
     return tuple(replace(epoch, deployment_id=deployment_id) for epoch in own)
 
@@ -139,7 +139,7 @@ def _device(alone: Evidence, devices: int) -> Evidence:
 
 
 def _of_host(devices: Sequence[Evidence]) -> Evidence:
-    """Return what was measured on the devices of a host: power, energy and memory are sums, all else are means."""
+    """Return the evidence of a host from its devices: power, energy and memory are sums, other series are means."""
     known = [dict(device.items()) for device in devices]
     combined = {}
     for name in [key for key in known[0] if all(key in one for one in known)]:
@@ -168,7 +168,7 @@ def _by_hour(known: Evidence) -> Evidence:
 
 
 def _with_hours(known: Series) -> Series:
-    """Return a series whose hours swing about the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
+    """Return a series with hours that vary around the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
     if known.distribution is not None:
         return known
     swing = 0.8 * max(0.0, min(known.p95, 2 * known.mean) - known.mean)

@@ -52,7 +52,7 @@ def values(row: Knob) -> list[object]:
 
 
 def lines(engine: str, knob: str) -> list[str]:
-    """All commands of changes of a knob, there and back."""
+    """Return all commands of changes of a knob, there and back."""
     rows = table().of(engine, knob)
     lines = []
     for new in dict.fromkeys(value for row in rows for value in values(row)):

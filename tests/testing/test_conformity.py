@@ -83,7 +83,7 @@ def impossible(seen: Evidence, now: Deployment) -> Any:
         (unknown_knob, "where the knob max_num_seqs is unknown (None) it raises TypeError: unsupported operand"),
         (missing_series, "without the series busy it raises TypeError: unsupported format string"),
         (silent, "it yields nothing: refuse with skip(code, reason)"),
-        (present, "it proposes what runs already: refuse instead"),
+        (present, "it proposes the present state: refuse instead"),
         (mutates, "it changes what it was handed: use the edits"),
         (remembers, "it yields something else when it is run again"),
         (random_one, "it yields something else when it is run again"),
