@@ -81,7 +81,8 @@ from pertoken.settings.rules import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit, UnknownKnob
-from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import LINKS, Device, Host, Partition
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.schedule import Schedule, asleep, off

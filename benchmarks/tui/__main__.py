@@ -53,16 +53,16 @@ def first_paint(recorded: Recorded) -> tuple[float, float]:
 
 def opened_ms(recorded: Recorded, runs: int) -> list[float]:
     """Wall milliseconds from `enter` on a host to its page with plots, in a running app."""
-    found = []
+    times_ms = []
     with recorded.recording(), Terminal(top(recorded)) as terminal:
         terminal.until(*SHOWN)
         terminal.press("\x1b[B")
         for _ in range(runs):
             terminal.settle(0.5)
-            found.append(1000 * terminal.answer("\r", "Where a dollar goes", "tok/s"))
+            times_ms.append(1000 * terminal.answer("\r", "Where a dollar goes", "tok/s"))
             terminal.press("\x1b")
             terminal.press("\x1b[B")
-    return found
+    return times_ms
 
 
 def keys_ms(recorded: Recorded, rounds: int) -> list[float]:
@@ -122,9 +122,9 @@ def measure(runs: int, watch_s: float, peer: str | None) -> tuple[list[Row], lis
     return rows, [Target(name, round(value, 4), limit, "<=") for name, (value, limit) in figures.items()]
 
 
-def _noted(what: str, found: T) -> T:
-    print(f"{what}: {found}", file=sys.stderr, flush=True)
-    return found
+def _noted(what: str, value: T) -> T:
+    print(f"{what}: {value}", file=sys.stderr, flush=True)
+    return value
 
 
 def _median(values: Sequence[float]) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pertoken.advisor.advise import advise
 from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.plan.compose import compose
+from pertoken.advisor.plan.corrected import Correction
 from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
@@ -128,7 +129,8 @@ class Tested:
 def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> Tested:
     """Price the chosen variant again, with `values` by the names of assumptions.
 
-    Raises BadInput with the reason if the change does not apply any more.
+    Dollars are corrected by the track record of its rule, as those of the recommendation are. Raises BadInput with the
+    reason if the change does not apply any more.
     """
     gathered, variant = ground.gathered, row.chosen
     if variant is None or not variant.proposal:
@@ -140,11 +142,19 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
         )
         if change is None:
             raise BadInput("the change is already applied: there is nothing to price")
-        estimates = estimate_with(gathered.fleet, change.after, gathered.context, values)
+        estimate = estimate_with(gathered.fleet, change.after, gathered.context, values)
         worth = sensitivities(gathered.fleet, change.after, gathered.context)
     except ValueError as error:
         raise BadInput(f"the change does not apply any more: {error}") from None
-    return Tested(spend(gathered.fleet, gathered.context)[0], estimates, worth)
+    if variant.record is not None:
+        correction = Correction(variant.record.ratio, variant.record.widening)
+        estimate = replace(
+            estimate,
+            bankable=None if estimate.bankable is None else correction.money(estimate.bankable),
+            capacity=None if estimate.capacity is None else correction.money(estimate.capacity),
+        )
+        worth = tuple(map(correction.sensitivity, worth))
+    return Tested(spend(gathered.fleet, gathered.context)[0], estimate, worth)
 
 
 @dataclass(frozen=True)

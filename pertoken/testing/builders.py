@@ -10,7 +10,8 @@ from pertoken.evidence import Comparison, Epoch, Evidence, HoursOfWeek, Series
 from pertoken.provenance import Provenance
 from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service

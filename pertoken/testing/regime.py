@@ -9,7 +9,8 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import EPOCHS, Epoch, Evidence, Series
 from pertoken.metrics import HISTOGRAMS
 from pertoken.rule import FleetEvidence
-from pertoken.state.fleet import Device, Fleet
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device
 from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]
@@ -99,7 +100,7 @@ def regime(
     the hours of a day, each day of the week alike, within its quantiles.
     """
     subjects: dict[SubjectKey, Evidence] = {}
-    holders: dict[int, Evidence] = {}
+    evidence_by_device: dict[int, Evidence] = {}
     for service in fleet.services:
         given = measured.get(service.name, Evidence({}))
         alone, before = _by_hour(given), given.peek_epochs()
@@ -109,12 +110,12 @@ def regime(
         subjects["service", service.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
         for one in service.deployments:
             subjects["deployment", one.deployment_id] = Evidence(known, epochs=of[one.deployment_id])
-            holders |= {device_id: _device(alone, len(one.device_ids)) for device_id in one.device_ids}
+            evidence_by_device |= {device_id: _device(alone, len(one.device_ids)) for device_id in one.device_ids}
     for device in fleet.devices:
-        subjects["device", device.device_id] = _of_device(device, holders)
+        subjects["device", device.device_id] = _of_device(device, evidence_by_device)
     for host in fleet.hosts:
         subjects["host", host.host_id] = _of_host(
-            [_of_device(fleet.device(device_id), holders) for device_id in host.device_ids]
+            [_of_device(fleet.device(device_id), evidence_by_device) for device_id in host.device_ids]
         )
     return Regime(name, meaning, fleet, subjects, market or load_market())
 
@@ -125,9 +126,9 @@ def _of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
     return tuple(replace(epoch, deployment_id=deployment_id) for epoch in own)
 
 
-def _of_device(device: Device, holders: Mapping[int, Evidence]) -> Evidence:
+def _of_device(device: Device, evidence_by_device: Mapping[int, Evidence]) -> Evidence:
     ids = [device.device_id, *(part.partition_id for part in device.partitions)]
-    held = next((holders[part_id] for part_id in ids if part_id in holders), None)
+    held = next((evidence_by_device[part_id] for part_id in ids if part_id in evidence_by_device), None)
     return (held or _by_hour(evidence(held=0, observed_h=OBSERVED_H, **IDLE_DEVICE))).fresh()
 
 

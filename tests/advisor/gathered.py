@@ -21,7 +21,7 @@ def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -
     """Return the input of an advice run on a fleet, each device in use the whole time or never, at $6.88 an hour."""
     devices = {device.device_id: evidence(held=float(held), observed_h=24, power_w=300) for device in fleet.devices}
     known = known or context(fleet, devices=devices)
-    homes = {deployment.deployment_id: host.name for host in fleet.hosts for deployment in fleet.holders(host)}
+    homes = {deployment.deployment_id: host.name for host in fleet.hosts for deployment in fleet.deployments_on(host)}
     return Present(
         fleet=fleet,
         context=known,

@@ -1,6 +1,7 @@
 """A plan from a store: from advice that is given, or from rules."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.recommendation import Recommendation, RecordLine, State
+from pertoken.proof.track_record import corrected_money
 from pertoken.rule import Service, rule
 from pertoken.store.connect.open import Store, open_store
 from pertoken.units import NANO_USD
@@ -91,6 +93,20 @@ def test_an_assumption_set_to_another_number_prices_the_recommendation_again(
     half = planner.tested(store, rows, row, {"the load stays as measured": 0.5}).estimate
     assert measured.estimate.capacity is not None and half.capacity is not None
     assert half.capacity[1] < measured.estimate.capacity[1]
+
+
+def test_what_is_priced_again_is_corrected_by_the_track_record_of_its_rule(
+    planned: tuple[Planner, Store, tuple[Recommendation, ...]],
+) -> None:
+    planner, store, rows = planned
+    row = next(candidate for candidate in rows if candidate.state is State.OPEN)
+    record = RecordLine(receipts=5, ratio=0.5, ratio_sd=0.1, widening=1.2)
+    realised = replace(row, variants=tuple(replace(variant, record=record) for variant in row.variants))
+    promised, corrected = (planner.tested(store, rows, tested_row, {}) for tested_row in (row, realised))
+    assert promised.estimate.capacity is not None and promised.estimate.capacity[1] > 0
+    assert corrected.estimate.capacity == corrected_money(promised.estimate.capacity, 0.5, 1.2)
+    for plain, half in zip(promised.sensitivity, corrected.sensitivity, strict=True):
+        assert half.low.capacity == round(plain.low.capacity / 2)
 
 
 def test_a_recommendation_without_a_proposal_is_refused_with_the_reason(

@@ -15,7 +15,8 @@ from pertoken.catalog.knobs import like
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import FEWEST
@@ -311,7 +312,7 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
-    names = listed(tuple(deployment.name for deployment in before.holders_of.get(device.device_id, ())))
+    names = listed(tuple(deployment.name for deployment in before.deployments_by_device.get(device.device_id, ())))
     return Step(
         ((f"on {host}: stop {names}: a device can be partitioned only while nothing runs on it",) if names else ())
         + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),

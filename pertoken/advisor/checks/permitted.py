@@ -121,7 +121,10 @@ def _neighbours(service: Service, fleet: Fleet) -> set[str]:
     """Return the names of other services that share an engine or a device with a service."""
     own = fleet.service(service.name).deployments
     sharing = [
-        other for deployment in own for device in deployment.device_ids for other in fleet.holders_of.get(device, ())
+        other
+        for deployment in own
+        for device in deployment.device_ids
+        for other in fleet.deployments_by_device.get(device, ())
     ]
     return {name for deployment in (*own, *sharing) for name, _ in deployment.serves} - {service.name}
 

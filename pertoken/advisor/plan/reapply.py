@@ -9,7 +9,8 @@ from pertoken.advisor.groups import shown
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Device, Fleet, Host, deployments_unlike, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.host import Device, Host
 from pertoken.state.knobs import knobs
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service

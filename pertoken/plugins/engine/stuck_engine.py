@@ -75,6 +75,10 @@ def _planned_hours(now: Deployment, fleet: Fleet) -> int:
 
 def _devices_are_its_own(now: Deployment, fleet: Fleet) -> bool:
     """Return whether it has accelerators for itself: only then is their utilization its own."""
-    users = {deployment.deployment_id for device in now.device_ids for deployment in fleet.holders_of.get(device, ())}
+    users = {
+        deployment.deployment_id
+        for device in now.device_ids
+        for deployment in fleet.deployments_by_device.get(device, ())
+    }
     shared = bool(users - {now.deployment_id})
     return now.accelerator is not None and bool(now.device_ids) and not shared

@@ -219,7 +219,7 @@ def _released(after: Fleet, moved: Deployment) -> Fleet:
     """Return a fleet without the hosts that have no deployment after one has moved away."""
     hosts = {after.device(device_id).host_id for device_id in moved.device_ids}
     for host_id in sorted(hosts):
-        if not after.holders(after.host(host_id)):
+        if not after.deployments_on(after.host(host_id)):
             after = after.release(host_id)
     return after
 

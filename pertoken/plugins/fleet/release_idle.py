@@ -56,7 +56,7 @@ def release_idle(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterato
         devices = [device for device in all_devices if device.kind != "cpu"] or all_devices
         refusals = [refusal for device in devices if (refusal := _why_keep(device, host, seen, fleet, options))]
         idle = len(devices) - len(refusals)
-        if devices and not refusals and not fleet.holders(host):
+        if devices and not refusals and not fleet.deployments_on(host):
             yield propose(fleet.release(host), risk="availability", effort="low")
         elif idle and all(refusal.code == "held" for refusal in refusals):
             yield skip("part-of-instance", _what_to_move(host, idle, len(devices), fleet), about=host)
@@ -91,6 +91,6 @@ def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet, opt
 
 
 def _what_to_move(host: Host, idle: int, devices: int, fleet: Fleet) -> str:
-    names = ", ".join(dict.fromkeys(deployment.name for deployment in fleet.holders(host)))
+    names = ", ".join(dict.fromkeys(deployment.name for deployment in fleet.deployments_on(host)))
     first = f"move {names} to other devices first" if names else "other processes use the rest: end these first"
     return f"{idle} of {devices} devices of {host.name} are idle, but it can only be released as a whole: {first}"

@@ -135,7 +135,7 @@ def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Option
         if observed_h < options.observed_h:
             reason = f"{host.name} was observed for {observed_h:.0f} of the required {options.observed_h:.0f} h"
             return hours, skip("observed-briefly", reason)
-        busy_shares = [seen.of(deployment).busy.mean for deployment in fleet.holders(host)]
+        busy_shares = [seen.of(deployment).busy.mean for deployment in fleet.deployments_on(host)]
         if max(busy_shares, default=0.0) < options.min_busy:
             continue
         by_device = [evidence.hours.held for evidence in known]

@@ -164,7 +164,7 @@ def everything(fleet: Fleet) -> Iterator[Asked]:
         for made in PER_SERVICE:
             yield made(service)
     for paid in fleet.hosts:
-        if not fleet.holders(paid):
+        if not fleet.deployments_on(paid):
             yield release(fleet, paid.host_id)
     yield commit(fleet)
 

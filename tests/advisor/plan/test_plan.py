@@ -19,7 +19,8 @@ from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
-from pertoken.state.fleet import Device, Fleet
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device
 from pertoken.state.schedule import off
 from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH

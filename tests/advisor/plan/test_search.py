@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.advisor.plan.search import Chosen, Problem, Rank, Solution, better, by_block, exact, replayed
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def tables(draw: st.DrawFn, largest: int = 5) -> Table:
 
 
 @given(tables())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_exact_search_finds_the_best_order_of_the_best_subset(table: Table) -> None:
     solution = exact(table.problem(), range(table.count))
     assert solution.rank == table.best(range(table.count))
@@ -80,14 +81,14 @@ def test_the_exact_search_finds_the_best_order_of_the_best_subset(table: Table) 
 
 
 @given(tables())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_one_more_item_never_lowers_the_exact_result(table: Table) -> None:
     ranks = [exact(table.problem(), range(count)).rank for count in range(table.count + 1)]
     assert ranks == sorted(ranks)
 
 
 @given(tables())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_search_by_block_returns_an_order_that_can_be_made(table: Table) -> None:
     problem = table.problem()
     solution = by_block(problem, [[item] for item in range(table.count)])

@@ -16,6 +16,7 @@ from pertoken.state.knobs import knobs
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import HOSTILE, NEIGHBOURS, NOW, PRICED, SPEND, others, rows_of_hostile
 from tests.deployments import model
+from tests.examples import examples
 
 EDGES: dict[str, list[Any]] = {
     "int": [0, 1, 2, 3, 64, 1023, 1024, 10**6, 10**8, 10**9],
@@ -162,7 +163,7 @@ BESIDE = 4
     )
 )
 @settings(
-    max_examples=100 // BESIDE,
+    max_examples=examples(100 // BESIDE),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

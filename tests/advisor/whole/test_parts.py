@@ -60,7 +60,7 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_i
     assert state.context.nano_usd_per_hour[now.device_ids[0]] == 7 * NANO_USD * 428_571 // 1_000_000
     assert state.context.nano_usd_per_hour[whole.device_id] == 7 * NANO_USD
     host = state.fleet.host(whole.host_id)
-    assert state.fleet.holders(host) == (now,)
+    assert state.fleet.deployments_on(host) == (now,)
     for changed in (now.but(weight_dtype="fp8"), now.on(Placement(purchase="spot"))):
         priced = estimated(state, state.fleet.edit(changed))
         assert priced.bankable is None and priced.unpriced is not None

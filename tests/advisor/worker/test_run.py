@@ -39,6 +39,7 @@ from tests.advisor.hostile import (
     rows_of_hostile,
 )
 from tests.advisor.whole.test_edge_edits import assert_storable_and_possible
+from tests.examples import examples
 
 BESIDE = 5
 """Hostile rules that run in one advice run: most of its time goes into the processes of their neighbours."""
@@ -207,7 +208,7 @@ BODIES = st.tuples(
 
 @given(bodies=st.lists(BODIES, min_size=BESIDE, max_size=BESIDE))
 @settings(
-    max_examples=150 // BESIDE,
+    max_examples=examples(150 // BESIDE),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
