@@ -84,7 +84,7 @@ def impossible(seen: Evidence, now: Deployment) -> Any:
         (missing_series, "without the series busy it raises TypeError: unsupported format string"),
         (silent, "it yields nothing: refuse with skip(code, reason)"),
         (present, "it proposes the present state: refuse instead"),
-        (mutates, "it changes what it was handed: use the edits"),
+        (mutates, "it changes its inputs: use the edits"),
         (remembers, "it yields something else when it is run again"),
         (random_one, "it yields something else when it is run again"),
         (wrong_kind, "it raises TypeError: it yielded a str"),
