@@ -1,6 +1,6 @@
-"""A deadline for all that is done over one socket, however the other side spreads its bytes.
+"""Deadline for the whole use of a socket.
 
-A socket's own timeout bounds each operation: a client that sends a byte every few seconds keeps its server for hours.
+A socket's own timeout bounds each operation: a client that sends a byte every few seconds occupies a server for hours.
 """
 
 import os
@@ -11,7 +11,7 @@ from types import TracebackType
 
 
 class Cutoff:
-    """Shuts a connection down if the context is not left within a time: what reads or writes it then fails."""
+    """Shuts a connection down if the context takes longer than a time: reads and writes then fail."""
 
     def __init__(self, sock: socket.socket, timeout_s: float) -> None:
         """`sock` may be wrapped for TLS meanwhile: a second handle of the connection is shut down."""

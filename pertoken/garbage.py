@@ -1,19 +1,18 @@
-"""Python's search for cycles of unused objects, where it costs time and finds nothing."""
+"""Control of Python's cyclic garbage collection, where it costs time without effect."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 LEFT_OVER = 20_000
-"""Objects made and not yet released before a search: a few megabytes, if all of them were in cycles."""
+"""Allocations before a collection: a few megabytes, even if all of them were in cycles."""
 
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Search for no cycles within the context.
+    """Disable cyclic collection within the context.
 
-    A run of the advisor makes millions of small values and hardly any cycle: searching all of them again and again
-    takes a tenth of its time.
+    An advice run creates millions of small values and hardly any cycle: repeated collections take a tenth of its time.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -25,9 +24,9 @@ def paused() -> Iterator[None]:
 
 
 def settle() -> None:
-    """Never search loaded objects again, and new ones seldom: reference counts release almost all of them.
+    """Exclude loaded objects from collection, and collect new ones rarely: reference counts release almost all.
 
-    For processes that do the same small work every second for months.
+    For processes that repeat the same small work every second for months.
     """
     gc.collect()
     gc.freeze()
@@ -35,7 +34,7 @@ def settle() -> None:
 
 
 def resume() -> None:
-    """Search again after a start during which searching was off: what was loaded until then stays, and is skipped."""
+    """Enable collection after a start with it disabled; objects loaded until then are excluded."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()

@@ -29,40 +29,40 @@
         else:
             yield skip("context-used", f"requests reach {longest:.0f} of {limit} tokens")
 
-A rule names what it needs as parameters:
+A rule names its inputs as parameters:
 
 - `now`: one `Deployment`; the rule runs once per deployment, and `seen` is the `Evidence` of that one.
 - `service`: one `Service`; the rule runs once per service, and `seen` is of the sum of its deployments.
 - `fleet`: the whole `Fleet`. A rule that names neither `now` nor `service` runs once, and its `seen` is a
   `FleetEvidence`: `seen.of(host)`, `seen.of(device)`, `seen.of(service)`, `seen.of(deployment)`.
 - `market`: the read-only catalog of accelerators, list prices and model shapes.
-- `options`: what a person may set in `[rules.ID]` of the configuration file. Its annotation is a frozen dataclass whose
-  fields all have defaults: `few_running: int = option(16, "requests per device", low=0)`.
+- `options`: values in `[rules.ID]` of the configuration. Its annotation is a frozen dataclass whose fields all have
+  defaults: `few_running: int = option(16, "requests per device", low=0)`.
 
 Each series of `seen` has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99`.
-`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
-observed.
+`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None for hours without
+observations.
 
-The window is the last 7 days (`advisor.since`). `@rule("its-id", window="28d")` looks at another one, 1 minute to 28
-days: a rule about the hours of a week wants a longer window, one about what happens now a shorter one, such as "1h".
+The window is the last 7 days (`advisor.since`). `@rule("its-id", window="28d")` sets another one, 1 minute to 28
+days: a rule about the hours of a week needs a longer window, a rule about the present a shorter one, such as "1h".
 `seen.epochs` are the earlier epochs of the deployment in the last eight weeks, oldest first, each with its
 `engine_version`, `driver` and `knobs`, and with what `changed` since. Its `present.ratio` is the device time per token
 of the present epoch over that of this one at like load (low, likely, high). Where the two cannot be compared it is
 None, and `present.code` and `present.reason` hold why.
 
-It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any mixture. The edits:
+It yields edited states (a Deployment, a Service or a Fleet), or `skip(code, reason)`, in any combination. The edits:
 
 - Of a deployment: `but(knob=...)`, `on(Placement(...))`, `on_devices(ids)`, `serving_share(share)`, `restarted()`,
   `expecting(low, likely, high, source)`.
 - Of a service, for all its deployments: `but(knob=...)`, `on(Placement(...), all_but=1)`, `resized()` (the fewest
-  replicas that hold the demand), `scaled_to(n)` (one replica fewer: `service.scaled_to(len(service.deployments) - 1)`),
+  replicas that sustain the demand), `scaled_to(n)` (such as `service.scaled_to(len(service.deployments) - 1)`),
   `serving(output_len=times(0.7))`, `scheduled(off(hours))`, `expecting(...)`. Pricing chooses which replicas go.
 - Of the fleet: `replace(now, one, other)`, `merge(deployments, into)`, `release(host)`, `partition(device, profile)`,
   `commit(Commitment(...))`; `edit(service)` puts an edited service or deployment into it, for several changes at once.
 
-`fleet.slowest_link(now.device_ids)` is how devices reach each other: one of `LINKS`, None where it is not known.
+`fleet.slowest_link(now.device_ids)` is the slowest link between devices: one of `LINKS`, None if not known.
 `docs/rules.md` lists every knob with its range, and every series of `seen` with its unit.
-`propose(state, risk=..., effort=..., requires=..., excludes=...)` adds what people must know of a proposal. A rule
+`propose(state, risk=..., effort=..., requires=..., excludes=...)` adds properties for people. A rule
 never computes money: the advisor prices the difference between the present and each proposal. `pertoken.testing` runs a
 rule over typical situations and checks that it conforms; `pertoken rules check FILE` prints both.
 """
@@ -134,26 +134,26 @@ PARAMETERS = ("seen", "now", "service", "fleet", "market", "options")
 SECTIONS = ("Why it saves", "When it is wrong", "How to apply", "Sources")
 """Sections a rule's docstring must have, in this order."""
 RISKS = ("none", "latency", "availability", "quality")
-"""What a change can harm, least first."""
+"""Possible harm of a change, least severe first."""
 EFFORTS = ("low", "medium", "high")
-"""Low: applied while the engine serves. Medium: the engine restarts. High: other hardware, models or programs."""
+"""Low: applied while the engine serves. Medium: the engine restarts. High: changes of hardware, model or programs."""
 
 MIN_WINDOW_S, MAX_WINDOW_S = 60, 28 * 86_400
-"""Window that a rule may look at, seconds."""
+"""Limits of the window of a rule, seconds."""
 MAX_REASON = 2000
-"""Characters of a refusal's reason."""
+"""Maximum characters of a refusal's reason."""
 MAX_RELATED = 100
-"""Rules that a proposal requires, or excludes."""
+"""Maximum rules that a proposal requires, or excludes."""
 
 Subject = Deployment | Service | Device | Partition | Host
-"""What evidence and refusals can be about."""
+"""Subject of evidence or of a refusal."""
 
 _WORDS = r"[a-z0-9]+(-[a-z0-9]+)*"
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A refusal: the rule looked and does not propose, with a code for programs and a reason for people."""
+    """A refusal: no proposal, with a code for programs and a reason for people."""
 
     code: str
     reason: str
@@ -177,7 +177,7 @@ def skip(code: str, reason: str, about: Subject | None = None) -> Skip:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A candidate state with what the advisor cannot derive from it; see `propose`."""
+    """A proposed state with properties that the advisor cannot derive; see `propose`."""
 
     state: Deployment | Service | Fleet
     risk: str | None = None
@@ -196,8 +196,8 @@ def propose(
 ) -> Proposal:
     """Yield this instead of a bare state to add its risk and effort, and the ids of rules it requires or excludes.
 
-    Without a risk the one of the knobs that change holds, without an effort whether an engine restarts.
-    Raises ValueError for a word outside `RISKS` or `EFFORTS`, or what is not a rule id.
+    The default risk is the highest risk of the changed knobs; the default effort depends on whether an engine restarts.
+    Raises ValueError for a value outside `RISKS` or `EFFORTS`, or an invalid rule id.
     """
     if not isinstance(state, Deployment | Service | Fleet):
         raise ValueError(f"propose() takes a Deployment, a Service or a Fleet, not {type(state).__name__}")
@@ -233,23 +233,23 @@ def subject_key(subject: object) -> tuple[str, int | str]:
 
 
 class FleetEvidence:
-    """What was measured over a fleet, target by target: `seen.of(host).held.mean`."""
+    """Evidence of a fleet by subject: `seen.of(host).held.mean`."""
 
     def __init__(self, measured: Mapping[tuple[str, int | str], Evidence]) -> None:
         self._measured = dict(measured)
-        self._asked: dict[tuple[str, int | str], Evidence] = {}
+        self._requested: dict[tuple[str, int | str], Evidence] = {}
 
     def of(self, subject: Subject) -> Evidence:
-        """Return the evidence of one subject; of one that does not run yet every series is missing."""
+        """Return the evidence of one subject; a new subject has no series."""
         key = subject_key(subject)
-        if key not in self._asked:
-            self._asked[key] = self._measured.get(key, Evidence({})).fresh()
-        return self._asked[key]
+        if key not in self._requested:
+            self._requested[key] = self._measured.get(key, Evidence({})).fresh()
+        return self._requested[key]
 
     @property
     def read(self) -> tuple[tuple[tuple[str, int | str], Evidence], ...]:
-        """The evidence of each subject of which some series was read, by kind and id."""
-        return tuple((key, evidence) for key, evidence in self._asked.items() if evidence.read)
+        """Evidence of each subject with a series that was read, by kind and id."""
+        return tuple((key, evidence) for key, evidence in self._requested.items() if evidence.read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,27 +259,27 @@ class Rule:
     rule_id: str
     function: Callable[..., Iterable[Any]]
     needs: tuple[str, ...]
-    """Parameters that a run gives it; its options it has already."""
+    """Parameters that a run passes; options are already bound."""
     title: str
     sections: dict[str, str]
     options: Any = None
-    """Its options as they are in force, an instance of its own dataclass; None for a rule without any."""
+    """Its configured options, an instance of its dataclass; None for a rule without options."""
     window: str | None = None
-    """The window it looks at, such as `28d`; None: that of the run (`advisor.since`)."""
+    """Its window, such as `28d`; None: the window of the run (`advisor.since`)."""
 
     @property
     def window_s(self) -> int | None:
-        """Seconds of its window; None: that of the run."""
+        """Length of its window, seconds; None: the window of the run."""
         return None if self.window is None else int(parse_duration_s(self.window))
 
     def __call__(self, **arguments: Any) -> Iterable[Any]:
-        """Run it with exactly the arguments it needs, by name."""
+        """Run the rule with the arguments of `needs`, by name."""
         return self.function(**arguments) if self.options is None else self.function(options=self.options, **arguments)
 
     def configured(self, values: Mapping[str, object]) -> "Rule":
-        """Return this rule with these values of `[rules.ID]` and the defaults of its other options.
+        """Return this rule with the values of `[rules.ID]` and defaults for its other options.
 
-        Raises ValueError that begins with the key that is unknown or of another type or range.
+        Raises ValueError with a message that begins with the unknown or invalid key.
         """
         if self.options is None:
             raise ValueError(f"{next(iter(values), '')}: the rule has no options")
@@ -287,16 +287,16 @@ class Rule:
 
     @property
     def scope(self) -> str:
-        """What it runs once for: each `deployment`, each `service`, or the `fleet`."""
+        """Scope of one call: `deployment`, `service` or `fleet`."""
         return "deployment" if "now" in self.needs else "service" if "service" in self.needs else "fleet"
 
 
 def rule(rule_id: str, *, window: str | None = None) -> Callable[[Callable[..., Iterable[Any]]], Rule]:
     """Make a function a rule. `rule_id` is lower-case words joined by hyphens.
 
-    `window` is the stretch of time that its evidence is of, such as "1h" or "28d"; without it the one of the run.
-    Raises ValueError for another id or window, an unknown parameter, both `now` and `service`, options that are no
-    frozen dataclass with defaults, or a docstring without its title and sections.
+    `window` is the length of its evidence, such as "1h" or "28d"; the default is the window of the run.
+    Raises ValueError for an invalid id or window, an unknown parameter, both `now` and `service`, options that are not
+    a frozen dataclass with defaults, or a docstring without its title and sections.
     """
     if not re.fullmatch(_WORDS, rule_id):
         raise ValueError(f"rule id {rule_id!r}: use lower-case words joined by hyphens")
@@ -344,7 +344,7 @@ def _default_options(rule_id: str, function: Callable[..., Iterable[Any]]) -> An
 
 
 def _named(annotation: str, names: Mapping[str, Any]) -> Any:
-    """Return what a name with dots stands for among the names of a module. Raises NameError where there is none."""
+    """Return the value of a dotted name among the names of a module. Raises NameError for an unknown name."""
     first, *rest = annotation.strip("'\"").split(".")
     if first not in names:
         raise NameError(f"name {annotation!r} is not defined")

@@ -8,7 +8,7 @@ from pertoken.rule import Deployment, Evidence, Skip, option, rule, skip
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set in [rules.example] of the configuration file."""
+    """Options in [rules.example] of the configuration file."""
 
     min_prompt_len: float = option(500.0, "mean tokens of a prompt from which it is worth caching", low=0)
 

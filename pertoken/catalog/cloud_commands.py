@@ -1,4 +1,4 @@
-"""Commands of clouds that order an instance and give one back, as data with their source."""
+"""Commands of clouds that start, release and commit to instances, as data with their source."""
 
 import shlex
 import tomllib
@@ -12,7 +12,7 @@ _YEAR_S = 365 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class CloudCommands:
-    """One row of `cloud_commands.toml`, which states what each field means."""
+    """One row of `cloud_commands.toml`, which explains each field."""
 
     name: str
     release: tuple[str, ...]
@@ -26,17 +26,17 @@ class CloudCommands:
     commit_fill_in: str = ""
 
     def released(self, host: str, region: str) -> tuple[str, ...]:
-        """Return the commands that give an instance back; what no host can know is named behind the last one."""
+        """Return the commands that release an instance, with a comment on the placeholders to fill in."""
         *first, last = (_filled(line, host=host, region=region) for line in self.release)
         return (*first, f"{last}  # {self.release_fill_in}")
 
     def ordered(self, instance_type: str, region: str, *, spot: bool) -> str:
-        """Return the command that starts an instance; what no host can know is named behind it."""
+        """Return the command that starts an instance, with a comment on the placeholders to fill in."""
         line = f"{self.order} {self.spot}" if spot else self.order
         return f"{_filled(line, instance_type=instance_type, region=region)}  # {self.order_fill_in}"
 
     def committed(self, instance_type: str, region: str, *, years: int, usd_per_hour: float) -> tuple[str, ...]:
-        """Return the commands that commit to instances; an hour of all of them costs `usd_per_hour`."""
+        """Return the commands that commit to instances at `usd_per_hour` for all of them; empty if there is none."""
         if not self.commit:
             return ()
         lines = [
@@ -54,13 +54,13 @@ class CloudCommands:
 
 
 def _filled(template: str, **values: str) -> str:
-    """Fill in the words of a command one by one, so that a name cannot become several words."""
+    """Fill in each word of a command separately, so that a name cannot become several words."""
     return shlex.join(word.format(**values) for word in shlex.split(template))
 
 
 @cache
 def cloud_commands() -> Mapping[str, CloudCommands]:
-    """Return all clouds with commands, by name as in a placement."""
+    """Return all clouds with commands, by their name in a placement."""
     text = files("pertoken.catalog").joinpath("cloud_commands.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["cloud"]
     return {

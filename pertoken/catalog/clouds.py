@@ -1,4 +1,4 @@
-"""Clouds as a host sees them: how its firmware names them, and the pages of their metadata services."""
+"""Clouds as detected on a host: their names in the firmware, and the pages of their metadata services."""
 
 import re
 import tomllib
@@ -10,20 +10,20 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of plain text and the part of it that is meant."""
+    """A page of a metadata service, and the pattern of the value on it."""
 
     path: str
     pattern: str
 
     def part(self, text: str) -> str | None:
-        """What the page says; None if it says something else."""
+        """Return the value on a page; None if the page does not match."""
         match = re.fullmatch(self.pattern, text.strip())
         return match[1] if match else None
 
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """One row of `clouds.toml`, which says what each field means."""
+    """One row of `clouds.toml`, which explains each field."""
 
     name: str
     dmi: Mapping[str, str]
@@ -43,12 +43,12 @@ class Cloud:
 
 @cache
 def clouds() -> tuple[Cloud, ...]:
-    """All clouds known."""
+    """Return all known clouds."""
     rows = tomllib.loads(files("pertoken.catalog").joinpath("clouds.toml").read_text(encoding="utf-8"))["cloud"]
     pages = ("instance_type", "region", "purchase")
     return tuple(Cloud(**row | {name: Page(**row[name]) for name in pages}) for row in rows)
 
 
 def cloud_of(dmi: Mapping[str, str | None]) -> Cloud | None:
-    """The cloud whose firmware says this; None for a host of one's own."""
+    """Return the cloud with these firmware values; None for any other host."""
     return next((cloud for cloud in clouds() if all(dmi.get(key) == text for key, text in cloud.dmi.items())), None)

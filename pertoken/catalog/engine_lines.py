@@ -1,4 +1,4 @@
-"""Engines that their makers no longer develop, and what they recommend instead: facts of `engine_lines.toml`."""
+"""Engines that are no longer developed, and recommended successors: facts of `engine_lines.toml`."""
 
 import tomllib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class EngineLine:
-    """What the makers of an engine state of it; `engine_lines.toml` explains each field."""
+    """Maintenance status of an engine; `engine_lines.toml` explains each field."""
 
     engine: str
     status: str
@@ -22,7 +22,7 @@ class EngineLine:
 
 @cache
 def engine_lines() -> Mapping[str, EngineLine]:
-    """Return the lines by engine. One that is not listed is developed, as far as is known."""
+    """Return the statuses by engine. An engine that is not listed is developed, as far as known."""
     text = files("pertoken.catalog").joinpath("engine_lines.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["line"]
     return {row["engine"]: EngineLine(**{**row, "successors": tuple(row["successors"])}) for row in rows}

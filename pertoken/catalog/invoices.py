@@ -1,4 +1,4 @@
-"""Formats of the bills that clouds export: which column holds what."""
+"""Column formats of the bills that clouds export."""
 
 import tomllib
 from collections.abc import Collection, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class InvoiceFormat:
-    """Columns of one format by what is read of them; None: it has none."""
+    """Columns of one format by purpose; None: it has no such column."""
 
     name: str
     title: str
@@ -18,26 +18,26 @@ class InvoiceFormat:
     resource: str
     start: str
     cost: tuple[str, ...]
-    """What is billed: the first of these columns that holds a number."""
+    """Columns of the billed cost: the first one with a number counts."""
     currency: str
     kind: str
     description: str
     source: str
     as_of: str
     kinds: Mapping[str, str] = field(default_factory=dict)
-    """Our kind by the format's word: usage, covered (by a commitment), discount, negation, credit, tax, commitment or
-    fee."""
+    """Kind of a line by the format's value: usage, covered (by a commitment), discount, negation, credit, tax,
+    commitment or fee."""
     end: str | None = None
     effective: tuple[str, ...] = ()
-    """What covered usage costs with its part of the commitment: the first of these columns that holds a number."""
+    """Columns of the cost of covered usage with its share of the commitment: the first one with a number counts."""
     credits: str | None = None
-    """A list of amounts that are taken off the cost."""
+    """Column with a list of amounts to subtract from the cost."""
     list: str | None = None
-    """What the line costs at list prices."""
+    """Column of the cost at list prices."""
     list_price: str | None = None
-    """List price of one unit, where the line's own is not there."""
+    """Column of the list price per unit, if `list` is missing."""
     per_usd: str | None = None
-    """Units of the currency for a dollar."""
+    """Column of the exchange rate: units of the currency per dollar."""
     amount: str | None = None
     unit: str | None = None
     """Unit of `amount`."""
@@ -46,19 +46,19 @@ class InvoiceFormat:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is read, once."""
+        """Every column that is read, without duplicates."""
         one = (self.resource, self.start, self.end, self.currency, self.kind, self.description)
         other = (self.credits, self.list, self.list_price, self.per_usd, self.amount, self.unit)
         return tuple(dict.fromkeys(filter(None, (*self.needs, *one, *self.cost, *self.effective, *other))))
 
 
 def plain(column: str) -> str:
-    """Return a column's name as it is compared: in lower case, with dots."""
+    """Return a column name normalized for comparison: lower case, with dots."""
     return column.strip().casefold().replace("_", ".")
 
 
 def format_of(columns: Collection[str]) -> InvoiceFormat | None:
-    """Return the format that a file with these columns has; None if it is none of the known ones."""
+    """Return the format of a file with these columns; None if it is not known."""
     names = set(map(plain, columns))
     return next((known for known in formats() if {plain(name) for name in known.needs} <= names), None)
 

@@ -1,6 +1,6 @@
-"""The market as rules and savings see it: accelerators, listed offers and model shapes from the catalog's files.
+"""Market: accelerators, listed offers and model shapes from the catalog's files.
 
-Every offer is a list price somebody published, with its date and source: what a person really pays is configured.
+Every offer is a published list price with its date and source. The prices that a person pays are configured.
 """
 
 import re
@@ -22,22 +22,22 @@ from pertoken.state.placement import Placement
 
 MIB = 2**20
 WEIGHTS_SHARE = 0.85
-"""Share of device memory that weights may take. A judgement: engines take 0.9 of it by default (vLLM 0.32
-`config/cache.py`, gpu_memory_utilization), and a KV cache and activations need the rest."""
+"""Maximum share of device memory for weights. A judgement: engines take 0.9 of it by default (vLLM 0.32
+`config/cache.py`, gpu_memory_utilization), and the KV cache and activations need the rest."""
 SLICE_WEIGHTS_SHARE = 0.5
-"""Share of a slice's memory that weights may take. A judgement: what an engine takes beside weights and cache (CUDA
-context, graphs, activations) is as large in a slice as on a whole device."""
+"""Maximum share of a MIG instance's memory for weights. A judgement: an engine's other memory (CUDA context, graphs,
+activations) is as large in a MIG instance as on a whole device."""
 MAX_RANKS = 8
-"""Accelerators of one usual server (NVIDIA HGX, AMD OAM boards): tensor-parallel ranks across servers are rare."""
+"""Accelerators of a common server (NVIDIA HGX, AMD OAM boards): tensor parallelism across servers is rare."""
 
 
 CPU_ARCH = "CPU"
-"""Architecture of a host's CPUs, whose rates were measured on that host."""
+"""Architecture of CPUs; their rates are measured on the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRates:
-    """What a device reaches with weights of one format, measured on the device itself."""
+    """Measured rates of a device with weights of one format."""
 
     memory_bytes_per_s: float
     flops: float
@@ -45,17 +45,20 @@ class MeasuredRates:
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """One accelerator. Rates are dense (no sparsity) in FLOP/s (integer operations/s for int8); None: the hardware
-    has no such path, or its rate is not known."""
+    """One accelerator.
+
+    Rates are dense (no sparsity) in FLOP/s, or integer operations/s for int8. None: the hardware does not support the
+    format, or its rate is not known.
+    """
 
     name: str
     reported_names: tuple[str, ...]
-    """Names its driver reports."""
+    """Names that its driver reports."""
     vendor: str
     arch: str
     compute_capability: str | None
     memory_bytes: int
-    """As the driver reports it, not as it is sold."""
+    """As reported by the driver, not the nominal size."""
     memory_bytes_per_s: float
     fp16_flops: float
     fp8_flops: float | None
@@ -69,12 +72,12 @@ class Accelerator:
     as_of: date
     confidence: str
     measured: Mapping[str, MeasuredRates] = field(default_factory=dict, hash=False)
-    """By the dtype of the weights: rates that stand in for the listed ones. Empty for listed hardware."""
+    """Measured rates by dtype of the weights, which replace the listed ones. Empty for listed hardware."""
 
     def peak_flops(self, weight_dtype: str) -> float | None:
-        """Dense peak rate of matrix products with weights of this dtype, FLOP/s; None for one it has no rate of.
+        """Return the dense peak GEMM rate with weights of this dtype, FLOP/s; None if not known.
 
-        Weights of a format that the hardware cannot multiply are unpacked, and 16-bit products made of them.
+        Weights in a format without hardware support are unpacked to 16 bits.
         """
         rates = dict.fromkeys(("bf16", "fp16", "int2", "int3", "int4", "int5", "int6"), self.fp16_flops)
         rates |= {"fp8": self.fp8_flops or self.fp16_flops, "int8": self.int8_flops or self.fp16_flops}
@@ -84,70 +87,70 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two offers of one provider and region, and what the second costs relative to the first."""
+    """Two offers of one provider and region, for their price ratio."""
 
     base: Offer
     other: Offer
 
     @property
     def ratio(self) -> float:
-        """Price of `there` over the price of `here`, per device-hour."""
+        """Price of `other` over the price of `base`, per device-hour."""
         return self.other.nano_usd_per_device_hour / self.base.nano_usd_per_device_hour
 
 
 @dataclass(frozen=True, slots=True)
 class PriceFall:
-    """By how much on-demand list prices are taken to fall, where a term of years is held against them."""
+    """Assumed yearly decrease of on-demand list prices, for comparison with commitments over years."""
 
     per_year: float
     source: str
 
     def mean_over(self, years: float) -> float:
-        """Return the mean price over some years, as a share of the present one."""
+        """Return the mean price over `years` as a share of the present price."""
         left = 1 - self.per_year
         return 1.0 if years <= 0 else (1 - left**years) / (-years * log(left))
 
     def years_to(self, share: float) -> float:
-        """Return the years after which the price is this share of the present one."""
+        """Return the years until the price is `share` of the present price."""
         return log(share) / log(1 - self.per_year) if share > 0 else inf
 
 
 @dataclass(frozen=True)
 class Market:
-    """The read-only catalog. Offers are those of the provider and region it was loaded for."""
+    """The read-only catalog, with offers of the provider and region that it was loaded for."""
 
     accelerators: tuple[Accelerator, ...]
     all_offers: tuple[Offer, ...]
-    """Every offer, those that a newer one of the same key replaces included: they price the past."""
+    """Every offer, with older ones of the same key, which price the past."""
     stale_after_days: int
     price_fall: PriceFall
     provider: str | None = None
     region: str | None = None
     measured: tuple[Accelerator, ...] = ()
-    """Devices that are not listed, by what was measured on them: CPUs."""
+    """Devices outside the list with measured rates: CPUs."""
 
     def with_measured(self, devices: Iterable[Accelerator]) -> "Market":
-        """Return this market with devices that were measured; one of a name that is there already replaces it."""
+        """Return this market with measured devices; they replace measured devices of the same name."""
         known = {device.name: device for device in (*self.measured, *devices)}
         return replace(self, measured=tuple(known.values()))
 
     def having(self, offers: Iterable[Offer]) -> "Market":
-        """Return this market with more offers: those of its provider and region."""
+        """Return this market with additional offers, limited to its provider and region."""
         return replace(self, all_offers=(*self.all_offers, *_limited(offers, self.provider, self.region)))
 
     def accelerator(self, reported_name: str | None) -> Accelerator | None:
-        """The accelerator a driver reports under this name, or with this catalog name; None if it is not listed."""
+        """Return the accelerator by the name that its driver reports, or by its catalog name; None if not listed."""
         known = _accelerators_by_name().get(_plain(reported_name or ""))
         return known or next((device for device in self.measured if device.name == reported_name), None)
 
     def offers(self, accelerator: str, purchase: str = "on_demand") -> tuple[Offer, ...]:
-        """Offers of an accelerator by its catalog name, cheapest first."""
+        """Return the offers of an accelerator by its catalog name, cheapest first."""
         return self._newest.get((accelerator, purchase), ())
 
     def offers_at(self, placement: Placement, purchase: str = "on_demand") -> tuple[Offer, ...]:
         """Return offers of a placement's accelerator at its provider, cheapest first.
 
-        They are of its region and instance type as far as these are known.
+        They are limited to its region and instance type if these are known.
         """
         return tuple(
             offer
@@ -166,9 +169,9 @@ class Market:
         return {key: tuple(listed) for key, listed in offers.items()}
 
     def token_offers(self, model: Model) -> tuple[TokenOffer, ...]:
-        """Return the serverless APIs that list token prices of a model, by provider; none for an unknown model.
+        """Return the listed token prices of a model by provider; empty for an unknown model.
 
-        They are of every provider and region: an API is no instance.
+        They are not limited to the provider and region of this market.
         """
         known = self.model(model.name)
         if known is None:
@@ -177,9 +180,9 @@ class Market:
         return tuple(sorted(offers, key=lambda offer: offer.provider))
 
     def pairs(self, base: tuple[str, str], other: tuple[str, str]) -> tuple[Pair, ...]:
-        """Like with like: for each provider and region listing both (accelerator, purchase) pairs, their cheapest.
+        """Return the cheapest offers of two (accelerator, purchase) keys in each provider and region that lists both.
 
-        Pairs of low confidence are left out where there are others.
+        Pairs of low confidence are left out if there are others.
         """
         cheapest = [_cheapest(self.offers(*what)) for what in (base, other)]
         same = [place for place in cheapest[0] if place in cheapest[1]]
@@ -188,15 +191,17 @@ class Market:
         return tuple(trusted or pairs)
 
     def model(self, name: str) -> Model | None:
-        """Shape of a model by its name, an alias, or a path ending in one; tuning and quantization suffixes are
-        ignored. None if the catalog does not know it."""
+        """Return a model by its name, an alias, or a path that ends in one; None if not listed.
+
+        Suffixes for tuning and quantization are ignored.
+        """
         for key in _model_keys(name):
             if key in _models():
                 return _models()[key][0]
         return None
 
     def engine_line(self, engine: str) -> EngineLine | None:
-        """Return what the makers of an engine that is no longer developed state of it; None for any other one."""
+        """Return the maintenance status of an engine that is no longer developed; None for any other engine."""
         return engine_lines().get(engine)
 
     def fewest_ranks(
@@ -204,8 +209,8 @@ class Market:
     ) -> int | None:
         """Return the fewest tensor-parallel ranks (1, 2, 4 or 8) whose memory holds the weights of a pipeline stage.
 
-        It leaves room for a KV cache; whether the engine starts is for the forecast to decide. None if the size of the
-        weights is not known, or no such number of ranks holds them.
+        Some memory remains for a KV cache; the forecast decides whether the engine starts. Return None if the size of
+        the weights is not known, or 8 ranks do not hold them.
         """
         if model.params_total is None or weight_dtype not in WEIGHT_BYTES:
             return None
@@ -218,18 +223,18 @@ class Market:
         return ranks
 
     def slices_for(self, accelerator: Accelerator, *models: tuple[Model, str | None]) -> tuple[str, ...] | None:
-        """Return the profiles of slices (MIG) in which models with weights of these dtypes run side by side on one
-        device: for each the smallest of whose memory its weights take half, at most.
+        """Return the MIG profiles in which models with weights of these dtypes run side by side on one device.
 
-        The rest is for a KV cache. None if the size of some weights is not known, or the device does not hold them so.
+        Each model gets the smallest profile whose memory is at least twice its weights; the rest is for the KV cache.
+        Return None if the size of some weights is not known, or the profiles do not fit on one device.
         """
         profiles = []
         for model, dtype in models:
             if model.params_total is None or dtype not in WEIGHT_BYTES:
                 return None
-            most = SLICE_WEIGHTS_SHARE * accelerator.memory_bytes / (model.params_total * WEIGHT_BYTES[dtype])
+            max_copies = SLICE_WEIGHTS_SHARE * accelerator.memory_bytes / (model.params_total * WEIGHT_BYTES[dtype])
             profiles.append(
-                next((profile for profile in slices(accelerator.name) if profile.memory_share * most >= 1), None)
+                next((profile for profile in slices(accelerator.name) if profile.memory_share * max_copies >= 1), None)
             )
         known = [profile for profile in profiles if profile is not None]
         if len(known) < len(profiles) or not fit_together(known):
@@ -237,13 +242,13 @@ class Market:
         return tuple(profile.profile for profile in known)
 
     def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
-        """Return the accelerators of an instance type, whatever offers the market is limited to; None if not listed."""
+        """Return the number of accelerators of an instance type, in any region; None if not listed."""
         sizes = self._sizes.get((provider, instance_type), frozenset())
         return next(iter(sizes)) if len(sizes) == 1 else None
 
     @cached_property
     def _sizes(self) -> Mapping[tuple[str, str], frozenset[int]]:
-        """Accelerators of each instance type, as far as it is listed."""
+        """Numbers of accelerators by (provider, instance type)."""
         counts: dict[tuple[str, str], set[int]] = defaultdict(set)
         for offer in (*listed_offers(), *self.all_offers):
             counts[offer.provider, offer.instance_type].add(offer.n_devices)
@@ -260,7 +265,7 @@ class Market:
         return next((family for known, family in _models().values() if known.name == model.name), None)
 
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
-        """Models of the same family with fewer active parameters, largest first; empty for an unknown one."""
+        """Return models of the same family with fewer active parameters, largest first; empty for an unknown model."""
         known = {member.name: (member, family) for member, family in _models().values()}
         if model.name not in known or model.params_active is None:
             return ()
@@ -271,7 +276,7 @@ class Market:
 
 @cache
 def load_market(provider: str | None = None, region: str | None = None) -> Market:
-    """The catalog, its offers limited to a provider and a region where they are given."""
+    """Return the catalog with offers limited to a provider and a region, if given."""
     name = None if provider is None else provider.strip().lower()
     offers = _limited(listed_offers(), name, region)
     fall = _settings()["price_fall"]
@@ -365,7 +370,7 @@ def _count(text: str) -> int | None:
 
 @cache
 def _models() -> dict[str, tuple[Model, str]]:
-    """Model and family by every name it is known under."""
+    """Return models with their family by every known name."""
     known: dict[str, tuple[Model, str]] = {}
     for row in rows("models.csv"):
         model = Model(

@@ -16,10 +16,10 @@ PURCHASES = ("on_demand", "spot", "reserved_1y", "reserved_3y", "capacity_block"
 RESERVED_YEARS: Mapping[str, int] = {"reserved_1y": 1, "reserved_3y": 3}
 """Purchases that commit to a term, and its years."""
 CONFIDENCES = ("high", "medium", "low")
-"""High: the provider's own feed. Medium: a copy of it, or sources that agree. Low: recalled, or in part derived."""
+"""High: the provider's own feed. Medium: a copy of it, or several consistent sources. Low: unverified or derived."""
 
 OfferKey = tuple[str, str, str, str]
-"""Provider, instance type, region and purchase: an offer with the same ones replaces an older one."""
+"""Provider, instance type, region and purchase; a newer offer with the same key replaces an older one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +35,17 @@ class Offer:
     """One of `PURCHASES`."""
     nano_usd_per_device_hour: int
     as_of: date
-    """When it was published at the earliest."""
+    """Earliest possible date of publication."""
     source: str
     confidence: str = "high"
     """One of `CONFIDENCES`."""
     note: str = ""
     from_ts: int | None = None
-    """First instant whose cost it may decide, epoch seconds; None: the start of `as_of`, UTC."""
+    """Start of its validity, epoch seconds; None: the start of `as_of`, UTC."""
 
     @property
     def key(self) -> OfferKey:
-        """What is offered, without what it costs."""
+        """The key of the offer, without its price."""
         return self.provider, self.instance_type, self.region, self.purchase
 
     @property
@@ -54,7 +54,7 @@ class Offer:
         return self.nano_usd_per_device_hour * self.n_devices
 
     def age_days(self, today: date) -> int:
-        """Days since it was published, at the most."""
+        """Return the maximum number of days since publication."""
         return (today - self.as_of).days
 
 
@@ -67,7 +67,7 @@ class TokenOffer:
     """Catalog name."""
     input: int
     cached_input: int | None
-    """Of prompt tokens found in the provider's cache; None: not listed."""
+    """Price of prompt tokens that hit the provider's cache; None: not listed."""
     output: int
     as_of: date
     source: str
@@ -75,12 +75,12 @@ class TokenOffer:
     note: str = ""
 
     def age_days(self, today: date) -> int:
-        """Days since it was published, at the most."""
+        """Return the maximum number of days since publication."""
         return (today - self.as_of).days
 
 
 def marks(offers: Iterable[Offer | TokenOffer], today: date, stale_after_days: int) -> tuple[str, ...]:
-    """Return what must stand beside a figure that rests on these offers: their age past the limit, low confidence."""
+    """Return warnings for a figure that is based on these offers: stale prices, low confidence."""
     used = tuple(offers)
     days = max((offer.age_days(today) for offer in used), default=0)
     lines = [f"stale: listed up to {days} days ago, check before acting"] if days > stale_after_days else []
@@ -90,7 +90,7 @@ def marks(offers: Iterable[Offer | TokenOffer], today: date, stale_after_days: i
 
 
 def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Return the offers that no later one of the same key replaces; of one day the later in sequence counts."""
+    """Return the newest offer of each key; of the same date, the later in sequence."""
     newest_by_key: dict[OfferKey, Offer] = {}
     for offer in offers:
         if offer.key not in newest_by_key or offer.as_of >= newest_by_key[offer.key].as_of:

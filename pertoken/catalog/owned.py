@@ -1,4 +1,4 @@
-"""What owning a server costs beside its purchase, where its owner states nothing else."""
+"""Default costs of owning a server in addition to its purchase."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ class Term:
     """One number of the cost of ownership that its owner may state."""
 
     value: float
-    """Where nothing else is stated."""
+    """Default value."""
     low: float
     high: float
     usual: str

@@ -1,6 +1,6 @@
-"""What makes a listed price implausible. Held by the catalog itself, and by every list that is imported.
+"""Plausibility checks of listed prices, for the catalog and every imported list.
 
-Each rule answers a trap that was met in a public price list: a committed price listed as on-demand (its share of the
+Each check covers an error that occurred in a public price list: a committed price listed as on-demand (its share of the
 true one is 0.43 to 0.5), spot at the on-demand price (no discount, and no sign of capacity), a part of an instance
 listed as the whole, prices of blogs that the provider's own feed had replaced.
 """
@@ -15,17 +15,17 @@ from pertoken.catalog.offers import CONFIDENCES, PURCHASES, RESERVED_YEARS, Offe
 from pertoken.units import NANO_USD
 
 MIN_USD, MAX_USD = 0.05, 50.0
-"""Dollars of a device-hour that are believed: from an old T4 on spot to twice the dearest listed."""
+"""Plausible dollars per device-hour: from an old T4 on spot to twice the highest listed price."""
 MIN_REGIONS = 3
-"""Other regions that list an instance before one of them is called out of line."""
+"""Minimum other regions that list an instance for a comparison between regions."""
 MIN_REGION_SHARE = 0.6
-"""Share of the median of other regions below which an on-demand price is taken for a committed one: regions of one
+"""Minimum share of the median of other regions. An on-demand price below it is probably a committed one: regions of one
 provider differ by up to 0.72 (AWS P5: 55.04 to 75.96), a 3-year commitment is 0.43 to 0.5 of on-demand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An offer that is not believed, and why."""
+    """An implausible offer, and why."""
 
     offer: Offer
     reason: str
@@ -34,10 +34,9 @@ class Fault:
 def faults(
     offers: Sequence[Offer], today: date, devices: Mapping[tuple[str, str], int], accelerators: Iterable[str]
 ) -> tuple[Fault, ...]:
-    """Return the offers of one list that are not believed, in its order, each with the first reason found.
+    """Return the implausible offers of one list, in order, each with its first reason.
 
-    `devices` are the accelerators of instances as far as known, by provider and instance type. `accelerators` are the
-    names that an offer may have.
+    `devices` are the known numbers of accelerators by provider and instance type. `accelerators` are the valid names.
     """
     listed = frozenset(accelerators)
     of_key: dict[OfferKey, set[int]] = defaultdict(set)
@@ -49,7 +48,7 @@ def faults(
     implausible = []
     for offer in offers:
         reason = (
-            _of_itself(offer, today, listed, devices.get((offer.provider, offer.instance_type)))
+            _invalid_fields(offer, today, listed, devices.get((offer.provider, offer.instance_type)))
             or _contradicted(of_key[offer.key])
             or _beside_on_demand(offer, by_instance[offer.provider, offer.instance_type])
             or _beside_regions(offer, by_instance[offer.provider, offer.instance_type])
@@ -59,14 +58,14 @@ def faults(
     return tuple(implausible)
 
 
-def _of_itself(offer: Offer, today: date, listed: frozenset[str], devices: int | None) -> str | None:
+def _invalid_fields(offer: Offer, today: date, listed: frozenset[str], devices: int | None) -> str | None:
     usd = offer.nano_usd_per_device_hour / NANO_USD
     if offer.accelerator not in listed:
-        return f"{offer.accelerator} is no accelerator of the catalog"
+        return f"{offer.accelerator} is not an accelerator of the catalog"
     if offer.purchase not in PURCHASES:
-        return f"{offer.purchase} is no purchase: use one of {', '.join(PURCHASES)}"
+        return f"{offer.purchase} is not a purchase: use one of {', '.join(PURCHASES)}"
     if offer.confidence not in CONFIDENCES:
-        return f"{offer.confidence} is no confidence: use one of {', '.join(CONFIDENCES)}"
+        return f"{offer.confidence} is not a confidence: use one of {', '.join(CONFIDENCES)}"
     if not offer.source.strip():
         return "it names no source"
     if offer.as_of > today:

@@ -1,4 +1,4 @@
-"""The slices that a device can be divided into (NVIDIA MIG profiles): `slices.csv`, each with its source and date."""
+"""MIG profiles (NVIDIA) of devices: `slices.csv`, each with its source and date."""
 
 import csv
 from collections.abc import Iterable
@@ -9,10 +9,10 @@ from importlib.resources import files
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A profile, and the parts of the device's compute and memory that it takes."""
+    """A MIG profile, and its fractions of the device's compute and memory."""
 
     profile: str
-    """As `nvidia-smi mig -cgi` takes it."""
+    """Name for `nvidia-smi mig -cgi`."""
     compute: int
     compute_of: int
     memory: int
@@ -20,17 +20,17 @@ class Slice:
 
     @property
     def memory_share(self) -> float:
-        """Part of the device's memory and of its bandwidth, 0 to 1."""
+        """Fraction of the device's memory and of its bandwidth, 0 to 1."""
         return self.memory / self.memory_of
 
 
 def slices(accelerator: str) -> tuple[Slice, ...]:
-    """Return the slices of an accelerator by its catalog name, smallest first; none where it cannot be divided."""
+    """Return the MIG profiles of an accelerator by its catalog name, smallest first; empty if it has none."""
     return _slices().get(accelerator, ())
 
 
 def fit_together(wanted: Iterable[Slice]) -> bool:
-    """Return whether one device holds all of these slices."""
+    """Return whether one device has room for all of these profiles."""
     known = tuple(wanted)
     return all(
         sum(getattr(profile, part) for profile in known) <= getattr(known[0], f"{part}_of")

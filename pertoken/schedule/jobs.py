@@ -1,7 +1,7 @@
-"""Periodic work of one program: what is done how often, and how it went, for other processes to read.
+"""Periodic jobs of one program, and their states for other processes.
 
-The states lie in a file beside the database. It is rewritten whole and never synchronised: it describes one running
-process, whose pid it names, and means nothing after it.
+The states are in a file beside the database. It is replaced as a whole and never synced to disk: it describes one
+running process, by its pid, and is invalid when that process ends.
 """
 
 import json
@@ -13,9 +13,9 @@ from pathlib import Path
 from pertoken.units import format_duration
 
 AGENT, ADVISOR = "agent", "advisor"
-"""Programs that have jobs; each writes its states to a file of its own."""
+"""Programs with jobs; each writes its states to its own file."""
 OVERDUE_S = 60.0
-"""A job that is later than its own period and this does not run as it should."""
+"""A job is overdue if it is late by more than its period plus this, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Job:
     work: Callable[[], None]
     every_s: float
     first_s: float = 0.0
-    """From the start to the first run."""
+    """Delay of the first run after the start."""
     beside: bool = False
-    """Whether it takes long and runs in another thread; else in the thread that runs the program's own work."""
+    """Whether it is slow and runs in another thread; else it runs in the thread of the program's own work."""
     retry_s: tuple[float, float] | None = None
     """First and longest bound of the wait after a failed run; the bound doubles with each failure in a row and the wait
     is drawn from 0 to it, so that many hosts do not return together. None: the next run comes after `every_s`."""
@@ -36,7 +36,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """How a job went and when it runs next; times are Unix seconds by the wall clock when this was noted."""
+    """Last run and next run of a job; times are Unix seconds by the wall clock at the time of writing."""
 
     name: str
     every_s: float
@@ -45,10 +45,10 @@ class JobState:
     """Start of the last run; None before the first."""
     took_s: float | None = None
     error: str | None = None
-    """Why the last run failed; None if it did not."""
+    """Error of the last run; None if it succeeded."""
 
     def overdue(self, now_ts: float) -> bool:
-        """Return whether it should have run long before `now_ts`."""
+        """Return whether the next run is overdue at `now_ts`."""
         return now_ts > self.next_ts + self.every_s + OVERDUE_S
 
     def text(self, now_ts: float) -> str:
@@ -74,7 +74,7 @@ def write_states(folder: Path, states: Iterable[JobState], program: str = AGENT)
 
 
 def read_states(folder: Path, pid: int, program: str = AGENT) -> tuple[JobState, ...]:
-    """Return the states of the jobs of the process `pid`; none if it has not noted any."""
+    """Return the states of the jobs of the process `pid`; empty if it has not written any."""
     try:
         noted = json.loads(_file(folder, program).read_text(encoding="utf-8"))
         return tuple(JobState(**state) for state in noted["jobs"]) if noted["pid"] == pid else ()

@@ -1,4 +1,4 @@
-"""The one scheduler of agent and advisor: APScheduler on a clock that nobody sets."""
+"""Scheduler of agent and advisor: APScheduler on a monotonic clock."""
 
 import logging
 import random
@@ -21,14 +21,14 @@ from pertoken.schedule.jobs import Job, JobState
 
 log = logging.getLogger("pertoken.schedule")
 MAX_BESIDE = 8
-"""Threads for jobs that take long. They start when needed, and each job takes at most one."""
+"""Maximum threads for slow jobs. They start when needed, and each job uses at most one."""
 
 HandOver = Callable[[Callable[[], None]], object]
-"""Has a call made by another thread, as the one that ticks does between two ticks."""
+"""Makes another thread run a call, such as the thread that ticks, between two ticks."""
 
 
 class SteadyTime(tzinfo):
-    """UTC at the start, advanced by the monotonic clock: setting the wall clock moves no job.
+    """UTC at the start, advanced by the monotonic clock: a change of the wall clock does not move jobs.
 
     APScheduler asks `datetime.now(timezone)` for the time, and that asks `timezone.fromutc`.
     """
@@ -42,7 +42,7 @@ class SteadyTime(tzinfo):
         return self._start + timedelta(seconds=self._monotonic())
 
     def fromutc(self, wall: datetime) -> datetime:
-        """Return the time by this clock, whatever the wall clock shows."""
+        """Return the time by this clock, independent of the wall clock."""
         return self.now()
 
     def utcoffset(self, at: datetime | None) -> timedelta:
@@ -54,12 +54,12 @@ class SteadyTime(tzinfo):
         return timedelta(0)
 
     def tzname(self, at: datetime | None) -> str:
-        """Return the name of the time it starts from."""
+        """Return the name of the time zone at the start."""
         return "UTC"
 
 
 class _Every(BaseTrigger):  # type: ignore[misc]
-    """First after some time, then at a fixed period. IntervalTrigger would convert times by `SteadyTime`."""
+    """Trigger with a first delay and a fixed period. IntervalTrigger would convert times by `SteadyTime`."""
 
     def __init__(self, first_s: float, every_s: float) -> None:
         self._first, self._every = timedelta(seconds=first_s), timedelta(seconds=every_s)
@@ -69,7 +69,7 @@ class _Every(BaseTrigger):  # type: ignore[misc]
 
 
 class _HandedOver(BaseExecutor):  # type: ignore[misc]
-    """Hands jobs over to a thread of others, and reports each run that ended."""
+    """Runs jobs in another thread, and reports each finished run."""
 
     def __init__(self, hand_over: HandOver, ended: Callable[[str], None]) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class _HandedOver(BaseExecutor):  # type: ignore[misc]
 
 
 class Scheduler:
-    """Runs jobs, each at most once at a time; runs that were missed are one run."""
+    """Runs jobs, each at most once at a time; several missed runs are made up by one."""
 
     def __init__(
         self,
@@ -104,9 +104,9 @@ class Scheduler:
         self._time = SteadyTime(monotonic)
         self._jobs: dict[str, Job] = {}
         self._runs: dict[str, tuple[float, float, str | None]] = {}
-        """By name, of the last run: its start (Unix seconds), how long it took, why it failed."""
+        """Last run by job name: its start (Unix seconds), duration (seconds) and error."""
         self._failures: dict[str, int] = {}
-        """By name: failed runs in a row."""
+        """Consecutive failed runs by job name."""
         self._lock = threading.Lock()
         self._beside = ThreadPoolExecutor(MAX_BESIDE, "job")
         self._scheduler = BackgroundScheduler(
@@ -119,7 +119,7 @@ class Scheduler:
         )
 
     def set(self, jobs: Iterable[Job]) -> None:
-        """Run these jobs and no others. One whose period stays goes on as it is; a changed one is counted from now."""
+        """Replace all jobs. A job with an unchanged period keeps its schedule; a changed one starts from now."""
         wanted = {job.name: job for job in jobs}
         for name in self._jobs.keys() - wanted.keys():
             self._scheduler.remove_job(name)
@@ -136,17 +136,17 @@ class Scheduler:
         self._jobs = wanted
 
     def start(self) -> None:
-        """Begin to run them."""
+        """Start to run jobs."""
         self._scheduler.start()
 
     def stop(self) -> None:
-        """Run none any more, and wait for those that run beside the ticks."""
+        """Stop to run jobs, and wait for slow jobs that are running."""
         if self._scheduler.running:
-            self._scheduler.shutdown(wait=False)  # it would hold locks, and a job that ends asks for the next run
+            self._scheduler.shutdown(wait=False)  # waiting here would deadlock with a job that schedules its next run
         self._beside.shutdown(wait=True, cancel_futures=True)
 
     def states(self) -> tuple[JobState, ...]:
-        """Return how each job went and when it runs next."""
+        """Return the state of each job."""
         now, now_ts = self._time.now(), self._wall()
         states = []
         for name, job in self._jobs.items():
@@ -176,19 +176,19 @@ class Scheduler:
             self._failures[name] = 0 if error is None else self._failures.get(name, 0) + 1
 
     def _ended(self, name: str) -> None:
-        """Set when a job that failed runs again, and report how all went."""
+        """Schedule the retry of a failed job, and report the states of all jobs."""
         job = self._jobs.get(name)
         with self._lock:
             failures = self._failures.get(name, 0)
         if failures and job is not None and job.retry_s is not None:
             first_s, longest_s = job.retry_s
             wait_s = self._draw(0.0, min(longest_s, first_s * 2.0 ** min(failures - 1, 30)))
-            with suppress(JobLookupError):  # it was left out meanwhile
+            with suppress(JobLookupError):  # the job was removed meanwhile
                 self._scheduler.modify_job(name, next_run_time=self._time.now() + timedelta(seconds=wait_s))
         self._noted(self.states())
 
     def _failed(self, name: str, fault: Exception) -> str:
-        """Log a fault the first time, and return it for people."""
+        """Log an error unless the previous run had the same, and return it as text."""
         limit = limit_reached(fault)
         known = isinstance(fault, PertokenError) or limit is not None
         error = str(limit or fault) if known else f"{type(fault).__name__}: {fault}"

@@ -1,4 +1,4 @@
-"""Public surface for testing a rule: fleets and evidence made by hand, typical situations, and a conformity suite.
+"""Public surface for testing a rule: builders of fleets and evidence, typical situations, and a conformity suite.
 
     from my_rule import my_rule
     from pertoken.testing import assert_conforms, run
@@ -11,12 +11,12 @@
         assert_conforms(my_rule)
 
 - `run(rule, regime, **options)` runs a rule for each of its targets and returns what it yielded, as a `Result`.
-- `regimes()` are the typical situations by name. `regime(fleet, {"chat": evidence(...)})` is one of your own.
-- `fleet`, `service`, `deployment`, `model`, `evidence`, `series` and `earlier` build what a regime is made of; the last
-  one is an earlier epoch.
+- `regimes()` are the typical situations by name. `regime(fleet, {"chat": evidence(...)})` makes your own.
+- `fleet`, `service`, `deployment`, `model`, `evidence`, `series` and `earlier` build the parts of a regime;
+  `earlier` is an earlier epoch.
 - `assert_conforms(rule)` raises AssertionError with every fault; `faults(rule)` returns them.
 
-Nothing here prices a proposal: `pertoken advise --rule FILE` does, over what was recorded.
+Nothing here prices a proposal: `pertoken advise --rule FILE` does, on recorded telemetry.
 """
 
 from pertoken.testing.builders import deployment, earlier, evidence, fleet, model, series, service

@@ -1,4 +1,4 @@
-"""Builders of fleets and evidence. What is left out is plausible; what is None is unknown, as on a real host."""
+"""Builders of fleets and evidence. Omitted values are plausible; None is unknown, as on a real host."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -17,22 +17,22 @@ from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
 
 MINUTES = 7 * 1440
-"""Of seven days, the window that rules look at by default."""
+"""Minutes of seven days, the default window of rules."""
 WEEK_S = 7 * 86_400
 PRESENT_SINCE = 1_790_553_600
-"""Epoch seconds at which the present epoch of a deployment with an earlier one began."""
+"""Start of the present epoch of a deployment that has an earlier one, epoch seconds."""
 ON_DEMAND_H100 = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
 
 
 @dataclass(frozen=True, slots=True)
 class Week:
-    """Observations of a series that was made by hand: its quantiles and its means by hour of the week."""
+    """Observations of a series built by hand: its quantiles and its means by hour of the week."""
 
     summary: Series
     means: HoursOfWeek
 
     def quantile(self, q: float) -> float:
-        """Return a quantile: linear between the lowest hour, the median, `p95` and the maximum."""
+        """Return a quantile, interpolated between the lowest hour, the median, `p95` and the maximum."""
         if q >= 0.5:
             return self.summary.quantile(q)
         low = min((mean for mean in self.means if mean is not None), default=self.summary.p50)
@@ -56,7 +56,7 @@ def series(
     n: int = MINUTES,
     hours: HoursOfWeek | None = None,
 ) -> Series:
-    """Return a measured series of `n` observations; quantiles that are left out equal the mean.
+    """Return a measured series of `n` observations; omitted quantiles equal the mean.
 
     `hours` are its means in the 168 hours of the week, Monday 00:00 UTC first; a regime assumes a day that repeats.
     """
@@ -66,7 +66,7 @@ def series(
 
 
 def evidence(*epochs: Epoch, **values: float | Series) -> Evidence:
-    """Return evidence of these series and no others: `evidence(running=2, kv_use=series(0.4, p95=0.9))`.
+    """Return evidence with exactly these series: `evidence(running=2, kv_use=series(0.4, p95=0.9))`.
 
     Earlier epochs come first: `evidence(earlier("0.31.0", (1.1, 1.2, 1.3)), running=2)`. Raises ValueError for a name
     that is no series.
@@ -83,7 +83,7 @@ def earlier(
     code: str = "load-differs",
     reason: str = "the load differed",
 ) -> Epoch:
-    """Return an earlier epoch of a week that the present one followed a week ago.
+    """Return an earlier epoch of one week, which ended a week ago when the present one began.
 
     `ratio` is the device time per token now over then (low, likely, high); None for one that cannot be compared, for
     this `code` and `reason`. `changed` is what differs now.
@@ -104,9 +104,9 @@ def model(name: str) -> Model:
 
 
 def deployment(served: Model | str = "Llama-3.1-8B", **fields: Any) -> Deployment:
-    """Return a vLLM of 16-bit weights on one H100, any of its fields replaced, None included (unknown).
+    """Return a vLLM deployment with 16-bit weights on one H100, with `fields` replaced; None is unknown.
 
-    Its name is the model's, its devices follow from `tp`, and `fleet` gives it an id and a host.
+    Its name is that of the model, its devices follow from `tp`, and `fleet` sets its id and host.
     """
     shape = model(served) if isinstance(served, str) else served
     known = Deployment(
@@ -140,7 +140,7 @@ def service(
     cached_share: float | None = None,
     **fields: Any,
 ) -> Service:
-    """Return a service of these deployments; its demand is what is given, the rest of it is unknown.
+    """Return a service of these deployments; the parts of its demand that are not given are unknown.
 
     `requests_s` is of all deployments together, the same in every hour of the week.
     """
@@ -159,11 +159,11 @@ def fleet(
     commitments: tuple[Commitment, ...] = (),
     link: str | None = "nvlink",
 ) -> Fleet:
-    """Return a fleet of these services, every deployment on a host of its own unless it names its devices.
+    """Return a fleet of these services, each deployment on its own host unless it names its devices.
 
     Deployments without an id get 1, 2, 3, ... in order. Host N has the devices 10 N, 10 N + 1, ...; deployments that
-    name the devices of one host share it. `idle_hosts` more hosts of two H100s run nothing. `link` is how the devices
-    of a host reach each other, None where no driver reports it: see `fleet.slowest_link(now.device_ids)`.
+    name the devices of one host share it. `idle_hosts` more hosts of two H100s run nothing. `link` is the link
+    between devices of a host, None if no driver reports it: see `fleet.slowest_link(now.device_ids)`.
     """
     ids = count(1)
     placed = tuple(

@@ -1,4 +1,4 @@
-"""The conformity suite: what an advice run expects of every rule, tried on every regime."""
+"""Conformity suite: what an advice run expects of every rule, tested in every regime."""
 
 import pickle
 import traceback
@@ -35,10 +35,10 @@ _DIFFERS_ELSEWHERE = (
 def faults(candidate: Rule) -> tuple[str, ...]:
     """Return what is wrong with a rule, a line for each fault with the regimes that show it; nothing if it conforms.
 
-    On every regime a rule runs without an exception, yields a proposal or a refusal for each target, proposes nothing
-    that equals the present, leaves its inputs as they were, and yields the same when it is run again, here and in a
-    process with another order of sets. It does so too where any knob or the links of devices are unknown (None), and
-    where any series it reads is missing: there it may let `NotMeasured` pass.
+    In every regime a rule must run without an exception, yield a proposal or a refusal for each target, propose nothing
+    that equals the present, leave its inputs unchanged, and yield the same when it runs again, here and in a process
+    with another order of sets. The same holds if any knob or the links of devices are unknown (None), and if any series
+    that it reads is missing: then it may raise `NotMeasured`.
     """
     try:
         rule(candidate.rule_id, window=candidate.window)(candidate.function)
@@ -64,7 +64,7 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
     if first.silent:
         yield "it yields nothing: refuse with skip(code, reason)"
     if any(not proposal.diff for proposal in first.proposals):
-        yield "it proposes what runs already: refuse instead"
+        yield "it proposes the present state: refuse instead"
     if _tried(candidate, regime, known) != first:
         yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
     for name in first.read:
@@ -83,14 +83,14 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
 
 
 def _tried(candidate: Rule, regime: Regime, known: bytes | None) -> Result | str:
-    """Return what a rule yields over a regime, or what went wrong. `known` is the regime as it must stay, pickled."""
+    """Return the result of a rule in a regime, or its fault. `known` is the pickled regime, which must not change."""
     copy = regime if known is None else pickle.loads(known)
     try:
         result = run(candidate, copy)
     except (Exception, SystemExit) as error:
         return f"it raises {type(error).__name__}: {error}{_line(error, candidate)}"
     if known is not None and copy != regime:
-        return "it changes what it was handed: use the edits, which return copies"
+        return "it changes its inputs: use the edits, which return copies"
     return result
 
 

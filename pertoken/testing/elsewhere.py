@@ -1,4 +1,4 @@
-"""A rule run over all regimes in a new interpreter that hashes texts in another way: sets have another order there."""
+"""Runs of a rule in all regimes in a new interpreter with another hash seed, so that sets have another order."""
 
 import contextlib
 import importlib
@@ -21,9 +21,9 @@ _CODE = "from pertoken.testing.elsewhere import main; main()"
 
 
 def results_elsewhere(candidate: Rule) -> Mapping[str, Result] | None:
-    """Return what a rule yields there by regime, without the regimes in which it raises.
+    """Return the results of a rule in a new interpreter by regime, without the regimes in which it raises.
 
-    None if it cannot be loaded there: a rule that is no global of a module.
+    None if it cannot be loaded there, because it is not a global of a module.
     """
     module = sys.modules.get(candidate.function.__module__)
     if module is None or _rule_of(module, candidate.rule_id) is None or getattr(module, "__file__", None) is None:
@@ -49,9 +49,9 @@ def results_elsewhere(candidate: Rule) -> Mapping[str, Result] | None:
 
 
 def main() -> None:
-    """Answer a question of `results_elsewhere` from standard input."""
+    """Serve one request of `results_elsewhere` from standard input."""
     name, file, rule_id, options, path = json.loads(sys.stdin.buffer.read())
-    answer, sys.stdout = sys.stdout.buffer, sys.stderr  # what the rule prints is no part of the answer
+    answer, sys.stdout = sys.stdout.buffer, sys.stderr  # output of the rule must not mix with the result
     sys.path[:] = path
     candidate = _rule_of(_module(name, file), rule_id)
     if candidate is not None and options is not None:
@@ -59,7 +59,7 @@ def main() -> None:
     results: dict[str, Result] | None = None if candidate is None else {}
     for regime in regimes().values():
         if candidate is not None and results is not None:
-            with contextlib.suppress(Exception, SystemExit):  # it raises at home, too, where it is reported
+            with contextlib.suppress(Exception, SystemExit):  # it also raises in the first process, which reports it
                 results[regime.name] = run(candidate, regime)
     answer.write(pickle.dumps(results))
 

@@ -1,4 +1,4 @@
-"""What one replica of a typical situation serves, and what is measured of it: figures that hang together."""
+"""Load of one replica in a typical situation, and consistent evidence of it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ CHAT = "chat"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one replica serves, and how its engine and devices take it."""
+    """Load of one replica, and its effect on engine and devices."""
 
     requests_s: float
     prompt_len: float
@@ -31,23 +31,23 @@ class Load:
     tensor_active: float | None = None
     device_util: float | None = None
     power_w: float | None = None
-    """Of all its devices together."""
+    """Sum over its devices."""
     device_memory: float | None = None
     sm_clock_mhz: float = 1755.0
     throttled: float = 0.0
-    """Time in which power, heat or a limit slowed the clocks."""
+    """Share of time in which power, heat or a limit slowed the clocks."""
     hot: float = 0.0
-    """The part of it that is heat; the rest is power."""
+    """Share of `throttled` that is due to heat; the rest is due to power."""
     aborted: float = 0.02
-    """Requests that were aborted, of all that ended."""
+    """Share of finished requests that were aborted."""
     load_s: float = 95.0
-    """From the start of its process to its first page."""
+    """Time from the start of its process to its first metrics page."""
     peak: float = 1.5
-    """95th percentile of the minutes over their mean."""
+    """p95 of the minutes over their mean."""
 
     @property
     def evidence(self) -> Evidence:
-        """What was measured of it in a week."""
+        """Evidence of one week."""
         prompts, tokens = self.requests_s * self.prompt_len, self.requests_s * self.generated_len
         e2e_s = self.ttft_s + self.tpot_s * self.generated_len
         rates = {
@@ -78,8 +78,8 @@ class Load:
         return evidence(**values, **self._requests(requests), **self._devices())
 
     def _requests(self, n: int) -> dict[str, Series]:
-        """Return how requests came, waited and ended, and how many tokens a step has."""
-        # Waiting follows from arrivals (Little's law); a preempted request waits after its first token, too.
+        """Return series of arrivals, waiting and ends of requests, and of tokens per step."""
+        # Waiting follows from arrivals (Little's law); a preempted request also waits after its first token.
         queue_s = min(self.waiting / self.requests_s, 0.9 * self.ttft_s)
         tokens_s = self.requests_s * (self.prompt_len * (1 - self.cached_share) + self.generated_len)
         step = tokens_s * self.tpot_s / self.busy
@@ -100,7 +100,7 @@ class Load:
         return known
 
     def _devices(self) -> dict[str, Series]:
-        """Return energy, clocks and memory as far as the devices are measured at all."""
+        """Return energy, clocks and memory, if the devices are measured at all."""
         known = {"host_memory_free": series(HOST_MEMORY_FREE)}
         if self.power_w is not None:
             power_w, tokens_s = self.power_w, self.requests_s * (self.prompt_len + self.generated_len)
@@ -120,7 +120,7 @@ class Load:
 
 
 def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **fields: Any) -> Service:
-    """Return replicas of one deployment, each with this load, and the demand that they have together."""
+    """Return replicas of one deployment, each with this load, with their total demand."""
     return service(
         name,
         *[like] * replicas,

@@ -1,4 +1,4 @@
-"""A regime: a fleet, what was measured on each part of it, and the market. No rule's threshold is in it."""
+"""Regime: a fleet, the evidence of each part, and the market. It does not depend on thresholds of rules."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,13 +14,13 @@ from pertoken.state.host import Device
 from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]
-"""Kind and id of what evidence is of: `("service", "chat")`, `("device", 10)`."""
+"""Kind and id of a subject of evidence: `("service", "chat")`, `("device", 10)`."""
 
 SUMMED = (
     "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy_generated_tok_s", "requests_s", "running", "waiting",
     "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free",
 )  # fmt: skip
-"""Series of a service that are the sum over its replicas; the others are as of each of them."""
+"""Series of a service that are sums over its replicas; the others equal those of each replica."""
 _OF_DEVICES = (
     "device_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "nvlink_bytes_s", "sm_clock_mhz",
     "temperature_c", "throttled", "throttled_power", "throttled_thermal", "host_memory_free",
@@ -49,15 +49,15 @@ class Regime:
 
     @property
     def seen(self) -> FleetEvidence:
-        """What was measured, subject by subject, nothing of it read."""
+        """Fresh evidence by subject, with no series marked as read."""
         return FleetEvidence(self.measured)
 
     def of(self, kind: str, key: int | str) -> Evidence:
-        """Return what was measured on one subject, nothing of it read: `regime.of("service", "chat")`."""
+        """Return fresh evidence of one subject: `regime.of("service", "chat")`."""
         return self.measured.get((kind, key), Evidence({})).fresh()
 
     def without(self, *names: str) -> "Regime":
-        """Return this regime on hosts that do not measure these series; without `epochs` nothing ever changed."""
+        """Return this regime without these series; without `epochs` there are no earlier epochs."""
         measured = {
             subject: Evidence(
                 {name: evidence for name, evidence in known.items() if name not in names},
@@ -68,9 +68,9 @@ class Regime:
         return replace(self, measured=measured)
 
     def over(self, window_s: int | None) -> "Regime":
-        """Return this regime as a rule with this window meets it: no longer observed than the window is.
+        """Return this regime for a rule with this window: observed at most for the length of the window.
 
-        None is the window of a run, which every regime is of.
+        None is the window of a run, the default of every regime.
         """
         if window_s is None:
             return self
@@ -95,12 +95,12 @@ def regime(
 ) -> Regime:
     """Return a regime of a fleet and the evidence of each replica, by service name.
 
-    The evidence of services, devices and hosts follows from it: a service is the sum of its replicas, a device that a
-    deployment runs on was held all of the time and every other one never. A series without hours of its own follows
+    The evidence of services, devices and hosts follows from it: a service is the sum of its replicas; a device of a
+    deployment was in use all of the time and every other device never. A series without hours of its own follows
     the hours of a day, each day of the week alike, within its quantiles.
     """
     subjects: dict[SubjectKey, Evidence] = {}
-    holders: dict[int, Evidence] = {}
+    evidence_by_device: dict[int, Evidence] = {}
     for service in fleet.services:
         given = measured.get(service.name, Evidence({}))
         alone, before = _by_hour(given), given.peek_epochs()
@@ -110,25 +110,25 @@ def regime(
         subjects["service", service.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
         for one in service.deployments:
             subjects["deployment", one.deployment_id] = Evidence(known, epochs=of[one.deployment_id])
-            holders |= {device_id: _device(alone, len(one.device_ids)) for device_id in one.device_ids}
+            evidence_by_device |= {device_id: _device(alone, len(one.device_ids)) for device_id in one.device_ids}
     for device in fleet.devices:
-        subjects["device", device.device_id] = _of_device(device, holders)
+        subjects["device", device.device_id] = _of_device(device, evidence_by_device)
     for host in fleet.hosts:
         subjects["host", host.host_id] = _of_host(
-            [_of_device(fleet.device(device_id), holders) for device_id in host.device_ids]
+            [_of_device(fleet.device(device_id), evidence_by_device) for device_id in host.device_ids]
         )
     return Regime(name, meaning, fleet, subjects, market or load_market())
 
 
 def _of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
-    """Return the earlier epochs of one replica: those that name no deployment are of each."""
+    """Return the earlier epochs of one replica: epochs without a deployment apply to each replica."""
     own = (epoch for epoch in epochs if epoch.deployment_id in (0, deployment_id))
     return tuple(replace(epoch, deployment_id=deployment_id) for epoch in own)
 
 
-def _of_device(device: Device, holders: Mapping[int, Evidence]) -> Evidence:
+def _of_device(device: Device, evidence_by_device: Mapping[int, Evidence]) -> Evidence:
     ids = [device.device_id, *(part.partition_id for part in device.partitions)]
-    held = next((holders[part_id] for part_id in ids if part_id in holders), None)
+    held = next((evidence_by_device[part_id] for part_id in ids if part_id in evidence_by_device), None)
     return (held or _by_hour(evidence(held=0, observed_h=OBSERVED_H, **IDLE_DEVICE))).fresh()
 
 
@@ -140,7 +140,7 @@ def _device(alone: Evidence, devices: int) -> Evidence:
 
 
 def _of_host(devices: Sequence[Evidence]) -> Evidence:
-    """Return what was measured on the devices of a host: power, energy and memory are sums, all else are means."""
+    """Return the evidence of a host from its devices: power, energy and memory are sums, other series are means."""
     known = [dict(device.items()) for device in devices]
     combined = {}
     for name in [key for key in known[0] if all(key in one for one in known)]:
@@ -169,7 +169,7 @@ def _by_hour(known: Evidence) -> Evidence:
 
 
 def _with_hours(known: Series) -> Series:
-    """Return a series whose hours swing about the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
+    """Return a series with hours that vary around the mean: highest at 15:00 UTC and below p95, lowest at 03:00."""
     if known.distribution is not None:
         return known
     swing = 0.8 * max(0.0, min(known.p95, 2 * known.mean) - known.mean)

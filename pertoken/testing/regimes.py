@@ -1,5 +1,5 @@
-"""The typical situations. Their figures hang together as on a real host: requests running follow from arrivals and
-latencies (Little's law), tokens from requests and lengths. They are chosen for what a host does, not for any rule."""
+"""Typical situations with consistent figures: running requests follow from arrivals and latencies (Little's law),
+tokens from requests and lengths. They represent hosts and do not depend on any rule."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,14 +18,14 @@ from pertoken.testing.regime import Regime, regime
 from pertoken.testing.upgrades import unmaintained, upgraded_dearer, upgraded_one, upgraded_other_load
 
 PAID_UNTIL = 1_900_000_000
-"""Epoch seconds at which what is committed ends."""
+"""End of commitments, epoch seconds."""
 
 
 FEW_LONG = Load(
     0.12, 1600, 400, 0.15, 0.028, 0.7, kv_use=0.08, preemptions=0, dram_active=0.72, tensor_active=0.05,
     device_util=0.97, power_w=800, device_memory=1.54e11,
 )  # fmt: skip
-"""A few long answers at a time: each step reads all weights for two or three requests."""
+"""A few long outputs at a time: each step reads all weights for two or three requests."""
 
 
 def _large(**fields: Any) -> Deployment:
@@ -37,7 +37,7 @@ def _idle() -> Regime:
         0.002, 900, 250, 0.12, 0.026, 0.013, kv_use=0.01, preemptions=0, dram_active=0.02, tensor_active=0.01,
         device_util=0.02, power_w=170, device_memory=1.54e11, peak=3,
     )  # fmt: skip
-    meaning = "Two replicas that hardly anybody calls, and a host whose devices nobody holds."
+    meaning = "Two replicas with hardly any requests, and a host with unused devices."
     return _of("idle", meaning, load, fleet(_service(load, 2, _large()), idle_hosts=1))
 
 
@@ -52,7 +52,7 @@ def _compute_bound() -> Regime:
         device_util=1, power_w=680, device_memory=7.3e10, throttled=0.3, peak=1.2,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", weight_dtype="fp8")
-    meaning = "An 8B in FP8 decodes some two hundred requests at a time: products bound it, memory bandwidth does not."
+    meaning = "An 8B in FP8 decodes about two hundred requests at a time: GEMM limits it, memory bandwidth does not."
     return _of("compute-bound", meaning, load, fleet(_service(load, 2, like)))
 
 
@@ -70,13 +70,13 @@ LONG_PROMPTS = Load(
     8.0, 7000, 40, 0.9, 0.045, 0.9, waiting=2.0, cached_share=0.35, kv_use=0.3, preemptions=0, dram_active=0.25,
     tensor_active=0.6, device_util=0.95, power_w=670, device_memory=7.2e10,
 )  # fmt: skip
-"""Long prompts with short answers."""
+"""Long prompts with short outputs."""
 
 
 def _prefill_heavy() -> Regime:
     load = LONG_PROMPTS
     like = deployment("Llama-3.1-8B", max_model_len=32_768, enable_prefix_caching=True)
-    meaning = "Long prompts with short answers, a third of them alike: nearly all of the time goes into prefill."
+    meaning = "Long prompts with short outputs, a third of the tokens cached: nearly all of the time goes into prefill."
     return _of("prefill-heavy", meaning, load, fleet(_service(load, 2, like)))
 
 
@@ -86,9 +86,9 @@ def _saturated() -> Regime:
         device_util=1, power_w=640, device_memory=7.3e10, aborted=0.12, peak=1.05,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_num_seqs=64)
-    meaning = "More arrives than is served: the batch limit is reached in every minute and a queue stands before it."
+    meaning = "More requests arrive than are served: the batch limit is reached in every minute and requests queue."
     present = fleet(_service(load, 2, like))
-    # Of the requests in flight as many run as the limit lets in; the others wait.
+    # Requests in flight run up to the batch limit; the others wait.
     measured = evidence(**{**dict(load.evidence.items()), "running": series(63.4, p95=64, max=64)})
     return regime(present, {CHAT: measured}, name="saturated", meaning=meaning)
 
@@ -99,7 +99,7 @@ def _moe() -> Regime:
         device_util=0.99, power_w=3600, device_memory=5.8e11,
     )  # fmt: skip
     like = deployment("Qwen3-235B-A22B", tp=8, ep=8, max_model_len=32_768)
-    meaning = "A mixture of experts on eight devices: few parameters compute a token, all of them stay in memory."
+    meaning = "A MoE model on eight devices: few parameters compute a token, all of them stay in memory."
     return _of("moe", meaning, load, fleet(_service(load, 1, like)))
 
 
@@ -114,7 +114,7 @@ def _multi_tenant() -> Regime:
     services = [
         replace(service, demand=replace(service.demand, tenants=(service.name,))) for service in (first, second)
     ]
-    meaning = "Two customers on one host of two devices: one is busy and shares nothing, the other one is quiet."
+    meaning = "Two customers on one host with two devices: one is busy and isolated, the other one is quiet."
     present = fleet(*services)
     return regime(present, {"acme": busy.evidence, "globex": quiet.evidence}, name="multi-tenant", meaning=meaning)
 
@@ -172,7 +172,7 @@ def _owned() -> Regime:
     placement = Placement(accelerator="A100 80GB SXM4", purchase="owned")
     load = replace(FEW_LONG, dram_active=None, tensor_active=None, power_w=600, sm_clock_mhz=1290)
     present = fleet(_service(load, 2, _large(placement=placement)))
-    return _of("owned", "Two replicas on servers of one's own: no provider and no instance type.", load, present)
+    return _of("owned", "Two replicas on owned servers: no provider and no instance type.", load, present)
 
 
 def _owned_decode() -> Regime:
@@ -181,7 +181,7 @@ def _owned_decode() -> Regime:
         device_util=0.97, power_w=560, device_memory=2.7e11, sm_clock_mhz=1980, peak=1.1,
     )  # fmt: skip
     like = _large(placement=Placement(accelerator="H200 SXM", purchase="owned"))
-    meaning = "Servers of one's own decode a few long answers at a time: memory is busy, and power far below its limit."
+    meaning = "Owned servers decode a few long outputs at a time: memory is busy, and power far below its limit."
     return _of("owned-decode", meaning, load, fleet(_service(load, 2, like)))
 
 
@@ -190,7 +190,7 @@ def _owned_prefill() -> Regime:
     like = deployment(
         "Llama-3.1-8B", max_model_len=32_768, placement=Placement(accelerator="H100 SXM5", purchase="owned")
     )
-    meaning = "Servers of one's own compute long prompts: products keep them near their power limit."
+    meaning = "Owned servers prefill long prompts: GEMM keeps them near their power limit."
     return _of("owned-prefill", meaning, load, fleet(_service(load, 2, like)))
 
 
@@ -200,7 +200,7 @@ def _uncached() -> Regime:
         device_util=0.96, power_w=680, device_memory=7.2e10, peak=1.05,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", max_model_len=32_768)
-    meaning = "Long prompts with short answers, and a prefix cache that is off: every prompt is computed whole."
+    meaning = "Long prompts with short outputs, and a disabled prefix cache: every prompt is computed completely."
     return _of("uncached", meaning, load, fleet(_service(load, 2, like)))
 
 
@@ -209,7 +209,7 @@ def _drafting() -> Regime:
     load = replace(FEW_LONG, tpot_s=0.016, busy=0.5)
     present = fleet(_service(load, 2, like))
     measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.62, spec_acceptance_length=2.86)
-    meaning = "A few long answers at a time from an engine that drafts: most of its drafted tokens are accepted."
+    meaning = "A few long outputs at a time from an engine that drafts: most of its drafted tokens are accepted."
     return regime(present, {CHAT: measured}, name="drafting", meaning=meaning)
 
 
@@ -220,7 +220,7 @@ def _drafting_saturated() -> Regime:
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", weight_dtype="fp8", num_speculative_tokens=3)
     measured = evidence(**dict(load.evidence.items()), spec_acceptance_rate=0.12, spec_acceptance_length=1.36)
-    meaning = "An engine drafts for some two hundred requests at a time, and few of its drafted tokens are accepted."
+    meaning = "An engine drafts for about two hundred requests at a time, and few of its drafted tokens are accepted."
     return regime(fleet(_service(load, 2, like)), {CHAT: measured}, name="drafting-saturated", meaning=meaning)
 
 
@@ -247,7 +247,7 @@ def _stuck() -> Regime:
         **NO_TOKENS, busy=0, running=series(3), waiting=series(9, p95=14, max=15), kv_use=0.21, device_util=1.0,
         dram_active=0.0, tensor_active=0.0, power_w=260, device_memory=1.54e11, observed_h=series(24, n=1),
     )  # fmt: skip
-    meaning = "A server that answers its health checks and holds its requests, but has given no token for hours."
+    meaning = "A server that passes its health checks and has requests, but has generated no token for hours."
     present = fleet(service(CHAT, _large(), requests_s=0.0))
     return regime(present, {CHAT: still}, name="stuck", meaning=meaning)
 
@@ -257,7 +257,7 @@ def _asleep() -> Regime:
         **NO_TOKENS, busy=0, waiting=0, kv_use=0, asleep=1.0, device_util=0, dram_active=0, tensor_active=0,
         power_w=150, device_memory=2.4e9, observed_h=series(24, n=1),
     )  # fmt: skip
-    meaning = "A server that was put to sleep on purpose: its weights left the device and nobody asks for anything."
+    meaning = "A server that was put to sleep on purpose: its weights left the device and there are no requests."
     present = fleet(service(CHAT, _large(sleep=True), requests_s=0.0))
     return regime(present, {CHAT: still}, name="asleep", meaning=meaning)
 
@@ -268,7 +268,7 @@ def _twins() -> Regime:
         device_util=0.15, power_w=150, device_memory=7.2e10,
     )  # fmt: skip
     services = [_service(load, 1, deployment("Llama-3.1-8B"), name) for name in ("docs", "code")]
-    return _of("twins", "Two services of one model, each on a host of its own and mostly idle.", load, fleet(*services))
+    return _of("twins", "Two services of one model, each on its own host and mostly idle.", load, fleet(*services))
 
 
 OFFICE_HOURS = tuple(7 <= hour % 24 < 19 and hour // 24 < 5 for hour in range(168))
@@ -292,7 +292,7 @@ def _nights() -> Regime:
     served = _service(load, 2, _large())
     hours = tuple(2 * load.requests_s * of_day * served for served in OFFICE_HOURS)
     served = replace(served, demand=replace(served.demand, requests_by_hour_of_week=hours))
-    meaning = "Two replicas of a 70B that serve an office: nothing comes at night or at the weekend."
+    meaning = "Two replicas of a 70B that serve an office: no requests at night or at the weekend."
     return regime(fleet(served), {CHAT: evidence(**seen)}, name="nights", meaning=meaning)
 
 
@@ -303,7 +303,7 @@ def _many_ranks() -> Regime:
         device_memory=1.66e11, sm_clock_mhz=2400,
     )  # fmt: skip
     like = deployment("Llama-3.1-8B", tp=4, placement=placement)
-    meaning = "An 8B spread over four devices without NVLink in each of two replicas: they wait for each other."
+    meaning = "An 8B on four devices without NVLink in each of two replicas: the devices wait for each other."
     return _of("many-ranks", meaning, load, fleet(_service(load, 2, like), link="pcie_host"))
 
 
@@ -314,7 +314,7 @@ def _interfering() -> Regime:
     )  # fmt: skip
     slo = Slo(ttft_p95_ms=1000, tpot_p95_ms=40)
     like = deployment("Llama-3.3-70B", tp=4, weight_dtype="fp8", max_model_len=32_768)
-    meaning = "Four large replicas whose long prompts hold up the answers: both latency objectives are missed."
+    meaning = "Four large replicas with long prompts that delay decoding: both latency objectives are missed."
     return _of("interfering", meaning, load, fleet(_service(load, 4, like, slo=slo)))
 
 
@@ -333,7 +333,7 @@ def _unbounded() -> Regime:
         }
     )
     present = fleet(_service(load, 2, deployment(max_model_len=65_536)))
-    meaning = "Requests allow tens of thousands of tokens, most outputs are short, and a few run on."
+    meaning = "Requests allow tens of thousands of tokens, most outputs are short, and a few are very long."
     return regime(present, {CHAT: measured}, name="unbounded", meaning=meaning)
 
 
@@ -344,7 +344,7 @@ def _overcommitted() -> Regime:
     )  # fmt: skip
     like = _large(weight_dtype="fp8")
     present = fleet(_service(load, 2, like, slo=Slo(tpot_p95_ms=80)))
-    meaning = "More requests run than the KV cache holds: one of four is preempted, and tokens come later than agreed."
+    meaning = "More requests run than the KV cache holds: one of four is preempted, and TPOT misses its objective."
     return _of("overcommitted", meaning, load, present)
 
 

@@ -1,4 +1,4 @@
-"""Running a rule over a regime as an advice run would: once for each of its targets, and what it yields as values."""
+"""Run a rule in a regime as an advice run would, once for each target, and return its results as values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from pertoken.testing.regime import Regime
 from pertoken.testing.regimes import regimes
 
 MAX_YIELDS = 1000
-"""Values that a rule may yield for one target; an advice run takes no more either."""
+"""Maximum values that a rule may yield for one target, as in an advice run."""
 
 Target = Deployment | Service | None
-"""What a rule was run for; None for a rule over the fleet."""
+"""Target of a call; None for a rule over the fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,28 +36,28 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a rule yielded over a regime, for all of its targets."""
+    """Results of a rule in a regime, for all of its targets."""
 
     proposals: tuple[Proposed, ...] = ()
     refusals: tuple[Skip, ...] = ()
     blocked: tuple[str, ...] = ()
-    """Series that it read, that were not measured, and without which it did not go on."""
+    """Series that were not measured and whose reading ended a call."""
     read: tuple[str, ...] = ()
     """Series that it read."""
     silent: tuple[Target, ...] = ()
-    """Targets for which it yielded nothing and was not blocked."""
+    """Targets without a result that were not blocked."""
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Codes of its refusals, each once."""
+        """Codes of its refusals, without duplicates."""
         return tuple(dict.fromkeys(refusal.code for refusal in self.refusals))
 
 
 def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
-    """Run a rule over a regime, or a typical one by its name, with these of its options.
+    """Run a rule in a regime, or in a typical one by its name, with these options.
 
-    Raises what the rule raises, TypeError for a value that no rule may yield, InvalidEdit for a proposal that no edit
-    of the fleet leads to, KeyError for an unknown regime, ValueError for an option that is not allowed.
+    Raises errors of the rule, TypeError for a value that no rule may yield, InvalidEdit for a proposal that no edit
+    of the fleet produces, KeyError for an unknown regime, ValueError for an option that is not allowed.
     """
     present = (regimes()[regime] if isinstance(regime, str) else regime).over(rule.window_s)
     configured = rule.configured(options) if options else rule

@@ -1,4 +1,4 @@
-"""Typical situations in which engines got another version, or are of a line that gets none."""
+"""Typical situations with upgraded engines, or with an engine in maintenance mode."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ def upgraded_dearer() -> Regime:
 
 def upgraded_other_load() -> Regime:
     """Return both replicas on a newer version, under another load than before."""
-    meaning = "Both replicas got a newer engine a week ago, and another load since: no hours of the two are alike."
+    meaning = "Both replicas got a newer engine a week ago, and another load since: no hours of the two epochs match."
     return _upgraded("upgraded-other-load", meaning, earlier("0.31.0"))
 
 
@@ -53,5 +53,5 @@ def unmaintained() -> Regime:
         "Llama-3.1-8B", engine="tgi", engine_version="3.3.7", gpu_memory_utilization=None,
         enable_prefix_caching=None, **unknown,
     )  # fmt: skip
-    meaning = "A replica of an engine that its makers only maintain; its page has no KV gauge and no prefix counters."
+    meaning = "A replica of an engine in maintenance mode; its page has no KV gauge and no prefix counters."
     return regime_of("unmaintained", meaning, load, fleet(service_of(load, 1, like)))

@@ -1,4 +1,4 @@
-"""What an advice run looks at, made by hand: a fleet with its evidence, without a database."""
+"""Inputs of an advice run, built by hand: a fleet with its evidence, without a database."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,10 +18,10 @@ from tests.test_rule import DOC
 
 
 def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -> Present:
-    """Everything of a fleet, each device held the whole time or never, at $6.88 an hour."""
+    """Return the input of an advice run on a fleet, each device in use the whole time or never, at $6.88 an hour."""
     devices = {device.device_id: evidence(held=float(held), observed_h=24, power_w=300) for device in fleet.devices}
     known = known or context(fleet, devices=devices)
-    homes = {holder.deployment_id: host.name for host in fleet.hosts for holder in fleet.deployments_on(host)}
+    homes = {deployment.deployment_id: host.name for host in fleet.hosts for deployment in fleet.deployments_on(host)}
     return Present(
         fleet=fleet,
         context=known,
@@ -37,13 +37,13 @@ def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -
 
 
 def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | None = None) -> Rule:
-    """A rule of this function."""
+    """Return a rule of this function."""
     function.__doc__ = DOC
     return rule(rule_id, window=window)(function)
 
 
 def source_of(own_rule: Rule) -> Source:
-    """A plugin that holds one rule, which is in memory already."""
+    """Return a plugin that holds one rule, which is in memory already."""
     group = "hostile" if own_rule.rule_id.startswith("hostile") else "here"
     return Source(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, "here", (own_rule,)),))
 

@@ -16,7 +16,7 @@ FLEET = fleet_of(CHAT.services, (*CHAT.hosts, IDLE))
 SILENT = context(FLEET, evidence(running=2, busy=0.6), devices={})
 """So little was measured that a forecast abstains at once."""
 HELD = {device.device_id: evidence(held=float(device.host_id != 9), observed_h=24) for device in FLEET.devices}
-THERE = gathered(FLEET, replace(SILENT, devices=HELD))
+GATHERED = gathered(FLEET, replace(SILENT, devices=HELD))
 SPEND = round(len(FLEET.devices) * 6.88e9 * 730)
 
 
@@ -25,17 +25,17 @@ def rows(recommendations: tuple[Recommendation, ...], rule_id: str = HOSTILE) ->
 
 
 def rows_of_hostile(recommendations: tuple[Recommendation, ...]) -> tuple[Recommendation, ...]:
-    """The rows of all hostile rules: `hostile`, `hostile-1` and so on."""
+    """Return the rows of all hostile rules: `hostile`, `hostile-1` and so on."""
     return tuple(row for row in recommendations if row.rule_id.startswith(HOSTILE))
 
 
 def others(recommendations: tuple[Recommendation, ...]) -> str:
-    """The advice of all rules but the hostile ones, as it would be stored."""
+    """Return the advice of all rules but the hostile ones, as it would be stored."""
     return json.dumps([asdict(row) for row in recommendations if not row.rule_id.startswith(HOSTILE)], sort_keys=True)
 
 
 NEIGHBOURS = (release_idle, use_spot)
-ALONE = others(advised(THERE, *NEIGHBOURS))
+ALONE = others(advised(GATHERED, *NEIGHBOURS))
 PRICED = gathered(FLEET, context(FLEET, low_batch(), devices=HELD))
 """The same fleet, with enough measured for a forecast."""
 NOW, SERVICE = FLEET.services[0].deployments[0], FLEET.services[0]

@@ -17,7 +17,7 @@ DOC = '''"""Does a thing.
 
 
 def source(body: str, parameters: str = "seen, now", rule_id: str = "own-rule", before: str = "") -> str:
-    """A plugin file with one rule."""
+    """Return a plugin file with one rule."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
     return f"""from pertoken.rule import rule, skip
 {before}

@@ -24,7 +24,7 @@ MONTH = 6.88 * 730
 
 
 def variants(recommendations: list[dict[str, Any]], rule_id: str) -> list[dict[str, Any]]:
-    """What a rule proposes, best first."""
+    """Return the proposals of a rule, best first."""
     return [variant for row in recommendations if row["rule_id"] == rule_id for variant in row["variants"]]
 
 

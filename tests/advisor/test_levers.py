@@ -15,21 +15,21 @@ from tests.advisor.gathered import advised, gathered, own
 from tests.savings.priced_levers import CONTEXT, EXPECTED, FLEET, LEVERS
 
 GOLDEN = Path(__file__).with_name("levers.txt")
-THERE = gathered(FLEET, CONTEXT)
+GATHERED = gathered(FLEET, CONTEXT)
 
 
 def row_of(lever: str) -> Recommendation:
     def proposes(fleet: Any) -> Iterator[Any]:
         yield LEVERS[lever]()
 
-    (row,) = advised(THERE, own(proposes))
+    (row,) = advised(GATHERED, own(proposes))
     return row
 
 
 def shown(lever: str) -> str:
     """One block of the golden file: title and kind of worth, or the reason; `+` to apply it, `-` to undo it."""
     row = row_of(lever)
-    step = commands(diff(FLEET, FLEET.edit(LEVERS[lever]())), FLEET, THERE.addresses, Chosen())
+    step = commands(diff(FLEET, FLEET.edit(LEVERS[lever]())), FLEET, GATHERED.addresses, Chosen())
     lines = [f"== {lever}"]
     apply, undo = step.apply, step.undo
     if row.best is None:

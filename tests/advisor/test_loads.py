@@ -31,7 +31,7 @@ class Late:
 
 
 def lazy(seen: Evidence) -> Evidence:
-    """The same measurements, each made when it is read, and one that was not measured."""
+    """Return the same measurements, each made when it is read, and one that was not measured."""
     measured = dict(seen.items())
     return Evidence({"mfu": Late("mfu", None)} | {name: Late(name, value) for name, value in measured.items()})
 

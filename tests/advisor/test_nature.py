@@ -1,4 +1,4 @@
-"""What kind of change a difference is: its target, what it touches, its risk and its effort."""
+"""Target, touched subjects, risk and effort of a change."""
 
 import pytest
 

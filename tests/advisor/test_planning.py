@@ -99,10 +99,10 @@ def test_what_is_priced_again_is_corrected_by_the_track_record_of_its_rule(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]],
 ) -> None:
     planner, store, rows = planned
-    row = next(each for each in rows if each.state is State.OPEN)
+    row = next(candidate for candidate in rows if candidate.state is State.OPEN)
     record = RecordLine(receipts=5, ratio=0.5, ratio_sd=0.1, widening=1.2)
-    realised = replace(row, variants=tuple(replace(each, record=record) for each in row.variants))
-    promised, corrected = (planner.tested(store, rows, each, {}) for each in (row, realised))
+    realised = replace(row, variants=tuple(replace(variant, record=record) for variant in row.variants))
+    promised, corrected = (planner.tested(store, rows, tested_row, {}) for tested_row in (row, realised))
     assert promised.estimate.capacity is not None and promised.estimate.capacity[1] > 0
     assert corrected.estimate.capacity == corrected_money(promised.estimate.capacity, 0.5, 1.2)
     for plain, half in zip(promised.sensitivity, corrected.sensitivity, strict=True):

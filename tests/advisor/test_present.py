@@ -1,4 +1,4 @@
-"""What was measured on devices and host reaches the rules."""
+"""Evidence of devices and hosts as rules receive it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -69,7 +69,7 @@ P5 = ("aws", "p5.48xlarge", "us-east-1", "on_demand")
 
 
 def serving(folder: Path, *hosts: str, **more: Any) -> StoreLocation:
-    """A 70B on each of these hosts for an hour."""
+    """Return a 70B on each of these hosts for an hour."""
     for host in hosts:
         rate = more.get("rates", {}).get(host, LOW_BATCH_70B.generated_tok_s)
         where = seed(

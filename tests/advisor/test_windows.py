@@ -28,7 +28,7 @@ TOKENS = {20 * DAY: 6_000, 3 * DAY: 1_200, 600: 60}
 
 
 def _file(store: Path, *, stopped_s: int = 0) -> Store:
-    """A database of one engine, observed for a minute at each of these times."""
+    """Return a database of one engine, observed for a minute at each of these times."""
     where = new_store(store)
     epoch = EpochRow(9, 8, NOW - 30 * DAY, None, "1", "{}", (5,))
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": (GPU,)}

@@ -14,7 +14,7 @@ OPTIONS = json.loads(Path(__file__).with_name("cloud_options.json").read_text())
 
 
 def lines(cloud: CloudCommands, host: str = "gpu-1", region: str = "eu-1") -> list[str]:
-    """All commands of a cloud."""
+    """Return all commands of a cloud."""
     ordered = [cloud.ordered("big.48xlarge", region, spot=spot) for spot in (False, True)]
     bought = cloud.committed("big.48xlarge", region, years=3, usd_per_hour=43.5)
     return [*cloud.released(host, region), *ordered, *bought]

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import tools.engine_options
-from pertoken.catalog.knobs import Knob, commands, table
+from pertoken.catalog.knob_commands import commands
+from pertoken.catalog.knobs import Knob, table
 from pertoken.rule import Rule
 from pertoken.state.knobs import knobs
 from tests.testing.test_conformity import BUILT_IN
@@ -51,7 +52,7 @@ def values(row: Knob) -> list[object]:
 
 
 def lines(engine: str, knob: str) -> list[str]:
-    """All commands of changes of a knob, there and back."""
+    """Return all commands of changes of a knob, there and back."""
     rows = table().of(engine, knob)
     lines = []
     for new in dict.fromkeys(value for row in rows for value in values(row)):

@@ -57,9 +57,9 @@ def test_a_list_that_contradicts_itself_is_not_believed_either_way() -> None:
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
-        ({"accelerator": "H100"}, "H100 is no accelerator of the catalog"),
-        ({"purchase": "flex"}, "flex is no purchase"),
-        ({"confidence": "sure"}, "sure is no confidence"),
+        ({"accelerator": "H100"}, "H100 is not an accelerator of the catalog"),
+        ({"purchase": "flex"}, "flex is not a purchase"),
+        ({"confidence": "sure"}, "sure is not a confidence"),
         ({"source": " "}, "it names no source"),
         ({"as_of": date(2026, 11, 23)}, "it is dated 2026-11-23, after today"),
         ({"nano_usd_per_device_hour": 0}, "$0 for a device-hour is not between $0.05 and $50"),

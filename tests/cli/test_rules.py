@@ -80,7 +80,7 @@ def test_a_name_that_is_no_id_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     ("body", "shown"),
     [
         ("yield now.but(max_num_seqs=now.max_num_seqs * 2)", "fault: where the knob max_num_seqs is unknown (None) it"),
-        ("yield now", "fault: it proposes what runs already"),
+        ("yield now", "fault: it proposes the present state"),
         ("1 / 0", "fails: ZeroDivisionError"),
         ("yield now.on_devices((1, 2, 3))", "fault: it makes an impossible proposal"),
     ],

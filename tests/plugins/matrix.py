@@ -1,4 +1,4 @@
-"""What each built-in rule yields in each typical situation, kept in `matrix/RULE-ID.txt`, a line for each situation.
+"""Results of each built-in rule in each typical situation, kept in `matrix/RULE-ID.txt`, one line per situation.
 
     bandwidth-bound: proposes !
     idle: proposes held
@@ -26,7 +26,7 @@ FOLDER = Path(__file__).parent / "matrix"
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What a rule yields in one situation."""
+    """Results of a rule in one situation."""
 
     kind: str
     """`proposes`, `refuses`, `blocked` or `silent`."""

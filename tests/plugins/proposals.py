@@ -10,7 +10,7 @@ from tests.savings.fleets import low_batch, replicas
 
 
 def chat(count: int = 1, **fields: Any) -> Fleet:
-    """A fleet whose service `chat` is replicas of a 70B, with any fields set on each of them."""
+    """Return a fleet whose service `chat` is replicas of a 70B, with any fields set on each of them."""
     fleet = replicas(count)
     (service,) = fleet.services
     changed = replace(service, deployments=tuple(replace(deployment, **fields) for deployment in service.deployments))

@@ -1,4 +1,4 @@
-"""What the built-in rules state beside their proposals: risk and effort, options, and the figure of each refusal."""
+"""Risk, effort, options of the built-in rules, and the figure in each refusal."""
 
 import re
 from dataclasses import replace
@@ -53,11 +53,11 @@ def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
 
 UNSEEN = ("weight_dtype", "kv_dtype", "max_num_seqs", "enable_prefix_caching", "max_num_batched_tokens")
 WAYS = re.compile(r"`[^`]+`|catalog|needs |its configuration file")
-"""How a refusal says what would tell an unknown value: a command, a setting, a missing row of the catalog, a remedy."""
+"""Ways in which a refusal explains how to get an unknown value: a command, a setting, a catalog row, a remedy."""
 
 
 def unseen(name: str, field: str) -> Regime:
-    """A regime in which nobody could see one value of any deployment."""
+    """Return a regime in which nobody could see one value of any deployment."""
     known = regimes()[name]
     fields: Any = {"model": Model("unheard-of")} if field == "model" else {field: None}
     services = [

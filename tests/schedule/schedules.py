@@ -10,7 +10,7 @@ from tests.recorded import until
 
 
 class Pending:
-    """What the scheduler handed over to the thread that ticks: the test's own."""
+    """Calls that the scheduler handed over to the thread of the test."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._calls: list[Callable[[], None]] = []

@@ -14,7 +14,7 @@ def test_deployments_get_hosts_of_their_own_unless_they_name_devices_of_one_host
     assert [len(state.deployments_on(host)) for host in state.hosts] == [1, 1, 0]
     shared = fleet(service("a", deployment(device_ids=(10,))), service("b", deployment(device_ids=(11,))))
     (host,) = shared.hosts
-    assert [holder.name for holder in shared.deployments_on(host)] == ["meta-llama/Llama-3.1-8B"] * 2
+    assert [deployment.name for deployment in shared.deployments_on(host)] == ["meta-llama/Llama-3.1-8B"] * 2
 
 
 def test_any_field_may_be_given_and_what_is_none_is_unknown() -> None:

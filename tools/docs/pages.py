@@ -111,16 +111,16 @@ def _settings() -> str:
 
 _READING = """\
 Each series has `mean`, `max`, `n` and the quantiles `p10`, `p25`, `p50`, `p75`, `p90`, `p95` and `p99` over the window.
-`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None where nothing was
-observed. The window is that of the run (`advisor.since`, 7 days), or the rule's own: `@rule("its-id", window="28d")`,
-from 1 minute to 28 days. It is read by the hour where minutes are deleted or too many: `by_hour` is true then.
+`seen.hours.NAME` is its mean in each of the 168 hours of the week (UTC, Monday 00:00 first), None for hours without
+observations. The window is that of the run (`advisor.since`, 7 days) or of the rule: `@rule("its-id", window="28d")`,
+from 1 minute to 28 days. If minutes are deleted or too numerous, hours are read instead, and `by_hour` is true.
 `seen.epochs` are the earlier epochs of the deployment (of all replicas of a service) in the last eight weeks, oldest
 first: stretches in which version, knobs and devices stayed the same. Each has `start`, `end`, `engine_version`,
 `driver`, `knobs`, `tokens`, and names what `changed` since. Its `present` compares it with the present epoch at like
 load: `ratio` is the device time per token now over then (low, likely, high of a 90 % interval) over `matched_hours`;
-hours are matched by hour of the week, load, share of generated tokens and cached share. Where they do not match,
-`ratio` is None, and `code` and `reason` hold why. It is empty where nothing changed.
-What no engine or driver exposes raises `NotMeasured`, with how to have it measured.
+hours are matched by hour of the week, load, share of generated tokens and cached share. If they do not match, `ratio`
+is None, and `code` and `reason` state why. `seen.epochs` is empty if nothing changed.
+A series that no engine or driver exposes raises `NotMeasured`, with how to measure it.
 """
 
 

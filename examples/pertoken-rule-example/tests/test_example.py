@@ -1,4 +1,4 @@
-"""What the rule example proposes, and where it refuses."""
+"""Proposals and refusals of the example rule."""
 
 from pertoken_rule_example import example
 

@@ -9,8 +9,9 @@ from pertoken.advisor.changes import kubernetes
 from pertoken.advisor.changes.timers import timer_commands
 from pertoken.advisor.changes.title import DEMAND
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
-from pertoken.catalog import knobs as spelled
+from pertoken.catalog import knob_commands
 from pertoken.catalog.cloud_commands import cloud_commands
+from pertoken.catalog.knobs import like
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
@@ -130,7 +131,7 @@ def _knob(group: Group, name: str, prefix: str) -> Step:
         back = f"install {engine} {old} again" if old else f"install the version of {engine} that ran before"
         return Step((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
     staying = {knob: getattr(group.deployments[0], knob) for knob in knobs() if knob not in group.changes}
-    spelling = spelled.commands(group.deployments[0].engine, {name: (old, new)}, staying)
+    spelling = knob_commands.commands(group.deployments[0].engine, {name: (old, new)}, staying)
     undo = spelling.undo or (f"change {knobs()[name].label} back to {'what it was' if old is None else shown(old)}",)
     return Step(
         tuple(prefix + line for line in (*spelling.apply, *spelling.manual)), tuple(prefix + line for line in undo)
@@ -142,11 +143,11 @@ def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefi
     engine = group.deployments[0].engine
     words: list[str] = []
     for name in names:
-        spelling = spelled.commands(engine, {name: group.changes[name]})
+        spelling = knob_commands.commands(engine, {name: group.changes[name]})
         by_words = spelling.apply and all(line.startswith("set ") for line in spelling.apply)
         if name in ("engine", "engine_version"):
             yield from [_knob(group, name, prefix)] if name == "engine" else []
-        elif by_words and spelled.like(engine) in kubernetes.LAST_COUNTS:
+        elif by_words and like(engine) in kubernetes.LAST_COUNTS:
             words += [word for line in spelling.apply for word in line.split()[1:]]
             yield Step(tuple(prefix + line for line in spelling.manual))
         else:
@@ -283,7 +284,7 @@ def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
     names = listed(tuple(service for service, _ in deployment.serves))
     engine = [name for name in base.knob_changes(deployment) if knobs()[name].scope == "engine"]
     changes = {name: (getattr(base, name), getattr(deployment, name)) for name in engine}
-    spelling = spelled.commands(base.engine, changes)
+    spelling = knob_commands.commands(base.engine, changes)
     return Step(
         (
             *(f"{_named(base, where)}: {line}" for line in (*spelling.apply, *spelling.manual)),

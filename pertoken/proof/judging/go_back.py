@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pertoken.catalog import knobs as spelled
+from pertoken.catalog import knob_commands
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.receipts.receipt import Receipt
 from pertoken.proof.recommendation import (
@@ -137,7 +137,7 @@ def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
             yield f"install {row.engine_kind} {version} again and restart"
         elif edit.field in knobs() and knobs()[edit.field].scope == "engine":
             staying = {name: value for name, value in present.items() if name in knobs() and name != edit.field}
-            written = spelled.commands(row.engine_kind, {edit.field: (edit.after, edit.before)}, staying)
+            written = knob_commands.commands(row.engine_kind, {edit.field: (edit.after, edit.before)}, staying)
             yield from (*written.apply, *written.manual)
         else:
             yield f"set {_label(edit)} back to {_text(edit.before)}"

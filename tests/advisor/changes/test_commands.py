@@ -13,7 +13,7 @@ from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
 
 WHERE = Addresses(
-    {holder.deployment_id: host.name for host in FLEET.hosts for holder in FLEET.deployments_on(host)},
+    {deployment.deployment_id: host.name for host in FLEET.hosts for deployment in FLEET.deployments_on(host)},
     {device.device_id: DeviceAddress(f"GPU-{device.device_id}", "nvidia") for device in FLEET.devices},
 )
 

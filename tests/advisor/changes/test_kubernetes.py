@@ -39,13 +39,13 @@ def steps(workload: Workload | None, fleet: Fleet = FLEET, **knobs: Any) -> Step
 
 
 def faults(kind: str, made: object) -> list[str]:
-    """What an object has that its kind does not allow; a field that its schema does not name is a fault."""
+    """Return the fields of an object that its kind does not allow, such as those missing in its schema."""
     schema = {"$ref": f"#/$defs/{kind}", **SCHEMAS}
     return [error.message for error in Draft202012Validator(schema).iter_errors(made)]
 
 
 def patched(kind: str, command: str) -> Any:
-    """The object after the JSON patch of a command (RFC 6902; `add` alone is used)."""
+    """Return the object after the JSON patch of a command (RFC 6902; `add` alone is used)."""
     words = shlex.split(command, comments=True)
     made = deepcopy(OBJECTS[kind])
     for operation in json.loads(words[words.index("-p") + 1]):

@@ -1,4 +1,4 @@
-"""What a rule yielded, validated against the present."""
+"""Proposals of a rule, validated against the present fleet."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,10 +18,10 @@ from pertoken.state.errors import InvalidEdit
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import (
     FLEET,
+    GATHERED,
     HOSTILE,
     NOW,
     SERVICE,
-    THERE,
     force,
     rows,
 )
@@ -34,7 +34,7 @@ def test_a_value_changed_by_force_is_not_possible_where_it_is_yielded() -> None:
         force(other, tp=-1)
         yield other
 
-    found_rows = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
+    found_rows = rows(advised(GATHERED, own(forged, HOSTILE)), HOSTILE)
     assert {row.state for row in found_rows} == {State.FAILED}
     assert all("tp=-1 is not possible" in (row.reason or "") for row in found_rows)
 

@@ -1,4 +1,4 @@
-"""What nobody could carry out is refused or unpriced, with its reason, whichever way a rule makes it."""
+"""Impossible proposals are refused or unpriced, with a reason, whichever way a rule makes them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -129,7 +129,7 @@ PER_SERVICE = (quantize, quantize_kv, scale, spot, move, nights, response_cache)
 
 @dataclass(frozen=True)
 class Exhaustive:
-    """What looking at every combination of all levers finds, without groups."""
+    """Result of trying every combination of all levers, without groups."""
 
     rank: tuple[int, int]
     levers: int

@@ -11,8 +11,8 @@ from pertoken.proof.track_record import corrected_money
 from tests.advisor.plan.fleets import advice, present, quantize, scale, small
 
 HALF = RecordLine(receipts=5, ratio=0.5, ratio_sd=0.1, widening=1.2)
-THERE = present(small((4, 0)))
-SCALE, QUANTIZE = advice(THERE, [scale(THERE.fleet.services[0]), quantize(THERE.fleet.services[0])])
+GATHERED = present(small((4, 0)))
+SCALE, QUANTIZE = advice(GATHERED, [scale(GATHERED.fleet.services[0]), quantize(GATHERED.fleet.services[0])])
 
 
 def realised(row: Recommendation, record: RecordLine = HALF) -> Recommendation:
@@ -29,8 +29,8 @@ def realised(row: Recommendation, record: RecordLine = HALF) -> Recommendation:
 
 
 def test_a_plan_of_one_step_saves_what_the_corrected_recommendation_does_and_says_why() -> None:
-    plain = compose(THERE, [SCALE], sensitivity=True)
-    plan = compose(THERE, [realised(SCALE)], sensitivity=True)
+    plain = compose(GATHERED, [SCALE], sensitivity=True)
+    plan = compose(GATHERED, [realised(SCALE)], sensitivity=True)
     (step,) = plan.steps
     assert plan.bankable[1] == plain.bankable[1] // 2 > 0
     assert plan.bankable[1] == realised(SCALE).variants[0].bankable[1]  # type: ignore[index]
@@ -45,7 +45,7 @@ def test_a_plan_of_one_step_saves_what_the_corrected_recommendation_does_and_say
 
 
 def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_saves() -> None:
-    kept, _ = levers(THERE, [realised(SCALE), QUANTIZE], Limits())
+    kept, _ = levers(GATHERED, [realised(SCALE), QUANTIZE], Limits())
     one, other = (next(lever for lever in kept if lever.row.rule_id == row.rule_id) for row in (SCALE, QUANTIZE))
     assert correction([other]) is None and correction([]) is None
     only = correction([one])
@@ -56,5 +56,5 @@ def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_
 
 
 def test_a_plan_without_receipts_is_as_it_was() -> None:
-    assert compose(THERE, [SCALE]).bankable == SCALE.variants[0].bankable
+    assert compose(GATHERED, [SCALE]).bankable == SCALE.variants[0].bankable
     assert record_line("scale", replace(HALF, receipts=1)).count("(1 receipt)") == 1

@@ -7,13 +7,13 @@ from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.state.service import Slo
 from tests.advisor.plan.fleets import advice, present, quantize, quantize_kv, scale, small
 
-THERE = present(small((4, 0), (2, 4)))
-FIRST, SECOND = THERE.fleet.services
-ROWS = advice(THERE, [scale(FIRST), scale(SECOND), quantize(FIRST)])
+GATHERED = present(small((4, 0), (2, 4)))
+FIRST, SECOND = GATHERED.fleet.services
+ROWS = advice(GATHERED, [scale(FIRST), scale(SECOND), quantize(FIRST)])
 
 
 def planned(**limits: object) -> Plan:
-    return compose(THERE, ROWS, replace(Limits(), **limits))  # type: ignore[arg-type]
+    return compose(GATHERED, ROWS, replace(Limits(), **limits))  # type: ignore[arg-type]
 
 
 def ids(plan: Plan) -> tuple[int, ...]:

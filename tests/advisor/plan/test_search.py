@@ -18,7 +18,7 @@ class Worth:
 
 @dataclass(frozen=True)
 class Table:
-    """What each combination of `count` items is worth; None for one that cannot be."""
+    """Worth of each combination of `count` items; None for an impossible one."""
 
     count: int
     worth: Mapping[Chosen, Rank | None]

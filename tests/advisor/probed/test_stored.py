@@ -1,4 +1,4 @@
-"""Whose measurements a probe's are, and how long they hold."""
+"""Deployment of a probe's measurements, and their validity."""
 
 import socket
 import time
@@ -12,18 +12,18 @@ from pertoken.store.connect.open import open_store
 from pertoken.window.reading import Window
 from tests.values import served_at
 
-HERE = socket.gethostname()
+HOST = socket.gethostname()
 POINT = OperatingPoint(1, 2.0, 0.02, 100.0, 50.0, cached_share=1.0, probed=True)
 
 
 @pytest.mark.parametrize(
     ("endpoint", "host", "known"),
     [
-        ("http://localhost:8000", HERE, True),
-        ("http://[::1]:8000/", HERE, True),
+        ("http://localhost:8000", HOST, True),
+        ("http://[::1]:8000/", HOST, True),
         ("http://127.0.0.1:8000", "another-host", False),
-        ("http://127.0.0.1:8001", HERE, False),
-        ("http://10.0.0.1:8000", HERE, False),
+        ("http://127.0.0.1:8001", HOST, False),
+        ("http://10.0.0.1:8000", HOST, False),
     ],
 )
 def test_an_address_of_loopback_is_one_of_this_host(endpoint: str, host: str, known: bool, tmp_path: Path) -> None:

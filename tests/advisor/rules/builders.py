@@ -13,7 +13,7 @@ def settings(folder: Path, text: str = "") -> Settings:
 
 
 def written(file: Path, rule_id: str = "own-rule", mode: int = 0o644, **more: str) -> Path:
-    """A file with one rule."""
+    """Return a file with one rule."""
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     file.write_text(source(more.pop("body", 'yield skip("nothing", "found nothing")'), rule_id=rule_id, **more))
     file.chmod(mode)

@@ -1,4 +1,4 @@
-"""Which rules are found, and which of them may be loaded: before any code of a plugin has run."""
+"""Discovery of plugins, and whether each may be loaded, before any code of a plugin has run."""
 
 import os
 from importlib.metadata import PathDistribution
@@ -19,7 +19,7 @@ def files(places: tuple[Plugin, ...]) -> dict[str, tuple[Permission, str | None]
 
 
 def installed_package(folder: Path, name: str = "Acme_Rules") -> None:
-    """A distribution on `sys.path` with one entry point, whose module ends the process when it is imported."""
+    """Return a distribution on `sys.path` with one entry point, whose module ends the process when it is imported."""
     (folder / f"{name}-1.2.dist-info").mkdir(parents=True)
     (folder / f"{name}-1.2.dist-info/METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
     (folder / f"{name}-1.2.dist-info/entry_points.txt").write_text("[pertoken.rules]\nacme-rule = acme_rule\n")

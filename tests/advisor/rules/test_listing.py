@@ -1,4 +1,4 @@
-"""What is listed of rules that were loaded in workers, and the page of each."""
+"""List of rules that were loaded in workers, and their pages."""
 
 from pathlib import Path
 

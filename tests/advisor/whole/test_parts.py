@@ -1,4 +1,4 @@
-"""Deployments on parts of GPUs, and GPUs of which nobody can say who holds them."""
+"""Deployments on partitions of GPUs, and GPUs with unknown processes."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_i
 
 @pytest.mark.parametrize("hidden", [True, False])
 def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
-    missing = Unavailable("processes", "denied", "pids cannot be told from here", "hostPID: true")
+    missing = Unavailable("processes", "denied", "pids cannot be read from here", "hostPID: true")
     reading = gpu(0)._replace(processes=None, unavailable=(missing,)) if hidden else gpu(0)
     kept, rows = tick_state(), []
     for i in range(13):

@@ -1,4 +1,4 @@
-"""What a worker is kept from, and what the kernel does not allow."""
+"""Restrictions of a worker, and those that the kernel does not support."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Whatever a rule yields, raises or changes is its own row: nothing impossible is priced, nothing else is touched."""
+"""Errors of a rule become its own row: no impossible proposal is priced, and other rules are not affected."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -29,10 +29,10 @@ from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import (
     ALONE,
     FLEET,
+    GATHERED,
     HOSTILE,
     NEIGHBOURS,
     PRICED,
-    THERE,
     force,
     others,
     rows,
@@ -46,7 +46,7 @@ BESIDE = 5
 
 
 def test_the_neighbours_of_a_hostile_rule_have_advice_that_could_change() -> None:
-    rows = advised(THERE, *NEIGHBOURS)
+    rows = advised(GATHERED, *NEIGHBOURS)
     assert {(row.rule_id, row.target_key): row.state for row in rows} == {
         ("release-idle", "9"): State.OPEN,
         ("release-idle", ""): State.REFUSED,
@@ -234,7 +234,7 @@ def test_no_proposal_leaves_the_guard_and_no_other_rule_sees_it(bodies: list[Any
         functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
         return own(functions[per], f"{HOSTILE}-{n}")
 
-    recommendations = advised(THERE, *(hostile(n, *body) for n, body in enumerate(bodies)), *NEIGHBOURS)
+    recommendations = advised(GATHERED, *(hostile(n, *body) for n, body in enumerate(bodies)), *NEIGHBOURS)
     assert others(recommendations) == ALONE
     for n in range(BESIDE):
         assert rows(recommendations, f"{HOSTILE}-{n}")
@@ -256,7 +256,7 @@ def test_whatever_a_rule_raises_is_its_row(per: str) -> None:
         functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
         return own(functions[per], f"{HOSTILE}-{n}")
 
-    recommendations = advised(THERE, *(raising(n, error) for n, error in enumerate(ERRORS.values())), *NEIGHBOURS)
+    recommendations = advised(GATHERED, *(raising(n, error) for n, error in enumerate(ERRORS.values())), *NEIGHBOURS)
     assert others(recommendations) == ALONE
     for n, name in enumerate(ERRORS):
         states = {row.state for row in rows(recommendations, f"{HOSTILE}-{n}")}
@@ -294,7 +294,7 @@ def test_evidence_that_a_rule_forges_is_not_shown(per: str) -> None:
         return own(functions[per], f"{HOSTILE}-{n}")
 
     recommendations = advised(
-        THERE, *(forging(n, forgery) for n, forgery in enumerate(FORGERIES.values())), *NEIGHBOURS
+        GATHERED, *(forging(n, forgery) for n, forgery in enumerate(FORGERIES.values())), *NEIGHBOURS
     )
     assert others(recommendations) == ALONE
     assert_storable_and_possible(rows_of_hostile(recommendations))
@@ -319,7 +319,7 @@ def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> N
         force(fleet, services=(), hosts=(), devices=())
 
     for order in ((own(vandal, HOSTILE), *NEIGHBOURS), (*NEIGHBOURS, own(vandal, HOSTILE))):
-        assert others(advised(THERE, *order)) == ALONE
+        assert others(advised(GATHERED, *order)) == ALONE
 
 
 def test_a_proposal_that_equals_the_present_is_counted_and_not_shown() -> None:
@@ -355,7 +355,7 @@ def test_too_many_proposals_are_a_broken_rule() -> None:
         for number in range(1, 10**6):
             yield now.but(max_num_seqs=number)
 
-    rows = advised(THERE, own(many))
+    rows = advised(GATHERED, own(many))
     assert {row.state for row in rows} == {State.FAILED}
     assert all("more than 1000 proposals" in (row.reason or "") for row in rows)
 

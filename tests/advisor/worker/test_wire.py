@@ -1,4 +1,4 @@
-"""What a rule yields crosses a process boundary as the difference from the present, and arrives as equal states."""
+"""Yielded states cross the process boundary as differences from the present, and arrive equal."""
 
 import json
 import math

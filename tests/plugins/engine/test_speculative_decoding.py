@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.catalog.knobs import commands
+from pertoken.catalog.knob_commands import commands
 from pertoken.plugins.engine.speculative_decoding import METHODS, speculative_decoding
 from pertoken.testing import assert_conforms, regimes, run
 from tests.plugins.proposals import chat, proposals, refusal

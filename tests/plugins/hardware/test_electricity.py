@@ -11,18 +11,18 @@ from tests.deployments import MARKET
 OWN = Placement(accelerator="H100 SXM5", purchase="owned")
 
 
-def found(present: Fleet) -> Accelerator | Skip:
+def checked(present: Fleet) -> Accelerator | Skip:
     return owned_devices(present.deployments[0], present, MARKET)
 
 
 def code(**fields: Any) -> str:
-    refusal = found(fleet(service("chat", deployment(**{"placement": OWN, **fields}))))
+    refusal = checked(fleet(service("chat", deployment(**{"placement": OWN, **fields}))))
     assert isinstance(refusal, Skip)
     return refusal.code
 
 
 def test_whole_owned_devices_of_one_deployment_are_returned() -> None:
-    device = found(fleet(service("chat", deployment(placement=OWN))))
+    device = checked(fleet(service("chat", deployment(placement=OWN))))
     assert isinstance(device, Accelerator) and device.tdp_w == 700
 
 
@@ -45,7 +45,7 @@ def test_devices_that_nobody_can_set_or_pay_for_are_refused(placement: Placement
 
 def test_a_device_that_others_share_or_that_is_a_part_is_refused() -> None:
     both = (service(name, deployment(placement=OWN, device_ids=(10,))) for name in ("chat", "code"))
-    refusal = found(fleet(*both))
+    refusal = checked(fleet(*both))
     assert isinstance(refusal, Skip) and (refusal.code, "Llama" in refusal.reason) == ("shared-device", True)
     whole = fleet(service("chat", deployment(placement=OWN)))
     part = owned_devices(deployment(placement=OWN, device_ids=(77,)), whole, MARKET)

@@ -10,7 +10,7 @@ A3 = ("gcp", "us-central1", "a3-highgpu-8g")
 
 
 def seen_in(state: Regime, night: float = 1.0, hosts: tuple[int, ...] = (3,), **more: float) -> FleetEvidence:
-    """What was measured, with the devices of some hosts held for `night` of each hour from 0:00 to 8:00."""
+    """Return the evidence of a regime; devices of `hosts` are in use for `night` of each hour from 0:00 to 8:00."""
     measured = dict(state.measured)
     hours = tuple(night if hour % 24 < 8 else 1.0 for hour in range(168))
     for host in (state.fleet.host(host) for host in hosts):
@@ -21,7 +21,7 @@ def seen_in(state: Regime, night: float = 1.0, hosts: tuple[int, ...] = (3,), **
     return FleetEvidence(measured)
 
 
-def found(fleet: Fleet | None = None, seen: FleetEvidence | None = None) -> tuple[list[Commitment], list[Skip]]:
+def commitments(fleet: Fleet | None = None, seen: FleetEvidence | None = None) -> tuple[list[Commitment], list[Skip]]:
     """Return what the rule would commit to, and its refusals."""
     known = list(yielded(commit_capacity, fleet or STEADY.fleet, seen or seen_in(STEADY)))
     refused = [outcome for outcome in known if isinstance(outcome, Skip)]
@@ -30,33 +30,33 @@ def found(fleet: Fleet | None = None, seen: FleetEvidence | None = None) -> tupl
 
 
 def test_instances_that_run_in_every_hour_are_committed_at_the_listed_price() -> None:
-    (bought,), refused = found()
+    (bought,), refused = commitments()
     assert (bought.provider, bought.region, bought.instance_type, bought.count, bought.years) == (*A3, 3, 3)
     assert bought.nano_usd_per_instance_hour == 37_863_100_000 and bought.end_ts is None and not refused
 
 
 def test_an_instance_that_is_off_at_night_is_not_part_of_the_base_load() -> None:
-    assert found(seen=seen_in(STEADY, night=0.0))[0][0].count == 2
-    (refused,) = found(seen=seen_in(STEADY, night=0.0, hosts=(1, 2, 3)))[1]
+    assert commitments(seen=seen_in(STEADY, night=0.0))[0][0].count == 2
+    (refused,) = commitments(seen=seen_in(STEADY, night=0.0, hosts=(1, 2, 3)))[1]
     assert refused.code == "no-base-load" and "0 run in all but 10% of the hours" in refused.reason
 
 
 def test_less_than_four_weeks_are_not_enough() -> None:
-    bought, (refused,) = found(seen=seen_in(STEADY, observed_h=200.0))
+    bought, (refused,) = commitments(seen=seen_in(STEADY, observed_h=200.0))
     assert not bought and refused.code == "observed-briefly" and "200 of the required 600 h" in refused.reason
 
 
 def test_what_is_committed_already_is_not_committed_again() -> None:
     two = replace(STEADY.fleet, commitments=(Commitment(*A3, 2, 10**9, 1_900_000_000),))
-    assert found(two)[0][0].count == 1
+    assert commitments(two)[0][0].count == 1
     three = replace(STEADY.fleet, commitments=(Commitment(*A3, 3, 10**9, 1_900_000_000),))
-    (refused,) = found(three)[1]
+    (refused,) = commitments(three)[1]
     assert refused.code == "no-base-load" and "3 are committed already" in refused.reason
 
 
 def test_without_a_listed_commitment_it_says_how_to_add_the_one_that_was_quoted() -> None:
     hosts = tuple(replace(host, placement=replace(host.placement, region="us-east4")) for host in STEADY.fleet.hosts)
-    bought, (refused,) = found(replace(STEADY.fleet, hosts=hosts))
+    bought, (refused,) = commitments(replace(STEADY.fleet, hosts=hosts))
     assert not bought and refused.code == "no-offer" and "pertoken prices import" in refused.reason
 
 
