@@ -1,4 +1,4 @@
-"""The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
+"""Bill of a window: the cost of each device in each bucket, and its allocation to epochs."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Money:
     observed_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """Of each device that is paid for."""
     by_devices: list[tuple[Allocation, Sequence[int]]] = field(default_factory=list)
-    """What each of some devices that did the same cost over a stretch."""
+    """Cost of each of several devices with equal use over a stretch."""
     _parts_of: dict[int, list[tuple[int, int, int, int, int]]] | None = None
     """By device, from `by_devices`: paid, busy, idle, other and unallocated of each stretch."""
     estimated: bool = False

@@ -1,4 +1,4 @@
-"""All that runs and is paid for: services, deployments, hosts, devices and commitments."""
+"""Fleet: all that runs and is paid for, as services, deployments, hosts, devices and commitments."""
 
 import re
 from collections import defaultdict

@@ -67,25 +67,25 @@ class EvidenceReader:
     inventory: Inventory
     measured: Measured
     missing: Mapping[int, Sequence[Any]]
-    """Rows of metrics that cannot be read, by owner."""
+    """Rows of unreadable metrics, by owner."""
     owners_known_since: Mapping[int, int]
     """Devices -> since when their owners are known again, where they once were unknown."""
     history: History = field(default_factory=History)
-    """Earlier epochs, of weeks before the window too."""
+    """Earlier epochs, including those of weeks before the window."""
     number: int = field(default_factory=NUMBERS.__next__)
-    """By which `WindowSeries` find it again."""
+    """Number by which a `WindowSeries` refers to it."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
     _latest: dict[tuple[str, tuple[int, ...]], Mapping[str, Callable[[], Points | None]]] = field(
         default_factory=dict, init=False, repr=False
     )
-    """How to find the series of whatever was asked for last: rules read several of one."""
+    """Readers of the series that were requested last: rules read several series of one subject."""
 
     def __post_init__(self) -> None:
         READERS[self.number] = self
 
     @property
     def parts(self) -> Parts:
-        """What was read of the window."""
+        """Parts of the window."""
         return self.measured.parts
 
     @property
@@ -97,8 +97,8 @@ class EvidenceReader:
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
 
-        Of the present epoch of each, since an earlier one had other knobs or devices. Nothing was measured on several
-        of which one has not run in this window.
+        Only the present epoch of each counts, as an earlier one had other knobs or devices. There is no evidence of
+        several deployments if one of them did not run in this window.
         """
         if not all(deployment_id in self.inventory.running for deployment_id in deployment_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))

@@ -1,4 +1,4 @@
-"""Sums over a window, stretch by stretch: what was there, what it served, and who held which device."""
+"""Sums over a window, stretch by stretch: device time, tokens served, and allocation of devices."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ def following(connection: Connection, segments: Segments, inventory: Inventory) 
 
 
 def stretch(connection: Connection, segments: Segments, followers: Following) -> Stretch:
-    """Ask what was there and served in a stretch."""
+    """Query the sums of a stretch."""
     return Stretch(
         segments[0].begin,
         segments[0].begin > segments[0].start,
@@ -83,7 +83,7 @@ def stretch(connection: Connection, segments: Segments, followers: Following) ->
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the window. Answers of the database are looked at when somebody asks for a figure."""
+    """Sums over the window. Results of the database are fetched when a figure is first read."""
 
     inventory: Inventory
     stretches: Sequence[Stretch]

@@ -25,7 +25,7 @@ class Attribution:
 
     model: str
     shares: Sequence[TenantShare]
-    """What no gateway saw comes last, and is always there."""
+    """The share that no gateway saw is always present and last."""
     overcounted_tokens: int = 0
     """Tokens that gateways counted beyond those of the engines: tenants share the dollars by what was counted."""
 

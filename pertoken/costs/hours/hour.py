@@ -26,7 +26,7 @@ class ModelHour(NamedTuple):
 
     @property
     def recorded(self) -> bool:
-        """Whether anything is known of it."""
+        """Whether dollars, tokens or time are known."""
         return self.nano_usd is not None or self.tokens is not None or self.observed_ms > 0
 
     @property

@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that changed at an instant."""
+    """A change at an instant."""
 
     ts: int
     kind: Literal["epoch", "verdict", "event"]
