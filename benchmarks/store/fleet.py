@@ -65,7 +65,7 @@ def shipping(owner: StoreLocation, repeats: int) -> tuple[list[Row], float]:
     with tempfile.TemporaryDirectory() as folder:
         for i in range(2 * repeats):
             bare = i % 2 == 1
-            local = Local(host(Path(folder) / str(i), host=f"bench-{i}", gpus=8, minutes=400, end_ts=END))
+            local = Local(host(Path(folder) / str(i), host=f"bench-{i}", gpus=8, minutes=80 * repeats, end_ts=END))
             state, everything = local.state(), local.after(0, 10**9)
             assert state is not None and everything is not None
             shipper = Shipper(local, server, lambda **_: None, threading.Event())
