@@ -141,7 +141,7 @@ def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
 
 
 def _precedence(recommendation: Recommendation) -> tuple[int, int]:
-    """Return the sort key by state, then by promise: it decides which recommendation a change belongs to."""
+    """Return the sort key by state, then by promise: it decides to which recommendation a change belongs."""
     best = recommendation.estimate or recommendation.best
     worth = sum(money[1] for money in (best.bankable, best.capacity) if money) if best else 0
     return (

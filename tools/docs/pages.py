@@ -206,7 +206,7 @@ def _engines() -> str:
         "step where steps are counted, and the sum is capped by the observed time. Time that is counted late, when a "
         "request ends, is reported after it: the sum over time is right, and lags by at most one request. A "
         "restart of the agent meanwhile loses the unreported part: less busy time, never more. Rows from before busy "
-        "time was read from counters have the whole tick if any request ran in it; they are shown as upper bounds, too.\n",
+        "time was read from counters have the whole tick if any request ran in it; they are upper bounds, too.\n",
         "| engine | busy time from | exact |",
         "|---|---|---|",
     ]
