@@ -221,14 +221,14 @@ def test_a_graviton4_does_not_reach_80_cents_per_million_tokens_with_an_8b_at_lo
 
 def test_spot_is_listed_a_quarter_to_nine_tenths_off_and_one_replica_stays_at_the_full_price() -> None:
     listed: dict[str, dict[tuple[str, str, str], int]] = {"spot": {}, "on_demand": {}}
-    for each in MARKET.all_offers:
-        place = (each.provider, each.region, each.instance_type)
-        listed.setdefault(each.purchase, {})[place] = each.nano_usd_per_device_hour
+    for offer in MARKET.all_offers:
+        place = (offer.provider, offer.region, offer.instance_type)
+        listed.setdefault(offer.purchase, {})[place] = offer.nano_usd_per_device_hour
     pairs = listed["spot"].keys() & listed["on_demand"].keys()
-    discounts = sorted(1 - listed["spot"][each] / listed["on_demand"][each] for each in pairs)
+    discounts = sorted(1 - listed["spot"][pair] / listed["on_demand"][pair] for pair in pairs)
     assert len(discounts) == 76, "docs/claims.md names how many pairs there are"
     assert (round(discounts[0], 2), round(discounts[-1], 2)) == (0.29, 0.89)
-    assert 0.72 <= discounts[len(discounts) // 2] < 0.74 and sum(each >= 0.7 for each in discounts) < 45
+    assert 0.72 <= discounts[len(discounts) // 2] < 0.74 and sum(discount >= 0.7 for discount in discounts) < 45
     moved = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1))
     assert moved.bankable is not None
     assert 0.2 < moved.bankable[1] / usd_month(4 * 2 * H100_USD) < 0.75 * discounts[-1], "one of four is paid in full"
