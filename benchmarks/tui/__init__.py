@@ -1,1 +1,1 @@
-"""What the screens cost: to start, to open a page, to press a key, and to stay open."""
+"""Costs of the screens: to start, to open a page, to press a key, and to stay open."""
