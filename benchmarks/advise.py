@@ -55,7 +55,7 @@ US = "pertoken"
 
 @dataclass(frozen=True)
 class Load:
-    """How a service works."""
+    """Load of one service of the generated fleet."""
 
     busy_percent: int
     """At its busiest hour; 30 % of it at the quietest."""
@@ -209,7 +209,7 @@ def roll_ups(connection: sqlite3.Connection, seconds: int) -> None:
         (t.device_rollup[seconds], device, "load, bucket"),
         (t.host_rollup[seconds], host, "host, bucket"),
     ):
-        columns = [each.name for each in table.columns]
+        columns = [column.name for column in table.columns]
         known = {**span, **values}
         made = [known.get(name, str(samples) if name.endswith("_n") else "0") for name in columns]
         connection.execute(f"INSERT INTO {table.name} ({', '.join(columns)}) SELECT {', '.join(made)} FROM {owners}")
@@ -368,25 +368,25 @@ def main() -> None:
                 runs[n].append(advised(Path(name) / str(n), Path(name) / "advice.json"))
     how = f"{asked.days} days by the hour in one SQLite file, median of {asked.runs}"
     rows = []
-    for n, found in runs.items():
-        slowest = max(found, key=lambda each: each.progress_gap_s)
+    for n, repeats in runs.items():
+        slowest = max(repeats, key=lambda run: run.progress_gap_s)
         rows += [
-            Row(US, f"seconds_{n}", _median(found, lambda each: each.seconds), "s", how),
-            Row(US, f"rules_seconds_{n}", _median(found, lambda each: each.rules_s), "s", how),
-            Row(US, f"process_seconds_{n}", _median(found, lambda each: each.process_s), "s", f"{how}, report printed"),
-            Row(US, f"cpu_seconds_{n}", _median(found, lambda each: each.cpu_s), "s", f"{how}, report printed"),
-            Row(US, f"peak_mib_{n}", max(each.peak_mib for each in found), "MiB", "largest process of all runs"),
+            Row(US, f"seconds_{n}", _median(repeats, lambda run: run.seconds), "s", how),
+            Row(US, f"rules_seconds_{n}", _median(repeats, lambda run: run.rules_s), "s", how),
+            Row(US, f"process_seconds_{n}", _median(repeats, lambda run: run.process_s), "s", f"{how}, report printed"),
+            Row(US, f"cpu_seconds_{n}", _median(repeats, lambda run: run.cpu_s), "s", f"{how}, report printed"),
+            Row(US, f"peak_mib_{n}", max(run.peak_mib for run in repeats), "MiB", "largest process of all runs"),
             Row(US, f"progress_gap_{n}", slowest.progress_gap_s, "s", f"longest of all runs, after: {slowest.gap_in}"),
-            Row(US, f"stored_{n}", found[0].stored, "rows", "advice stored, refusals included"),
-            Row(US, f"proposed_{n}", found[0].proposed, "rows", "of these proposed"),
+            Row(US, f"stored_{n}", repeats[0].stored, "rows", "advice stored, refusals included"),
+            Row(US, f"proposed_{n}", repeats[0].proposed, "rows", "of these proposed"),
         ]
-    few, many = ((n, _median(found, lambda each: each.seconds)) for n, found in runs.items())
+    few, many = ((n, _median(repeats, lambda run: run.seconds)) for n, repeats in runs.items())
     large = runs[sizes[1]]
     targets = [
         Target("advise.seconds_1000", many[1], 15.0, "<="),
-        Target("advise.rules_seconds_1000", _median(large, lambda each: each.rules_s), 5.0, "<="),
+        Target("advise.rules_seconds_1000", _median(large, lambda run: run.rules_s), 5.0, "<="),
         Target("advise.growth", (many[1] / many[0]) / (few[1] / few[0]), 1.2, "<="),
-        Target("advise.progress_gap_s", max(each.progress_gap_s for each in large), 2.0, "<="),
+        Target("advise.progress_gap_s", max(large_run.progress_gap_s for large_run in large), 2.0, "<="),
     ]
     text = report("advise", rows, targets)
     print(text)

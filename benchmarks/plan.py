@@ -30,7 +30,7 @@ from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.search import Chosen, Rank
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.present import Present
-from pertoken.advisor.rules.found import Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import load_market
@@ -65,18 +65,20 @@ MODELS = ("Llama-3.1-8B", "Qwen3-8B", "Qwen3-32B")
 class Case:
     """A random fleet and what was proposed for it."""
 
-    there: Present
+    present: Present
     rows: tuple[Recommendation, ...]
 
     @property
     def cold(self) -> Present:
         """The same with nothing forecast."""
-        return replace(self.there, context=replace(self.there.context, forecasts=Forecasts()))
+        return replace(self.present, context=replace(self.present.context, forecasts=Forecasts()))
 
 
 def installed(settings: Settings) -> list[Source]:
     """Return the sources of all installed rules."""
-    return [source_of(each, settings) for each in find_rules(settings, ()) if each.permission is Permission.ALLOWED]
+    return [
+        source_of(plugin, settings) for plugin in find_rules(settings, ()) if plugin.permission is Permission.ALLOWED
+    ]
 
 
 def large(folder: Path, deployments: int) -> Case:
@@ -87,9 +89,9 @@ def large(folder: Path, deployments: int) -> Case:
     file.write_text(SETTINGS)
     settings = load(str(file), db=str(folder))
     store = open_store(locate(settings.db, settings.advice))
-    found = advise(store, installed(settings), market_of(store, None, None), settings, WEEK_S, now)
-    assert found.gathered is not None
-    return Case(found.gathered, found.recommendations)
+    advice = advise(store, installed(settings), market_of(store, None, None), settings, WEEK_S, now)
+    assert advice.gathered is not None
+    return Case(advice.gathered, advice.recommendations)
 
 
 def small(random: Random) -> Iterator[Case]:
@@ -102,34 +104,41 @@ def small(random: Random) -> Iterator[Case]:
             like = deployment(random.choice(MODELS), placement=AT_AWS)
             made = service_of(load_, replicas, like, name)
             placed = []
-            for each in made.deployments:
-                placed.append(replace(each, device_ids=(device,)))
+            for host_deployment in made.deployments:
+                placed.append(replace(host_deployment, device_ids=(device,)))
                 device += 1 if device % 10 < random.choice((1, 2, 4)) else 10 - device % 10
             services.append(replace(made, deployments=tuple(placed)))
             measured[name] = load_.evidence
-        there = regime(fleet(*services, idle_hosts=random.randint(0, 1)), measured, market=market)
+        drawn = regime(fleet(*services, idle_hosts=random.randint(0, 1)), measured, market=market)
         context = Context(
             market=market,
             now_ts=1_790_000_000,
             deployments={
-                each.deployment_id: there.of("deployment", each.deployment_id) for each in there.fleet.deployments
+                deployment.deployment_id: drawn.of("deployment", deployment.deployment_id)
+                for deployment in drawn.fleet.deployments
             },
-            services={each.name: there.of("service", each.name) for each in there.fleet.services},
-            devices={each.device_id: there.of("device", each.device_id) for each in there.fleet.devices},
-            nano_usd_per_hour={each.device_id: round(USD_PER_HOUR * 1e9) for each in there.fleet.devices},
+            services={service.name: drawn.of("service", service.name) for service in drawn.fleet.services},
+            devices={device.device_id: drawn.of("device", device.device_id) for device in drawn.fleet.devices},
+            nano_usd_per_hour={device.device_id: round(USD_PER_HOUR * 1e9) for device in drawn.fleet.devices},
         )
-        homes = {each.deployment_id: host.name for host in there.fleet.hosts for each in there.fleet.holders(host)}
+        homes = {
+            holder.deployment_id: host.name for host in drawn.fleet.hosts for holder in drawn.fleet.deployments_on(host)
+        }
         present = Present(
-            fleet=there.fleet,
+            fleet=drawn.fleet,
             context=context,
-            hosts={each.host_id: there.of("host", each.host_id) for each in there.fleet.hosts},
-            names={each.device_id: each.name for each in there.fleet.devices}
-            | {each.host_id: each.name for each in there.fleet.hosts}
-            | {each.deployment_id: each.name for each in there.fleet.deployments},
+            hosts={host.host_id: drawn.of("host", host.host_id) for host in drawn.fleet.hosts},
+            names={device.device_id: device.name for device in drawn.fleet.devices}
+            | {host.host_id: host.name for host in drawn.fleet.hosts}
+            | {deployment.deployment_id: deployment.name for deployment in drawn.fleet.deployments},
             addresses=Addresses(homes, {}),
             window_s=WEEK_S,
         )
-        rows = [each for each in advice_of(sources, present)[0] if each.variants and each.variants[0].unpriced is None]
+        rows = [
+            recommendation
+            for recommendation in advice_of(sources, present)[0]
+            if recommendation.variants and recommendation.variants[0].unpriced is None
+        ]
         chosen: list[Recommendation] = []
         for row in random.sample(rows, len(rows)):
             if sum(len(one.variants) for one in (*chosen, row)) <= MAX_LEVERS:
@@ -140,20 +149,20 @@ def small(random: Random) -> Iterator[Case]:
 
 def best(case: Case) -> Rank:
     """Return what the best of all combinations saves: each that can be reached is priced, without groups."""
-    kept, _ = levers(case.there, case.rows, Limits())
-    problem = Chooser(States(kept, case.there.fleet, case.there.context), conflicts(kept)).problem
-    reached, found = {Chosen()}, (0, 0)
+    kept, _ = levers(case.present, case.rows, Limits())
+    problem = Chooser(States(kept, case.present.fleet, case.present.context), conflicts(kept)).problem
+    reached, best_set = {Chosen()}, (0, 0)
     for size in range(1, len(kept) + 1):
         some = [
-            Chosen(each)
-            for each in combinations(range(len(kept)), size)
-            if any((left := Chosen(each) - {at}) in reached and problem.follows(left, at) for at in each)
+            Chosen(combination)
+            for combination in combinations(range(len(kept)), size)
+            if any((left := Chosen(combination) - {at}) in reached and problem.follows(left, at) for at in combination)
         ]
         for chosen, worth in zip(some, problem.worth(some), strict=True):
             if worth is not None:
                 reached.add(chosen)
-                found = max(found, worth.rank)
-    return found
+                best_set = max(best_set, worth.rank)
+    return best_set
 
 
 def share(plan: Plan, optimum: Rank) -> float:
@@ -177,9 +186,9 @@ def shares(cases: Sequence[Case]) -> tuple[list[float], list[float]]:
 
 def timed(case: Case, *, sensitivity: bool = False) -> tuple[float, float, Plan]:
     """Return the seconds and CPU seconds that a plan takes, nothing being forecast before, and the plan."""
-    there = case.cold
+    present = case.cold
     began, used = time.perf_counter(), time.process_time()
-    plan = compose.compose(there, case.rows, sensitivity=sensitivity)
+    plan = compose.compose(present, case.rows, sensitivity=sensitivity)
     return time.perf_counter() - began, time.process_time() - used, plan
 
 
@@ -194,7 +203,7 @@ def main() -> None:
         case = large(Path(name), asked.deployments)
         seconds, cpu_s, plans = zip(*(timed(case) for _ in range(asked.runs)), strict=True)
         _, whole_s, plan = timed(case, sensitivity=True)
-    proposed = [each for each in case.rows if each.variants]
+    proposed = [row for row in case.rows if row.variants]
     random = Random(SEED)
     exact, heuristic = shares(list(islice(small(random), asked.fleets)))
     n = asked.deployments
@@ -205,7 +214,13 @@ def main() -> None:
         Row(US, f"cpu_seconds_{n}", statistics.median(cpu_s), "s", how),
         Row(US, f"cpu_seconds_with_sensitivity_{n}", whole_s, "s", "each assumption at both ends beside, once"),
         Row(US, f"recommendations_{n}", len(proposed), "rows", "proposed by all rules"),
-        Row(US, f"variants_{n}", sum(len(each.variants) for each in proposed), "variants", "of these"),
+        Row(
+            US,
+            f"variants_{n}",
+            sum(len(recommendation.variants) for recommendation in proposed),
+            "variants",
+            "of these",
+        ),
         Row(US, f"steps_{n}", len(plan.steps), "steps", "of the plan"),
         Row(US, "optimum_share", min(exact, default=None), "ratio", fleets),
         Row(

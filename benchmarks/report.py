@@ -28,7 +28,7 @@ _COMPARE = {"<=": float.__le__, ">=": float.__ge__}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured figure of one subject (pertoken or a peer). `value` None: `method` says why there is none."""
+    """One measured figure of one subject (pertoken or a peer). `value` None: `method` is the reason."""
 
     subject: str
     what: str
@@ -53,18 +53,18 @@ class Target:
 
 
 def report(name: str, rows: Sequence[Row], targets: Sequence[Target]) -> str:
-    """The result as JSON text."""
-    found = {
+    """Return the result as JSON text."""
+    content = {
         "name": name,
         "machine": machine(),
         "rows": [asdict(row) for row in rows],
         "targets": [{**asdict(target), "met": target.met} for target in targets],
     }
-    return json.dumps(found, indent=2)
+    return json.dumps(content, indent=2)
 
 
 def machine() -> dict[str, Any]:
-    """The kind of machine this is; never its name."""
+    """Return the kind of machine this is; never its name."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),

@@ -35,7 +35,7 @@ US = "pertoken"
 
 
 def make(folder: Path, devices: int, days: int) -> None:
-    """A database of so many H100s, each hour of which has a row, with values that differ by owner and hour."""
+    """Create a database of `devices` H100s with one row for each hour; values differ by owner and hour."""
     where = locate(str(folder))
     for group in ("telemetry", "advice"):
         upgrade(where, group)
@@ -116,8 +116,9 @@ def _fill(connection: sqlite3.Connection, rollup: str, owners: str) -> None:
         "throttled_n": "0",
     }
     values = [
-        fixed.get(each.name) or ("NULL" if each.name.endswith("_n") else f"1000 + ({key} * 31 + ts / 3600 * {n}) % 977")
-        for n, each in enumerate(table.columns)
+        fixed.get(column.name)
+        or ("NULL" if column.name.endswith("_n") else f"1000 + ({key} * 31 + ts / 3600 * {n}) % 977")
+        for n, column in enumerate(table.columns)
     ]
     connection.execute(f"INSERT INTO {table.name} SELECT {', '.join(values)} FROM {owners}, hour")
 
@@ -131,23 +132,23 @@ def read(folder: Path, days: int) -> dict[str, float]:
     from pertoken.store.connect.open import open_store
 
     market, store = load_market(), open_store(locate(str(folder)))
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
 
     def timed(name: str, of: Callable[[], object]) -> None:
         began = time.perf_counter()
         of()
-        found[name] = time.perf_counter() - began
+        seconds[name] = time.perf_counter() - began
 
     timed("evidence_s", lambda: present(store, market, 86_400 * days, END))
     timed("fleet_report_s", lambda: fleet_report(store, 86_400 * days, END).whole())
     timed("hours_s", lambda: hourly(store, 24 * days, END))
-    found["whole_s"] = sum(found.values())
-    found["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return found
+    seconds["whole_s"] = sum(seconds.values())
+    seconds["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return seconds
 
 
 def measured(folder: Path, devices: int, days: int) -> dict[str, float]:
-    """What a fresh process measures of a fleet."""
+    """Return the seconds and memory that a new process needs to read a fleet."""
     make(folder, devices, days)
     command = [sys.executable, "-m", "benchmarks.window", "--read", str(folder), "--days", str(days)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -172,8 +173,8 @@ def main() -> None:
     how = f"{asked.days} days by the hour, SQLite, one process, one run"
     rows = [
         Row(US, f"{what.removesuffix('_s').removesuffix('_mib')}_{n}", value, "MiB" if "mib" in what else "s", how)
-        for n, found in ((few, small), (asked.devices, large))
-        for what, value in found.items()
+        for n, timed in ((few, small), (asked.devices, large))
+        for what, value in timed.items()
     ]
     growth = (large["whole_s"] / asked.devices) / (small["whole_s"] / few)
     targets = [

@@ -81,7 +81,8 @@ from pertoken.settings.rules import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit, UnknownKnob
-from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import LINKS, Device, Host, Partition
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.schedule import Schedule, asleep, off
@@ -347,12 +348,12 @@ def _named(annotation: str, names: Mapping[str, Any]) -> Any:
     first, *rest = annotation.strip("'\"").split(".")
     if first not in names:
         raise NameError(f"name {annotation!r} is not defined")
-    found = names[first]
+    value = names[first]
     for name in rest:
-        if not hasattr(found, name):
+        if not hasattr(value, name):
             raise NameError(f"name {annotation!r} is not defined")
-        found = getattr(found, name)
-    return found
+        value = getattr(value, name)
+    return value
 
 
 def _documentation(rule_id: str, docstring: str) -> tuple[str, dict[str, str]]:

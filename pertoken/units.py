@@ -15,6 +15,8 @@ MTOK = 1_000_000
 """Tokens in an Mtok."""
 HOUR_MS = 3_600_000
 """Milliseconds in an hour."""
+HOUR_S = 3600
+"""Seconds in an hour."""
 RATIO = 10_000
 """A stored ratio of 1 (fields named `*_1e4`)."""
 SHARE = 1_000_000
@@ -56,6 +58,14 @@ def parse_time(text: str, now_ts: float) -> int:
             f"{text!r} is not a time: write it like 2026-11-21T10:00Z, 2026-11-21, or 24h for ago"
         ) from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())
+
+
+def first_hour(hours: int, end_ts: int) -> int:
+    """Return the start of the first of `hours` hours of the clock up to `end_ts`, the one that it lies in included.
+
+    At a full hour the last of them is the hour that ends there, so that the hours are never empty.
+    """
+    return (-(-end_ts // HOUR_S) - hours) * HOUR_S
 
 
 def format_duration(seconds: float) -> str:

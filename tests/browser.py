@@ -47,6 +47,18 @@ class Page:
         keys = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         _ask("POST", f"{self._url}/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": keys}]})
 
+    def messages(self) -> list[str]:
+        """Return what the console printed since it was last asked; needs `logged`."""
+        return [each["message"] for each in self._log("browser")]
+
+    def requested(self) -> list[str]:
+        """Return the URLs that pages asked for since it was last asked; needs `logged`."""
+        events = (json.loads(each["message"])["message"] for each in self._log("performance"))
+        return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+
+    def _log(self, kind: str) -> Any:
+        return _ask("POST", f"{self._url}/se/log", {"type": kind})
+
     def screenshot(self, file: Path) -> None:
         """Write what the window shows as a PNG."""
         file.write_bytes(b64decode(_ask("GET", f"{self._url}/screenshot")))
@@ -65,8 +77,8 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 @contextmanager
-def chromium(profile: Path) -> Iterator[Page]:
-    """Run a browser of its own with an empty profile."""
+def chromium(profile: Path, *, logged: bool = False) -> Iterator[Page]:
+    """Run a browser of its own with an empty profile; `logged` keeps its console and its requests."""
     assert DRIVER is not None and CHROMIUM is not None
     port = free_port()
     with subprocess.Popen([DRIVER, f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as driver:
@@ -74,7 +86,8 @@ def chromium(profile: Path) -> Iterator[Page]:
             base = f"http://127.0.0.1:{port}"
             wait_for(lambda: _ready(base), "chromedriver to answer")
             options = {"binary": CHROMIUM, "args": [*_FLAGS, f"--user-data-dir={profile}"]}
-            wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options}}}
+            logs = {"goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}} if logged else {}
+            wanted = {"capabilities": {"alwaysMatch": {"goog:chromeOptions": options, **logs}}}
             session_url = f"{base}/session/{_ask('POST', f'{base}/session', wanted)['sessionId']}"
             try:
                 yield Page(session_url)

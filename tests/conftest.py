@@ -1,16 +1,49 @@
 """For all tests: nothing is timed, since a busy machine must not fail a property that holds; one fleet server."""
 
+import gc
+import importlib
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from pertoken.store.connect.location import StoreLocation
+from tests.examples import QUICK, THOROUGH
 
+_ROOT = Path(__file__).parents[1]
 _NUMBERS = count()
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+settings.register_profile(
+    "thorough", max_examples=THOROUGH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("quick", settings.get_profile("thorough"), max_examples=QUICK)
+settings.load_profile("quick")
+# Hundreds of tests start a program: each would compile the package again, for up to a second.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Import a part of the test files first if workers share all of them.
+
+    To rewrite the asserts of all files takes 15 seconds, which each worker would spend; the rewritten file is kept.
+    """
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", ""), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if session.config.args != session.config.getini("testpaths") or not worker:
+        return
+    files = sorted(_ROOT.glob("tests/**/test_*.py"))
+    for file in files[int(worker.removeprefix("gw")) :: workers]:
+        with suppress(Exception, pytest.skip.Exception):  # collecting the file reports it
+            importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported to itself: the garbage collector would walk through it time and again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

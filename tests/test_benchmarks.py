@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from benchmarks.forecast.live import queueing
-from benchmarks.forecast.live.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
+from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.proof.__main__ import upper_95
 from benchmarks.proof.histories import histories
 from pertoken.forecast.queue.load import Lengths, fixed
@@ -275,8 +275,8 @@ def test_requests_come_at_exactly_the_rate_and_with_every_length() -> None:
 def test_the_queueing_benchmark_puts_the_model_at_the_pace_of_the_server_beside_what_was_measured() -> None:
     """A made-up server whose every answer takes 50 ms to the first token and 10 ms to each other."""
     known = queueing.Calibrated(np.full(queueing.SLOTS, 0.01), np.linspace(0.001, 0.1, len(queueing.PROMPTS)), 0.001)
-    answers = [Answer(float(at), (at + 0.05, at + 0.06, at + 0.07)) for at in range(60)]
-    rate, asked = 0.3 * known.capacity(queueing.lengths()), [Asked((3,) * 100, 3)] * len(answers)
+    answers = [Response(float(at), (at + 0.05, at + 0.06, at + 0.07)) for at in range(60)]
+    rate, asked = 0.3 * known.capacity(queueing.lengths()), [Prompt((3,) * 100, 3)] * len(answers)
     run = queueing.Run(known.slower(2), rate, asked, answers)
     measured = queueing.Measured([known], [2.0, 2.0], {load: [run] for load in queueing.LOADS})
     result = json.loads(queueing.compared(measured, queueing.lengths(), np.random.default_rng(0)))
@@ -299,7 +299,7 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
         def __init__(self) -> None:
             """There is no server."""
 
-        def closed_loop(self, asked: Iterable[Asked], clients: int) -> list[Answer]:
+        def closed_loop(self, asked: Iterable[Prompt], clients: int) -> list[Response]:
             todo = list(asked)
             now = its.slower(slower)
             seen = simulate(
@@ -310,7 +310,7 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
                 settle=0,
             )
             return [
-                Answer(0.0, tuple(ttft_s + np.arange(request.generated) * tpot_s))
+                Response(0.0, tuple(ttft_s + np.arange(request.generated) * tpot_s))
                 for request, ttft_s, tpot_s in zip(todo, seen.ttft_s, seen.tpot_s, strict=True)
             ]
 

@@ -28,4 +28,4 @@ def test_a_connection_that_is_done_in_time_is_left_alone_and_no_thread_stays() -
         assert not cutoff.passed
         ours.sendall(b"b")
         assert theirs.recv(2, socket.MSG_WAITALL) == b"ab"
-    assert not [each for each in threading.enumerate() if each.name == "cutoff"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "cutoff"]

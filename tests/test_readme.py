@@ -69,7 +69,7 @@ def test_what_the_rule_it_shows_proposes_is_priced_like_any_other(tmp_path: Path
     proposals = advised(gathered(fleet, known), shown_rule(tmp_path))
     assert [proposal.state for proposal in proposals] == [State.REFUSED] * 2
     assert {proposal.reason for proposal in proposals} == {
-        "context limit 8192 → 2048 on 1 of 2 replicas: the forecast gives no saving: $0 of the bill and $0 of "
+        "context limit 8192 → 2048 on 1 of 2 replicas: the forecast shows no saving: $0 of the bill and $0 of "
         "capacity a month, at 1.00 (0.76 to 1.32) times the tokens/s"
     }
 

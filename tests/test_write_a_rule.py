@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.advisor.rules.check import check
-from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import load, rules_in
 from pertoken.proof.recommendation import State
 from pertoken.rule import Rule

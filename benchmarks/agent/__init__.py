@@ -1,1 +1,1 @@
-"""What the agent costs and reads: rooms of `pertoken/agent`."""
+"""Benchmarks of `pertoken/agent`: its cost on a host, and its readings."""

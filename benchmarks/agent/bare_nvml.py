@@ -46,7 +46,7 @@ class BareGpu:
     def read(self, request: Any) -> list[float]:
         """Everything once. `request` is the GPM struct, its metrics filled in."""
         values = [getattr(pynvml, name)(self._handle, *arguments) for name, arguments in METRICS]
-        values += [each.value.ullVal for each in pynvml.nvmlDeviceGetFieldValues(self._handle, FIELDS)]
+        values += [field_value.value.ullVal for field_value in pynvml.nvmlDeviceGetFieldValues(self._handle, FIELDS)]
         request.sample1, request.sample2 = self._samples
         pynvml.nvmlGpmSampleGet(self._handle, self._samples[1])
         self._samples = self._samples[1], self._samples[0]
@@ -55,7 +55,7 @@ class BareGpu:
 
 
 def gpm_request() -> Any:
-    """The struct that asks for `GPM`."""
+    """Return the struct that asks for `GPM`."""
     request = pynvml.c_nvmlGpmMetricsGet_t()
     request.version, request.numMetrics = pynvml.NVML_GPM_METRICS_GET_VERSION, len(GPM)
     for i, metric_id in enumerate(GPM):

@@ -1,6 +1,7 @@
-"""What the agent reads on a real GPU, against what physics says, and what it costs the work on it.
+"""Agent readings on a real GPU compared with physics, and their cost to the work on it.
 
-`python -m benchmarks.gpu_check [--out FILE]` needs an NVIDIA GPU and PyTorch; without them it says so and exits 2. It
+`python -m benchmarks.gpu_check [--out FILE]` needs an NVIDIA GPU and PyTorch; without them it states that and exits
+2. It
 prints one JSON object. Everything is measured in one run on the first GPU; the agent's overhead interleaved with and
 without it.
 """
@@ -28,12 +29,12 @@ from pertoken.agent.readings import DeviceReading
 WORK_S = 10.0
 """How long each known workload runs."""
 ROUNDS = 6
-"""With and without the agent, so many times each."""
+"""Repeats with the agent, and without it."""
 STEPS = 200
 ACTIVE = 0.5
 """Least activity of what a workload is made to work."""
 APART = 2.0
-"""And so many times that of a workload that is not."""
+"""Largest time of a workload that is not, as a multiple of that."""
 _SCALES = {
     "sm_active_1e4": ("sm_active", 1e-4, "ratio"),
     "tensor_active_1e4": ("tensor_active", 1e-4, "ratio"),
@@ -45,7 +46,7 @@ _SCALES = {
 
 
 def why_not() -> str | None:
-    """Why there is nothing to check here; None if there is."""
+    """Return why there is nothing to check here; None if there is."""
     try:
         pynvml.nvmlInit()
         count = pynvml.nvmlDeviceGetCount()
@@ -60,7 +61,7 @@ def why_not() -> str | None:
 
 
 def capability_rows(reading: DeviceReading) -> list[Row]:
-    """What can be read (1) and what cannot (0), with the reason as its method."""
+    """Return a row for each metric: 1 if it can be read, else 0 with the reason as its method."""
     unavailable = {missing.metric: f"{missing.status}: {missing.reason}" for missing in reading.unavailable}
     skipped = {"unavailable", "uuid", "kind", "vendor", "name", "slot", "lost", "silent_s", "parent_uuid", "part_1e6"}
     metrics = [name for name in DeviceReading._fields if name not in {*skipped, "energy_wraps_mj"}]
@@ -84,32 +85,35 @@ def energy_row(workload: str, readings: Sequence[tuple[float, DeviceReading]]) -
 
 def activity_rows(workload: str, readings: Sequence[tuple[float, DeviceReading]]) -> list[Row]:
     """Median activity over a workload; the first two readings are of its start."""
-    found = []
+    rows = []
     for metric, (name, factor, unit) in _SCALES.items():
-        values = [value for _, each in readings[2:] if (value := getattr(each, metric)) is not None]
+        values = [value for _, reading in readings[2:] if (value := getattr(reading, metric)) is not None]
         median = statistics.median(values) * factor if values else None
-        found.append(Row(workload, name, median, unit, f"median of {len(values)} readings at 1 s"))
-    return found
+        rows.append(Row(workload, name, median, unit, f"median of {len(values)} readings at 1 s"))
+    return rows
 
 
 def physics(rows: Sequence[Row]) -> list[Target]:
-    """The targets: a matrix product works the tensor cores, a copy the memory, and neither does the other's work."""
-    value = {(each.subject, each.what): each.value for each in rows}
-    found = []
+    """Return the targets: a matrix product loads the tensor cores, a copy loads the memory, and neither loads the
+    other."""
+    value = {(row.subject, row.what): row.value for row in rows}
+    checks = []
     for name, metric, high, low in (
         ("product_works_tensor_cores", "tensor_active", "product", "copy"),
         ("copy_works_memory", "dram_active", "copy", "idle"),
     ):
-        above, below = (each if isinstance(each := value.get((one, metric)), float) else None for one in (high, low))
+        above, below = (
+            measured if isinstance(measured := value.get((one, metric)), float) else None for one in (high, low)
+        )
         times = above / max(below, 1e-4) if above is not None and below is not None else None
-        found.append(Target(f"gpu.{name}", above, ACTIVE, ">="))
-        found.append(Target(f"gpu.{name}_alone", times, APART, ">="))
-    return found
+        checks.append(Target(f"gpu.{name}", above, ACTIVE, ">="))
+        checks.append(Target(f"gpu.{name}_alone", times, APART, ">="))
+    return checks
 
 
 def overhead_rows(without_ms: Sequence[float], with_ms: Sequence[float]) -> list[Row]:
     """Median step times of the rounds, and the agent's overhead as the median of their paired ratios."""
-    ratios = [there / bare for bare, there in zip(without_ms, with_ms, strict=True)]
+    ratios = [with_ms_of_round / bare for bare, with_ms_of_round in zip(without_ms, with_ms, strict=True)]
     medians = f"median of {len(ratios)} rounds' medians of {STEPS} steps"
     return [
         Row("step", "without_agent", statistics.median(without_ms), "ms", medians),
@@ -122,7 +126,7 @@ def latency_rows() -> list[Row]:
     """Median and worst time of each call of a tick."""
     pynvml.nvmlInit()
     handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    found = []
+    rows = []
     for metric, calls in {**gpu.TICK, **gpu.SLOW}.items():
         times_us = []
         function = calls[0].function
@@ -135,26 +139,26 @@ def latency_rows() -> list[Row]:
                 break
             times_us.append((time.perf_counter() - started) * 1e6)
         function = f"of 100 calls of {calls[0].function}"
-        found.append(
+        rows.append(
             Row("latency", metric, statistics.median(times_us) if times_us else None, "us", f"median {function}")
         )
-        found.append(Row("latency", f"{metric}_worst", max(times_us, default=None), "us", f"worst {function}"))
+        rows.append(Row("latency", f"{metric}_worst", max(times_us, default=None), "us", f"worst {function}"))
     pynvml.nvmlShutdown()
-    return found
+    return rows
 
 
 def readings_during(probe: NvidiaProbe, work: Callable[[], None]) -> list[tuple[float, DeviceReading]]:
-    """The first GPU once a second while `work` is repeated for `WORK_S`."""
-    found: list[tuple[float, DeviceReading]] = []
+    """Return the first GPU once a second while `work` is repeated for `WORK_S`."""
+    timed_readings: list[tuple[float, DeviceReading]] = []
     end_s = time.monotonic() + WORK_S
     due_s = 0.0
     while time.monotonic() < end_s:
         work()
         if time.monotonic() >= due_s:
             devices, _ = probe.read(processes=False)
-            found.append((time.monotonic(), devices[0]))
+            timed_readings.append((time.monotonic(), devices[0]))
             due_s = time.monotonic() + 1
-    return found
+    return timed_readings
 
 
 @contextmanager
@@ -183,7 +187,7 @@ def step_ms(step: Callable[[], None]) -> float:
 
 
 def measure() -> list[Row]:
-    """All of it, on the first GPU."""
+    """Return all of it, on the first GPU."""
     import torch
 
     size = 8192
@@ -218,12 +222,12 @@ def measure() -> list[Row]:
         torch.cuda.synchronize()
 
     step_ms(step)
-    bare, there = [], []
+    bare, readings_later = [], []
     for _ in range(ROUNDS):
         bare.append(step_ms(step))
         with agent_running():
-            there.append(step_ms(step))
-    rows += overhead_rows(bare, there)
+            readings_later.append(step_ms(step))
+    rows += overhead_rows(bare, readings_later)
     device = busy[-1][1]
     return [
         Row("machine", "gpu", device.name, "name", "the driver's"),

@@ -1,11 +1,11 @@
-"""Whether ticks make the agent grow: `python -m benchmarks.agent.growth FOLDER URL TICKS`.
+"""Memory growth of the agent over many ticks: `python -m benchmarks.agent.growth FOLDER URL TICKS`.
 
 `benchmarks.agent --growth` runs it.
 
 The agent's own ticks (sampler, scrape, assembly, commit) and its jobs between them (roll-ups and others) follow each
 other without its scheduler, on clocks that go on by their interval from each to the next. They are a tenth of a second
 apart at least, since GPM measures nothing in less. Prints `{"pss_mib": {"300": m, ...}}`: PSS of the agent
-and its sampler after so many ticks.
+and its sampler after that number of ticks.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What `pertoken agent` costs the host it measures: `python -m benchmarks.agent [--gpus 8] [--seconds 60] …`.
+"""Cost of `pertoken agent` on the host it measures: `python -m benchmarks.agent [--gpus 8] [--seconds 60] …`.
 
 The whole agent (its main process and its sampler, the scrape and the database commit included) runs beside a bare
 pynvml loop and the peers that are installed, over the same stand-in driver, at the same time and interval, with one
@@ -106,14 +106,14 @@ def agent(folder: Path, url: str, interval_s: int, env: Mapping[str, str]) -> It
 
 
 def sampler_of(pid: int) -> int:
-    """The one child an agent keeps."""
+    """Return the one child an agent keeps."""
     return psutil.Process(pid).children()[0].pid
 
 
 def ticks(folder: Path) -> int:
     """Ticks of device rows stored so far."""
-    found = query(folder, "SELECT COUNT(DISTINCT ts) FROM device_sample")
-    return found[0][0] if found else 0
+    counted_ticks = query(folder, "SELECT COUNT(DISTINCT ts) FROM device_sample")
+    return counted_ticks[0][0] if counted_ticks else 0
 
 
 def query(folder: Path, sql: str) -> list[tuple[Any, ...]]:
@@ -141,7 +141,9 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         url = line_of(engine)
         library = build(Machine(gpus=eight(processes=((engine.pid, 60 * 2**30),))[:gpus]), scratch / "driver")
         peers = {
-            name: each for name, each in PEERS.items() if name != DEFAULT_PEER or interval_s != DEFAULT_PEER_INTERVAL_S
+            name: command
+            for name, command in PEERS.items()
+            if name != DEFAULT_PEER or interval_s != DEFAULT_PEER_INTERVAL_S
         }
         asked = {name: scratch / f"{name}.calls" for name in (AGENT, LOOKING, BARE, *peers)}
         envs = {name: environment(library, plain, file) for name, file in asked.items()}
@@ -162,21 +164,26 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         pids = {AGENT: pid, LOOKING: looking_pid, SAMPLER: sampler_of(pid), BARE: bare.pid}
         for name, (module, arguments) in peers.items():
             if importlib.util.find_spec(module.partition(".")[0]) is not None:
-                command = [sys.executable, "-m", module, *(each.format(interval=interval_s) for each in arguments)]
+                command = [
+                    sys.executable,
+                    "-m",
+                    module,
+                    *(argument.format(interval=interval_s) for argument in arguments),
+                ]
                 pids[name] = others.enter_context(running(command, envs[name], log)).pid
         time.sleep(WARM_UP_TICKS * interval_s + (PEER_WARM_UP_S if len(pids) > len(OURS) else 0))
-        pids = {name: each for name, each in pids.items() if psutil.Process(each).status() != psutil.STATUS_ZOMBIE}
+        pids = {name: pid for name, pid in pids.items() if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE}
         say(f"measuring {', '.join(pids)} for {seconds:g} s")
         since_ts = int(time.time())
-        start, calls = {name: use(each) for name, each in pids.items()}, counted(asked, pids)
+        start, calls = {name: use(pid) for name, pid in pids.items()}, counted(asked, pids)
         time.sleep(seconds)
-        end, last_calls = {name: use(each) for name, each in pids.items()}, counted(asked, pids)
-        pids = {name: each for name, each in pids.items() if not isnan(end[name].cpu_s - start[name].cpu_s)}
+        end, last_calls = {name: use(pid) for name, pid in pids.items()}, counted(asked, pids)
+        pids = {name: pid for name, pid in pids.items() if not isnan(end[name].cpu_s - start[name].cpu_s)}
         if not {*OURS} <= pids.keys():
             raise SystemExit(f"ended while it was measured: {', '.join({*OURS} - pids.keys())}")
         costs = query(folder, f"SELECT tick_ms, missed_ticks, driver_calls FROM agent_sample WHERE ts > {since_ts}")
         engines = query(folder, f"SELECT COUNT(DISTINCT epoch_id) FROM deployment_sample WHERE ts > {since_ts}")
-        found = query(looking, "SELECT kind, found_by, COUNT(*) FROM engine GROUP BY kind, found_by")
+        engine_rows = query(looking, "SELECT kind, found_by, COUNT(*) FROM engine GROUP BY kind, found_by")
         others.close()
         alone = use(pid)
     span_s = {name: end[name].at_s - start[name].at_s for name in pids}
@@ -185,7 +192,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
     per_tick = {name: n / span_s[name] * interval_s for name, n in asked_n.items()}
 
     # Other servers of this machine would be read and paid for, too.
-    others_n = sum(n for _, found_by, n in found if found_by == "process")
+    others_n = sum(n for _, found_by, n in engine_rows if found_by == "process")
     ratios = {
         peer: share[LOOKING] / share[peer] if peer in share and not others_n else None
         for peer in peers
@@ -194,7 +201,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
     compared = (
         f"not measured: discovery found {others_n} other servers on this machine; stop them" if others_n else None
     )
-    servers = ", ".join(f"{n} {kind} ({found_by})" for kind, found_by, n in found)
+    servers = ", ".join(f"{n} {kind} ({found_by})" for kind, found_by, n in engine_rows)
     first_start_s, next_start_s = statistics.median(first_starts_s), statistics.median(next_starts_s)
     started = f"from exec to its first device row read from the database, looked at every {1000 * LOOK_S:g} ms"
     median = f"median of {starts}"
@@ -203,10 +210,10 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
         Row(AGENT, "cpu_share_main", share[AGENT] - share[SAMPLER], "of one core", "less that of its sampler"),
         Row(AGENT, "cpu_per_tick", share[AGENT] * interval_s * 1000, "ms", "cpu_share x interval"),
         Row(AGENT, "driver_calls_per_tick_own", mean(costs, 2), "calls", "mean of agent_sample"),
-        Row(AGENT, "driver_calls_per_tick_most", max(each[2] for each in costs), "calls", "with process lists"),
-        Row(AGENT, "tick_time", statistics.median(each[0] for each in costs), "ms", "median of agent_sample"),
+        Row(AGENT, "driver_calls_per_tick_most", max(row[2] for row in costs), "calls", "with process lists"),
+        Row(AGENT, "tick_time", statistics.median(row[0] for row in costs), "ms", "median of agent_sample"),
         Row(AGENT, "engines", engines[0][0], "engines", "read each tick, named by URL: discovery is off"),
-        Row(AGENT, "missed_ticks", sum(each[1] for each in costs), "ticks", "sum of agent_sample"),
+        Row(AGENT, "missed_ticks", sum(row[1] for row in costs), "ticks", "sum of agent_sample"),
         Row(AGENT, "ticks", len(costs), "ticks", "rows of agent_sample in the measured time"),
         Row(AGENT, "first_sample_new_folder", first_start_s, "s", f"{started}; tables are made first; {median}"),
         Row(AGENT, "first_sample", next_start_s, "s", f"{started}; in a folder that was used before; {median}"),
@@ -249,7 +256,7 @@ def measure(gpus: int, seconds: float, interval_s: int, starts: int, scratch: Pa
 
 
 def growth(gpus: int, ticks: int, scratch: Path) -> Row:
-    """How much more memory the agent holds after so many ticks, which follow each other at once."""
+    """Return the increase of the agent's memory over `ticks` ticks, which follow each other at once."""
     log, settings, folder = scratch / "growth.log", scratch / "none.toml", scratch / "growth"
     settings.touch()
     folder.mkdir()
@@ -276,11 +283,11 @@ def counted(asked: Mapping[str, Path], pids: Mapping[str, int]) -> dict[str, int
 
 def mean(rows: list[tuple[Any, ...]], column: int) -> float:
     """Of one column."""
-    return statistics.fmean(each[column] for each in rows)
+    return statistics.fmean(row[column] for row in rows)
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next line a process of ours prints."""
+    """Return the next line a process of ours prints."""
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -297,7 +304,7 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=1, help="seconds between ticks [default: 1]")
     parser.add_argument("--starts", type=int, default=3, help="starts on a new and on a used folder [default: 3]")
     parser.add_argument(
-        "--growth", type=int, metavar="TICKS", help="also show what so many ticks add to its memory (3600: 7 minutes)"
+        "--growth", type=int, metavar="TICKS", help="also show what these ticks add to its memory (3600: 7 minutes)"
     )
     parser.add_argument("--out", type=Path, help="write the result there as well")
     given = parser.parse_args()

@@ -1,4 +1,4 @@
-"""What one scrape of a real vLLM page costs: `python -m benchmarks.scrape [--rounds 30] [--out FILE]`.
+"""Cost of one scrape of a real vLLM page: `python -m benchmarks.scrape [--rounds 30] [--out FILE]`.
 
 The GET, the page and its translation into our words, beside `prometheus_client.parser` on the whole page: in one
 process, turn by turn. The pages were captured from vLLM 0.32.0 before, during and after a load; those of during and
@@ -28,10 +28,10 @@ ADAPTER = ADAPTERS["vllm"]
 CAPTURES = Path(__file__).parents[2] / "tests/captures"
 PAGES = tuple((CAPTURES / f"vllm-0.32.0-metrics-{when}.prom").read_bytes() for when in ("before", "during", "after"))
 SERVED = PAGES[1:]
-EACH = 30
+PARSES = 30
 """Scrapes timed together: the CPU clock is coarse."""
 LIMIT = 0.1
-METHOD = f"median over rounds, turn by turn, of process_time over {EACH} pages"
+METHOD = f"median over rounds, turn by turn, of process_time over {PARSES} pages"
 Samples = dict[str, dict[Labels, float]]
 
 
@@ -50,20 +50,20 @@ class _Page(BaseHTTPRequestHandler):
         pass
 
 
-def _serve(told: Connection) -> None:
+def _serve(connection: Connection) -> None:
     server = HTTPServer(("127.0.0.1", 0), _Page)
-    told.send(server.server_port)
+    connection.send(server.server_port)
     server.serve_forever()
 
 
 def peer(body: bytes) -> Samples:
     """Wanted samples of the whole page as prometheus_client parses it."""
-    found: Samples = {}
+    samples: Samples = {}
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:
             if sample.name in ADAPTER.wanted:
-                found.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = float(sample.value)
-    return found
+                samples.setdefault(sample.name, {})[tuple(sorted(sample.labels.items()))] = float(sample.value)
+    return samples
 
 
 def same_values(timed: Callable[[bytes], Page]) -> bool:
@@ -72,11 +72,11 @@ def same_values(timed: Callable[[bytes], Page]) -> bool:
 
 
 def cpu_ms(work: Callable[[], object]) -> float:
-    """CPU milliseconds of one call, over `EACH` of them."""
+    """CPU milliseconds of one call, over `PARSES` of them."""
     started = time.process_time()
-    for _ in range(EACH):
+    for _ in range(PARSES):
         work()
-    return (time.process_time() - started) * 1000 / EACH
+    return (time.process_time() - started) * 1000 / PARSES
 
 
 def measure(rounds: int, url: str) -> dict[str, float]:
@@ -85,16 +85,16 @@ def measure(rounds: int, url: str) -> dict[str, float]:
     works: dict[str, Callable[[], object]] = {
         "scrape": lambda: ADAPTER.read(parser.parse(get(url, Limits()).body)),
         "parse": lambda: ADAPTER.read(parser.parse(next(turns))),
-        "anew": lambda: ADAPTER.read(parse(next(turns), ADAPTER.wanted)),
+        "first_page": lambda: ADAPTER.read(parse(next(turns), ADAPTER.wanted)),
         "peer": lambda: peer(next(turns)),
     }
     for work in works.values():
         work()
-    found: dict[str, list[float]] = {name: [] for name in works}
+    times_ms: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, work in works.items():
-            found[name].append(cpu_ms(work))
-    return {name: statistics.median(values) for name, values in found.items()}
+            times_ms[name].append(cpu_ms(work))
+    return {name: statistics.median(values) for name, values in times_ms.items()}
 
 
 def main() -> None:
@@ -108,7 +108,7 @@ def main() -> None:
     server.start()
     try:
         with closing(ours):
-            found = measure(options.rounds, f"http://127.0.0.1:{ours.recv()}/metrics")
+            times_ms = measure(options.rounds, f"http://127.0.0.1:{ours.recv()}/metrics")
     finally:
         server.terminate()
         server.join()
@@ -116,15 +116,15 @@ def main() -> None:
     wanted = sum(len(series) for series in peer(PAGES[-1]).values())
     us, them = "pertoken", "prometheus_client.parser"
     rows = [
-        Row(us, "scrape", found["scrape"], "ms CPU per page", f"GET, page and words; {METHOD}"),
-        Row(us, "parse", found["parse"], "ms CPU per page", f"page and words; {METHOD}"),
-        Row(us, "parse_anew", found["anew"], "ms CPU per page", f"as the first page of a server; {METHOD}"),
-        Row(them, "parse", found["peer"], "ms CPU per page", f"the whole page, wanted samples kept; {METHOD}"),
+        Row(us, "scrape", times_ms["scrape"], "ms CPU per page", f"GET, page and words; {METHOD}"),
+        Row(us, "parse", times_ms["parse"], "ms CPU per page", f"page and words; {METHOD}"),
+        Row(us, "parse_anew", times_ms["first_page"], "ms CPU per page", f"as the first page of a server; {METHOD}"),
+        Row(them, "parse", times_ms["peer"], "ms CPU per page", f"the whole page, wanted samples kept; {METHOD}"),
         Row("page", "bytes", float(len(PAGES[-1])), "bytes", "captured from vLLM 0.32.0"),
         Row("page", "wanted_series", float(wanted), "series", "samples with a wanted name"),
     ]
     targets = [
-        Target("scrape.cpu_ratio", found["scrape"] / found["peer"], LIMIT, "<="),
+        Target("scrape.cpu_ratio", times_ms["scrape"] / times_ms["peer"], LIMIT, "<="),
         Target("scrape.same_values", float(same), 1.0, ">="),
     ]
     text = report("scrape", rows, targets)

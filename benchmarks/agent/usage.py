@@ -1,4 +1,4 @@
-"""What a process and its children use: CPU time to the nanosecond, and memory with shared pages shared out."""
+"""CPU time (to the nanosecond) and memory of a process and its children; shared pages are divided among them."""
 
 import os
 import time
@@ -11,7 +11,7 @@ import psutil
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What they used so far, and hold now."""
+    """CPU time so far and memory at present."""
 
     cpu_s: float
     rss_mib: float
@@ -35,7 +35,7 @@ def use(pid: int | None = None) -> Use:
 
 
 def cpu_clock(pid: int) -> int:
-    """The clock of all CPU time a process used so far; clock_getcpuclockid(3) on Linux."""
+    """Return the clock of all CPU time a process used so far; clock_getcpuclockid(3) on Linux."""
     return ~pid << 3 | 2
 
 

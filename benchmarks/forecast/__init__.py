@@ -1,1 +1,1 @@
-"""How far the forecast is off, and how fast: rooms of `pertoken/forecast`."""
+"""Benchmarks of `pertoken/forecast`: error and speed."""

@@ -9,5 +9,5 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 from benchmarks.forecast import accuracy, calibrate_with
 
 if __name__ == "__main__":
-    asked = any(each.partition("=")[0] == "--calibrate-with" for each in sys.argv[1:])
+    asked = any(argument.partition("=")[0] == "--calibrate-with" for argument in sys.argv[1:])
     (calibrate_with if asked else accuracy).main()

@@ -1,4 +1,4 @@
-"""How far the forecast is off: `python -m benchmarks.forecast --measurements M.csv --pairs P.csv [--out FILE]`.
+"""Error of the forecast: `python -m benchmarks.forecast --measurements M.csv --pairs P.csv [--out FILE]`.
 
 For each pair the forecast sees the whole "before" row and the configuration of the "after" row, never its results,
 and predicts the ratio of output tokens/s. Errors are |predicted/measured - 1|; every (source, model, GPU) cluster
@@ -57,18 +57,18 @@ def by_shipped_table(measurements: Measurements, pairs: Pairs, watts: Watts) -> 
     asked = as_changes(measurements, pairs)
     shipped = Tuned(table()["attenuation"], intervals())
     everything = np.arange(len(pairs.rows))
-    found, half = shipped.apply(asked, predict(measurements, asked, efficiency(), deviation()), everything)
-    slow_down(watts, pairs, found)
+    predicted, half = shipped.apply(asked, predict(measurements, asked, efficiency(), deviation()), everything)
+    slow_down(watts, pairs, predicted)
     why = reasons(measurements, pairs)
     for place, ends in enumerate(zip(pairs.before, pairs.after, strict=True)):
         missing = sorted({str(path) for end in ends if not path_sources(path := measurements.paths[end])})
         if not why[place] and missing:
             why[place] = f"no public measurement covers these kernels: {', '.join(missing)}"
-        elif not why[place] and not np.isfinite(found.log_ratio[place]):
+        elif not why[place] and not np.isfinite(predicted.log_ratio[place]):
             why[place] = "its cells give no finite number"
         elif not why[place] and is_too_wide(half[place]):
             why[place] = "its 80 % interval is too wide to be an estimate"
-    return found, half, why
+    return predicted, half, why
 
 
 def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list[str]) -> None:
@@ -77,7 +77,7 @@ def write(path: Path, pairs: Pairs, predicted: Predicted, half: Array, why: list
         out = csv.writer(lines)
         out.writerow(["before", "after", "kind", "predicted", "low80", "high80", "abstained", "reason"])
         for row, likely, width, reason in zip(pairs.rows, predicted.log_ratio, half, why, strict=True):
-            numbers = ["", "", ""] if reason else [f"{np.exp(likely + each * width):.6g}" for each in (0, -1, 1)]
+            numbers = ["", "", ""] if reason else [f"{np.exp(likely + sign * width):.6g}" for sign in (0, -1, 1)]
             out.writerow([row["before"], row["after"], row["kind"], *numbers, int(bool(reason)), reason])
 
 
@@ -102,15 +102,15 @@ def fold_scores(
     abstained = abstained | judged.unfounded
     silent = abstained | is_too_wide(judged.half)
     ratios = judged.predicted.log_ratio
-    found = {NESTED: tables(asked, ratios, judged.half, silent, counted & np.isfinite(ratios))}
+    scores = {NESTED: tables(asked, ratios, judged.half, silent, counted & np.isfinite(ratios))}
     for column in FOLDS:
         raw = left_out(everything, asked, evidence, prior(), apart(everything, asked, column), progress)
         predicted, half = judged.tune(asked, raw)
         slowed(predicted)
         quiet = abstained | is_too_wide(half)
         rows = counted & np.isfinite(predicted.log_ratio)
-        found[f"without its {column}"] = tables(asked, predicted.log_ratio, half, quiet, rows)
-    return found, ratios, silent, judged.rows()
+        scores[f"without its {column}"] = tables(asked, predicted.log_ratio, half, quiet, rows)
+    return scores, ratios, silent, judged.rows()
 
 
 def main() -> None:
@@ -138,7 +138,7 @@ def main() -> None:
 
     watts = Watts(measurements)
     shipped, half, why = by_shipped_table(measurements, pairs, watts)
-    abstained = np.array([bool(each) for each in why])
+    abstained = np.array([bool(reason) for reason in why])
     if options.out:
         write(options.out, pairs, shipped, half, why)
         method = "predicted by the shipped table, not scored"
@@ -146,23 +146,23 @@ def main() -> None:
         publish(report("forecast", [Row("pairs", what, n, "pairs", method) for what, n in counts.items()], []))
         return
     counted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
-    found = {"shipped table": tables(pairs, shipped.log_ratio, half, abstained, counted)}
+    tables_of = {"shipped table": tables(pairs, shipped.log_ratio, half, abstained, counted)}
     same = pairs.column("same_engine_version") != "0"
-    found["shipped table, same engine version"] = tables(pairs, shipped.log_ratio, half, abstained, counted & same)
-    nobody = np.zeros(len(abstained), dtype=bool)
+    tables_of["shipped table, same engine version"] = tables(pairs, shipped.log_ratio, half, abstained, counted & same)
+    none_abstained = np.zeros(len(abstained), dtype=bool)
     for name, ratios in baselines(measurements, pairs).items():
-        found[name] = tables(pairs, ratios, None, nobody, counted)
+        tables_of[name] = tables(pairs, ratios, None, none_abstained, counted)
     more: list[Row] = []
     if not options.skip_folds and counted.any():
-        refused = np.array([bool(each) for each in reasons(measurements, pairs)])
+        refused = np.array([bool(reason) for reason in reasons(measurements, pairs)])
         scores, fold, silent, more = fold_scores(measurements, pairs, watts, counted, refused, progress)
-        found |= scores
+        tables_of |= scores
         rows = counted & np.isfinite(fold)
         more += cut_rows(measurements, pairs, fold, silent, rows) + learned_rows(measurements, pairs, fold, rows)
     progress("")
-    print_tables(found)
+    print_tables(tables_of)
     energy = energy_tables(watts, pairs, shipped.log_ratio, abstained)
     print_energy(energy)
     for row in more:
         print(f"{row.subject}: {row.what} {row.value} {row.unit}", file=sys.stderr)
-    publish(report("forecast", as_rows(found, measurements) + energy_rows(energy) + more, targets(found)))
+    publish(report("forecast", as_rows(tables_of, measurements) + energy_rows(energy) + more, targets(tables_of)))

@@ -1,4 +1,4 @@
-"""What a forecast must beat: no change, a textbook roofline, and that roofline plus the excess measured before; and
+"""Baselines that a forecast must beat: no change, a textbook roofline, and that roofline plus the measured excess; and
 what nothing can beat: how far repeats of one measurement differ."""
 
 import re
@@ -35,15 +35,15 @@ def roofline_s(measurements: Measurements) -> tuple[Array, Array]:
 def baselines(measurements: Measurements, pairs: Pairs) -> dict[str, Array]:
     """Log-ratios of output tokens/s by each baseline."""
     running, time_s = roofline_s(measurements)
-    here, there = pairs.before, pairs.after
+    before, after = pairs.before, pairs.after
     seen_s = running / measurements.tok_s
     excess = np.where(np.isfinite(seen_s), seen_s - time_s, 0.0)
-    with_excess = np.maximum(time_s[there] + excess[here], MIN_TIME_FRACTION * time_s[there])
-    known = np.where(np.isfinite(seen_s), seen_s, time_s)[here]
-    more = np.log(running[there] / running[here])
+    with_excess = np.maximum(time_s[after] + excess[before], MIN_TIME_FRACTION * time_s[after])
+    known = np.where(np.isfinite(seen_s), seen_s, time_s)[before]
+    more = np.log(running[after] / running[before])
     return {
-        "no change": np.zeros(len(here)),
-        "naive": more - np.log(time_s[there] / time_s[here]),
+        "no change": np.zeros(len(before)),
+        "naive": more - np.log(time_s[after] / time_s[before]),
         "additive": more - np.log(with_excess / known),
     }
 
@@ -62,12 +62,12 @@ def noise_floor(measurements: Measurements) -> dict[str, tuple[int, float, float
         if any(letter.isdigit() for letter in engine):
             same[*key, engine].append(tok_s)
         across[key][engine] = tok_s
-    found = {}
+    spreads = {}
     for name, groups in (
         ("same engine version", list(same.values())),
-        ("across engine versions", [list(each.values()) for each in across.values()]),
+        ("across engine versions", [list(spread.values()) for spread in across.values()]),
     ):
         ratios = [max(group) / min(group) for group in groups if len(group) > 1]
         if ratios:
-            found[name] = (len(ratios), float(np.median(ratios)), float(np.quantile(ratios, 0.9)))
-    return found
+            spreads[name] = (len(ratios), float(np.median(ratios)), float(np.quantile(ratios, 0.9)))
+    return spreads

@@ -68,7 +68,7 @@ def weights(pairs: Sequence[Pair]) -> list[float]:
 
 
 def quantile(values: Sequence[float], weight: Sequence[float], share: float) -> float:
-    """The value below which this share of the weight lies."""
+    """Return the value below which this share of the weight lies."""
     order = sorted(range(len(values)), key=values.__getitem__)
     limit, passed = share * sum(weight), 0.0
     for index in order:
@@ -84,20 +84,20 @@ def per_kind(pairs: Sequence[Pair], predicted: Sequence[float]) -> dict[str, tup
     for index, pair in enumerate(pairs):
         groups[pair.kind].append(index)
     weight = weights(pairs)
-    found = {}
+    widths = {}
     for kind, indices in sorted(groups.items()):
         errors = [abs(math.expm1(predicted[index] - pairs[index].measured)) for index in indices]
         weighing = [weight[index] for index in indices]
-        found[kind] = (len(indices), quantile(errors, weighing, 0.5), quantile(errors, weighing, 0.9))
-    return found
+        widths[kind] = (len(indices), quantile(errors, weighing, 0.5), quantile(errors, weighing, 0.9))
+    return widths
 
 
-def macro(found: Mapping[str, tuple[int, float, float]]) -> tuple[float, float]:
+def macro(rows: Mapping[str, tuple[int, float, float]]) -> tuple[float, float]:
     """Mean over the macro kinds that were found, of the medians and of the p90s."""
-    kinds = [kind for kind in KINDS if kind in found]
+    kinds = [kind for kind in KINDS if kind in rows]
     if not kinds:
         raise ValueError("no pair of a kind of the macro average")
-    return tuple(sum(found[kind][column] for kind in kinds) / len(kinds) for column in (1, 2))  # type: ignore[return-value]
+    return tuple(sum(rows[kind][column] for kind in kinds) / len(kinds) for column in (1, 2))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Learned:
 
 
 def learn(pairs: Sequence[Pair]) -> Learned:
-    """The weight that leaves the least mean absolute log error of the blend.
+    """Return the weight that leaves the least mean absolute log error of the blend.
 
     One weight for all kinds: weights by kind did worse on GPUs, models and sources they were not learned on.
     """
@@ -128,26 +128,26 @@ def learn(pairs: Sequence[Pair]) -> Learned:
 
 
 def blended(pairs: Sequence[Pair], learned: Learned) -> list[float]:
-    """The blend's log-ratio of each pair."""
+    """Return the blend's log-ratio of each pair."""
     return [pair.ours + learned.weight * pair.belief * (pair.tables - pair.ours) for pair in pairs]
 
 
 def left_out(pairs: Sequence[Pair], of: Callable[[Pair], str]) -> list[float]:
-    """The blend's log-ratio of each pair, with weights learned from the pairs that do not share `of` with it."""
-    found = [0.0] * len(pairs)
+    """Return the blend's log-ratio of each pair, with weights learned from the pairs that do not share `of` with it."""
+    weights = [0.0] * len(pairs)
     for value in {of(pair) for pair in pairs}:
         inside = [index for index, pair in enumerate(pairs) if of(pair) == value]
         rest = [pair for pair in pairs if of(pair) != value]
         learned = learn(rest) if rest else Learned(0.0, {}, 0.0)
         for index, log in zip(inside, blended([pairs[index] for index in inside], learned), strict=True):
-            found[index] = log
-    return found
+            weights[index] = log
+    return weights
 
 
 def _loss(pairs: Sequence[Pair], weight: Sequence[float], share: float) -> float:
     return sum(
-        each * abs(pair.ours + share * pair.belief * (pair.tables - pair.ours) - pair.measured)
-        for each, pair in zip(weight, pairs, strict=True)
+        weight_of_pair * abs(pair.ours + share * pair.belief * (pair.tables - pair.ours) - pair.measured)
+        for weight_of_pair, pair in zip(weight, pairs, strict=True)
     )
 
 
@@ -156,6 +156,6 @@ def _sd(pairs: Sequence[Pair], weight: Sequence[float]) -> float:
 
 
 def kinds_of(pairs: Iterable[Pair]) -> list[str]:
-    """The kinds there are, those of the macro average first."""
-    there = {pair.kind for pair in pairs}
-    return [*(kind for kind in KINDS if kind in there), *sorted(there - set(KINDS))]
+    """Return the kinds there are, those of the macro average first."""
+    kinds = {pair.kind for pair in pairs}
+    return [*(kind for kind in KINDS if kind in kinds), *sorted(kinds - set(KINDS))]

@@ -1,7 +1,7 @@
 """Errors of pairs whose deployment is known from several operating points: `--calibrate-with N`.
 
 For each pair, N other rows of the same source, model, GPU, engine and format as its "before" row stand for minutes of
-that deployment, as `calibrate` takes them. Rows that the forecast cannot tell from the "after" row are left out.
+that deployment, as `calibrate` takes them. Rows that the forecast cannot distinguish from the "after" row are left out.
 Errors stand beside those with the "before" row alone, on the same pairs: those with N such rows.
 """
 
@@ -44,29 +44,29 @@ def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.
         if np.isfinite(measurements.tok_s[place]) and measurements.rows[place]["trust"] != "low":
             alike[key].append(place)
     random = np.random.default_rng(SEED)
-    found = []
+    others = []
     for before, after in zip(pairs.before, pairs.after, strict=True):
-        rows = np.array([each for each in alike[keys[before]] if each not in (before, after)], dtype=np.intp)
+        rows = np.array([place for place in alike[keys[before]] if place not in (before, after)], dtype=np.intp)
         if len(rows):
             rows = rows[~(seen[rows] == seen[after]).all(axis=1)]
         rows = random.permutation(rows)
-        found.append(rows[:n] if len(rows) >= n else rows[:0])
-    return found
+        others.append(rows[:n] if len(rows) >= n else rows[:0])
+    return others
 
 
 def predict_with(measurements: Measurements, pairs: Pairs, points: Sequence[NDArray[np.intp]]) -> Predicted:
     """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row."""
-    found = Predicted.none(len(pairs.before))
+    predicted = Predicted.none(len(pairs.before))
     for start in range(0, len(pairs.before), CHUNK):
         places = np.arange(start, min(start + CHUNK, len(pairs.before)))
         part = _predicted(measurements, pairs.take(places), [points[int(place)] for place in places])
-        found.put(places, part)
-    return found
+        predicted.put(places, part)
+    return predicted
 
 
 def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArray[np.intp]]) -> Predicted:
     table, prior, ran = efficiency(), deviation(), running(measurements)
-    owner = np.repeat(np.arange(len(points)), [1 + len(each) for each in points])
+    owner = np.repeat(np.arange(len(points)), [1 + len(point) for point in points])
     rows = np.concatenate([[before, *more] for before, more in zip(pairs.before, points, strict=True)]).astype(np.intp)
     seen = per_token(prior, (ran / measurements.tok_s)[rows], ran[rows])
     alone = np.array([not len(more) for more in points])[owner]
@@ -75,7 +75,7 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArra
     known = posterior(measurements.candidates.take(rows), table, prior, [seen, single], owner)
     kinds = pairs.column("kind")
     kept = np.array([transfer([kind]) for kind in kinds])
-    before, after = (measurements.candidates.take(each) for each in (pairs.before, pairs.after))
+    before, after = (measurements.candidates.take(ends) for ends in (pairs.before, pairs.after))
     at = ran[pairs.before], ran[pairs.after]
     result = ratio(before, after, table, prior, at, known, (np.ones_like(kept), kept))
     damped = np.array([attenuation([kind]) for kind in kinds])
@@ -85,14 +85,14 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArra
 def scores_by_n(measurements: Measurements, pairs: Pairs, counts: Sequence[int]) -> dict[str, dict[str, Score]]:
     """Return the scores by kind for each number of further rows, beside those without any on the same pairs."""
     asked = as_changes(measurements, pairs)
-    abstained = np.array([bool(each) for each in reasons(measurements, pairs)])
+    abstained = np.array([bool(reason) for reason in reasons(measurements, pairs)])
     trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     nothing = [np.empty(0, np.intp)] * len(pairs.before)
     without = predict_with(measurements, asked, nothing)
-    found = {}
+    scores = {}
     for n in counts:
         points = others(measurements, pairs, n)
-        rows = trusted & np.array([len(each) == n for each in points]) & np.isfinite(without.log_ratio)
+        rows = trusted & np.array([len(point) == n for point in points]) & np.isfinite(without.log_ratio)
         with_points = predict_with(measurements, asked, points)
         # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
         load = np.isin(asked.column("kind"), list(LOAD_KINDS))
@@ -107,8 +107,8 @@ def scores_by_n(measurements: Measurements, pairs: Pairs, counts: Sequence[int])
             (f"{n} points, for every kind", with_points),
             (f"0 of {n}", without),
         ):
-            found[name] = tables(pairs, predicted.log_ratio, _half(asked, predicted), abstained, rows)
-    return found
+            scores[name] = tables(pairs, predicted.log_ratio, _half(asked, predicted), abstained, rows)
+    return scores
 
 
 def _half(pairs: Pairs, predicted: Predicted) -> NDArray[np.float64]:
@@ -131,12 +131,12 @@ def main() -> None:
         parser.exit(2, f"{error}\n")
     rows = []
     for name, scores in scores_by_n(measurements, pairs, options.calibrate_with).items():
-        for kind, each in [*scores.items(), ("macro", macro_of(scores))]:
-            print(f"{name:28} {kind:20} n={each.n:<5} {each.median:6.1%} / {each.p90:6.1%}", file=sys.stderr)
+        for kind, score in [*scores.items(), ("macro", macro_of(scores))]:
+            print(f"{name:28} {kind:20} n={score.n:<5} {score.median:6.1%} / {score.p90:6.1%}", file=sys.stderr)
             for figure in ("median", "p90", "coverage"):
-                value = getattr(each, figure)
+                value = getattr(score, figure)
                 given = None if np.isnan(value) else round(float(value), 4)
-                rows.append(Row(name, f"{kind}.{figure}", given, "ratio", f"clusters equal; n={each.n}"))
+                rows.append(Row(name, f"{kind}.{figure}", given, "ratio", f"clusters equal; n={score.n}"))
     print(report("calibrate_with", rows, []))
 
 

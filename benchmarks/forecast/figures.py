@@ -1,4 +1,5 @@
-"""Figures of the forecast's accuracy: errors by kind, limits, and what tells large errors from small ones."""
+"""Figures of the forecast's accuracy: errors by kind, limits, and features that separate large errors from small
+ones."""
 
 import sys
 
@@ -33,23 +34,23 @@ def tables(
 ) -> dict[str, Score]:
     """Return scores by kind of the pairs marked in `rows`."""
     kinds, labels = pairs.column("kind"), clusters(pairs)
-    found = {}
+    scores = {}
     for kind in dict.fromkeys([*MACRO, *sorted(set(kinds))]):
         chosen = np.flatnonzero((kinds == kind) & rows)
         if len(chosen):
-            found[kind] = score(
+            scores[kind] = score(
                 pairs.log_ratio[chosen],
                 predicted[chosen],
                 half[chosen] if half is not None else None,
                 labels[chosen],
                 abstained[chosen],
             )
-    return found
+    return scores
 
 
 def macro_of(scores: dict[str, Score]) -> Score:
     """Return the macro average over the kinds it is defined on."""
-    return macro(found for kind, found in scores.items() if kind in MACRO)
+    return macro(score for kind, score in scores.items() if kind in MACRO)
 
 
 def evidence_cuts(measurements: Measurements, pairs: Pairs) -> dict[str, NDArray[np.bool_]]:
@@ -85,13 +86,13 @@ def cut_rows(
     measurements: Measurements, pairs: Pairs, fold: Array, abstained: NDArray[np.bool_], rows: NDArray[np.bool_]
 ) -> list[Row]:
     """Return the mean over kinds of the errors in each cut of the evidence."""
-    found = []
+    cuts = []
     for name, cut in evidence_cuts(measurements, pairs).items():
         mean = macro_of(tables(pairs, fold, None, abstained, rows & cut))
         for figure in ("median", "p90"):
             value = _rounded(getattr(mean, figure))
-            found.append(Row("what is missing", f"{name}.{figure}", value, "ratio", "mean of kinds, nested folds"))
-    return found
+            cuts.append(Row("what is missing", f"{name}.{figure}", value, "ratio", "mean of kinds, nested folds"))
+    return cuts
 
 
 def learned_rows(measurements: Measurements, pairs: Pairs, fold: Array, rows: NDArray[np.bool_]) -> list[Row]:
@@ -119,92 +120,99 @@ def energy_tables(
         "energy per token, no change": np.zeros(len(log_tok_s)),
     }
     return {
-        name: by_kind(pairs, np.where(abstained, 0.0, np.where(known, each, np.nan))) for name, each in ratios.items()
+        name: by_kind(pairs, np.where(abstained, 0.0, np.where(known, log_ratios, np.nan)))
+        for name, log_ratios in ratios.items()
     }
 
 
-def energy_rows(found: dict[str, dict[str, Score]]) -> list[Row]:
+def energy_rows(scores_by_kind: dict[str, dict[str, Score]]) -> list[Row]:
     """Return them as rows of the report."""
     method = "|predicted/measured - 1| of J/token ratios, forecast tok/s, clusters equal, low-trust pairs out"
     return [
-        Row(name, f"{kind}.{figure}", _rounded(getattr(each, figure)), "ratio", f"{method}; n={each.n}")
-        for name, scores in found.items()
-        for kind, each in [*scores.items(), ("mean of kinds", macro(scores.values()))]
+        Row(name, f"{kind}.{figure}", _rounded(getattr(score, figure)), "ratio", f"{method}; n={score.n}")
+        for name, scores in scores_by_kind.items()
+        for kind, score in [*scores.items(), ("mean of kinds", macro(scores.values()))]
         for figure in ("median", "p90")
-        if np.isfinite(getattr(each, figure))
+        if np.isfinite(getattr(score, figure))
     ]
 
 
-def print_energy(found: dict[str, dict[str, Score]]) -> None:
+def print_energy(scores_by_kind: dict[str, dict[str, Score]]) -> None:
     """Print median / p90 errors in percent, for people."""
-    for name, scores in found.items():
+    for name, scores in scores_by_kind.items():
         mean = macro(scores.values())
         print(f"\n{name}: mean of kinds {100 * mean.median:.1f} / {100 * mean.p90:.1f} %", file=sys.stderr)
-        for kind, each in scores.items():
-            print(f"  {kind:20} n={each.n:<5} {100 * each.median:5.1f} / {100 * each.p90:5.1f} %", file=sys.stderr)
+        for kind, of_kind in scores.items():
+            print(
+                f"  {kind:20} n={of_kind.n:<5} {100 * of_kind.median:5.1f} / {100 * of_kind.p90:5.1f} %",
+                file=sys.stderr,
+            )
 
 
-def print_tables(found: dict[str, dict[str, Score]]) -> None:
+def print_tables(tables: dict[str, dict[str, Score]]) -> None:
     """Print median / p90 errors in percent, for people."""
-    for name, scores in found.items():
+    for name, scores in tables.items():
         print(f"\n{name}: macro {_line(macro_of(scores))}", file=sys.stderr)
-        for kind, each in scores.items():
-            print(f"  {kind:20} n={each.n:<5} clusters={each.clusters:<3} {_line(each)}", file=sys.stderr)
+        for kind, of_kind in scores.items():
+            print(f"  {kind:20} n={of_kind.n:<5} clusters={of_kind.clusters:<3} {_line(of_kind)}", file=sys.stderr)
 
 
-def _line(each: Score) -> str:
+def _line(score: Score) -> str:
     return (
-        f"{100 * each.median:5.1f} / {100 * each.p90:5.1f} %  covers {100 * each.coverage:3.0f} %  "
-        f"high/likely {each.half_width:4.2f}  sign {100 * each.sign:3.0f} %  abstained {100 * each.abstained:.1f} %"
+        f"{100 * score.median:5.1f} / {100 * score.p90:5.1f} %  covers {100 * score.coverage:3.0f} %  "
+        f"high/likely {score.half_width:4.2f}  sign {100 * score.sign:3.0f} %  abstained {100 * score.abstained:.1f} %"
     )
 
 
-def as_rows(found: dict[str, dict[str, Score]], measurements: Measurements) -> list[Row]:
+def as_rows(tables: dict[str, dict[str, Score]], measurements: Measurements) -> list[Row]:
     """Return every figure as a row of the report."""
     rows = []
     method = "|predicted/measured - 1| of output tok/s ratios, clusters (source, model, GPU) equal, low-trust pairs out"
-    for name, scores in found.items():
-        for kind, each in [*scores.items(), ("macro", macro_of(scores))]:
+    for name, scores in tables.items():
+        for kind, of_kind in [*scores.items(), ("macro", macro_of(scores))]:
             for figure in FIGURES:
-                rows.append(Row(name, f"{kind}.{figure}", _rounded(getattr(each, figure)), "ratio", _n(method, each)))
+                rows.append(
+                    Row(name, f"{kind}.{figure}", _rounded(getattr(of_kind, figure)), "ratio", _n(method, of_kind))
+                )
     for name, (n, median, p90) in noise_floor(measurements).items():
         rows.append(Row("noise floor", f"{name}.median", round(median, 4), "max/min", f"{n} repeated configurations"))
         rows.append(Row("noise floor", f"{name}.p90", round(p90, 4), "max/min", f"{n} repeated configurations"))
     rows += [
         Row("not better", f"{kind}.{figure}", None, "", "beside no change and additive")
         for figure in ("median", "p90")
-        for kind in not_better(found, figure)
+        for kind in not_better(tables, figure)
     ]
     return rows
 
 
-def _n(method: str, each: Score) -> str:
-    return f"{method}; n={each.n}"
+def _n(method: str, score: Score) -> str:
+    return f"{method}; n={score.n}"
 
 
 def _rounded(value: float) -> float | None:
     return None if np.isnan(value) else round(float(value), 4)
 
 
-def not_better(found: dict[str, dict[str, Score]], figure: str) -> list[str]:
+def not_better(tables: dict[str, dict[str, Score]], figure: str) -> list[str]:
     """Return kinds of change in which the forecast is not below both *no change* and *additive*."""
-    ours = found[judged(found)]
+    ours = tables[judged(tables)]
     return [
         kind
-        for kind, each in ours.items()
-        if kind in found["no change"]
-        and getattr(each, figure) >= min(getattr(found[other][kind], figure) for other in ("no change", "additive"))
+        for kind, our_score in ours.items()
+        if kind in tables["no change"]
+        and getattr(our_score, figure)
+        >= min(getattr(tables[other][kind], figure) for other in ("no change", "additive"))
     ]
 
 
-def judged(found: dict[str, dict[str, Score]]) -> str:
+def judged(tables: dict[str, dict[str, Score]]) -> str:
     """Return the subject that limits hold for: the nested folds, where they were computed."""
-    return NESTED if NESTED in found else "shipped table"
+    return NESTED if NESTED in tables else "shipped table"
 
 
-def targets(found: dict[str, dict[str, Score]]) -> list[Target]:
+def targets(tables: dict[str, dict[str, Score]]) -> list[Target]:
     """Return the limits on the nested folds; on the shipped table's figures where folds were not asked for."""
-    mean = macro_of(found[judged(found)])
+    mean = macro_of(tables[judged(tables)])
     return [
         Target(f"forecast.{level}.{figure}", None if np.isnan(value := getattr(mean, figure)) else value, limit, op)
         for level, limits in LIMITS.items()

@@ -32,7 +32,7 @@ MIN_GAIN = 0.1
 
 @cache
 def design() -> dict[str, Any]:
-    """The table of what may be adjusted."""
+    """Return the table of what may be adjusted."""
     return tomllib.loads((Path(__file__).parent / "design.toml").read_text(encoding="utf-8"))
 
 
@@ -48,17 +48,19 @@ class Parameters:
 
 @cache
 def parameters() -> Parameters:
-    """All adjustable numbers, in a fixed order."""
+    """Return all adjustable numbers, in a fixed order."""
     table = design()
-    found: list[tuple[int, int, float, float]] = []
+    entries: list[tuple[int, int, float, float]] = []
     for place, term in enumerate(TERMS):
-        found.append((place, -1, *table["priors"][term]))
+        entries.append((place, -1, *table["priors"][term]))
     for place, term in enumerate(TERMS):
         for name in table["adjusts"][term]:
             for tag in table["groups"].get(name, [name]):
                 mean = table["means"].get(term, {}).get(tag, 0.0)
-                found.append((place, tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"])))
-    term_places, tags, means, sds = zip(*found, strict=True)
+                entries.append(
+                    (place, tag_names().index(tag), mean, table["spread"].get(tag, table["spread"]["other"]))
+                )
+    term_places, tags, means, sds = zip(*entries, strict=True)
     return Parameters(np.array(term_places), np.array(tags), np.array(means), np.array(sds))
 
 
@@ -84,14 +86,14 @@ class Evidence:
         known = parameters()
         self.holds = np.where(known.tag < 0, 1.0, self.candidates.tags[:, np.maximum(known.tag, 0)])
         clusters = _joined(measurements.column("source"), measurements.column("model"), measurements.column("gpu"))
-        trusted = np.array([table["row_trust"].get(each, 0.0) for each in measurements.column("trust")])
+        trusted = np.array([table["row_trust"].get(trust, 0.0) for trust in measurements.column("trust")])
         self.row_weight = trusted * np.isfinite(self.log_tok_s) * _share(clusters, table["most_per_cluster"])
-        # What a row on a device or of a model that nobody knows says of the constants is nothing.
+        # A row on an unknown device or of an unknown model carries no information on the constants.
         strange = np.array(["device" in doubts or "size" in doubts for doubts in measurements.doubts])
         self.row_weight = _damped(self.row_weight * ~strange, measurements.column("source"), table["source_weight"])
         self.before, self.after = pairs.before, pairs.after
         self.log_ratio = self.log_tok_s[self.after] - self.log_tok_s[self.before]
-        trusted = np.array([table["pair_trust"].get(each, 0.0) for each in pairs.column("trust")])
+        trusted = np.array([table["pair_trust"].get(trust, 0.0) for trust in pairs.column("trust")])
         clusters = _joined(*(pairs.column(name) for name in ("kind", "source", "model", "gpu_before")))
         self.pair_weight = trusted * np.isfinite(self.log_ratio) * _share(clusters, table["most_per_cluster"])
         self.pair_weight = self.pair_weight * np.isin(pairs.column("kind"), table["kinds"])
@@ -206,7 +208,7 @@ def _joined(*columns: NDArray[np.str_]) -> list[str]:
 
 
 def _share(clusters: Sequence[str], most: float) -> Array:
-    """A weight for each so that no cluster counts for more than `most` of its members."""
+    """Return a weight for each so that no cluster counts for more than `most` of its members."""
     _, place, sizes = np.unique(np.array(clusters), return_inverse=True, return_counts=True)
     return np.minimum(1.0, most / sizes[place])
 

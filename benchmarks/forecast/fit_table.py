@@ -54,7 +54,7 @@ def path_sources(measurements: Measurements, evidence: Evidence) -> dict[str, in
 
 
 def text(values: Array, tuned: Tuned, paths: Mapping[str, int], absolute: float, evidence: Evidence, as_of: str) -> str:
-    """The table as TOML."""
+    """Return the table as TOML."""
     known, least = parameters(), design()["evidence"]["least_adjustment"]
     lines = [
         "# What engines reach of their hardware: written by `python -m benchmarks.fit_forecast`, never by hand.",
@@ -119,7 +119,7 @@ def licensed(measurements: Measurements, pairs: Pairs) -> tuple[Measurements, Pa
 
 
 def differences(measurements: Measurements, pairs: Pairs, all_rows: Array, some: Array) -> list[str]:
-    """How far ratios of each kind move between two fits: the median and the ninth decile of the cluster-weighted
+    """Return how far ratios of each kind move between two fits: the median and the ninth decile of the cluster-weighted
     difference, in percent."""
     lines, kinds, labels = [], pairs.column("kind"), clusters(pairs)
     one, other = (predict(measurements, pairs, as_efficiency(values), prior()).log_ratio for values in (all_rows, some))
@@ -153,10 +153,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--licensed", type=Path, help="folder to write the rows that may be copied to, and their pairs")
     options = parser.parse_args(arguments)
     try:
-        measurements, told = read(options.path / "measurements.csv", options.path / "pairs.csv")
+        measurements, published = read(options.path / "measurements.csv", options.path / "pairs.csv")
     except BadFile as error:
         parser.exit(2, f"{error}\n")
-    pairs = as_changes(measurements, told)
+    pairs = as_changes(measurements, published)
     as_of = options.as_of or table()["fit"]["as_of"]
 
     def progress(step: str) -> None:
@@ -175,7 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     missed = np.abs(evidence.log_tok_s - evidence.predict(values)[0])
     missed = missed[(measurements.column("trust") != "low") & np.isfinite(missed)]
     absolute = round(float(np.expm1(np.quantile(missed, 0.8))), 3)
-    some_measurements, some_pairs = licensed(measurements, told)
+    some_measurements, some_pairs = licensed(measurements, published)
     if options.licensed:
         write_rows(options.licensed / "measurements.csv", some_measurements.rows)
         write_rows(options.licensed / "pairs.csv", some_pairs.rows)

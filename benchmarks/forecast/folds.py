@@ -53,8 +53,8 @@ class Predicted:
 
     def put(self, index: NDArray[np.intp], other: "Predicted") -> None:
         """Copy the predictions of these pairs from `other`."""
-        for each in fields(self):
-            getattr(self, each.name)[index] = getattr(other, each.name)[index]
+        for field in fields(self):
+            getattr(self, field.name)[index] = getattr(other, field.name)[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,20 @@ def predict(
 ) -> Predicted:
     """Return ratios of pairs from the whole "before" row and the configuration of "after"."""
     places = np.arange(len(pairs.before)) if only is None else only
-    found = Predicted.none(len(pairs.before))
+    predicted = Predicted.none(len(pairs.before))
     if not len(places):
-        return found
-    here, there = pairs.before[places], pairs.after[places]
+        return predicted
+    before_rows, after_rows = pairs.before[places], pairs.after[places]
     ran = running(measurements)
-    before, after = measurements.candidates.take(here), measurements.candidates.take(there)
-    seen = per_token(prior, (ran / measurements.tok_s)[here], ran[here])
+    before, after = measurements.candidates.take(before_rows), measurements.candidates.take(after_rows)
+    seen = per_token(prior, (ran / measurements.tok_s)[before_rows], ran[before_rows])
     known = posterior(before, table, prior, [seen])
     everything = np.ones(len(prior.names))
-    result = ratio(before, after, table, prior, (ran[here], ran[there]), known, (everything, everything))
-    found.log_ratio[places] = result.log_ratio
-    found.log_sd[places] = result.log_sd
-    found.disagreement[places] = np.abs(result.log_ratio - result.table_log_ratio)
-    return found
+    result = ratio(before, after, table, prior, (ran[before_rows], ran[after_rows]), known, (everything, everything))
+    predicted.log_ratio[places] = result.log_ratio
+    predicted.log_sd[places] = result.log_sd
+    predicted.disagreement[places] = np.abs(result.log_ratio - result.table_log_ratio)
+    return predicted
 
 
 def apart(measurements: Measurements, pairs: Pairs, column: str) -> list[Fold]:
@@ -102,11 +102,11 @@ def together(measurements: Measurements, pairs: Pairs) -> list[Fold]:
     columns = [measurements.column(name) for name in ("source", "model", "gpu")]
     members: defaultdict[tuple[tuple[str, ...], ...], list[int]] = defaultdict(list)
     for place, (before, after) in enumerate(zip(pairs.before, pairs.after, strict=True)):
-        members[tuple(tuple(sorted({str(each[before]), str(each[after])})) for each in columns)].append(place)
+        members[tuple(tuple(sorted({str(column[before]), str(column[after])})) for column in columns)].append(place)
     return [
         Fold(
             ", ".join(" and ".join(values) for values in key),
-            np.logical_or.reduce([np.isin(each, values) for each, values in zip(columns, key, strict=True)]),
+            np.logical_or.reduce([np.isin(column, values) for column, values in zip(columns, key, strict=True)]),
             np.array(places),
         )
         for key, places in sorted(members.items())
@@ -134,12 +134,12 @@ def unfounded(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:
 
 
 def held(pairs: Pairs, column: str) -> NDArray[np.str_]:
-    """The value of a measurements column that each pair tests: of devices the one it goes to."""
+    """Return the value of a measurements column that each pair tests: of devices the one it goes to."""
     return pairs.column("gpu_after" if column == "gpu" else column)
 
 
 def loss(errors: Array, weights: Array) -> float:
-    """What is made least where constants are chosen on pairs: median, ninth decile and mean of log errors.
+    """Return the loss that constants are chosen by: a sum of median, ninth decile and mean of log errors.
 
     An error of 1 or more counts as 1, and so does one that is not known.
     """
@@ -165,15 +165,12 @@ class Score:
 def clusters(pairs: Pairs) -> NDArray[np.str_]:
     """(source, model, GPU) of each pair: pairs of one cluster share their errors."""
     return np.array(
-        [
-            "|".join(each)
-            for each in zip(*(pairs.column(name) for name in ("source", "model", "gpu_before")), strict=True)
-        ]
+        ["|".join(key) for key in zip(*(pairs.column(name) for name in ("source", "model", "gpu_before")), strict=True)]
     )
 
 
 def cluster_weights(labels: NDArray[np.str_]) -> Array:
-    """A weight for each so that all clusters weigh the same."""
+    """Return a weight for each so that all clusters weigh the same."""
     _, place, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     return np.asarray(1 / sizes[place], dtype=float)
 
@@ -181,7 +178,9 @@ def cluster_weights(labels: NDArray[np.str_]) -> Array:
 def source_weights(pairs: Pairs, rows: NDArray[np.intp]) -> Array:
     """Return a weight for each of these pairs so that within a kind all sources weigh the same, and within a source
     all clusters do."""
-    kinds, sources, labels = (each[rows] for each in (pairs.column("kind"), pairs.column("source"), clusters(pairs)))
+    kinds, sources, labels = (
+        column[rows] for column in (pairs.column("kind"), pairs.column("source"), clusters(pairs))
+    )
     of_kind = np.array([f"{kind}|{source}" for kind, source in zip(kinds, sources, strict=True)])
     weights = cluster_weights(np.array([f"{kind}|{label}" for kind, label in zip(kinds, labels, strict=True)]))
     _, place = np.unique(of_kind, return_inverse=True)
@@ -189,7 +188,7 @@ def source_weights(pairs: Pairs, rows: NDArray[np.intp]) -> Array:
 
 
 def quantile(values: Array, weights: Array, share: float) -> float:
-    """The weighted quantile: the least value that at least `share` of the weight is at or below."""
+    """Return the weighted quantile: the least value that at least `share` of the weight is at or below."""
     order = np.argsort(values, kind="stable")
     upto = np.cumsum(weights[order])
     return float(values[order][min(np.searchsorted(upto, share * upto[-1]), len(values) - 1)])
@@ -202,8 +201,8 @@ def score(
     weights = cluster_weights(labels)
     given = np.where(abstained, 0.0, predicted)
     errors = np.abs(np.expm1(given - measured))
-    said = ~abstained
-    large = said & (np.abs(np.expm1(measured)) > 0.1)
+    answered = ~abstained
+    large = answered & (np.abs(np.expm1(measured)) > 0.1)
     covered = np.abs(given - measured) <= half if half is not None else np.zeros(len(measured), dtype=bool)
     return Score(
         n=len(measured),
@@ -211,8 +210,10 @@ def score(
         median=quantile(errors, weights, 0.5),
         p90=quantile(errors, weights, 0.9),
         sign=_mean((np.sign(given) == np.sign(measured))[large], weights[large]),
-        coverage=_mean(covered[said], weights[said]) if half is not None else float("nan"),
-        half_width=math.exp(quantile(half[said], weights[said], 0.5)) if half is not None and said.any() else math.nan,
+        coverage=_mean(covered[answered], weights[answered]) if half is not None else float("nan"),
+        half_width=math.exp(quantile(half[answered], weights[answered], 0.5))
+        if half is not None and answered.any()
+        else math.nan,
         abstained=_mean(abstained, weights),
     )
 
@@ -222,10 +223,10 @@ def _mean(values: NDArray[np.bool_] | Array, weights: Array) -> float:
 
 
 def macro(scores: Iterable[Score]) -> Score:
-    """The plain mean over kinds."""
-    found = list(scores)
+    """Return the plain mean over kinds."""
+    all_scores = list(scores)
     mean = {}
     for name in FIGURES:
-        known = [value for each in found if not np.isnan(value := getattr(each, name))]
+        known = [value for score in all_scores if not np.isnan(value := getattr(score, name))]
         mean[name] = float(np.mean(known)) if known else float("nan")
-    return Score(n=sum(each.n for each in found), clusters=sum(each.clusters for each in found), **mean)
+    return Score(n=sum(score.n for score in all_scores), clusters=sum(score.clusters for score in all_scores), **mean)

@@ -47,16 +47,16 @@ class Nested:
     def rows(self) -> list[Row]:
         """Return what was tuned as rows of the report: its range over the groups."""
         values: defaultdict[str, list[float]] = defaultdict(list)
-        for each in self.tuned:
-            scale = asdict(each.intervals)
+        for tuned in self.tuned:
+            scale = asdict(tuned.intervals)
             quantiles = scale.pop("quantiles")
-            named = {"attenuation": each.attenuation, "interval": scale, "quantile": quantiles}
+            named = {"attenuation": tuned.attenuation, "interval": scale, "quantile": quantiles}
             for title, row in named.items():
                 for name, value in row.items():
                     values[f"{title} {name}"].append(float(value))
         return [
-            Row("tuned in nested folds", f"{name}.{end.__name__}", end(found), "", f"{len(found)} groups of sources")
-            for name, found in values.items()
+            Row("tuned in nested folds", f"{name}.{end.__name__}", end(best), "", f"{len(best)} groups of sources")
+            for name, best in values.items()
             for end in (min, max)
         ]
 
@@ -66,7 +66,7 @@ def grouped(pairs: Pairs, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     sources, labels = pairs.column("source"), clusters(pairs)
     sizes = {source: len(set(labels[rows[sources[rows] == source]])) for source in sorted(set(sources))}
     held, group = [0] * GROUPS, {}
-    for source in sorted(sizes, key=lambda each: (-sizes[each], each)):
+    for source in sorted(sizes, key=lambda source: (-sizes[source], source)):
         group[source] = int(np.argmin(held))
         held[group[source]] += sizes[source]
     return np.array([group[source] for source in sources])
@@ -79,14 +79,14 @@ def few_of_each_source(pairs: Pairs, folds: Sequence[Fold], counted: NDArray[np.
     """
     of_source: defaultdict[str, list[Fold]] = defaultdict(list)
     sources = pairs.column("source")
-    for each in folds:
-        if counted[each.pairs].any():
-            of_source[str(sources[each.pairs[0]])].append(each)
-    found = []
+    for fold in folds:
+        if counted[fold.pairs].any():
+            of_source[str(sources[fold.pairs[0]])].append(fold)
+    chosen = []
     for members in of_source.values():
         places = np.linspace(0, len(members) - 1, min(len(members), MAX_FOLDS_OF_SOURCE)).round().astype(int)
-        found += [members[place] for place in places]
-    return found
+        chosen += [members[place] for place in places]
+    return chosen
 
 
 def left_out(
@@ -99,11 +99,11 @@ def left_out(
     also: NDArray[np.bool_] | None = None,
 ) -> Predicted:
     """Return raw predictions of the pairs of these folds."""
-    found = Predicted.none(len(pairs.rows))
+    predicted = Predicted.none(len(pairs.rows))
     for place, (fold, table) in enumerate(zip(folds, _refitted(evidence, folds, also), strict=True), 1):
         progress(f"without {fold.name[:60]} ({place}/{len(folds)})")
-        found.put(fold.pairs, predict(measurements, pairs, table, prior, fold.pairs))
-    return found
+        predicted.put(fold.pairs, predict(measurements, pairs, table, prior, fold.pairs))
+    return predicted
 
 
 def _refitted(evidence: Evidence, folds: Sequence[Fold], also: NDArray[np.bool_] | None) -> Iterator[Efficiency]:
@@ -146,7 +146,7 @@ def nested(
     chosen = []
     for one in range(GROUPS):
         unseen = np.isin(sources, np.unique(pairs.column("source")[group == one]))
-        others = few_of_each_source(pairs, [each for each in folds if (group[each.pairs] != one).all()], counted)
+        others = few_of_each_source(pairs, [fold for fold in folds if (group[fold.pairs] != one).all()], counted)
 
         def step(name: str, one: int = one) -> None:
             progress(f"group {one + 1} of {GROUPS}: {name}")

@@ -1,4 +1,4 @@
-"""What is said of a pair beside the serving model: why nothing, or what the power model makes of a slower device."""
+"""Pairs that need no serving model: those that are not predicted, and those that only slow a device down."""
 
 from dataclasses import replace
 
@@ -19,50 +19,51 @@ MAX_BLIND_BATCH = 4
 
 
 def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
-    """Why a pair is not predicted; empty where it is.
+    """Return why a pair is not predicted; empty where it is.
 
     A device nobody knows is only a reason where it is what changes: elsewhere both sides share the guess.
     """
-    found = []
+    reasons = []
     alike = same_to_the_forecast(measurements, pairs)
     ran, drafts = running(measurements), measurements.candidates.drafted_len > 0
     for before, after, row, silent in zip(pairs.before, pairs.after, pairs.rows, alike, strict=True):
-        doubts = {each for end in (before, after) for each in measurements.doubts[end].split("; ") if each}
+        doubts = {doubt for end in (before, after) for doubt in measurements.doubts[end].split("; ") if doubt}
         moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
         swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
-        said = [each for each in doubts if ("device" in each and moved) or ("size" in each and swapped)]
+        grounds = [doubt for doubt in doubts if ("device" in doubt and moved) or ("size" in doubt and swapped)]
         blind = drafts[after] and not drafted_len(measurements.rows[after])
         if row["kind"] == "speculative" and blind and ran[after] > MAX_BLIND_BATCH:
-            said.append("how many tokens are drafted per step is not told, and a batch pays for each")
+            grounds.append("the number of tokens drafted per step is not stated, and a batch pays for each")
         if row["kind"] == "prefix_cache" and "decode-side" in measurements.rows[after]["notes"].lower():
-            said.append(
+            grounds.append(
                 "the server only decodes: what it saves is receiving caches, of which the forecast knows nothing"
             )
         elif silent and row["kind"] not in (*MACRO, *CAPPED):
-            said.append("the forecast reads nothing that differs between the rows")
-        found.append("; ".join(sorted(said)))
-    return found
+            grounds.append("the forecast reads nothing that differs between the rows")
+        reasons.append("; ".join(sorted(grounds)))
+    return reasons
 
 
 def as_changes(measurements: Measurements, pairs: Pairs) -> Pairs:
-    """The same pairs with their kinds in the words of the efficiency table, as `with_unpacked` has them."""
+    """Return the same pairs with their kinds in the words of the efficiency table, as `with_unpacked` has them."""
     unpacked = unpacks_cache(measurements.candidates)
     apart = (pairs.column("kind") == "kv_fp8") & (unpacked[pairs.before] | unpacked[pairs.after])
     rows = tuple(
-        Cells({**row, "kind": "kv_fp8_unpacked"}) if each else row for row, each in zip(pairs.rows, apart, strict=True)
+        Cells({**row, "kind": "kv_fp8_unpacked"}) if distance else row
+        for row, distance in zip(pairs.rows, apart, strict=True)
     )
     return replace(pairs, rows=rows)
 
 
 def same_to_the_forecast(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:
-    """Whether both rows of a pair are one and the same candidate."""
+    """Return whether both rows of a pair are one and the same candidate."""
     columns = [getattr(measurements.candidates, name) for name in COLUMNS]
     seen = np.column_stack([*columns, running(measurements), measurements.candidates.tags])
     return np.asarray((seen[pairs.before] == seen[pairs.after]).all(axis=1))
 
 
 def slow_down(watts: Watts, pairs: Pairs, predicted: Predicted) -> None:
-    """Put what the power model says of changes that only slow a device down in the place of no change."""
+    """Replace "no change" by the power model's prediction for changes that only slow a device down."""
     with np.errstate(all="ignore"):
         tok_s, _ = log_ratios(watts, pairs, predicted.log_ratio)
     slowed = np.isin(pairs.column("kind"), CAPPED) & np.isfinite(tok_s)

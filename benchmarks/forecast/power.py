@@ -1,4 +1,4 @@
-"""How far forecast energy is off, and the fit of `power.toml`: `python -m benchmarks.power --measurements M --pairs P`.
+"""Error of forecast energy, and the fit of `power.toml`: `python -m benchmarks.power --measurements M --pairs P`.
 
 Watts of one device are fitted on every row that has them; ratios of joules per generated token are scored pair by
 pair, beside *constant power*, with the measured ratio of tokens/s (`given tok/s`: watts alone) and with the forecast
@@ -47,7 +47,7 @@ TRIED = {
     "weight_only_memory_bound": tuple(round(0.05 * step, 2) for step in range(21)),
     "overhead_bound": tuple(round(0.05 * step, 2) for step in range(21)),
 }
-"""Constants of `[clock]` that measured caps tell, and the values tried; the others are assumed."""
+"""Constants of `[clock]` that are fitted to measured caps, and the values tried; the others are assumed."""
 ROUNDS = 3
 STEPS = 60
 BINDING = 0.97
@@ -61,7 +61,7 @@ FREE = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
 
 
 class Watts:
-    """Everything about power that a file of measurements tells, one entry per row; NaN where it tells nothing."""
+    """Power columns of a file of measurements, one entry per row; NaN where a row has none."""
 
     def __init__(self, measurements: Measurements) -> None:
         rows = measurements.rows
@@ -71,10 +71,17 @@ class Watts:
         self.cap_w, clock = _numbers(rows, "power_limit_w"), _numbers(rows, "sm_clock_mhz")
         self.clock_share = clock / _highest(self.gpu, clock)
         limits = _highest(self.gpu, self.cap_w)
-        found = [device(each) for each in self.gpu]
-        limit = np.array([each.tdp_w if each and each.tdp_w else cap for each, cap in zip(found, limits, strict=True)])
-        names = [each.name if each else "" for each in found]
-        idle, full = (np.array([of(*each) for each in zip(names, limit, strict=True)]) for of in (idle_w, full_w))
+        accelerators = [device(gpu) for gpu in self.gpu]
+        limit = np.array(
+            [
+                accelerator.tdp_w if accelerator and accelerator.tdp_w else cap
+                for accelerator, cap in zip(accelerators, limits, strict=True)
+            ]
+        )
+        names = [accelerator.name if accelerator else "" for accelerator in accelerators]
+        idle, full = (
+            np.array([of(*limit_names) for limit_names in zip(names, limit, strict=True)]) for of in (idle_w, full_w)
+        )
         self.device = Device(idle, limit, full)
         self.running = running(measurements)
         self.token_s = self.running / measurements.tok_s
@@ -102,12 +109,12 @@ class Watts:
 
 
 def _numbers(rows: Sequence[Cells], column: str) -> Array:
-    return np.array([np.nan if (found := row.number(column)) is None else found for row in rows])
+    return np.array([np.nan if (number := row.number(column)) is None else number for row in rows])
 
 
 def _highest(labels: NDArray[np.str_], values: Array) -> Array:
-    highest = {each: np.nanmax(values[labels == each], initial=-np.inf) for each in np.unique(labels)}
-    return np.array([highest[each] if np.isfinite(highest[each]) else np.nan for each in labels])
+    highest = {label: np.nanmax(values[labels == label], initial=-np.inf) for label in np.unique(labels)}
+    return np.array([highest[label] if np.isfinite(highest[label]) else np.nan for label in labels])
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +142,10 @@ class Drawn:
     def and_those(self, other: "Drawn") -> "Drawn":
         """Both together."""
         ends = self.device, other.device
-        device = Device(*(np.concatenate([getattr(each, name) for each in ends]) for name in LIMITS))
-        share, watts = (np.concatenate([getattr(each, name) for each in (self, other)]) for name in ("share", "watts"))
+        device = Device(*(np.concatenate([getattr(end, name) for end in ends]) for name in LIMITS))
+        share, watts = (
+            np.concatenate([getattr(drawn, name) for drawn in (self, other)]) for name in ("share", "watts")
+        )
         return Drawn(device, share, watts, np.concatenate([self.group, other.group]))
 
     def take(self, rows: NDArray[np.bool_]) -> "Drawn":
@@ -158,8 +167,8 @@ def fit(watts: Watts, rows: NDArray[np.bool_]) -> Array:
 def fit_drawn(drawn: Drawn) -> Array:
     """Constants of `[busy]`: damped Gauss-Newton on log watts, each source and device weighing the same, large errors
     less."""
-    sizes = {each: (drawn.group == each).sum() for each in np.unique(drawn.group)}
-    weight = np.array([1 / sizes[each] for each in drawn.group])
+    sizes = {group: (drawn.group == group).sum() for group in np.unique(drawn.group)}
+    weight = np.array([1 / sizes[group] for group in drawn.group])
 
     def huber(error: Array) -> float:
         size = np.abs(error)
@@ -173,9 +182,9 @@ def fit_drawn(drawn: Drawn) -> Array:
         robust = weight * np.minimum(1.0, ROBUST / np.maximum(np.abs(error), 1e-12))
         normal = slope.T @ (slope * robust[:, None])
         step = np.linalg.solve(normal + damping * np.diag(np.diag(normal) + 1e-9), slope.T @ (robust * error))
-        there = np.clip(at - step, LEAST, MOST)
-        if (now := huber(drawn.errors(there))) < best:
-            at, best, damping = there, now, damping / 3
+        trial_values = np.clip(at - step, LEAST, MOST)
+        if (now := huber(drawn.errors(trial_values))) < best:
+            at, best, damping = trial_values, now, damping / 3
         else:
             damping = min(damping * 4, 1e6)
     return at
@@ -210,15 +219,15 @@ def log_ratios(
     share = np.where(seen, watts.clock_share[before], 1.0)
     free_w = np.where(binding & ~seen, np.maximum(seen_w, here_w), uncapped_w(device, seen_w, share, clock))
     share = np.where(binding & ~seen, under_cap(device, free_w, bound, cap[0], clock).clock_share, share)
-    # A cap tells more than the clock that was measured under it; where there is none the clock was locked. What holds
-    # a clock below its highest and is not the cap goes on holding it.
+    # A cap determines more than the clock measured under it; without one the clock was locked. What keeps
+    # a clock below its highest and is not the cap stays in force.
     capped = under_cap(device, free_w, bound, cap[1], clock).clock_share
     capped = np.where(binding & (cap[1] > cap[0]), capped, np.minimum(capped, share))
     locked = np.where(np.isfinite(watts.clock_share[after]), watts.clock_share[after], 1.0)
-    here = at_clock(device, free_w, bound, share, clock)
-    there = at_clock(device, free_w, bound, np.where(np.isfinite(cap[1]), capped, locked), clock)
-    tok_s = np.where(slows, np.log(here.stretch / there.stretch), log_tok_s)
-    after_w = np.where(slows, there.power_w, seen_w * carried)
+    slowed_before = at_clock(device, free_w, bound, share, clock)
+    slowed_after = at_clock(device, free_w, bound, np.where(np.isfinite(cap[1]), capped, locked), clock)
+    tok_s = np.where(slows, np.log(slowed_before.stretch / slowed_after.stretch), log_tok_s)
+    after_w = np.where(slows, slowed_after.power_w, seen_w * carried)
     devices = watts.devices_n[after] / watts.devices_n[before]
     return tok_s, np.log(after_w / seen_w * devices) - tok_s
 
@@ -228,16 +237,16 @@ def fit_clock(watts: Watts, pairs: Pairs, rows: NDArray[np.bool_]) -> dict[str, 
     along each in turn."""
     some = pairs.take(np.flatnonzero(rows))
     weights = cluster_weights(clusters(some))
-    found = dict(clock_constants())
+    constants = dict(clock_constants())
 
     def of(clock: Mapping[str, float]) -> float:
         return loss(log_ratios(watts, some, np.zeros(len(some.before)), clock=clock)[0] - some.log_ratio, weights)
 
     for _ in range(ROUNDS):
         for name, values in TRIED.items():
-            losses = [of({**found, name: value}) for value in values]
-            found[name] = values[int(np.argmin(losses))]
-    return {name: found[name] for name in TRIED}
+            losses = [of({**constants, name: value}) for value in values]
+            constants[name] = values[int(np.argmin(losses))]
+    return {name: constants[name] for name in TRIED}
 
 
 def by_kind(pairs: Pairs, predicted: Array) -> dict[str, Score]:
@@ -245,24 +254,24 @@ def by_kind(pairs: Pairs, predicted: Array) -> dict[str, Score]:
     known = np.isfinite(pairs.log_energy_ratio) & (pairs.column("trust") != "low")
     known &= np.isfinite(predicted)
     labels, kinds = clusters(pairs), pairs.column("kind")
-    found = {}
+    scores = {}
     for kind in np.unique(kinds[known]):
         rows = known & (kinds == kind)
         never = np.zeros(rows.sum(), dtype=bool)
-        found[str(kind)] = score(pairs.log_energy_ratio[rows], predicted[rows], None, labels[rows], never)
-    return found
+        scores[str(kind)] = score(pairs.log_energy_ratio[rows], predicted[rows], None, labels[rows], never)
+    return scores
 
 
 def without_each_gpu(watts: Watts, pairs: Pairs, log_tok_s: Array) -> Array:
     """Log-ratios of joules per token, with constants refitted without the GPU after the change."""
-    found = np.full(len(pairs.before), np.nan)
+    logs = np.full(len(pairs.before), np.nan)
     rows = watts.fit_rows()
     for gpu in np.unique(watts.gpu[pairs.after]):
         held = watts.gpu[pairs.after] == gpu
         left = rows & (watts.gpu != gpu)
         if left.any():
-            found[held] = log_ratios(watts, pairs, log_tok_s, fit(watts, left))[1][held]
-    return found
+            logs[held] = log_ratios(watts, pairs, log_tok_s, fit(watts, left))[1][held]
+    return logs
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -291,14 +300,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "constant power, forecast tok/s": devices - forecast,
         "model, forecast tok/s": log_ratios(watts, pairs, forecast)[1],
     }
-    found = [
-        Row(name, f"{kind}.{figure}", round(getattr(each, figure), 4), "ratio", f"|predicted/measured - 1|; n={each.n}")
+    result_rows = [
+        Row(
+            name,
+            f"{kind}.{figure}",
+            round(getattr(score, figure), 4),
+            "ratio",
+            f"|predicted/measured - 1|; n={score.n}",
+        )
         for name, logs in predicted.items()
-        for kind, each in by_kind(pairs, logs).items()
+        for kind, score in by_kind(pairs, logs).items()
         for figure in ("median", "p90")
     ]
     off = np.abs(np.log(watts.model_w(np.flatnonzero(rows), watts.token_s[rows]) / watts.seen_w[rows]))
-    found.append(Row("model", "watts.median", round(float(np.median(off)), 4), "|log ratio|", f"{rows.sum()} rows"))
+    result_rows.append(
+        Row("model", "watts.median", round(float(np.median(off)), 4), "|log ratio|", f"{rows.sum()} rows")
+    )
     if chosen.fit:
         free = rows & np.isin(measurements.column("licence"), FREE)
         for name, which in (("all rows", rows), ("rows free to redistribute", free)):
@@ -310,10 +327,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, which in (("all caps", capped), ("caps free to redistribute", capped & free[pairs.before])):
             constants = ", ".join(f"{key} = {value}" for key, value in fit_clock(watts, pairs, which).items())
             print(f"{name} ({which.sum()}): {constants}", file=sys.stderr)
-    means = {name: np.mean([each.median for each in by_kind(pairs, logs).values()]) for name, logs in predicted.items()}
+    means = {
+        name: np.mean([score.median for score in by_kind(pairs, logs).values()]) for name, logs in predicted.items()
+    }
     text = report(
         "power",
-        found,
+        result_rows,
         [
             Target(
                 "power.energy_median_over_constant_power",

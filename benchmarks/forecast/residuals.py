@@ -1,4 +1,4 @@
-"""Whether what the forecast misses can be learned: its errors on left-out pairs, foretold from those of other pairs.
+"""Test whether errors of the forecast can be learned: those of left-out pairs are predicted from those of other pairs.
 
 If the columns of the rows held a pattern that the forecast does not see, a kernel regression on them would find it. It
 is asked for the errors of each left-out GPU, model or source from the errors of all others, kind by kind.
@@ -27,8 +27,8 @@ def features(measurements: Measurements, pairs: Pairs) -> Array:
     state = steady(c, efficiency(), ran)
     slower = np.log(np.where(np.isfinite(measurements.tok_s), state.tok_s / measurements.tok_s, 1.0))
     rows = np.column_stack([*np.log(np.maximum(sizes, 1e-9)), state.shares, c.tags])
-    found = np.column_stack([rows[pairs.before], rows[pairs.after] - rows[pairs.before], slower[pairs.before]])
-    return np.asarray((found - found.mean(axis=0)) / np.maximum(found.std(axis=0), 1e-9))
+    columns = np.column_stack([rows[pairs.before], rows[pairs.after] - rows[pairs.before], slower[pairs.before]])
+    return np.asarray((columns - columns.mean(axis=0)) / np.maximum(columns.std(axis=0), 1e-9))
 
 
 def corrected(pairs: Pairs, columns: Array, predicted: Array, held: NDArray[np.str_]) -> Array:

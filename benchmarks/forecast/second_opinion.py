@@ -1,10 +1,10 @@
-"""What NVIDIA's kernel tables say of measured changes, beside the forecast: `python -m benchmarks.second_opinion`.
+"""NVIDIA's kernel tables compared with measured changes and the forecast: `python -m benchmarks.second_opinion`.
 
 Reads files in the format of `benchmarks.forecast`, asks the tables about both sides of every pair, and prints the
 errors of the forecast, of the tables and of their blend on the pairs that both predict. The forecast is refitted and
 the blend's weights are learned again without the GPU, the model or the source that they are scored on; the tables were
-not made from these measurements. Answers are remembered in a file, so only new questions need the package: `--python`
-names the interpreter of an environment that has it.
+not made from these measurements. KernelRates are remembered in a file, so only new questions need the package:
+`--python` names the interpreter of an environment that has it.
 """
 
 import argparse
@@ -40,7 +40,7 @@ PROMPT_LEN, GENERATED_LEN = 1024.0, 512.0
 
 
 def point(row: Mapping[str, str]) -> OperatingPoint:
-    """The operating point of a measured row; blank cells take what an engine does by default."""
+    """Return the operating point of a measured row; blank cells take what an engine does by default."""
     devices = int(_number(row, "n_gpus", 1))
     pp, attention_dp = int(_number(row, "pp", 1)), int(_number(row, "attn_dp", 1))
     tp = int(_number(row, "tp", devices))
@@ -63,15 +63,15 @@ def point(row: Mapping[str, str]) -> OperatingPoint:
 
 
 def _number(row: Mapping[str, str], column: str, blank: Blank) -> float | Blank:
-    """The cell as a number; a blank or a word ("peak", "unknown") is what `blank` says."""
+    """Return the cell as a number; a blank or a word ("peak", "unknown") counts as `blank`."""
     try:
-        found = float(row[column])
+        value = float(row[column])
     except ValueError:
         return blank
-    return found if math.isfinite(found) else blank
+    return value if math.isfinite(value) else blank
 
 
-class Answers:
+class KernelRates:
     """Remembered answers of the kernel tables, and the tables themselves for new questions where there are any."""
 
     def __init__(self, path: Path = ANSWERS, tables: KernelTables | None = None) -> None:
@@ -105,24 +105,24 @@ class Answers:
 
 
 @cache
-def _remembered() -> Answers:
-    return Answers()
+def _remembered() -> KernelRates:
+    return KernelRates()
 
 
 def log_ratio(before: Mapping[str, str], after: Mapping[str, str]) -> float | None:
-    """As `Answers.log_ratio`, from the committed answers alone: needs no package and starts nothing."""
+    """As `KernelRates.log_ratio`, from the committed answers alone: needs no package and starts nothing."""
     return _remembered().log_ratio(before, after)
 
 
 def common(
-    measurements: Measurements, pairs: Pairs, answers: Answers, progress: Callable[[str], None]
+    measurements: Measurements, pairs: Pairs, answers: KernelRates, progress: Callable[[str], None]
 ) -> dict[int, Pair]:
-    """The pairs that the tables predict, by their place in the file, without the forecast's part; low-trust ones and
+    """Return the pairs that the tables predict, by row number, without the forecast's part; low-trust ones and
     those that the forecast abstains from are left out, and so is what tables are not asked about: drafts that begin or
     end, a cache in FP8 where hardware does not convert it, the prefix cache and chunked prefill."""
     why, drafted = reasons(measurements, pairs), measurements.candidates.drafted_len
     asked = ~np.isin(as_changes(measurements, pairs).column("kind"), list(UNKNOWN_TO_TABLES))
-    found = {}
+    common_pairs = {}
     for place, row in enumerate(pairs.rows):
         if place % 200 == 0:
             progress(f"asking the tables: {place} of {len(pairs.rows)} pairs")
@@ -132,9 +132,9 @@ def common(
             continue
         if not asked[place] or drafted[pairs.before[place]] != drafted[pairs.after[place]]:
             continue
-        seen, said = measurements.tok_s[pairs.before[place]], answers.log_rate(before)
-        doubt = abs(said - math.log(seen)) if said is not None and seen > 0 else math.inf
-        found[place] = Pair(
+        seen, opinion = measurements.tok_s[pairs.before[place]], answers.log_rate(before)
+        doubt = abs(opinion - math.log(seen)) if opinion is not None and seen > 0 else math.inf
+        common_pairs[place] = Pair(
             kind=row["kind"],
             source=row["source"],
             model=row["model"],
@@ -145,18 +145,18 @@ def common(
             tables=tables,
             doubt=doubt,
         )
-    return found
+    return common_pairs
 
 
-def with_ours(found: Mapping[int, Pair], ours: Array) -> list[Pair]:
-    """The pairs that the forecast predicts too."""
-    return [replace(pair, ours=float(ours[place])) for place, pair in found.items() if np.isfinite(ours[place])]
+def with_ours(common_pairs: Mapping[int, Pair], ours: Array) -> list[Pair]:
+    """Return the pairs that the forecast predicts too."""
+    return [replace(pair, ours=float(ours[place])) for place, pair in common_pairs.items() if np.isfinite(ours[place])]
 
 
 def rows(folds: Mapping[str, Sequence[Pair]]) -> tuple[list[Row], list[Target]]:
     """Errors of the forecast, the tables and the blend on common pairs, fold by fold, and whether the blend beats
     both on their mean."""
-    found: list[Row] = []
+    result_rows: list[Row] = []
     averages: dict[str, list[tuple[float, float]]] = {}
     for fold, pairs in folds.items():
         predicted = {
@@ -171,16 +171,16 @@ def rows(folds: Mapping[str, Sequence[Pair]]) -> tuple[list[Row], list[Target]]:
             for kind, (count, median, p90) in [*errors.items(), ("macro", (len(pairs), *mean))]:
                 for what, value in (("median", median), ("p90", p90)):
                     method = f"{count} pairs, refitted without their {fold}"
-                    found.append(Row(subject, f"{fold} out, {kind} {what}", round(100 * value, 2), "%", method))
+                    result_rows.append(Row(subject, f"{fold} out, {kind} {what}", round(100 * value, 2), "%", method))
     targets = []
     for column, what in enumerate(("median", "p90")):
-        mean_of = {name: sum(each[column] for each in folds) / len(folds) for name, folds in averages.items()}
+        mean_of = {name: sum(fold[column] for fold in folds) / len(folds) for name, folds in averages.items()}
         for name, value in mean_of.items():
-            found.append(Row(name, f"macro {what}", round(100 * value, 2), "%", "mean of the folds"))
+            result_rows.append(Row(name, f"macro {what}", round(100 * value, 2), "%", "mean of the folds"))
         for other in ("forecast", "kernel tables"):
             ratio = mean_of["blend"] / mean_of[other]
             targets.append(Target(f"opinion.blend_{what}_over_{other.replace(' ', '_')}", round(ratio, 4), 1.0, "<="))
-    return found, targets
+    return result_rows, targets
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -207,9 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
     tables = KernelTables(chosen.python) if chosen.python else None
-    answers = Answers(chosen.answers, tables)
+    answers = KernelRates(chosen.answers, tables)
     try:
-        found = common(measurements, pairs, answers, progress)
+        common_pairs = common(measurements, pairs, answers, progress)
     finally:
         if tables is not None:
             tables.close()
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folds = {}
     for fold in FOLDS:
         raw = without(*known, evidence, prior(), apart(*known, fold), progress)
-        folds[fold] = with_ours(found, raw.log_ratio)
+        folds[fold] = with_ours(common_pairs, raw.log_ratio)
     progress("")
     if chosen.learned:
         learned = learn([pair for fold in folds.values() for pair in fold])

@@ -1,4 +1,4 @@
-"""What is chosen on left-out pairs: the attenuation of kinds of change and the widths of intervals."""
+"""Constants chosen on left-out pairs: the attenuation of kinds of change and the widths of intervals."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,20 +34,20 @@ class Tuned:
     def apply(self, pairs: Pairs, raw: Predicted, rows: NDArray[np.intp]) -> tuple[Predicted, Array]:
         """Return attenuated predictions of these pairs and the half widths of their intervals."""
         slopes = np.array([self.attenuation.get(kind, 1.0) for kind in pairs.column("kind")])
-        found = Predicted.none(len(slopes))
-        found.put(rows, Predicted(slopes * raw.log_ratio, raw.log_sd, raw.disagreement))
-        return found, half_widths(self.intervals, pairs, found)
+        predicted = Predicted.none(len(slopes))
+        predicted.put(rows, Predicted(slopes * raw.log_ratio, raw.log_sd, raw.disagreement))
+        return predicted, half_widths(self.intervals, pairs, predicted)
 
 
 def half_widths(intervals: Intervals, pairs: Pairs, predicted: Predicted) -> Array:
     """Return half widths of the 80 % intervals of predicted log-ratios."""
     kinds, changes = pairs.column("kind"), version_changes(pairs)
-    found = np.full(len(kinds), np.nan)
+    widths = np.full(len(kinds), np.nan)
     for kind in np.unique(kinds):
         rows = kinds == kind
         known = predicted.log_sd[rows], predicted.disagreement[rows], changes[rows]
-        found[rows] = intervals.half_width([kind], *known)
-    return found
+        widths[rows] = intervals.half_width([kind], *known)
+    return widths
 
 
 def version_changes(pairs: Pairs) -> NDArray[np.bool_]:
@@ -59,14 +59,14 @@ def tune(pairs: Pairs, raw: Predicted, rows: NDArray[np.intp], measured: Callabl
     """Return the values that suit these left-out pairs best; `measured` puts in what the power model predicts."""
     slopes = attenuations(pairs, raw, rows)
     plain = Intervals(MIN_FLOOR, 0.0, 0.0, 0.0, {"other": 1.0}, design()["interval"]["unmeasured_floor"])
-    found, _ = Tuned(slopes, plain).apply(pairs, raw, rows)
-    measured(found)
-    return Tuned(slopes, widths(pairs, found, rows[np.isfinite(found.log_ratio[rows])]))
+    predicted, _ = Tuned(slopes, plain).apply(pairs, raw, rows)
+    measured(predicted)
+    return Tuned(slopes, widths(pairs, predicted, rows[np.isfinite(predicted.log_ratio[rows])]))
 
 
 def attenuations(pairs: Pairs, raw: Predicted, rows: NDArray[np.intp]) -> dict[str, float]:
     """Return the slope of measured on predicted log-ratios of least absolute error, of kinds with enough sources."""
-    found = {}
+    factors = {}
     kinds, sources = pairs.column("kind"), pairs.column("source")
     for kind in sorted(set(kinds[rows]) - set(CAPPED)):
         chosen = rows[kinds[rows] == kind]
@@ -80,8 +80,8 @@ def attenuations(pairs: Pairs, raw: Predicted, rows: NDArray[np.intp]) -> dict[s
 
         best = min(SLOPES, key=error)
         if error(best) < error(1.0) * (1 - MIN_GAIN):
-            found[kind] = best
-    return found
+            factors[kind] = best
+    return factors
 
 
 def widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> Intervals:
@@ -121,7 +121,7 @@ def widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> Interv
     for kind, least in rules["judged"].items():
         quantiles[kind] = round(max(quantiles.get(kind, few), least / float(factors[0])), 3)
     quantiles["other"] = few
-    floor, log_sd, disagreement, version = (round(float(each), 4) for each in factors)
+    floor, log_sd, disagreement, version = (round(float(factor), 4) for factor in factors)
     return Intervals(floor, log_sd, disagreement, version, quantiles, rules["unmeasured_floor"])
 
 

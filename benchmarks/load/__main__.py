@@ -46,7 +46,7 @@ ByConfig = dict[str, list[Scored]]
 
 def predicted(runs: Sequence[Run], calibrate_on: float | None) -> tuple[dict[str, ByConfig], dict[str, str]]:
     """Return the scored runs of each subject by configuration, and why configurations were refused."""
-    found: dict[str, ByConfig] = {name: {} for name in (SUBJECT, "interpolate the neighbours", "roofline")}
+    scored_by_subject: dict[str, ByConfig] = {name: {} for name in (SUBJECT, "interpolate the neighbours", "roofline")}
     refused = {}
     for name, some in by_configuration(runs).items():
         try:
@@ -54,22 +54,24 @@ def predicted(runs: Sequence[Run], calibrate_on: float | None) -> tuple[dict[str
         except Refused as reason:
             refused[name] = str(reason)
             continue
-        each = configuration.predict(some, Known.nothing(), UNMEASURED)
-        found[SUBJECT][name] = [Scored(run, np.array(p.likely), p) for run, p in zip(some, each, strict=True)]
+        predictions = configuration.predict(some, Known.nothing(), UNMEASURED)
+        scored_by_subject[SUBJECT][name] = [
+            Scored(run, np.array(p.likely), p) for run, p in zip(some, predictions, strict=True)
+        ]
         for subject, values in (
             ("interpolate the neighbours", neighbours(some)),
             ("roofline", roofline(configuration, some)),
         ):
-            found[subject][name] = [Scored(run, likely) for run, likely in zip(some, values, strict=True)]
+            scored_by_subject[subject][name] = [Scored(run, likely) for run, likely in zip(some, values, strict=True)]
         seen = _calibrating(runs, some, calibrate_on)
         if seen is None:
             continue
         known = calibrate(configuration if seen in some else Configuration(seen), seen)
         others = [run for run in some if run is not seen]
-        each = configuration.predict(others, known, CALIBRATED)
-        scored = [Scored(run, np.array(p.likely), p) for run, p in zip(others, each, strict=True)]
-        found.setdefault(CALIBRATED_SUBJECT, {})[name] = scored
-    return found, refused
+        predictions = configuration.predict(others, known, CALIBRATED)
+        scored = [Scored(run, np.array(p.likely), p) for run, p in zip(others, predictions, strict=True)]
+        scored_by_subject.setdefault(CALIBRATED_SUBJECT, {})[name] = scored
+    return scored_by_subject, refused
 
 
 def _calibrating(runs: Sequence[Run], some: Sequence[Run], rate: float | None) -> Run | None:
@@ -78,30 +80,30 @@ def _calibrating(runs: Sequence[Run], some: Sequence[Run], rate: float | None) -
     return next((run for run in alike if run.rate == rate and np.isfinite(run.measured[:3]).any()), None)
 
 
-def rows_of(found: Mapping[str, ByConfig]) -> list[Row]:
+def rows_of(scored_by_subject: Mapping[str, ByConfig]) -> list[Row]:
     """Median errors by subject and configuration, and over all."""
     rows = []
-    for subject, by_config in found.items():
+    for subject, by_config in scored_by_subject.items():
         for output, name in enumerate(NAMES):
-            each = medians(by_config, output)
-            for config, median in each.items():
+            errors_by_config = medians(by_config, output)
+            for config, median in errors_by_config.items():
                 n = len(errors(by_config[config], output))
                 rows.append(Row(subject, f"{name}.{config}", round(median, 4), "ratio", f"median of {n} rates"))
-            if each:
-                over = f"median over {len(each)} configurations"
-                rows.append(Row(subject, name, round(statistics.median(each.values()), 4), "ratio", over))
-    others = other_requests_s(found[SUBJECT])
+            if errors_by_config:
+                over = f"median over {len(errors_by_config)} configurations"
+                rows.append(Row(subject, name, round(statistics.median(errors_by_config.values()), 4), "ratio", over))
+    others = other_requests_s(scored_by_subject[SUBJECT])
     if others:
-        method = "a request's own time as the other configurations tell it"
+        method = "a request's own time from the other configurations"
         rows.append(Row(SUBJECT, "ttft.left_out", round(statistics.median(others.values()), 4), "ratio", method))
     return rows
 
 
-def interval_rows(found: Mapping[str, ByConfig]) -> list[Row]:
+def interval_rows(scored_by_subject: Mapping[str, ByConfig]) -> list[Row]:
     """Coverage and half widths of each output."""
     rows = []
     for subject in (SUBJECT, CALIBRATED_SUBJECT):
-        for name, inside, widths in zip(NAMES, *covered(found.get(subject, {})), strict=True):
+        for name, inside, widths in zip(NAMES, *covered(scored_by_subject.get(subject, {})), strict=True):
             if inside:
                 n = f"{len(inside)} runs"
                 rows.append(Row(subject, f"coverage.{name}", round(float(np.mean(inside)), 4), "ratio", n))
@@ -109,31 +111,31 @@ def interval_rows(found: Mapping[str, ByConfig]) -> list[Row]:
     return rows
 
 
-def abstained_rows(found: Mapping[str, ByConfig]) -> list[Row]:
-    """Share of intervals that say nothing."""
+def abstained_rows(scored_by_subject: Mapping[str, ByConfig]) -> list[Row]:
+    """Return the share of intervals that are too wide to be of use."""
     method = f"80 % intervals with high over low above {WIDEST_RATIO}"
     return [
-        Row(subject, "abstained", round(abstained(found[subject]), 4), "ratio", method)
+        Row(subject, "abstained", round(abstained(scored_by_subject[subject]), 4), "ratio", method)
         for subject in (SUBJECT, CALIBRATED_SUBJECT)
-        if subject in found
+        if subject in scored_by_subject
     ]
 
 
-def price_rows(found: Mapping[str, ByConfig]) -> list[Row]:
+def price_rows(scored_by_subject: Mapping[str, ByConfig]) -> list[Row]:
     """$/Mtok of 16-bit and FP8 weights at each rate: the errors of both, and of their ratio."""
     rows = []
     for subject in (SUBJECT, CALIBRATED_SUBJECT):
-        by_config = found.get(subject, {})
+        by_config = scored_by_subject.get(subject, {})
         for before, after in quantized(by_config):
-            ends = [{each.run.rate: each for each in by_config[name]} for name in (before, after)]
+            ends = [{scored.run.rate: scored for scored in by_config[name]} for name in (before, after)]
             for rate in sorted(ends[0].keys() & ends[1].keys()):
-                here, there = ends[0][rate], ends[1][rate]
-                if not all(each.run.measured[0] > 0 for each in (here, there)):
+                cheap, fast = ends[0][rate], ends[1][rate]
+                if not all(scored.run.measured[0] > 0 for scored in (cheap, fast)):
                     continue
                 ratios = []
-                for name, each in ((before, here), (after, there)):
-                    usd = _usd_per_hour(each.run)
-                    likely, seen = (usd_per_mtok(usd, tok_s) for tok_s in (each.likely[0], each.run.measured[0]))
+                for name, scored in ((before, cheap), (after, fast)):
+                    usd = _usd_per_hour(scored.run)
+                    likely, seen = (usd_per_mtok(usd, tok_s) for tok_s in (scored.likely[0], scored.run.measured[0]))
                     ratios.append((likely, seen))
                     method = f"predicted ${likely:.3f}, measured ${seen:.3f} at ${usd:.2f}/h"
                     rows.append(
@@ -151,24 +153,24 @@ def _usd_per_hour(run: Run) -> float:
     device = accelerator(run)
     offers = load_market().offers(device.name) if device else ()
     devices = run.cells.number("n_gpus") or 1.0
-    return devices * statistics.median([each.nano_usd_per_device_hour for each in offers] or [1e9]) / 1e9
+    return devices * statistics.median([offer.nano_usd_per_device_hour for offer in offers] or [1e9]) / 1e9
 
 
-def targets_of(found: Mapping[str, ByConfig]) -> list[Target]:
-    """What the predictions are held to; a tier that was not asked for is left out."""
+def targets_of(scored_by_subject: Mapping[str, ByConfig]) -> list[Target]:
+    """Return the targets of the predictions; a tier that was not requested is left out."""
     targets = []
     for subject, prefix, limits, widest in (
         (SUBJECT, "load", LIMITS, WIDEST),
         (CALIBRATED_SUBJECT, "load.calibrated", CALIBRATED_LIMITS, WIDEST_CALIBRATED),
     ):
-        by_config = found.get(subject)
+        by_config = scored_by_subject.get(subject)
         if not by_config:
             continue
         for output, (name, limit) in enumerate(zip(NAMES, limits, strict=True)):
-            each = medians(by_config, output)
-            value = round(statistics.median(each.values()), 4) if each else None
+            errors_by_config = medians(by_config, output)
+            value = round(statistics.median(errors_by_config.values()), 4) if errors_by_config else None
             targets.append(Target(f"{prefix}.{name}", value, limit, "<="))
-        inside, widths = ([each for some in lists for each in some] for lists in covered(by_config))
+        inside, widths = ([inside for some in lists for inside in some] for lists in covered(by_config))
         coverage = round(float(np.mean(inside)), 4) if inside else None
         targets.append(Target(f"{prefix}.coverage", coverage, COVERED, ">="))
         width = round(statistics.median(widths), 4) if widths else None
@@ -182,10 +184,12 @@ def write(path: Path, by_config: ByConfig) -> None:
         lines = csv.writer(out)
         lines.writerow(["id", *(f"{name}{end}" for name in OUTPUTS for end in ("", "_low80", "_high80"))])
         for scored in by_config.values():
-            for each in scored:
-                if each.prediction is not None:
-                    ends = zip(each.prediction.likely, each.prediction.low, each.prediction.high, strict=True)
-                    lines.writerow([each.run.id, *(f"{value:.6g}" for some in ends for value in some)])
+            for scored_run in scored:
+                if scored_run.prediction is not None:
+                    ends = zip(
+                        scored_run.prediction.likely, scored_run.prediction.low, scored_run.prediction.high, strict=True
+                    )
+                    lines.writerow([scored_run.run.id, *(f"{value:.6g}" for some in ends for value in some)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -204,14 +208,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.exit(2, f"{error}\n")
     if not runs:
         parser.exit(2, f"{chosen.runs}: no run with published lengths\n")
-    found, refused = predicted(runs, chosen.calibrate_on)
+    scored_by_subject, refused = predicted(runs, chosen.calibrate_on)
     # A configuration without a run to calibrate on is predicted without.
-    write(chosen.out, {**found[SUBJECT], **found.get(CALIBRATED_SUBJECT, {})})
+    write(chosen.out, {**scored_by_subject[SUBJECT], **scored_by_subject.get(CALIBRATED_SUBJECT, {})})
     for name, reason in refused.items():
         print(f"{name}: refused: {reason}", file=sys.stderr)
-    rows = [*rows_of(found), *interval_rows(found), *abstained_rows(found), *price_rows(found)]
+    rows = [
+        *rows_of(scored_by_subject),
+        *interval_rows(scored_by_subject),
+        *abstained_rows(scored_by_subject),
+        *price_rows(scored_by_subject),
+    ]
     rows += [Row(SUBJECT, f"refused.{name}", None, "", reason) for name, reason in refused.items()]
-    text = report("load", rows, targets_of(found))
+    text = report("load", rows, targets_of(scored_by_subject))
     print(text)
     if chosen.json:
         chosen.json.write_text(f"{text}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a prediction must beat: a textbook roofline, and an interpolation between measured rates."""
+"""Baselines that a prediction must beat: a textbook roofline, and an interpolation between measured rates."""
 
 from collections.abc import Sequence
 
@@ -22,15 +22,15 @@ def roofline(configuration: Configuration, runs: Sequence[Run]) -> list[Array]:
     memory = term_s[:, [AT["weights"], AT["experts"], AT["kv_cache"]]].sum(axis=1) / BANDWIDTH_SHARE
     step_s = np.maximum(memory, term_s[:, AT["decode_flops"]] / FLOPS_SHARE)
     prefill_s = float(sum(part[0] for part in prefill_seconds(c, 1.0)[:2])) / FLOPS_SHARE
-    found = []
+    predictions = []
     for run in runs:
         finished = running / (run.generated * step_s + running * prefill_s)
         at = min(int(np.searchsorted(np.maximum.accumulate(finished), run.rate)), limit - 1)
         tok_s = min(run.rate, float(finished[at])) * run.generated
         token_s = step_s[at] + running[at] * prefill_s / run.generated
         watts = float(configuration.device.limit_w[0])
-        found.append(np.array([tok_s, 1000 * token_s, 1000 * (prefill_s + step_s[at]), watts]))
-    return found
+        predictions.append(np.array([tok_s, 1000 * token_s, 1000 * (prefill_s + step_s[at]), watts]))
+    return predictions
 
 
 def neighbours(runs: Sequence[Run]) -> list[Array]:
@@ -40,13 +40,13 @@ def neighbours(runs: Sequence[Run]) -> list[Array]:
     """
     rates = np.log([run.rate for run in runs])
     measured = np.log(np.array([run.measured for run in runs]))
-    found = []
+    predictions = []
     for place in range(len(runs)):
-        others = np.array([each for each in range(len(runs)) if each != place], dtype=np.intp)
+        others = np.array([row for row in range(len(runs)) if row != place], dtype=np.intp)
         values = np.full(len(OUTPUTS), np.nan)
         for column in range(len(OUTPUTS)):
             known = others[np.isfinite(measured[others, column])]
             if len(known):
                 values[column] = np.exp(np.interp(rates[place], rates[known], measured[known, column]))
-        found.append(values)
-    return found
+        predictions.append(values)
+    return predictions

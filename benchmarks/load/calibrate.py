@@ -33,12 +33,12 @@ def prior_sd() -> Array:
     """Return standard deviations of the groups of terms, and last of a request's own time."""
     groups = deviation()
     most = {"weights": WEIGHTS_SD, "overheads": OVERHEADS_SD, "links": OVERHEADS_SD}
-    sd = [min(each, most.get(name, np.inf)) for name, each in zip(groups.names, groups.sd, strict=True)]
+    sd = [min(prior, most.get(name, np.inf)) for name, prior in zip(groups.names, groups.sd, strict=True)]
     return np.array([*sd, REQUEST_SD])
 
 
 def calibrate(configuration: Configuration, run: Run) -> Known:
-    """Return what a run says of its configuration. Raises ValueError if nothing of its times was measured."""
+    """Return the calibration of a configuration by one run. Raises ValueError if none of its times was measured."""
     measured = np.log(np.array([*run.measured[:3], *run.p90]))
     seen = np.isfinite(measured)
     if not seen[:3].any():
@@ -49,23 +49,23 @@ def calibrate(configuration: Configuration, run: Run) -> Known:
         played = configuration.figures(run, configuration.engine(Known(known[:-1])), request_s() * np.exp(known[-1]))
         return np.asarray(played[:5][seen])
 
-    def missed(known: Array, found: Array) -> float:
-        return float(np.square((measured[seen] - found) / noise).sum() + np.square(known / sd).sum())
+    def missed(known: Array, predicted: Array) -> float:
+        return float(np.square((measured[seen] - predicted) / noise).sum() + np.square(known / sd).sum())
 
     known = np.zeros(len(sd))
-    found = figures(known)
-    loss = missed(known, found)
+    predicted = figures(known)
+    loss = missed(known, predicted)
     for _ in range(STEPS):
         nudges = NUDGE * np.eye(len(known))
-        slope = np.stack([(figures(known + each) - found) / NUDGE for each in nudges], axis=1) / noise[:, None]
+        slope = np.stack([(figures(known + nudge) - predicted) / NUDGE for nudge in nudges], axis=1) / noise[:, None]
         normal = slope.T @ slope + np.diag(1 / sd**2)
-        step = np.linalg.solve(normal, slope.T @ ((measured[seen] - found) / noise) - known / sd**2)
+        step = np.linalg.solve(normal, slope.T @ ((measured[seen] - predicted) / noise) - known / sd**2)
         share, before = 1.0, loss
         while share >= SHORTEST:
             tried = known + share * step
-            there = figures(tried)
-            if (now := missed(tried, there)) < loss:
-                known, found, loss = tried, there, now
+            tried_figures = figures(tried)
+            if (now := missed(tried, tried_figures)) < loss:
+                known, predicted, loss = tried, tried_figures, now
                 break
             share /= 2.5
         if before - loss < ENOUGH * before:

@@ -42,7 +42,7 @@ is 80 to 86 % of those left out without host data, 79 to 83 % calibrated."""
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of a configuration: deviations of log times by group, of the request's own time, and of watts."""
+    """Calibration of a configuration: deviations of log times by group, of the request's own time, and of watts."""
 
     groups: Array
     request: float = 0.0
@@ -75,12 +75,12 @@ class Configuration:
         self.candidate: Candidates = candidates([run])
         if not fits(self.candidate):
             raise Refused(f"the weights of {run.cells['model']} do not fit in {run.cells['gpu']}")
-        found = accelerator(run)
-        if found is None or found.tdp_w is None:
+        listed = accelerator(run)
+        if listed is None or listed.tdp_w is None:
             raise Refused(f"the device {run.cells['gpu']!r} is not known")
-        self.accelerator = found.name
-        watts = idle_w(found.name, found.tdp_w), found.tdp_w, full_w(found.name, found.tdp_w)
-        self.device = Device(*(np.array([each]) for each in watts))
+        self.accelerator = listed.name
+        watts = idle_w(listed.name, listed.tdp_w), listed.tdp_w, full_w(listed.name, listed.tdp_w)
+        self.device = Device(*(np.array([watts_of_run]) for watts_of_run in watts))
 
     def engine(self, known: Known) -> Engine:
         """One replica of it."""
@@ -108,8 +108,8 @@ class Configuration:
                     dp * played.generated.sum() / played.busy_s,
                 )
             )
-        found: Array = np.log(np.array(seen)).mean(axis=0)
-        return found
+        means: Array = np.log(np.array(seen)).mean(axis=0)
+        return means
 
     def watts(self, figures: Array, measured: float | None) -> float:
         """Watts of one device while its engine works, from `figures`; `measured` as in `Known.power`."""
@@ -124,7 +124,7 @@ class Configuration:
         engine = self.engine(known)
         request = request_s() * float(np.exp(known.request))
         away = float(np.exp(widths.time)), float(np.exp(widths.request))
-        found = []
+        predictions = []
         for run in runs:
             likely = self.figures(run, engine, request)
             slow = self.figures(run, engine.slower(away[0]), request * away[1])
@@ -137,11 +137,11 @@ class Configuration:
             watts = self.watts(likely, known.power)
             spread = float(np.exp(widths.power))
             most = OVER_LIMIT * float(self.device.limit_w[0])
-            found.append(
+            predictions.append(
                 Prediction(
                     (*map(float, np.exp(likely[:3] - below)), watts / spread),
                     (*map(float, np.exp(likely[:3])), watts),
                     (*map(float, np.exp(likely[:3] + above)), max(watts, min(watts * spread, most))),
                 )
             )
-        return found
+        return predictions

@@ -34,7 +34,7 @@ OUTPUTS = ("output_tok_s", "tpot_p50_ms", "ttft_p50_ms", "power_w")
 
 
 class BadFile(Exception):
-    """A file of runs cannot be read; the message says which and why."""
+    """A file of runs cannot be read; the message states which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,8 @@ def _published(row: Cells) -> bool:
 
 def _run(row: Cells) -> Run:
     def number(name: str) -> float:
-        found = row.number(name)
-        return math.nan if found is None else found
+        value = row.number(name)
+        return math.nan if value is None else value
 
     return Run(
         id=row["id"],
@@ -114,24 +114,24 @@ def _active_w(row: Cells) -> float:
 
 def by_configuration(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Runs of each configuration, by rate. What differs in anything but the rate is another one."""
-    found: dict[tuple[str, ...], list[Run]] = {}
+    runs_by_key: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         lengths = (str(run.prompt), str(run.generated), str(run.burstiness), run.cells["prefix_caching"])
-        found.setdefault((run.config, *lengths), []).append(run)
-    alone = [key[0] for key in found]
+        runs_by_key.setdefault((run.config, *lengths), []).append(run)
+    alone = [key[0] for key in runs_by_key]
     return {
         key[0] if alone.count(key[0]) == 1 else "-".join(key): sorted(some, key=lambda run: run.rate)
-        for key, some in found.items()
+        for key, some in runs_by_key.items()
     }
 
 
 def accelerator(run: Run) -> Accelerator | None:
-    """The device of a run; None for one that nobody knows."""
+    """Return the device of a run; None for one that nobody knows."""
     return device(run.cells["gpu"])
 
 
 def candidates(runs: Sequence[Run]) -> Candidates:
-    """The configuration of each run under its lengths. What the catalog lists of a model counts."""
+    """Return the configuration of each run under its lengths. What the catalog lists of a model counts."""
     columns, tags, *_ = zip(*(candidate(_filled(run)) for run in runs), strict=True)
     c = stack(columns, tags)
     sglang = np.array(["sglang" in run.cells["engine"].lower() for run in runs])
@@ -143,12 +143,12 @@ def candidates(runs: Sequence[Run]) -> Candidates:
 
 
 def fits(c: Candidates) -> bool:
-    """Whether the weights of a single candidate fit in its devices."""
+    """Return whether the weights of a single candidate fit in its devices."""
     return bool(free_bytes(c)[0] > 0)
 
 
 def _filled(run: Run) -> Cells:
-    """The row with the model's shape from the catalog, as a row of public measurements has it."""
+    """Return the row with the model's shape from the catalog, as a row of public measurements has it."""
     row = run.cells
     listed = load_market().model(row["model"])
     shape: dict[str, str] = {}

@@ -15,7 +15,7 @@ NAMES = ("tok_s", "tpot", "ttft", "power")
 """Of the targets, in the order of `OUTPUTS`."""
 TOK_S, TTFT = 0, 2
 WIDEST_RATIO = 20
-"""High over low from which an interval says nothing."""
+"""High over low from which an interval is of no use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Scored:
 
 
 def counts(run: Run, output: int) -> bool:
-    """Whether an output of a run is scored: tokens/s where the server did not keep up, TTFT where it did.
+    """Return whether an output of a run is scored: tokens/s where the server did not keep up, TTFT where it did.
 
     Elsewhere tokens/s are those that arrive, and TTFT is a wait that grows until the requests end.
     """
@@ -40,16 +40,16 @@ def counts(run: Run, output: int) -> bool:
 def errors(scored: Sequence[Scored], output: int) -> list[float]:
     """Return relative errors of an output of the runs of one configuration."""
     return [
-        abs(float(each.likely[output]) / each.run.measured[output] - 1)
-        for each in scored
-        if counts(each.run, output) and np.isfinite(each.likely[output])
+        abs(float(scored_run.likely[output]) / scored_run.run.measured[output] - 1)
+        for scored_run in scored
+        if counts(scored_run.run, output) and np.isfinite(scored_run.likely[output])
     ]
 
 
 def medians(by_config: Mapping[str, Sequence[Scored]], output: int) -> dict[str, float]:
     """Return the median error of an output by configuration; those without one are left out."""
-    found = {name: errors(scored, output) for name, scored in by_config.items()}
-    return {name: statistics.median(some) for name, some in found.items() if some}
+    errors_by_config = {name: errors(scored, output) for name, scored in by_config.items()}
+    return {name: statistics.median(some) for name, some in errors_by_config.items() if some}
 
 
 def covered(by_config: Mapping[str, Sequence[Scored]]) -> tuple[list[list[bool]], list[list[float]]]:
@@ -57,51 +57,58 @@ def covered(by_config: Mapping[str, Sequence[Scored]]) -> tuple[list[list[bool]]
     inside: list[list[bool]] = [[] for _ in OUTPUTS]
     widths: list[list[float]] = [[] for _ in OUTPUTS]
     for scored in by_config.values():
-        for each in scored:
-            if each.prediction is None:
+        for scored_run in scored:
+            if scored_run.prediction is None:
                 continue
-            for output, measured in enumerate(each.run.measured):
+            for output, measured in enumerate(scored_run.run.measured):
                 if np.isfinite(measured):
-                    low, high = each.prediction.low[output], each.prediction.high[output]
+                    low, high = scored_run.prediction.low[output], scored_run.prediction.high[output]
                     inside[output].append(low <= measured <= high)
-                    widths[output].append(high / each.prediction.likely[output])
+                    widths[output].append(high / scored_run.prediction.likely[output])
     return inside, widths
 
 
 def abstained(by_config: Mapping[str, Sequence[Scored]]) -> float:
-    """Return the share of intervals that say nothing: from 0, or more than `WIDEST_RATIO` wide."""
+    """Return the share of intervals of no use: from 0, or more than `WIDEST_RATIO` wide."""
     silent = [
-        not 0 < each.prediction.low[output] * WIDEST_RATIO >= each.prediction.high[output]
+        not 0 < scored_run.prediction.low[output] * WIDEST_RATIO >= scored_run.prediction.high[output]
         for scored in by_config.values()
-        for each in scored
-        if each.prediction is not None
+        for scored_run in scored
+        if scored_run.prediction is not None
         for output in range(len(OUTPUTS))
     ]
     return sum(silent) / max(len(silent), 1)
 
 
 def other_requests_s(by_config: Mapping[str, Sequence[Scored]]) -> dict[str, float]:
-    """Return the median TTFT error of each configuration when a request's own time is what the others tell.
+    """Return the median TTFT error of each configuration with a request's own time estimated from the others.
 
-    They tell the median over configurations of what their runs that kept up took longer than prefill and steps.
+    The estimate is the median over configurations of the time beyond prefill and steps in runs that kept up.
     """
     own = request_s() * 1000
     left = {
         name: statistics.median(some)
         for name, scored in by_config.items()
-        if (some := [each.run.measured[TTFT] - each.likely[TTFT] + own for each in scored if counts(each.run, TTFT)])
+        if (
+            some := [
+                scored_run.run.measured[TTFT] - scored_run.likely[TTFT] + own
+                for scored_run in scored
+                if counts(scored_run.run, TTFT)
+            ]
+        )
     }
-    found = {}
+    rates = {}
     for name in left:
-        others = [each for other, each in left.items() if other != name]
+        others = [ratio for other, ratio in left.items() if other != name]
         if not others:
             continue
         request = max(0.0, statistics.median(others))
         moved = [
-            Scored(each.run, each.likely + np.eye(len(OUTPUTS))[TTFT] * (request - own)) for each in by_config[name]
+            Scored(scored.run, scored.likely + np.eye(len(OUTPUTS))[TTFT] * (request - own))
+            for scored in by_config[name]
         ]
-        found[name] = statistics.median(errors(moved, TTFT))
-    return found
+        rates[name] = statistics.median(errors(moved, TTFT))
+    return rates
 
 
 def usd_per_mtok(usd_per_hour: float, tok_s: float) -> float:
@@ -126,7 +133,7 @@ def quantized(by_config: Mapping[str, Sequence[Scored]]) -> list[tuple[str, str]
             "burstiness",
             "source_ref",
         )
-        return tuple(cells[each] for each in same)
+        return tuple(cells[name] for name in same)
 
     def bits(name: str) -> str:
         return by_config[name][0].run.cells["weight_dtype"].lower()

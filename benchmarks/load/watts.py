@@ -24,7 +24,7 @@ from pertoken.forecast.power import Device, products_share
 
 SOURCE = "load"
 SOURCES = 3
-"""Of one device, from which their median says more of it than the curve of all."""
+"""Measurements of one device from which their median predicts it better than the curve of all."""
 
 
 def drawn_by(runs: Sequence[Run]) -> tuple[Drawn, list[str]]:
@@ -40,7 +40,7 @@ def drawn_by(runs: Sequence[Run]) -> tuple[Drawn, list[str]]:
         running = np.maximum(run.measured[0] * token_s, 1.0)
         share = float(products_share(configuration.candidate, running, token_s)[0])
         device = configuration.device
-        limits = (float(each[0]) for each in (device.idle_w, device.limit_w, device.full_w))
+        limits = (float(column[0]) for column in (device.idle_w, device.limit_w, device.full_w))
         columns.append((*limits, share, run.measured[3]))
     idle, limit, full, shares, watts = (np.array(column) for column in zip(*columns, strict=True))
     group = np.array([f"{SOURCE} {run.cells['gpu']}" for run in known])
@@ -70,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for group in np.unique(drawn.group):
         rows = drawn.group == group
         print(f"{group}: median error {missed(drawn, drawn.take(rows)):.3f}")
-    on_load = sorted({each for each in drawn.group if each.startswith(SOURCE)})
+    on_load = sorted({group for group in drawn.group if group.startswith(SOURCE)})
     for labels, names in ((config, sorted(set(configs))), (drawn.group, on_load)):
         left = {name: missed(drawn.take(labels != name), drawn.take(labels == name)) for name in names}
-        each = ", ".join(f"{name} {error:.3f}" for name, error in left.items())
-        print(f"left out: {each}; median {statistics.median(left.values()):.3f}")
+        errors = ", ".join(f"{name} {error:.3f}" for name, error in left.items())
+        print(f"left out: {errors}; median {statistics.median(left.values()):.3f}")
 
 
 def devices(drawn: Drawn, constants: Array) -> dict[str, float]:

@@ -1,1 +1,1 @@
-"""Whether proof of savings holds what it promises, on histories with known effects: room of `pertoken/proof`."""
+"""Benchmarks of `pertoken/proof`: error rates of verdicts on histories with known effects."""

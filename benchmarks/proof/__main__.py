@@ -28,7 +28,7 @@ POWER = -0.10
 FAST_DRIFT = 0.01
 """Per week: some rows show what a drift far above the shape's does."""
 
-Found = Mapping[Condition, Outcomes]
+OutcomesByCondition = Mapping[Condition, Outcomes]
 
 
 def main() -> None:
@@ -39,34 +39,36 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the result to this file, too")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    found = run(arguments.seed, arguments.runs, conditions(), arguments.processes)
+    outcomes_of = run(arguments.seed, arguments.runs, conditions(), arguments.processes)
     seconds = time.perf_counter() - began
     rows = [
         Row("pertoken", "seconds", round(seconds, 1), "s", f"{arguments.processes} processes, seed {arguments.seed}"),
-        *(row for condition, outcomes in found.items() for row in condition_rows(condition, outcomes)),
-        *summary_rows(found),
+        *(row for condition, outcomes in outcomes_of.items() for row in condition_rows(condition, outcomes)),
+        *summary_rows(outcomes_of),
     ]
-    text = report("proof", rows, targets(found))
+    text = report("proof", rows, targets(outcomes_of))
     if arguments.out is not None:
         arguments.out.write_text(text + "\n")
     print(text)
 
 
 def conditions() -> list[Condition]:
-    """All conditions; the residual that the targets are about comes first."""
+    """Return all conditions; the residual that the targets are about comes first."""
     siblings = (0, SHAPE["history"]["siblings"])
     effects = SHAPE["effects"]["values"]
     usual = [Condition(sd, n, effect) for sd in SHAPE["residual"]["sd"] for n in siblings for effect in effects]
     sd = SHAPE["residual"]["sd"][0]
-    jumps = [Condition(sd, 0, effect, jump_sd=each) for each in SHAPE["jumps"]["sd"] for effect in (0.0, POWER)]
+    jumps = [Condition(sd, 0, effect, jump_sd=jump_sd) for jump_sd in SHAPE["jumps"]["sd"] for effect in (0.0, POWER)]
     return usual + [Condition(sd, n, 0.0, FAST_DRIFT) for n in siblings] + jumps
 
 
-def chosen(found: Found, sd: float, siblings: int | None = None, effect: float | None = None) -> Outcomes:
+def chosen(
+    outcomes_of: OutcomesByCondition, sd: float, siblings: int | None = None, effect: float | None = None
+) -> Outcomes:
     """Outcomes of a residual at the drift of the shape, by siblings and effect where these are given."""
     return added(
         outcomes
-        for condition, outcomes in found.items()
+        for condition, outcomes in outcomes_of.items()
         if condition.sd == sd
         and condition.drift_sd is None
         and not condition.jump_sd
@@ -93,22 +95,26 @@ def condition_rows(of: Condition, outcomes: Outcomes) -> Iterator[Row]:
     yield Row("naive before/after", "claims a saving", round(outcomes.naive / outcomes.runs, 4), "share", method)
 
 
-def summary_rows(found: Found) -> Iterator[Row]:
+def summary_rows(outcomes_of: OutcomesByCondition) -> Iterator[Row]:
     for siblings in (0, SHAPE["history"]["siblings"]):
         for sd in SHAPE["residual"]["sd"]:
-            outcomes = chosen(found, sd, siblings)
+            outcomes = chosen(outcomes_of, sd, siblings)
             method = f"residual {sd:.0%}, {siblings or 'no'} siblings, all effects, {outcomes.runs} runs"
             covered = outcomes.covered / outcomes.runs
             yield Row("pertoken", "covered by the 80 % interval", round(covered, 4), "share", method)
             yield Row("pertoken", "inconclusive", round(outcomes.share(Verdict.INCONCLUSIVE), 4), "share", method)
 
 
-def targets(found: Found) -> list[Target]:
+def targets(outcomes_of: OutcomesByCondition) -> list[Target]:
     """Targets over the runs with and without siblings, at the first residual of the shape."""
     usual, noisy = SHAPE["residual"]["sd"][0], max(SHAPE["residual"]["sd"])
-    every, null, tenth = chosen(found, usual), chosen(found, usual, effect=0.0), chosen(found, usual, effect=POWER)
-    false = sum(null.verdicts[each] for each in CLAIMED)
-    noisy_null = chosen(found, noisy, effect=0.0)
+    every, null, tenth = (
+        chosen(outcomes_of, usual),
+        chosen(outcomes_of, usual, effect=0.0),
+        chosen(outcomes_of, usual, effect=POWER),
+    )
+    false = sum(null.verdicts[verdict] for verdict in CLAIMED)
+    noisy_null = chosen(outcomes_of, noisy, effect=0.0)
     coverage = round(every.covered / every.runs, 4)
     return [
         Target("proof.coverage", coverage, 0.75, ">="),
@@ -118,7 +124,9 @@ def targets(found: Found) -> list[Target]:
         Target("proof.power_10pct", round(tenth.share(*CLAIMED), 4), 0.80, ">="),
         Target("proof.inconclusive", round(every.share(Verdict.INCONCLUSIVE), 4), 0.25, "<="),
         Target("proof.width_10pct", round(float(np.median(tenth.widths)), 4) if tenth.widths else None, 0.08, "<="),
-        Target("proof.inconclusive_noisy", round(chosen(found, noisy).share(Verdict.INCONCLUSIVE), 4), 0.50, ">="),
+        Target(
+            "proof.inconclusive_noisy", round(chosen(outcomes_of, noisy).share(Verdict.INCONCLUSIVE), 4), 0.50, ">="
+        ),
         Target("proof.false_realized_noisy", round(noisy_null.share(*CLAIMED), 4), 0.08, "<="),
     ]
 

@@ -81,7 +81,7 @@ def histories(
 
     for run in range(runs):
         ts = MONDAY + HOUR_S * hour[run]
-        found = [
+        hours_of_members = [
             Hours(
                 ts[mask],
                 (device_s[run, member] / (prompt + generated)[run, member])[mask],
@@ -92,7 +92,7 @@ def histories(
             for member in range(members)
             for mask in [measured[run, member]]
         ]
-        yield History(found[0], tuple(found[1:]), int(ts[before]), int(ts[-1]) + HOUR_S)
+        yield History(hours_of_members[0], tuple(hours_of_members[1:]), int(ts[before]), int(ts[-1]) + HOUR_S)
 
 
 def _requests(rng: np.random.Generator, size: tuple[int, int, int], hour: Any, changed: Any) -> Floats:
@@ -144,12 +144,12 @@ def _residual(rng: np.random.Generator, size: tuple[int, int, int], sd: float, d
     drift_sd = residual["drift_per_week_sd"] if drift_sd is None else drift_sd
     own, common = np.sqrt(1 - residual["drift_shared"]), np.sqrt(residual["drift_shared"])
     slope = own * rng.standard_normal((*size[:2], 1)) + common * rng.standard_normal((runs, 1, 1))
-    found: Floats = noise + drift_sd * slope * weeks
-    return found
+    noisy: Floats = noise + drift_sd * slope * weeks
+    return noisy
 
 
 def _level(rng: np.random.Generator, size: tuple[int, int, int], sd: float) -> Floats:
-    """A level of its own for each stretch between two jumps."""
+    """Return a level of its own for each stretch between two jumps."""
     stretch = np.cumsum(rng.random(size) < 1 / SHAPE["jumps"]["every_hours"], axis=2)
     levels = rng.standard_normal((*size[:2], int(stretch.max()) + 1)) * sd
     return np.take_along_axis(levels, stretch, axis=2)

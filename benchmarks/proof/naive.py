@@ -10,7 +10,7 @@ Z95 = 1.6449
 
 
 def naive_claims_saving(history: History) -> bool:
-    """Whether the 90 % interval of the difference of means (Welch) lies below 0."""
+    """Return whether the 90 % interval of the difference of means (Welch) lies below 0."""
     hours = history.deployment
     before = (hours.ts < history.changed_at) & (hours.ts >= history.changed_at - WEEK_H * HOUR_S)
     after = hours.ts >= history.changed_at

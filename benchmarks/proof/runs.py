@@ -21,7 +21,7 @@ BATCH = 20
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a history is like."""
+    """Kind of history that is generated."""
 
     sd: float
     """Of the residual of an hour."""
@@ -35,7 +35,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What was found in the runs of a condition."""
+    """Verdicts and intervals of the runs of one condition."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
@@ -55,7 +55,7 @@ class Outcomes:
 
     def share(self, *verdicts: Verdict) -> float:
         """Part of the runs with one of these verdicts."""
-        return sum(self.verdicts[each] for each in verdicts) / self.runs
+        return sum(self.verdicts[verdict] for verdict in verdicts) / self.runs
 
 
 def added(several: Iterable[Outcomes]) -> Outcomes:
@@ -63,11 +63,11 @@ def added(several: Iterable[Outcomes]) -> Outcomes:
     codes: Counter[str] = Counter()
     covered, widened, naive = 0, 0, 0
     widths: tuple[float, ...] = ()
-    for each in several:
-        verdicts += each.verdicts
-        codes += each.codes
-        covered, widened, naive = covered + each.covered, widened + each.widened, naive + each.naive
-        widths = (*widths, *each.widths)
+    for batch in several:
+        verdicts += batch.verdicts
+        codes += batch.codes
+        covered, widened, naive = covered + batch.covered, widened + batch.widened, naive + batch.naive
+        widths = (*widths, *batch.widths)
     return Outcomes(verdicts, codes, covered, widths, widened, naive)
 
 
@@ -79,9 +79,9 @@ def run(seed: int, runs: int, conditions: Sequence[Condition], processes: int) -
         for number, first in enumerate(range(0, runs, BATCH))
     ]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        found = list(pool.map(_batch, batches))
+        outcomes = list(pool.map(_batch, batches))
     return {
-        condition: added(one for one, batch in zip(found, batches, strict=True) if batch[3] == condition)
+        condition: added(one for one, batch in zip(outcomes, batches, strict=True) if batch[3] == condition)
         for condition in conditions
     }
 

@@ -21,46 +21,54 @@ DOLLAR = 1.0
 
 
 def rows_of(results: dict[int, Result]) -> list[Row]:
-    """What was found, by kind, and what is off: each problem that was missed or lies outside, by name."""
-    judged = [each for result in results.values() for each in result.problems]
+    """Return the recovery rate by kind, and a row for each problem that was missed or priced outside its interval."""
+    judged = [problem for result in results.values() for problem in result.problems]
     by_kind: dict[str, list[Judged]] = defaultdict(list)
-    for each in judged:
-        by_kind[each.kind].append(each)
+    for problem in judged:
+        by_kind[problem.kind].append(problem)
     rows = []
     for kind, some in sorted(by_kind.items()):
-        found = sum(each.found for each in some)
-        priced = [each for each in some if each.inside is not None]
-        inside = sum(bool(each.inside) for each in priced)
+        n_matched = sum(problem.recovered for problem in some)
+        priced = [problem for problem in some if problem.inside is not None]
+        inside = sum(bool(problem.inside) for problem in priced)
         how = f"truth inside the interval in {inside} of {len(priced)} that were priced"
-        rows.append(Row(US, f"found.{kind}", found / len(some), f"of {len(some)}", how))
-    for each in judged:
-        if not each.found:
-            rows.append(Row(US, f"missed.{each.seed}.{each.kind}", each.place, "place", each.target))
-        elif each.inside is False:
-            rows.append(Row(US, f"outside.{each.seed}.{each.kind}", each.truth_usd, "$/month", str(each.interval_usd)))
+        rows.append(Row(US, f"found.{kind}", n_matched / len(some), f"of {len(some)}", how))
+    for problem in judged:
+        if not problem.recovered:
+            rows.append(Row(US, f"missed.{problem.seed}.{problem.kind}", problem.place, "place", problem.target))
+        elif problem.inside is False:
+            rows.append(
+                Row(
+                    US,
+                    f"outside.{problem.seed}.{problem.kind}",
+                    problem.truth_usd,
+                    "$/month",
+                    str(problem.interval_usd),
+                )
+            )
     for seed, result in results.items():
         for name, usd in result.healthy.items():
             if usd >= DOLLAR:
                 rows.append(Row(US, f"disturbed.{seed}.{name}", usd, "$/month", "bankable, on a healthy service"))
-    made, advised = (sum(getattr(each, name) for each in results.values()) for name in ("made_s", "advised_s"))
+    made, advised = (sum(getattr(result, name) for result in results.values()) for name in ("made_s", "advised_s"))
     rows.append(Row(US, "seconds_making", made, "s", "wall time, all seeds added up; several run at a time"))
     rows.append(Row(US, "seconds_advising", advised, "s", "wall time, all seeds"))
     return rows
 
 
 def targets_of(results: dict[int, Result]) -> list[Target]:
-    """The three figures of the benchmark."""
-    judged = [each for result in results.values() for each in result.problems]
+    """Return the three figures of the benchmark."""
+    judged = [problem for result in results.values() for problem in result.problems]
     healthy = [usd < DOLLAR for result in results.values() for usd in result.healthy.values()]
-    inside = [each.inside for each in judged if each.inside is not None]
+    inside = [problem.inside for problem in judged if problem.inside is not None]
 
     def share(of: list[bool]) -> float | None:
         return sum(of) / len(of) if of else None
 
     return [
-        Target("recovery.found", share([each.found for each in judged]), 0.95, ">="),
+        Target("recovery.found", share([problem.recovered for problem in judged]), 0.95, ">="),
         Target("recovery.quiet_on_healthy", share(healthy), 0.95, ">="),
-        Target("recovery.coverage", share([bool(each) for each in inside]), 0.75, ">="),
+        Target("recovery.coverage", share([bool(covered) for covered in inside]), 0.75, ">="),
     ]
 
 

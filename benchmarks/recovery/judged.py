@@ -37,7 +37,7 @@ class Judged:
     interval_usd: tuple[float, float, float] | None
 
     @property
-    def found(self) -> bool:
+    def recovered(self) -> bool:
         """Whether one of its rules is first or second."""
         return self.place is not None and self.place <= FIRST
 
@@ -76,7 +76,9 @@ def judge(seed: int, hosts: int, days: float, folder: Path) -> Result:
     for row in json.loads(done.stdout)["recommendations"]:
         if row["state"] == "OPEN":
             by_target.setdefault(row["target"], []).append(row)
-    problems = tuple(_judged(seed, each, made.fleet, by_target.get(each.target, [])) for each in made.fleet.problems)
+    problems = tuple(
+        _judged(seed, problem, made.fleet, by_target.get(problem.target, [])) for problem in made.fleet.problems
+    )
     healthy = {name: sum(map(_bankable, by_target.get(name, []))) for name in made.fleet.healthy}
     return Result(problems, healthy, after - began, advised_s)
 
@@ -97,12 +99,12 @@ def _truth(problem: Problem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> f
     """Return what the proposed change truly saves: by its knobs where it is of knobs, else what the fix is worth."""
     market, engines = load_market(), fleet.of_service(problem.service)
     hosts = [fleet.host(name) for name in problem.hosts]
-    knobs = {each["field"]: each["after"] for each in variant["edits"] if each["kind"] == "deployment"}
+    knobs = {edit["field"]: edit["after"] for edit in variant["edits"] if edit["kind"] == "deployment"}
     if knobs and all(hasattr(engines[0].runs, name) for name in knobs) and "engine_version" not in knobs:
         return of_knobs(engines, usd_per_hour(hosts[0].place, market), knobs, market)
-    there = next((each["after"] for each in variant["edits"] if each["field"] == "placement.accelerator"), None)
-    if there is not None:
-        return of_move(engines, hosts, str(there), market)
+    accelerator = next((edit["after"] for edit in variant["edits"] if edit["field"] == "placement.accelerator"), None)
+    if accelerator is not None:
+        return of_move(engines, hosts, str(accelerator), market)
     return worth(problem, hosts, engines, market).usd
 
 

@@ -1,1 +1,1 @@
-"""How well one probe of one configuration predicts others on this machine: `python -m benchmarks.site --seed N`."""
+"""Predictions of configurations on this machine from one probe of one of them: `python -m benchmarks.site --seed N`."""

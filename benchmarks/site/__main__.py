@@ -44,7 +44,7 @@ START_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does, and for how long."""
+    """Configurations, durations and repeats of a run."""
 
     seed: int
     budget_s: float
@@ -70,32 +70,32 @@ class Site:
 
     def run(self) -> tuple[list[Outcome], dict[str, str]]:
         """Probe, predict, serve; return the outcomes and the hashes of the predictions."""
-        for each in (*self._bases, *self._others):
-            self._file(each)
+        for configuration in (*self._bases, *self._others):
+            self._file(configuration)
         market = self._market()
         own = {base.shape: self._probe(base) for base in self._bases}
         first = self._predict(market, lambda of: self._base(of), own)
         hashes = {"from one probe of each model": announce(first)}
         by_format = {}
-        for each in self._others:
-            key = self._format(each)
-            if key not in by_format and not any(each.same_format(base) for base in self._bases):
+        for configuration in self._others:
+            key = self._format(configuration)
+            if key not in by_format and not any(configuration.same_format(base) for base in self._bases):
                 by_format[key] = (key, self._probe(key))
         second = {}
-        for each in self._others:
-            if (known := by_format.get(self._format(each))) is not None:
-                prediction = self._one(market, each, known[0], known[1])
+        for configuration in self._others:
+            if (known := by_format.get(self._format(configuration))) is not None:
+                prediction = self._one(market, configuration, known[0], known[1])
                 if prediction is not None:
-                    second[each] = prediction
+                    second[configuration] = prediction
         hashes["after a probe of each format"] = announce(second)
         rounds = self._serve()
         outcomes = []
-        for each, measured in rounds.items():
-            same = any(each.same_format(base) for base in self._bases)
-            if measured and each in first:
-                outcomes.append(Outcome("load" if same else "format", first[each], tuple(measured)))
-            if measured and each in second:
-                outcomes.append(Outcome("format_probed", second[each], tuple(measured)))
+        for configuration, measured in rounds.items():
+            same = any(configuration.same_format(base) for base in self._bases)
+            if measured and configuration in first:
+                outcomes.append(Outcome("load" if same else "format", first[configuration], tuple(measured)))
+            if measured and configuration in second:
+                outcomes.append(Outcome("format_probed", second[configuration], tuple(measured)))
         return outcomes, hashes
 
     def _base(self, of: Configuration) -> Configuration:
@@ -109,7 +109,7 @@ class Site:
         return write(self._folder / f"{of.shape.name}-{of.weight_dtype}.gguf", of.shape, of.weight_dtype)
 
     def _market(self) -> Market:
-        threads = sorted({each.threads for each in (*self._bases, *self._others)})
+        threads = sorted({configuration.threads for configuration in (*self._bases, *self._others)})
         devices = [
             accelerator(rates_by_dtype(self._folder, list(FORMATS), n, self._plan.rates_shape, self._client, _note), n)
             for n in threads
@@ -128,13 +128,13 @@ class Site:
         _note(f"probing {of.label}")
         try:
             with self._server(of) as server:
-                found = run(self._client(server), None, script(of.slots, of.context), self._plan.probe_s)
+                measured = run(self._client(server), None, script(of.slots, of.context), self._plan.probe_s)
         except ProbeError as error:
             _note(f"not probed: {error}")
             return ()
-        for note in found.notes:
+        for note in measured.notes:
             _note(note)
-        return tuple(found.points)
+        return tuple(measured.points)
 
     def _predict(
         self,
@@ -142,8 +142,13 @@ class Site:
         origin: Callable[[Configuration], Configuration],
         points: Mapping[Shape, tuple[OperatingPoint, ...]],
     ) -> dict[Configuration, Prediction]:
-        found = {each: self._one(market, each, origin(each), points[each.shape]) for each in self._others}
-        return {each: prediction for each, prediction in found.items() if prediction is not None}
+        predictions = {
+            configuration: self._one(market, configuration, origin(configuration), points[configuration.shape])
+            for configuration in self._others
+        }
+        return {
+            configuration: prediction for configuration, prediction in predictions.items() if prediction is not None
+        }
 
     def _one(
         self, market: Market, of: Configuration, probed: Configuration, points: Sequence[OperatingPoint]
@@ -156,23 +161,23 @@ class Site:
 
     def _serve(self) -> dict[Configuration, list[Measured]]:
         """Serve all configurations in interleaved rounds; the last rounds end early where the time is over."""
-        rounds: dict[Configuration, list[Measured]] = {each: [] for each in self._others}
+        rounds: dict[Configuration, list[Measured]] = {configuration: [] for configuration in self._others}
         left, overhead_s = ROUNDS * len(self._others), START_S
         for number in range(ROUNDS):
-            for each in self._others:
+            for configuration in self._others:
                 # A tenth is kept for rounds that have to be repeated.
                 left_s = 0.9 * (self._plan.budget_s - self._elapsed_s())
                 if number and left_s <= 0:
                     self.repeats["rounds left out as the time was over"] += 1
                     continue
                 seconds, begun_s = max(1.0, left_s / left - overhead_s), self._elapsed_s()
-                _note(f"round {number + 1}: {each.label}")
-                found = self._measured(each, seconds, number)
+                _note(f"round {number + 1}: {configuration.label}")
+                measured = self._measured(configuration, seconds, number)
                 # What it took beside its time: the start, and requests that were under way at its end.
                 overhead_s += 0.3 * (self._elapsed_s() - begun_s - seconds - overhead_s)
                 left -= 1
-                if found is not None:
-                    rounds[each].append(found)
+                if measured is not None:
+                    rounds[configuration].append(measured)
         return rounds
 
     def _elapsed_s(self) -> float:
@@ -185,20 +190,20 @@ class Site:
                 client.calibrate()
                 clock = cpu_clock(server.pid) if self._plan.cpu_time else time.perf_counter
                 with Stolen((server.pid, _own_pid())) as stolen:
-                    found = measure(client, of, seconds, 100 * number + repeat, clock)
+                    measured = measure(client, of, seconds, 100 * number + repeat, clock)
             late = self._elapsed_s() + seconds > self._plan.budget_s
             if stolen.share <= MAX_STOLEN or self._plan.cpu_time:
-                return found
+                return measured
             if repeat == MAX_REPEATS or late:
                 self.repeats["rounds kept though others ran"] += 1
-                return found
+                return measured
             self.repeats["rounds repeated"] += 1
         return None
 
 
 def calibrated(of: Configuration, market: Market, points: Sequence[OperatingPoint]) -> Calibration:
     """Return the calibration of a probed configuration. Raises ValueError where its batch of one was not measured."""
-    alone = [each.token_s for each in points if each.running == 1 and each.token_s is not None]
+    alone = [point.token_s for point in points if point.running == 1 and point.token_s is not None]
     if not alone:
         raise ValueError(f"the probe of {of.label} measured no batch of one")
     load = replace(of.load(), running=1.0)
@@ -207,7 +212,7 @@ def calibrated(of: Configuration, market: Market, points: Sequence[OperatingPoin
 
 def announce(predictions: Mapping[Configuration, Prediction]) -> str:
     """Print predictions with their hash; return it."""
-    lines = [json.dumps({"configuration": of.label, **found.plain()}) for of, found in predictions.items()]
+    lines = [json.dumps({"configuration": of.label, **prediction.plain()}) for of, prediction in predictions.items()]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()
     for line in (*lines, f"sha256 of the {len(lines)} lines above: {digest}"):
         _note(line)

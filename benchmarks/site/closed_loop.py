@@ -23,7 +23,7 @@ WARM_UP = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What clients should see: (low, likely, high) of an 80 % interval."""
+    """Latency and rate that clients should see: (low, likely, high) of an 80 % interval."""
 
     tok_s: Range
     tpot_ms: Range
@@ -31,7 +31,7 @@ class Prediction:
 
     def plain(self) -> dict[str, list[float]]:
         """Return it with the digits that count."""
-        return {name: [float(f"{each:.5g}") for each in values] for name, values in asdict(self).items()}
+        return {name: [float(f"{value:.5g}") for value in values] for name, values in asdict(self).items()}
 
 
 def predict(of: Configuration, market: Market, calibration: Calibration) -> Prediction:
@@ -43,9 +43,9 @@ def predict(of: Configuration, market: Market, calibration: Calibration) -> Pred
     deployment, load = of.deployment(), of.load()
 
     def point(cached_share: float) -> Point:
-        found = forecast(deployment, replace(load, cached_share=cached_share), market, calibration)
-        assert found.running is not None, found.refusal
-        return found.running
+        predicted = forecast(deployment, replace(load, cached_share=cached_share), market, calibration)
+        assert predicted.running is not None, predicted.refusal
+        return predicted.running
 
     whole, decode_ms = point(0.0), point(1.0).tpot_ms[1]
     cycle_ms = of.generated * whole.tpot_ms[1]
@@ -79,7 +79,7 @@ def _around(likely: float, of: Range) -> Range:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the clients saw."""
+    """Latency and rate that clients measured."""
 
     tok_s: float
     tpot_ms: float
@@ -89,7 +89,7 @@ class Measured:
 def measure(
     client: Client, of: Configuration, seconds: float, seed: int, clock: Callable[[], float]
 ) -> Measured | None:
-    """Serve a configuration for so many seconds; None where too few requests ended.
+    """Serve a configuration for `seconds`; None where too few requests ended.
 
     `clock` is that of the client: what it measures, while `seconds` are of the wall.
     """
@@ -108,21 +108,23 @@ def measure(
 
     with ThreadPoolExecutor(of.clients) as pool:
         futures = [pool.submit(one) for _ in range(of.clients)]
-        return figures([each for future in futures for each in future.result()], started_s, of.clients)
+        return figures([completion for future in futures for completion in future.result()], started_s, of.clients)
 
 
 def figures(done: Sequence[Completion], started_s: float, clients: int) -> Measured | None:
     """Return the figures of completions after a warm-up, while all clients still sent."""
-    last_s = sorted((each.part_s[-1] for each in done), reverse=True)[clients - 1]
+    last_s = sorted((completion.part_s[-1] for completion in done), reverse=True)[clients - 1]
     begin_s = started_s + WARM_UP * (last_s - started_s)
-    tokens = sum(each.tokens_between(begin_s, last_s) for each in done)
-    settled = [each for each in done if each.sent_s >= begin_s] or list(done)
-    several = [each for each in settled if len(each.part_s) > 1 and each.generated_tokens > 1]
+    tokens = sum(completion.tokens_between(begin_s, last_s) for completion in done)
+    settled = [completion for completion in done if completion.sent_s >= begin_s] or list(done)
+    several = [completion for completion in settled if len(completion.part_s) > 1 and completion.generated_tokens > 1]
     if not several or last_s <= begin_s:
         return None
-    tpot_s = [(each.part_s[-1] - each.part_s[0]) / (each.generated_tokens - 1) for each in several]
+    tpot_s = [
+        (completion.part_s[-1] - completion.part_s[0]) / (completion.generated_tokens - 1) for completion in several
+    ]
     return Measured(
         tokens / (last_s - begin_s),
         1000 * statistics.fmean(tpot_s),
-        1000 * statistics.fmean(each.ttft_s for each in settled),
+        1000 * statistics.fmean(completion.ttft_s for completion in settled),
     )

@@ -28,7 +28,7 @@ FORMAT_CHANGES = (
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How a model is served, and what its clients ask for in a closed loop."""
+    """Knobs of a server, and the requests of its clients in a closed loop."""
 
     shape: Shape
     weight_dtype: str
@@ -43,8 +43,11 @@ class Configuration:
     generated: int
 
     def same_format(self, other: "Configuration") -> bool:
-        """Whether weights, cache and threads are alike: only slots, context and load may differ."""
-        mine, its = ((each.weight_dtype, each.kv_dtype, each.threads) for each in (self, other))
+        """Return whether weights, cache and threads are alike: only slots, context and load may differ."""
+        mine, its = (
+            (configuration.weight_dtype, configuration.kv_dtype, configuration.threads)
+            for configuration in (self, other)
+        )
         return self.shape == other.shape and mine == its
 
     @property
@@ -75,7 +78,7 @@ class Configuration:
 
 
 def cpu_name(threads: int) -> str:
-    """Return the catalog name of this machine's CPUs under so many threads."""
+    """Return the catalog name of this machine's CPUs with a number of threads."""
     return f"CPU with {threads} threads"
 
 
@@ -97,7 +100,7 @@ def draw(
     slots = random.permutation(np.resize(SLOTS, n))
     contexts = random.permutation(np.resize(CONTEXTS, n))
     changes = random.permutation(len(FORMAT_CHANGES))
-    found = []
+    configurations = []
     for place in range(n):
         of = bases[place % 2]
         context = min(int(contexts[place]), of.shape.context)
@@ -107,12 +110,12 @@ def draw(
         one = replace(one, clients=int(random.integers(max(1, one.slots // 2), one.slots + 1)))
         if place >= n // 2:
             one = _changed(one, FORMAT_CHANGES[changes[place % len(changes)]], threads)
-        found.append(one)
-    return bases, found
+        configurations.append(one)
+    return bases, configurations
 
 
 def _changed(of: Configuration, what: Sequence[str], threads: int) -> Configuration:
-    others = [each for each in FORMATS if each != of.weight_dtype]
+    others = [weight_format for weight_format in FORMATS if weight_format != of.weight_dtype]
     changes: dict[str, dict[str, object]] = {
         "weights": {"weight_dtype": others[0]},
         "other weights": {"weight_dtype": others[1]},
@@ -120,5 +123,5 @@ def _changed(of: Configuration, what: Sequence[str], threads: int) -> Configurat
         # Where there is one thread alone, as in a run on a shared machine, the cache changes instead.
         "threads": {"threads": threads - 1} if threads > 1 else {"kv_dtype": KV_DTYPES[1]},
     }
-    merged = {name: value for each in what for name, value in changes[each].items()}
+    merged = {name: value for part in what for name, value in changes[part].items()}
     return replace(of, **merged)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What this machine's CPUs reach by weight format and threads, measured with a small model of its own."""
+"""Rates of this machine's CPUs by weight format and threads, measured with a small model."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -36,7 +36,7 @@ def rates_by_dtype(
     progress: Callable[[str], None],
 ) -> dict[str, MeasuredRates]:
     """Return bandwidth and rate of matrix products by weight dtype. Raises ValueError where they cannot be measured."""
-    found = {}
+    rates_of = {}
     for dtype in dtypes:
         progress(f"measuring {dtype} on {threads} threads")
         file = write(folder / f"{shape.name}-{dtype}.gguf", shape, dtype)
@@ -45,5 +45,5 @@ def rates_by_dtype(
         rates = measured_rates(shape.model(), dtype, points)
         if rates is None:
             raise ValueError(f"the rates of {dtype} cannot be measured here: the machine is too busy")
-        found[dtype] = rates
-    return found
+        rates_of[dtype] = rates
+    return rates_of

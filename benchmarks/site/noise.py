@@ -1,4 +1,4 @@
-"""Who else used the processor while something was measured, and a clock that stands still for them."""
+"""CPU time of other processes during a measurement, and a clock that excludes it."""
 
 import time
 from collections.abc import Callable
@@ -29,8 +29,8 @@ class Stolen:
         self.share = max(0.0, others_s / elapsed_s) if elapsed_s else 0.0
 
     def _used_s(self) -> float:
-        used = [each.cpu_times() for each in self._processes]
-        return sum(each.user + each.system for each in used)
+        used = [process.cpu_times() for process in self._processes]
+        return sum(times.user + times.system for times in used)
 
 
 def _busy_s() -> float:

@@ -31,11 +31,11 @@ class Outcome:
 
     def median(self, figure: str) -> float:
         """Return what was measured of a figure."""
-        return float(statistics.median(getattr(each, figure) for each in self.rounds))
+        return float(statistics.median(getattr(measured, figure) for measured in self.rounds))
 
     def noise(self) -> list[float]:
         """Return by how much each round differs from the median, of each figure."""
-        return [abs(getattr(each, name) / self.median(name) - 1) for name in FIGURES for each in self.rounds]
+        return [abs(getattr(measured, name) / self.median(name) - 1) for name in FIGURES for measured in self.rounds]
 
     def covered(self) -> list[bool]:
         """Return whether the interval holds what was measured, of each figure."""
@@ -50,12 +50,12 @@ class Outcome:
 def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[list[Row], list[Target]]:
     """Return the rows and targets of a run; `repeats` are figures of the run itself, in `count`."""
     rows = [Row("pertoken", name, value, "count", "of this run") for name, value in repeats.items()]
-    noise = [each for outcome in outcomes if outcome.kind != "format_probed" for each in outcome.noise()]
+    noise = [value for outcome in outcomes if outcome.kind != "format_probed" for value in outcome.noise()]
     middle = statistics.median(noise) if noise else None
     rows.append(Row("machine", "repeat noise", middle, "share", "median |round / median of rounds - 1|"))
     targets = []
     for kind, limits in LIMITS.items():
-        errors = [each for outcome in outcomes if outcome.kind == kind for each in outcome.errors()]
+        errors = [error for outcome in outcomes if outcome.kind == kind for error in outcome.errors()]
         for name, limit in limits.items():
             value = float(np.quantile(errors, 0.5 if name == "median" else 0.9)) if errors else None
             targets.append(Target(f"site.{kind}_{name}", value, limit, "<="))
@@ -67,9 +67,9 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
                 Row("pertoken", f"{kind} {figure} median error", value, "share", f"{len(of_figure)} configurations")
             )
     # A configuration counts once, as it would be predicted by then: after a probe of its format where there was one.
-    last = [each for each in outcomes if each.kind != "format"] or list(outcomes)
-    covered = [each for outcome in last for each in outcome.covered()]
-    widths = [each for outcome in last for each in outcome.widths()]
+    last = [outcome for outcome in outcomes if outcome.kind != "format"] or list(outcomes)
+    covered = [covered for outcome in last for covered in outcome.covered()]
+    widths = [width for outcome in last for width in outcome.widths()]
     targets.append(Target("site.coverage", statistics.fmean(covered) if covered else None, 0.8, ">="))
     targets.append(Target("site.width", statistics.median(widths) if widths else None, 1.4, "<="))
     return rows, targets

@@ -21,7 +21,7 @@ GGML_TYPES = {"fp16": 1, "int8": 8}
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server is started."""
+    """Command-line settings of a server."""
 
     model: str
     """Path of its GGUF file."""

@@ -1,1 +1,1 @@
-"""How fast and large the store is: rooms of `pertoken/store`."""
+"""Benchmarks of `pertoken/store`: speed and size."""

@@ -34,8 +34,8 @@ def kept(where: StoreLocation, day: Day, days: int) -> int:
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         connection.execute("PRAGMA synchronous = OFF")
         connection.execute("PRAGMA cache_size = -262144")
-        for each in (*SAMPLES, *ROLLED):
-            table, ticks = each.table, each in SAMPLES
+        for checksummed_table in (*SAMPLES, *ROLLED):
+            table, ticks = checksummed_table.table, checksummed_table in SAMPLES
             others = ", ".join(column.name for column in table.columns if column.name != "ts")
             connection.executemany(
                 f"INSERT INTO {table.name} (ts, {others}) SELECT ts - ?, {others} FROM {table.name} WHERE ts > ?",

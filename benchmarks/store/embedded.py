@@ -78,7 +78,7 @@ def bytes_of(where: StoreLocation) -> dict[str, int]:
 
 
 def history_bytes(tables: dict[str, int], days: float, raw_days: float, minute_days: float) -> float:
-    """Bytes of 30 days, each resolution kept for so many of them; `days` is what `tables` hold."""
+    """Return the bytes of 30 days, each resolution kept for its own number of days; `days`: days in `tables`."""
     kept = 0.0
     for name, size in tables.items():
         if name.endswith("_1m"):
@@ -97,9 +97,9 @@ def truth(day: Day) -> dict[tuple[str, int], int]:
     tokens: defaultdict[tuple[str, int], int] = defaultdict(int)
     for values in day.values():
         hour = (values.ts - 1) // 3600 * 3600
-        for d, grown in enumerate(values.counters):
-            prompt, generated = grown[COUNTERS.index("prompt_tokens")], grown[COUNTERS.index("generated_tokens")]
-            tokens[day.model(d), hour] += prompt + generated
+        for d, increases in enumerate(values.counters):
+            both = increases[COUNTERS.index("prompt_tokens")] + increases[COUNTERS.index("generated_tokens")]
+            tokens[day.model(d), hour] += both
     serving = {model: sum(day.model(d) == model for d in range(day.n)) for model in MODELS}
     paid = {model: n * GPUS_EACH * NANO_USD_PER_HOUR for model, n in serving.items()}
     return {key: round(paid[key[0]] * 10**6 / n) for key, n in tokens.items()}
@@ -116,13 +116,13 @@ def median_ms(work: Callable[[], object], times: int) -> float:
 
 
 def asked(store: Store, day: Day) -> dict[tuple[str, int], int | None]:
-    """What the hours screen asks, prices included."""
+    """Return what the hours screen reads, prices included."""
     # The day ends with an hour of the clock, and the screen shows the hour that begins then, too.
-    found = hourly(store, day.hours + 1, day.end_ts)
+    rows = hourly(store, day.hours + 1, day.end_ts)
     return {
-        (each.model, each.start_ts + 3600 * n): hour.nano_usd_per_mtok
-        for each in found
-        for n, hour in enumerate(each.hours)
+        (row.model, row.start_ts + 3600 * n): hour.nano_usd_per_mtok
+        for row in rows
+        for n, hour in enumerate(row.hours)
         if hour is not None and hour.tokens is not None
     }
 
@@ -140,10 +140,12 @@ class Bare:
         self._connection = sqlite3.connect(file, isolation_level=None)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=FULL")
-        for each in SAMPLES.values():
-            columns = ", ".join(f"{column.name} BIGINT" for column in each.table.columns)
-            keys = ", ".join(column.name for column in each.table.primary_key)
-            self._connection.execute(f"CREATE TABLE {each.table.name} ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID")
+        for sample in SAMPLES.values():
+            columns = ", ".join(f"{column.name} BIGINT" for column in sample.table.columns)
+            keys = ", ".join(column.name for column in sample.table.primary_key)
+            self._connection.execute(
+                f"CREATE TABLE {sample.table.name} ({columns}, PRIMARY KEY ({keys})) WITHOUT ROWID"
+            )
 
     def commit(self, rows: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
         self._connection.execute("BEGIN IMMEDIATE")
@@ -180,11 +182,11 @@ def commit_pairs(folder: Path, day: Day, pairs: int) -> tuple[list[float], list[
 
 
 def _eighty(day: Day, values: Values) -> Any:
-    """The tick of 64 devices and 16 deployments, one row of each."""
+    """Return the tick of 64 devices and 16 deployments, one row of each."""
     from dataclasses import replace
 
     tick = day.tick(values)
-    kept = tuple(each for each in tick.samples if type(each).__name__ in ("DeviceSample", "DeploymentSample"))
+    kept = tuple(sample for sample in tick.samples if type(sample).__name__ in ("DeviceSample", "DeploymentSample"))
     return replace(tick, samples=kept)
 
 
@@ -231,14 +233,14 @@ def measure(folder: Path, day: Day, pairs: int, repeats: int, peer: bool) -> tup
         Row(US, "history_30d_all_ticks", equal, "bytes", f"30 d of ticks and hours, no minutes; {method}"),
     ]
     store, right = open_store(where, keep=True), truth(day)  # as the screens do
-    found = asked(store, day)
+    answers = asked(store, day)
     gc.collect()
     gc.freeze()  # what the benchmark holds of its day is searched for cycles by no screen
     answered = _prometheus(folder, day, right, repeats, rows, lambda: asked(store, day), peer)
     turns, their_bytes = answered if answered else ([], None)
-    ours_ms = [each for each, _ in turns] or [median_ms(lambda: asked(store, day), repeats)]
-    wrong = max(abs((found.get(key) or 0) / value - 1) for key, value in right.items())
-    exact = found == right
+    ours_ms = [seconds for seconds, _ in turns] or [median_ms(lambda: asked(store, day), repeats)]
+    wrong = max(abs((answers.get(key) or 0) / value - 1) for key, value in right.items())
+    exact = answers == right
     screen_ms = median_ms(lambda: fleet_report(store, day.end_ts - day.start_ts, day.end_ts), 5)
     question = f"median of {repeats} calls, warm"
     how = (
@@ -313,8 +315,8 @@ def _prometheus(
             (median_ms(ours, IN_A_TURN), median_ms(lambda: server.query_range(promql(), first, last, 3600), 1))
             for _ in range(TURNS * repeats)
         ]
-        found = server.query_range(promql(), first, last, 3600)
-        wrong = max(abs(found.get(key, 0.0) * 1e9 / value - 1) for key, value in right.items())
+        answers = server.query_range(promql(), first, last, 3600)
+        wrong = max(abs(answers.get(key, 0.0) * 1e9 / value - 1) for key, value in right.items())
         size = server.bytes_of_blocks()
     question = f"query_range over loopback, step 1 h; median over {len(turns)} turns, warm"
     rows += [
@@ -323,7 +325,7 @@ def _prometheus(
             THEM, "ingest", day.samples / server.sent_s, "samples/s", "remote write, one sample per series and request"
         ),
         Row(THEM, "raw", size / day.samples, "bytes/sample", "blocks of a snapshot after compaction, without its log"),
-        Row(THEM, "usd_per_mtok_by_model_and_hour", statistics.median(each for _, each in turns), "ms", question),
+        Row(THEM, "usd_per_mtok_by_model_and_hour", statistics.median(seconds for _, seconds in turns), "ms", question),
         Row(THEM, "largest_error", wrong * 100, "%", "against what was generated; increase() extrapolates"),
     ]
     return turns, size
@@ -350,15 +352,15 @@ def main() -> None:
         targets = [Target(name, values[name], limit, "<=") for name, limit in TARGETS]
     if options.only in (None, "fleet"):
         minutes = sorted({1, 2 if options.short else options.minute_days})
-        found, fleet_targets = store_fleet.measure(2 if options.short else 125, minutes, 1 if options.short else 5)
-        rows, targets = [*rows, *found], [*targets, *fleet_targets]
+        fleet_rows, fleet_targets = store_fleet.measure(2 if options.short else 125, minutes, 1 if options.short else 5)
+        rows, targets = [*rows, *fleet_rows], [*targets, *fleet_targets]
     if options.only == "shipping":
         rows, targets = store_fleet.measure_shipping(1 if options.short else 5)
     if options.only in (None, "sizes"):
         rows += store_fleet.measure_sizes(2 if options.short else 125)
     if options.only in (None, "fleet-10k"):
-        found, large_targets = fleet_10k.measure(2 if options.short else 1250, 1 if options.short else 15)
-        rows, targets = [*rows, *found], [*targets, *large_targets]
+        fleet_rows, large_targets = fleet_10k.measure(2 if options.short else 1250, 1 if options.short else 15)
+        rows, targets = [*rows, *fleet_rows], [*targets, *large_targets]
     text = report("store", rows, targets)
     if options.out:
         options.out.write_text(f"{text}\n")

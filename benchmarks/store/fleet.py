@@ -37,7 +37,7 @@ from pertoken.store.sync.read import Batch, Local
 from pertoken.store.sync.read import Row as Stored
 from tests.fleet.generated import Fleet, fill
 from tests.fleet.servers import host
-from tests.postgres import server_url as started
+from tests.postgres import durable_server_url as started
 
 GPUS_OF_A_HOST, DAYS = 8, 30
 END = 1_790_004_600
@@ -89,7 +89,7 @@ _ESCAPED = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "
 
 
 def _bare(owner: StoreLocation, whole: Batch) -> None:
-    """What has to be done at the least, by a login that may write the tables: COPY into a temporary table and INSERT.
+    """Store rows with the least possible work, by a login that may write: COPY into a temporary table, then INSERT.
 
     No marks, no cursor, no checksum, no check of whose rows they are, one transaction.
     """
@@ -116,7 +116,7 @@ def _line(row: Stored) -> bytes:
 
 def _conflict(table: Table, names: str) -> str:
     keys = [column.name for column in table.primary_key]
-    on, rest = f"ON CONFLICT ({', '.join(keys)})", [each.name for each in table.columns if each.name not in keys]
+    on, rest = f"ON CONFLICT ({', '.join(keys)})", [column.name for column in table.columns if column.name not in keys]
     if not rest or ("ts" in keys and "revision" not in table.c):
         return f"{on} DO NOTHING"
     changes = ", ".join(f'"{name}" = excluded."{name}"' for name in rest)
@@ -154,17 +154,17 @@ def cpu_ms(store: Store, call: Callable[[], object], repeats: int) -> tuple[floa
 
 
 def shown(report: FleetReport) -> object:
-    """What a screen makes of a report: a page of each table."""
+    """Return the lines of a report that a screen draws: one page of each table."""
     return report.deployments[:PAGE], report.devices[:PAGE], report.hosts[:PAGE], report.missing[:PAGE]
 
 
 def fleet_screen(window_s: int) -> Asked:
-    """The fleet's screen over a window."""
+    """Return the fleet's screen over a window."""
     return lambda store, _: shown(fleet_report(store, window_s, END))
 
 
 def host_week(store: Store, fleet: Fleet) -> object:
-    """A week of the devices of one host."""
+    """Return a week of the devices of one host."""
     with store.read() as connection:
         return device_history(connection, fleet.devices_of(0), END - 7 * DAY, END)
 
@@ -180,7 +180,7 @@ ASKED: dict[str, Asked] = {
 
 
 def screens(owner: StoreLocation, fleet: Fleet, stored: str, repeats: int) -> list[Row]:
-    """What the screens ask of a fleet."""
+    """Time the queries of the screens over a fleet."""
     rows = []
     store = open_store(owner)
     how = f"median of {repeats} warm calls; {stored}"
@@ -194,7 +194,7 @@ def screens(owner: StoreLocation, fleet: Fleet, stored: str, repeats: int) -> li
 
 
 def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int) -> list[Row]:
-    """The screens of a fleet with few minutes and with many, each on a server of its own."""
+    """Return the screens of a fleet with few minutes and with many, each on a server of its own."""
     rows: list[Row] = []
     with ExitStack() as stack:
         stores: dict[int, Store] = {}
@@ -207,8 +207,8 @@ def growing(folder: Path, fleet: Fleet, minute_days: Sequence[int], repeats: int
             seen = screens(owner, fleet, stored, repeats)
             rows.append(Row("pertoken", "device minutes generated", minutes, "rows", f"{stored}, in {took:.0f} s"))
             rows += seen
-            for each in seen:
-                print(f"{each.what}: {each.value} {each.unit} ({each.method})", file=sys.stderr)
+            for row in seen:
+                print(f"{row.what}: {row.value} {row.unit} ({row.method})", file=sys.stderr)
         few, many = minute_days[0], minute_days[-1]
         how = f"minutes of {many} d before today over {few} d, medians of {repeats} interleaved pairs"
         if few != many:
@@ -229,7 +229,7 @@ def ratio_in_turns(call: Callable[[], object], other: Callable[[], object], repe
 
 
 def filled(folder: Path, fleet: Fleet, minute_days: int, *, histograms: bool = True) -> float:
-    """Seconds it takes to put so many days of minutes into the server of a folder, by settings for that alone."""
+    """Fill the server of a folder with days of minutes, with settings for bulk loads; return the seconds."""
     folder.mkdir()
     room = shutil.disk_usage(folder).free - fleet.hosts * fleet.gpus * minute_days * BYTES_OF_A_DAY
     if room < LEFT_FREE:
@@ -239,7 +239,9 @@ def filled(folder: Path, fleet: Fleet, minute_days: int, *, histograms: bool = T
         _set(url, *(f"SET {name} = '{value}'" for name, value in FILLING.items()))
     began = time.monotonic()
     with started(folder) as url:
-        fill(locate(url), fleet, hour_days=DAYS, minute_days=minute_days, histograms=histograms, progress=_told)
+        fill(
+            locate(url), fleet, hour_days=DAYS, minute_days=minute_days, histograms=histograms, progress=_print_progress
+        )
         _set(url, "RESET ALL")
     os.sync()
     return time.monotonic() - began
@@ -247,16 +249,16 @@ def filled(folder: Path, fleet: Fleet, minute_days: int, *, histograms: bool = T
 
 def _set(url: str, *settings: str) -> None:
     with writing(locate(url), "telemetry").execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
-        for each in settings:
-            connection.exec_driver_sql(f"ALTER SYSTEM {each}")
+        for setting in settings:
+            connection.exec_driver_sql(f"ALTER SYSTEM {setting}")
 
 
-def _told(done: int, of: int) -> None:
+def _print_progress(done: int, of: int) -> None:
     print(f"\rfilled {done} of {of} partitions", end="" if done < of else "\n", file=sys.stderr, flush=True)
 
 
 def sizes(owner: StoreLocation) -> list[Row]:
-    """What a row takes at the server, indexes included, in the newest partition: its rows came in their order."""
+    """Return the bytes of a row at the server, indexes included, in the newest partition: its rows arrived in order."""
     rows = []
     with reading(owner, "telemetry").connect() as connection, connection.begin():
         for name in SIZED:
@@ -270,7 +272,7 @@ def sizes(owner: StoreLocation) -> list[Row]:
 
 
 def measure_shipping(repeats: int) -> tuple[list[Row], list[Target]]:
-    """How fast a host ships into a server of its own."""
+    """Return how fast a host ships into a server of its own."""
     with tempfile.TemporaryDirectory() as folder, started(Path(folder)) as url:
         owner = locate(url)
         init_fleet(owner, END)
@@ -279,7 +281,7 @@ def measure_shipping(repeats: int) -> tuple[list[Row], list[Target]]:
 
 
 def measure_sizes(hosts: int) -> list[Row]:
-    """What rows of a fleet take, of a day of minutes."""
+    """Return the bytes of the rows of a fleet for one day of minutes."""
     fleet = Fleet(hosts, GPUS_OF_A_HOST, END)
     with tempfile.TemporaryDirectory() as folder:
         filled(Path(folder) / "rows", fleet, 1)

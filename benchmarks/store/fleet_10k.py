@@ -1,4 +1,4 @@
-"""What 10,000 GPUs on 1,250 hosts cost, a row for each host or service, read from one PostgreSQL.
+"""Cost of the screens over 10,000 GPUs on 1,250 hosts, one row for each host or service, from one PostgreSQL.
 
 `python -m benchmarks.store --only fleet-10k`. Hours are there for 30 days, minutes of today and a day before.
 Histograms are left out: they are half of what a fleet stores, and no row of these has one.
@@ -18,7 +18,7 @@ from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.tui.text.summary import hosts_summary, hours_summary
 from tests.fleet.generated import Fleet
-from tests.postgres import server_url as started
+from tests.postgres import durable_server_url as started
 
 HOURS = 24
 SHOWN = 12
@@ -45,12 +45,12 @@ def measure(hosts: int, repeats: int) -> tuple[list[Row], list[Target]]:
         took = filled(Path(folder) / "server", fleet, 1, histograms=False)
         with started(Path(folder) / "server") as url:
             store = open_store(locate(url))
-            there = f"{fleet.hosts * fleet.gpus} GPUs, {DAYS} d of hours, minutes of today and 1 d before"
-            rows.append(Row("pertoken", "10k fleet filled", round(took, 1), "s", there))
+            scale = f"{fleet.hosts * fleet.gpus} GPUs, {DAYS} d of hours, minutes of today and 1 d before"
+            rows.append(Row("pertoken", "10k fleet filled", round(took, 1), "s", scale))
             for by, asked in ASKED.items():
                 call = partial(asked, store)
                 print("\n".join(call().splitlines()[:SHOWN]), file=sys.stderr)
-                how = f"median of {repeats} warm calls over {HOURS} h, text of a page included; {there}"
+                how = f"median of {repeats} warm calls over {HOURS} h, text of a page included; {scale}"
                 took_ms.append(median_ms(call, repeats))
                 rows.append(Row("pertoken", f"cost by {by}", took_ms[-1], "ms", how))
                 ours, server = cpu_ms(store, call, repeats)

@@ -25,11 +25,11 @@ BLOCK_WAIT_S = 180.0
 
 
 def installed() -> str | None:
-    """Its version; None where it is not installed."""
-    found = shutil.which("prometheus")
-    if found is None:
+    """Return the version of Prometheus; None if it is not installed."""
+    binary = shutil.which("prometheus")
+    if binary is None:
         return None
-    done = subprocess.run([found, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
     return (done.stdout or done.stderr).split()[2]
 
 
@@ -65,10 +65,10 @@ class Prometheus:
         """(model, start of the hour) -> value."""
         words = urlencode({"query": query, "start": start, "end": end, "step": step})
         with urlopen(f"http://127.0.0.1:{self.port}/api/v1/query_range?{words}", timeout=60) as answer:
-            found = json.load(answer)
+            reply = json.load(answer)
         return {
             (series["metric"]["model"], int(ts) - step): float(value)
-            for series in found["data"]["result"]
+            for series in reply["data"]["result"]
             for ts, value in series["values"]
         }
 
@@ -169,10 +169,10 @@ class _Encoder:
                 shown = self._energy[i][ENERGIES.index(name)] if name in ENERGIES else value
                 parts.append(_series(labels, shown, stamp))
         parts += [_series(labels, 1, stamp) for labels in self._shares]
-        for d, grown in enumerate(values.counters):
+        for d, increases in enumerate(values.counters):
             if d in values.restarted:
                 self._counted[d] = [0] * len(COUNTERS)
-            counted = self._counted[d] = [a + b for a, b in zip(self._counted[d], grown, strict=True)]
+            counted = self._counted[d] = [a + b for a, b in zip(self._counted[d], increases, strict=True)]
             for labels, value in zip(self._deployments[d], (*counted, *values.levels[d]), strict=True):
                 parts.append(_series(labels, value, stamp))
         return b"".join(parts)

@@ -17,22 +17,22 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.write.rollup import ROLLUPS
 
 DAY = 86_400
-TICKS = (*(each.samples.name for each in ROLLUPS), t.agent_sample.name)
+TICKS = (*(rollup.samples.name for rollup in ROLLUPS), t.agent_sample.name)
 
 
 def copied(source: Path, folder: Path, days: int) -> Path:
-    """A copy of a database whose ticks of the newest day are there for so many days."""
+    """Return a copy of a database with the ticks of its newest day repeated over `days` days."""
     where = locate(str(folder))
     upgrade(where, "advice")
     with (
         closing(sqlite3.connect(source)) as before,
-        closing(sqlite3.connect(where.file("telemetry"), isolation_level=None)) as here,
+        closing(sqlite3.connect(where.file("telemetry"), isolation_level=None)) as target,
     ):
-        before.backup(here)
+        before.backup(target)
         for table in TICKS:
-            names = [row[1] for row in here.execute(f"PRAGMA table_info({table})")]
+            names = [row[1] for row in target.execute(f"PRAGMA table_info({table})")]
             values = ", ".join(f"ts - {DAY} * n" if name == "ts" else name for name in names)
-            here.execute(
+            target.execute(
                 f"WITH RECURSIVE day(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM day WHERE n < {days - 1}) "
                 f"INSERT OR IGNORE INTO {table} ({', '.join(names)}) SELECT {values} FROM {table}, day WHERE {days} > 1"
             )

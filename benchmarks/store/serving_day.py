@@ -53,7 +53,7 @@ HOST = stable_id("host", "benchmark")
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """What happened in one tick."""
+    """Counters and gauges of one tick."""
 
     ts: int
     devices: list[list[int]]
@@ -66,7 +66,7 @@ class Values:
 
 
 class Day:
-    """So many GPUs for so many hours that end at `end_ts` (a whole hour)."""
+    """A number of GPUs over a number of hours that end at `end_ts` (a whole hour)."""
 
     def __init__(self, gpus: int, hours: int, end_ts: int, seed: int = 1) -> None:
         self.gpus, self.hours, self.start_ts, self.end_ts = gpus, hours, end_ts - 3600 * hours, end_ts
@@ -74,33 +74,35 @@ class Day:
         self.ticks = hours * 3600 // INTERVAL_S
         self._seed = seed
         chance = random.Random(seed)
-        self._restarts = {chance.randrange(1, self.ticks): each for each in range(self.n)}
+        self._restarts = {chance.randrange(1, self.ticks): number for number in range(self.n)}
         ids = [stable_id("device", f"GPU-{i}") for i in range(gpus)]
         self.device_ids = tuple(ids)
         self._host = HostRow(HOST, "gpu-1", "m", "b", 1_000, "Linux", "CPU", 128, 2**40, "benchmark", INTERVAL_S)
         self._devices = tuple(
-            DeviceRow(each, HOST, "gpu", f"GPU-{i}", "nvidia", "NVIDIA H100 80GB HBM3", i) for i, each in enumerate(ids)
+            DeviceRow(number, HOST, "gpu", f"GPU-{i}", "nvidia", "NVIDIA H100 80GB HBM3", i)
+            for i, number in enumerate(ids)
         )
         engine_ids = [stable_id("engine", str(d)) for d in range(self.n)]
         deployment_ids = [stable_id("deployment", str(d)) for d in range(self.n)]
         self._engines = tuple(
-            EngineRow(each, HOST, "vllm", f"http://127.0.0.1:{8000 + d}", 8000 + d, 1, 1, "0.32.0", "process")
-            for d, each in enumerate(engine_ids)
+            EngineRow(engine_id, HOST, "vllm", f"http://127.0.0.1:{8000 + d}", 8000 + d, 1, 1, "0.32.0", "process")
+            for d, engine_id in enumerate(engine_ids)
         )
         self._deployments = tuple(
-            DeploymentRow(each, engine_ids[d], HOST, self.model(d)) for d, each in enumerate(deployment_ids)
+            DeploymentRow(deployment_id, engine_ids[d], HOST, self.model(d))
+            for d, deployment_id in enumerate(deployment_ids)
         )
         self._epochs = tuple(
             EpochRow(
                 stable_id("epoch", str(d)),
-                each,
+                deployment_id,
                 self.start_ts,
                 None,
                 "0.32.0",
                 json.dumps({"tp": GPUS_EACH}),
                 tuple(ids[d * GPUS_EACH : (d + 1) * GPUS_EACH]),
             )
-            for d, each in enumerate(deployment_ids)
+            for d, deployment_id in enumerate(deployment_ids)
         )
 
     @property
@@ -109,7 +111,7 @@ class Day:
         return self.ticks * (self.gpus * (len(GAUGES) + 1) + self.n * (len(COUNTERS) + len(LEVELS)))
 
     def model(self, deployment: int) -> str:
-        """What a deployment serves."""
+        """Return the name of the model that a deployment serves."""
         return MODELS[deployment % len(MODELS)]
 
     def values(self) -> Iterator[Values]:
@@ -155,7 +157,7 @@ class Day:
                 yield Values(self.start_ts + INTERVAL_S * tick, devices[i], counters[i], levels[i], restarted)
 
     def tick(self, values: Values) -> Tick:
-        """The same, as the agent hands it to the store."""
+        """Return the same, as the agent hands it to the store."""
         ts, span = values.ts, INTERVAL_S * 1000
         samples: list[object] = [HostSample(HOST, ts, span, span)]
         samples += [

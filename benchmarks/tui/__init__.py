@@ -1,1 +1,1 @@
-"""Costs of the screens: to start, to open a page, to press a key, and to stay open."""
+"""Cost of the screens: starting, opening a page, pressing a key, and staying open."""

@@ -16,7 +16,7 @@ from pertoken.store.connect.location import locate
 
 DAYS, MINUTES_S = 30, 86_400
 IDLE_OF = 200
-"""Deployments for which `benchmarks.advise` adds an idle host."""
+"""Deployments for each idle host that `benchmarks.advise` adds."""
 SIGNS_OF_LIFE_S = 2.0
 """Time between two commits while a fleet is watched: each is of a thirtieth of the hosts."""
 

@@ -1,16 +1,16 @@
-"""Advice: gather what there is, run rules in workers, price what they propose; `proof` stores recommendations.
+"""Advice: read a window, run rules in workers, price their proposals; `proof` stores the recommendations.
 
 Front door:
 
-- `advisor.rules`: a package of its own: finding, loading, listing, switching off, checking and starting rules.
-- `advisor.worker`: a package of its own: plugins and their rules in processes of their own.
-- `advisor.advise`: `advise`, one run; `advice_of`, the same over what was gathered already.
-- `advisor.plan`: a package of its own: all advice composed into one plan.
+- `advisor.rules`: package that finds, loads, lists, disables, checks and scaffolds rules.
+- `advisor.worker`: package that runs plugins and their rules in separate, restricted processes.
+- `advisor.advise`: `advise`, one run; `advice_of`, the same over a gathered `Present`.
+- `advisor.plan`: package that composes all advice into one plan.
 - `advisor.planning`: `plan_of_rules` and `plan_of_advice`, a plan from a store.
-- `advisor.changes`, `advisor.checks`: rooms of a proposal, for `pricing` alone.
-- `advisor.service`: `serve`, runs at a period, as a job of the scheduler.
+- `advisor.changes`, `advisor.checks`: description and validation of a proposal, used by `pricing` only.
+- `advisor.service`: `serve`, periodic runs as a job of the scheduler.
 
-The way of a proposal: a worker sends what a rule yields as its difference from the present; `candidate` makes the fleet
-after it and checks what it changes (`possible`); `pricing` prices the difference and describes it (`title`, `commands`,
-`nature`). Whatever goes wrong on this way is a row of that rule.
+The path of a proposal: a worker sends each value that a rule yields as a difference from the present fleet. `candidate`
+builds the changed fleet and validates the change (`possible`). `pricing` prices the difference and describes it
+(`title`, `commands`, `nature`). An error on this path becomes a FAILED row of that rule.
 """

@@ -1,4 +1,4 @@
-"""One advice run: gather, run every rule, price what they propose, and keep what is worth a person's time."""
+"""One advice run: read the window, run every rule, price the proposals, and keep those that save something."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -31,29 +31,29 @@ from pertoken.window.progress import Progress, no_progress
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """How one rule, or a plugin that could not be loaded, ran."""
+    """Record of the run of one rule, or of a plugin that could not be loaded."""
 
     name: str
-    """The id of the rule; of a plugin that could not be loaded, its name."""
+    """Id of the rule, or name of a plugin that could not be loaded."""
     origin: str
     """The distribution and version, or the file."""
     confinement: str
     """`confined`, or `not confined` with the reasons."""
     seconds: float | None = None
-    """In its worker; None if it did not run."""
+    """Run time in its worker, seconds; None if it did not run."""
     pricing_seconds: float = 0.0
     output: str = ""
-    """What the plugin printed and logged while it was loaded."""
+    """Output and log of the plugin while it was loaded."""
     failed: str | None = None
-    """The first of its errors."""
+    """First error of the rule; None if it had none."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """How a run went, which differs from run to run: times, and what the kernel allowed."""
+    """Record of a run, with the parts that differ between equal runs: times, and restrictions by the kernel."""
 
     seconds: Mapping[str, float] = field(default_factory=dict)
-    """By phase: `reading`, `rules` (their workers included) and `pricing`."""
+    """Seconds by phase: `reading`, `rules` (with their workers) and `pricing`."""
     rules: tuple[RuleRecord, ...] = ()
 
 
@@ -66,7 +66,7 @@ class Advice:
     recommendations: tuple[Recommendation, ...]
     run: RunRecord = field(default_factory=RunRecord)
     gathered: Present | None = field(default=None, compare=False, repr=False)
-    """What the rules and their prices are of."""
+    """The fleet and evidence that the rules ran on."""
 
 
 def advise(
@@ -83,9 +83,10 @@ def advise(
 ) -> Advice:
     """Run the rules of every source over the window ending at `now_ts`. `progress` is called with each phase.
 
-    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. `what_if` replaces a part of what
-    was measured and set. Raises StoreError if the database cannot be read, BadInput if the setting for kernel tables
-    names no file or `what_if` something that is not there; a broken rule is a recommendation in state FAILED.
+    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `what_if`
+    replaces measured or configured values. Raises StoreError if the database cannot be read, BadInput if the setting
+    for kernel tables names no file or `what_if` names an unknown subject. A broken rule is a recommendation in state
+    FAILED.
     """
     tables = settings.advisor_kernel_tables
     if tables and not Path(tables).is_file():
@@ -133,10 +134,10 @@ def advice_of(
     progress: Progress = no_progress,
     read: Callable[[int], MeasuredWindow] | None = None,
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
-    """Run the rules of every source over what was gathered; recommendations best first.
+    """Run the rules of every source over a gathered fleet; return recommendations, best first.
 
-    `read` returns what was measured in another window, of so many seconds, for rules that look at one; without it they
-    are given what was gathered. Prices, demand and forecasts are of what was gathered for every rule.
+    `read` returns the measurements of a window of the given length in seconds, for rules with a window of their own;
+    without it these rules get the gathered window. Prices, demand and forecasts use the gathered window for every rule.
     """
     began = time.monotonic()
     known = MeasuredWindow(measured(gathered))
@@ -153,8 +154,8 @@ def advice_of(
             records.append(_record(plugin, name, failed=error))
         for run in plugin.rules:
             priced = next(runs)
-            own = [row for some in priced.rows for row in some]
-            failed = next((each.reason for each in own if each.state is State.FAILED), None)
+            own = [row for rows in priced.rows for row in rows]
+            failed = next((row.reason for row in own if row.state is State.FAILED), None)
             rows += own
             records.append(_record(plugin, run.rule.rule_id, run.seconds, priced.seconds, failed))
     seconds = {"rules": ran - began, "pricing": time.monotonic() - ran}
@@ -167,22 +168,22 @@ def _record(
     return RuleRecord(name, plugin.source.origin, plugin.confinement.label, seconds, pricing_s, plugin.output, failed)
 
 
-def rank(each: Recommendation) -> tuple[object, ...]:
-    """Return the sort key of a list of advice: by state, then what saves most first.
+def rank(recommendation: Recommendation) -> tuple[object, ...]:
+    """Return the sort key of a recommendation: by state, then the largest saving first.
 
-    What is not priced has no dollars to be sorted by: first what risks least, then what takes least work.
+    Recommendations without a price are sorted by least risk, then by least effort.
     """
-    order = list(State).index(each.state)
-    best = each.best
+    order = list(State).index(recommendation.state)
+    best = recommendation.best
     monies = (best.bankable, best.capacity) if best else (None, None)
     unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and monies == (None, None) else (0, 0)
     return (
         order,
         *(-(money[1] if money else 0) for money in monies),
         *unpriced,
-        each.rule_id,
-        natural_key(each.target),
-        each.target_key,
+        recommendation.rule_id,
+        natural_key(recommendation.target),
+        recommendation.target_key,
     )
 
 
@@ -197,7 +198,7 @@ def _failed_load(plugin: PluginRun, name: str, error: str, now_ts: int) -> Recom
         target_kind=target.kind,
         target_key=target.key,
         reason=error,
-        remedy="Mend or uninstall the plugin; the other rules ran without it.",
+        remedy="Fix or uninstall the plugin; the other rules ran without it.",
         output=plugin.output,
         created_ts=now_ts,
         updated_ts=now_ts,

@@ -1,4 +1,4 @@
-"""A part of a computation in a fork of this process, so that two processors share it."""
+"""Half of a computation in a forked process, to use a second processor."""
 
 import mmap
 import os
@@ -20,24 +20,24 @@ _COUNT = struct.Struct("q")
 
 
 def can_fork() -> bool:
-    """Return whether a fork is safe and gains time: no other thread runs, and there is a second processor."""
+    """Return whether a fork is safe and saves time: no other thread runs, and there is a second processor."""
     return threading.active_count() == 1 and len(os.sched_getaffinity(0)) > 1
 
 
 class Forked(Generic[T]):
-    """Work that runs in a fork of this process; leaving the context ends it.
+    """Work in a forked process; leaving the context ends the process.
 
-    The work is our own code, of values that are in memory; it opens nothing, and returns what can be pickled.
+    The work is code of this program on values in memory. It opens no files and returns a picklable value.
     """
 
     def __init__(self, work: Callable[[Callable[[int], None]], T]) -> None:
-        """Start `work`, which is given a function that takes how much of it is done."""
+        """Start `work`; its argument is a function that reports the number of finished items."""
         self._work = work
         self._shared = mmap.mmap(-1, _COUNT.size)
         self._reader, writer = os.pipe()
         parent = os.getpid()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that libraries may have: they do not work
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of libraries are idle
             self._pid = os.fork()
         if self._pid == 0:
             self._run(parent, writer)
@@ -52,18 +52,18 @@ class Forked(Generic[T]):
         os.close(self._reader)
         with suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
-        with suppress(ChildProcessError):  # whoever started us may have children reaped at once
+        with suppress(ChildProcessError):  # the parent may ignore SIGCHLD, which reaps children at once
             os.waitpid(self._pid, 0)
 
     @property
     def done(self) -> int:
-        """How much of the work is done, as it reports."""
+        """Number of finished items, as the work reports."""
         return int(_COUNT.unpack_from(self._shared)[0])
 
     def result(self, beat: Callable[[], None], beat_s: float) -> T:
-        """Wait for what the work returns, and call `beat` every `beat_s` seconds meanwhile.
+        """Wait for the result, and call `beat` every `beat_s` seconds meanwhile.
 
-        Where the fork ended without a result the work is done here, and raises what it raises.
+        If the fork ended without a result, run the work in this process and raise its errors.
         """
         parts: list[bytes] = []
         while True:

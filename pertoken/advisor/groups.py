@@ -1,4 +1,4 @@
-"""A difference as people read it: deployments of a service that change alike are one group."""
+"""Groups of a difference: deployments of a service with equal changes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,20 +12,20 @@ from pertoken.state.schedule import Schedule
 from pertoken.state.service import FEWEST, Service
 
 MAX_NAMES = 4
-"""Names that are listed before the rest is counted."""
+"""Maximum names in a list; the rest is counted."""
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What pricing chose where the proposal leaves it open."""
+    """Choices of pricing where the proposal leaves them open."""
 
     replicas: tuple[int, int] | None = None
-    """Replicas before and after, where their number changes."""
+    """Replicas before and after, if their number changes."""
     released: tuple[str, ...] = ()
     """Names of hosts."""
     priced: bool = False
-    """Whether there was a price, so that `FEWEST` without `replicas` means as many as there are."""
+    """Whether the proposal was priced: then `FEWEST` without `replicas` means that the number stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class Group:
     """Deployments of one service with equal changes."""
 
     service: Service
-    """As it is now."""
+    """In its present state."""
     deployments: tuple[Deployment, ...]
-    """As they are now."""
+    """In their present state."""
     changes: Mapping[str, tuple[Any, Any]]
     """Field -> (before, after), as `Diff.of` returns them."""
 
@@ -50,26 +50,28 @@ class Group:
 
 def groups(difference: Diff, before: Fleet) -> tuple[Group, ...]:
     """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
-    found: dict[tuple[Any, ...], list[Deployment]] = {}
+    by_change: dict[tuple[Any, ...], list[Deployment]] = {}
     seen: set[int] = set()
-    ids = [int(each.target) for each in difference.changes if each.kind == "deployment"]
+    ids = [int(change.target) for change in difference.changes if change.kind == "deployment"]
     names = {name for deployment_id in ids for name in before.listed_by.get(deployment_id, ())}
-    for service in (each for each in before.services if each.name in names):
+    for service in (service for service in before.services if service.name in names):
         for deployment in service.deployments:
             changes = _alike(difference.of("deployment", deployment.deployment_id))
             if changes and deployment.deployment_id not in seen:
                 seen.add(deployment.deployment_id)
-                found.setdefault((service.name, tuple(changes.items())), []).append(deployment)
-    return tuple(Group(before.service(name), tuple(each), dict(changes)) for (name, changes), each in found.items())
+                by_change.setdefault((service.name, tuple(changes.items())), []).append(deployment)
+    return tuple(
+        Group(before.service(name), tuple(members), dict(changes)) for (name, changes), members in by_change.items()
+    )
 
 
 def _alike(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, tuple[Any, Any]]:
-    """Leave out which devices a deployment leaves when it moves: these differ among replicas that move alike."""
+    """Return changes without the released devices of a move: these differ among replicas that move alike."""
     return {name: pair for name, pair in changes.items() if name != "device_ids" or pair[1]}
 
 
 def replica_words(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
-    """Return the replicas of a service before and after in words, None where their number turned out to stay."""
+    """Return the replicas of a service before and after as text; None if their number stays."""
     if change.after != FEWEST:
         return str(len(before.service(str(change.target)).deployments)), shown(change.after)
     if chosen.replicas is not None:
@@ -78,14 +80,14 @@ def replica_words(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, s
 
 
 def listed(names: tuple[str, ...]) -> str:
-    """Return names in a list: `a, b, c, d and 6 more`."""
+    """Return names as text: `a, b, c, d and 6 more`."""
     names = tuple(dict.fromkeys(names))
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
 
 
 def shown(value: object) -> str:
-    """Return a value in words."""
+    """Return a value as text."""
     if value is None:
         return "unknown"
     if isinstance(value, bool):
@@ -98,24 +100,28 @@ def shown(value: object) -> str:
 
 
 def shares(serves: tuple[tuple[str, float | None], ...]) -> str:
-    """Return the shares of services a deployment takes: `60% of chat`."""
+    """Return the shares of services that a deployment serves as text: `60% of chat`."""
     return ", ".join(f"{share_of(share)} of {service}" for service, share in serves) or "none"
 
 
 def share_of(share: float | None) -> str:
-    """Return a share in words."""
+    """Return a share as text: `an even part` for None."""
     return "an even part" if share is None else f"{share:.0%}"
 
 
 def hours(schedule: Schedule) -> str:
-    """Return what a schedule does: `off in 42 hours a week (Mon-Sun 0-5 h UTC)`."""
-    parts = [f"{word} in {len(each)} hours a week ({_spans(each)})" for word, each in _states(schedule) if each]
+    """Return a schedule as text: `off in 42 hours a week (Mon-Sun 0-5 h UTC)`."""
+    parts = [
+        f"{word} in {len(hours_in_state)} hours a week ({_spans(hours_in_state)})"
+        for word, hours_in_state in _states(schedule)
+        if hours_in_state
+    ]
     counts: dict[int, list[int]] = {}
     for hour, count in schedule.replicas:
         counts.setdefault(count, []).append(hour)
     parts += [
-        f"{count} replica{'s' * (count != 1)} in {len(each)} hours a week ({_spans(each)})"
-        for count, each in counts.items()
+        f"{count} replica{'s' * (count != 1)} in {len(hours_with_count)} hours a week ({_spans(hours_with_count)})"
+        for count, hours_with_count in counts.items()
     ]
     return ", ".join(parts) or "always on"
 
@@ -125,13 +131,13 @@ def _states(schedule: Schedule) -> tuple[tuple[str, list[int]], ...]:
 
 
 def _spans(hours: list[int]) -> str:
-    """Return hours of the week by day, days with equal hours together: `Mon-Fri 0-5, Sat Sun 0-23 h UTC`."""
+    """Return hours of the week as text, days with equal hours together: `Mon-Fri 0-5, Sat Sun 0-23 h UTC`."""
     by_day = [tuple(hour % 24 for hour in sorted(hours) if hour // 24 == day) for day in range(7)]
     days: dict[tuple[int, ...], list[str]] = {}
-    for day, each in zip(DAYS, by_day, strict=True):
-        if each:
-            days.setdefault(each, []).append(day)
-    return "; ".join(f"{' '.join(names)} {_ranges(each)} h UTC" for each, names in days.items())
+    for day, hours_of_day in zip(DAYS, by_day, strict=True):
+        if hours_of_day:
+            days.setdefault(hours_of_day, []).append(day)
+    return "; ".join(f"{' '.join(names)} {_ranges(hours)} h UTC" for hours, names in days.items())
 
 
 def _ranges(hours: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What kind of change a difference is: its target, what it touches, its risk and its effort."""
+"""Target, touched subjects, risk and effort of a change."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,29 +18,31 @@ _RISKS = {
     "demand.output_len": "quality",
     "demand.response_cache_share": "quality",
 }
-"""Risk of changed fields. A knob has its own; that of a placement is availability, and of any other field none."""
+"""Risk by changed field. Knobs have their own; a placement risks availability, any other field nothing."""
 _HARD = ("model", "engine", "partitions", "commitments", "schedule")
-"""Changes that take more than a restart, beside placements and demands."""
+"""Changes that need more than a restart, in addition to placements and demands."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a rule's row is about; together with the rule it is the row's identity."""
+    """Subject of a recommendation; together with the rule id it identifies the row."""
 
     kind: str
     """`service`, `deployment`, `host` or `fleet`; `load` for a plugin that could not be loaded."""
     key: str
     """Name of a service, id of a deployment or host as digits; empty for the fleet."""
     label: str
-    """What people call it."""
+    """Name for people."""
 
 
 FLEET = Target("fleet", "", "the fleet")
 
 
 def target_of(difference: Diff, before: Fleet) -> Target:
-    """Return the target of a proposal made over the fleet: the one service it changes, else the one host that it
-    releases, else all. Merges of different services are rows of their own by the host that each of them empties."""
+    """Return the target of a proposal over the fleet: its only changed service, else its only released host, else all.
+
+    Merges of different services are separate rows, by the host that each of them frees.
+    """
     services, hosts = _services(difference, before), difference.released
     if len(services) == 1:
         return Target("service", services[0], services[0])
@@ -50,9 +52,12 @@ def target_of(difference: Diff, before: Fleet) -> Target:
 
 
 def touches(difference: Diff, before: Fleet) -> tuple[str, ...]:
-    """Return what a proposal changes, as `service:NAME` and `host:ID`: two that touch the same are not added up."""
+    """Return the subjects that a proposal changes, as `service:NAME` and `host:ID`.
+
+    Savings of two proposals that touch the same subject are not added up.
+    """
     named = [f"service:{name}" for name in _services(difference, before)]
-    named += [f"host:{each.host_id}" for each in difference.released]
+    named += [f"host:{host.host_id}" for host in difference.released]
     for change in difference.changes:
         if change.kind == "device":
             named.append(f"host:{before.device(int(change.target)).host_id}")
@@ -62,12 +67,12 @@ def touches(difference: Diff, before: Fleet) -> tuple[str, ...]:
 
 
 def risk_of(proposal: Proposal, difference: Diff) -> str:
-    """Return what a proposal can harm: as its rule states, else the worst of its changes."""
+    """Return the risk that the rule states, else the highest risk of the changes."""
     return proposal.risk or max(_risks(difference), key=RISKS.index, default="none")
 
 
 def effort_of(proposal: Proposal, difference: Diff) -> str:
-    """Return how much work a proposal is: as its rule states, else by whether an engine restarts."""
+    """Return the effort that the rule states, else an effort by whether an engine restarts."""
     if proposal.effort is not None:
         return proposal.effort
     fields = [change.field for change in difference.changes]
@@ -98,8 +103,8 @@ def _risks(difference: Diff) -> Iterator[str]:
 def _services(difference: Diff, before: Fleet) -> list[str]:
     """Return the services whose deployments or demand change, in the order of the fleet."""
     changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
-    changed |= {each.deployment_id for each in difference.removed}
+    changed |= {deployment.deployment_id for deployment in difference.removed}
     named = {change.target for change in difference.changes if change.kind == "service"}
-    named |= {name for each in difference.added for name, _ in each.serves}
+    named |= {name for deployment in difference.added for name, _ in deployment.serves}
     named |= {name for deployment_id in changed for name in before.listed_by.get(deployment_id, ())}
     return [service.name for service in before.services if service.name in named]

@@ -1,4 +1,4 @@
-"""One plan from a store: what there is, the advice on it, and the steps that save most together."""
+"""Plans from a store: read the fleet, its advice, and compose the steps that save most together."""
 
 import json
 import time
@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from pertoken.advisor.advise import advise
 from pertoken.advisor.checks.candidate import candidate
 from pertoken.advisor.plan.compose import compose
+from pertoken.advisor.plan.corrected import Correction
 from pertoken.advisor.plan.plan import Limits, Plan
 from pertoken.advisor.plan.what_if import WhatIf
 from pertoken.advisor.present import Present, present
-from pertoken.advisor.rules.found import Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
@@ -30,7 +31,7 @@ from pertoken.window.progress import Progress, no_progress
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A window of a store, and what a plan of it is to assume."""
+    """Window of a store, and assumptions of a plan for it."""
 
     store: Store
     market: Market
@@ -39,22 +40,22 @@ class Planned:
     now_ts: int
     """End of the window."""
     dated: bool = False
-    """Whether that is a whole minute in the past, and everything is as of then."""
+    """Whether `now_ts` is a whole minute in the past, with prices and settings of that time."""
     what_if: WhatIf = field(default_factory=WhatIf)
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What plans are composed from: the fleet under the assumptions, and the advice on it."""
+    """Inputs of a plan: the fleet under the assumptions, and the advice for it."""
 
-    there: Present
+    gathered: Present
     rows: Sequence[Recommendation]
 
 
 def plan_of_rules(asked: Planned, sources: Iterable[Source], limits: Limits, progress: Progress = no_progress) -> Plan:
-    """Run the rules of every source, and compose what they propose.
+    """Run the rules of every source, and compose a plan of their proposals.
 
-    Raises StoreError if the database cannot be read, BadInput for limits, settings or assumptions that are impossible.
+    Raises StoreError if the database cannot be read, BadInput for invalid limits, settings or assumptions.
     """
     return composed(asked.settings, ground_of_rules(asked, sources, progress), limits, progress)
 
@@ -62,7 +63,7 @@ def plan_of_rules(asked: Planned, sources: Iterable[Source], limits: Limits, pro
 def plan_of_advice(
     asked: Planned, rows: Sequence[Recommendation], limits: Limits, progress: Progress = no_progress
 ) -> Plan:
-    """Compose advice that stands, priced as of now. Raises as `plan_of_rules`."""
+    """Compose a plan of stored advice, priced as of now. Raises as `plan_of_rules`."""
     return composed(asked.settings, ground_of_advice(asked, rows, progress), limits, progress)
 
 
@@ -84,8 +85,8 @@ def ground_of_rules(asked: Planned, sources: Iterable[Source], progress: Progres
 
 
 def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: Progress = no_progress) -> Ground:
-    """Gather what advice that stands is of, as of now. Raises as `plan_of_rules`."""
-    there = present(
+    """Read the present fleet for stored advice. Raises as `plan_of_rules`."""
+    gathered = present(
         asked.store,
         asked.market,
         asked.window_s,
@@ -95,29 +96,29 @@ def ground_of_advice(asked: Planned, rows: Sequence[Recommendation], progress: P
         dated=asked.dated,
         assumed=asked.what_if.prices,
     )
-    return Ground(asked.what_if.present(there), rows)
+    return Ground(asked.what_if.present(gathered), rows)
 
 
 def composed(settings: Settings, ground: Ground, limits: Limits, progress: Progress = no_progress) -> Plan:
-    """Return the plan of what was gathered, within the power budget of the settings where `limits` has none.
+    """Return the plan of gathered advice, within `limits`, or the power budget of the settings if these have none.
 
-    Raises BadInput for limits that are not possible.
+    Raises BadInput for invalid limits.
     """
     limits = replace(limits, max_power_w=limits.max_power_w or settings.budget_power_w)
-    known = sorted({each.rule_id for each in ground.rows})
+    known = sorted({row.rule_id for row in ground.rows})
     for rule_id in limits.exclude:
         if rule_id not in known:
             raise BadInput(f"--exclude {rule_id}: no rule of that id ran; rules: {', '.join(known) or 'none'}")
     progress("composing the plan", 0.0)
     tables = settings.advisor_kernel_tables
     with KernelTables(tables) if tables else nullcontext() as opinion:
-        there = replace(ground.there, context=replace(ground.there.context, opinion=opinion))
-        return compose(there, ground.rows, limits, sensitivity=True)
+        gathered = replace(ground.gathered, context=replace(ground.gathered.context, opinion=opinion))
+        return compose(gathered, ground.rows, limits, sensitivity=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """One proposal priced again: with other numbers in place of some assumptions, and what each of them is worth."""
+    """One proposal priced again with other values of some assumptions, and its sensitivity to each."""
 
     spend: int
     """Bill of all hosts with a price, nano-USD per month."""
@@ -126,28 +127,39 @@ class Tested:
 
 
 def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> Tested:
-    """Price the variant that was chosen again, with `values` by the names of assumptions.
+    """Price the chosen variant again, with `values` by the names of assumptions.
 
-    Raises BadInput where the change cannot be made any more, with the reason.
+    Dollars are corrected by the track record of its rule, as those of the recommendation are. Raises BadInput with the
+    reason if the change does not apply any more.
     """
-    there, variant = ground.there, row.chosen
+    gathered, variant = ground.gathered, row.chosen
     if variant is None or not variant.proposal:
-        raise BadInput("there is no proposal in it to price again")
+        raise BadInput("the recommendation has no proposal to price again")
     try:
-        configured = row.rule_id in there.configured_rules
-        change = candidate(there.fleet, json.loads(variant.proposal), None, there.context.market, configured=configured)
+        configured = row.rule_id in gathered.configured_rules
+        change = candidate(
+            gathered.fleet, json.loads(variant.proposal), None, gathered.context.market, configured=configured
+        )
         if change is None:
-            raise BadInput("the change runs already: there is nothing to price")
-        found = estimate_with(there.fleet, change.after, there.context, values)
-        worth = sensitivities(there.fleet, change.after, there.context)
+            raise BadInput("the change is already applied: there is nothing to price")
+        estimate = estimate_with(gathered.fleet, change.after, gathered.context, values)
+        worth = sensitivities(gathered.fleet, change.after, gathered.context)
     except ValueError as error:
         raise BadInput(f"the change does not apply any more: {error}") from None
-    return Tested(spend(there.fleet, there.context)[0], found, worth)
+    if variant.record is not None:
+        correction = Correction(variant.record.ratio, variant.record.widening)
+        estimate = replace(
+            estimate,
+            bankable=None if estimate.bankable is None else correction.money(estimate.bankable),
+            capacity=None if estimate.capacity is None else correction.money(estimate.capacity),
+        )
+        worth = tuple(map(correction.sensitivity, worth))
+    return Tested(spend(gathered.fleet, gathered.context)[0], estimate, worth)
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """What a person asks of the plan on a screen."""
+    """Limits and assumptions of the plan on a screen."""
 
     limits: Limits = field(default_factory=Limits)
     what_if: WhatIf = field(default_factory=WhatIf)
@@ -155,25 +167,25 @@ class PlanRequest:
 
 @dataclass
 class Planner:
-    """Composes plans of one database. Calls may come from any one thread at a time."""
+    """Composes plans of one database. Not thread-safe: one call at a time."""
 
     settings: Settings
     as_of: int | None = None
-    """A whole minute in the past that plans are of; None: the present."""
+    """End of the window, a whole minute in the past; None: the present."""
     _ground: Ground | None = None
     _key: object = None
 
     @property
     def window_s(self) -> int:
-        """Seconds of telemetry that plans are of."""
+        """Length of the window of plans, seconds."""
         return int(self.settings.advisor_since)
 
     def plan(
         self, store: Store, rows: Sequence[Recommendation], request: PlanRequest, progress: Progress = no_progress
     ) -> Plan:
-        """Compose the plan of advice that stands; under other assumptions of what the rules propose then.
+        """Compose the plan of stored advice; under other assumptions, run the rules again first.
 
-        Raises StoreError, and BadInput for assumptions that are impossible.
+        Raises StoreError, and BadInput for invalid assumptions.
         """
         return composed(self.settings, self._gathered(store, rows, request.what_if, progress), request.limits, progress)
 
@@ -191,7 +203,7 @@ class Planner:
     def _gathered(self, store: Store, rows: Sequence[Recommendation], what_if: WhatIf, progress: Progress) -> Ground:
         key = (advice_key(rows), repr(what_if))
         if self._ground is None or self._key != key:
-            self._ground = None  # what was gathered before is not needed beside the new
+            self._ground = None  # free the memory of the previous window before reading the next
             self._ground = self._gather(store, rows, what_if, progress)
             self._key = key
         return self._ground
@@ -204,10 +216,10 @@ class Planner:
         if not what_if:
             return ground_of_advice(asked, rows, progress)
         places = find_rules(settings)
-        sources = [source_of(each, settings) for each in places if each.permission is Permission.ALLOWED]
+        sources = [source_of(place, settings) for place in places if place.permission is Permission.ALLOWED]
         return ground_of_rules(asked, sources, progress)
 
 
 def advice_key(rows: Sequence[Recommendation]) -> object:
-    """Return what changes whenever an advice run or a person changed any of the advice."""
-    return tuple((each.recommendation_id, each.version, each.updated_ts) for each in rows)
+    """Return a key that changes whenever an advice run or a person changes any of the advice."""
+    return tuple((row.recommendation_id, row.version, row.updated_ts) for row in rows)

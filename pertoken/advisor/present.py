@@ -1,4 +1,4 @@
-"""What an advice run looks at: the fleet as it is, what was measured on each part of it, and what it costs."""
+"""Input of an advice run: the present fleet, the evidence of each part, and its prices."""
 
 import json
 from collections import defaultdict
@@ -31,26 +31,26 @@ from pertoken.window.progress import Progress, no_progress, ticking
 from pertoken.window.reading import Window
 
 MAX_SEQ = 2**62
-"""Place of an assumed price in the order of setting: after all that are stored."""
+"""Sequence number of an assumed price: later than all stored ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """Everything one advice run looks at."""
+    """Everything that one advice run reads."""
 
     fleet: Fleet
     context: Context
     hosts: Mapping[int, Evidence]
-    """By host id: of its accelerators together."""
+    """Evidence of all accelerators of a host, by host id."""
     names: Mapping[int, str]
-    """Devices, hosts and deployments as people call them, by id."""
+    """Names of devices, hosts and deployments for people, by id."""
     addresses: Addresses
     window_s: int
-    """The window that all of this is of."""
+    """Length of the window, seconds."""
     configured_rules: frozenset[str] = frozenset()
-    """Ids of rules of which a person set options."""
+    """Ids of rules with options in the configuration."""
     forbidden: tuple[str, ...] = ()
-    """What no proposal may change, of services and of the fleet as a whole."""
+    """Names of changes that no proposal may make (`advisor.forbid`)."""
 
 
 def present(
@@ -64,43 +64,45 @@ def present(
     dated: bool = False,
     assumed: Sequence[Price] = (),
 ) -> Present:
-    """Read the last `window_s` seconds. Evidence is of each deployment's present epoch only.
+    """Read the last `window_s` seconds. Evidence covers only the present epoch of each deployment.
 
-    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. `assumed` are prices in force
-    instead of those that are set. Raises StoreError if the database cannot be read, BadInput for an assumed price that
-    names no device.
+    With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `assumed`
+    prices override the configured ones. Raises StoreError if the database cannot be read, BadInput for an assumed
+    price that names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
     with store.read() as connection:
         window = Window(connection, now_ts - window_s, now_ts, dated=dated)
-        there = window.inventory
-        prices = _assuming(assumed, price_book(store, connection, there), there)
+        inventory = window.inventory
+        prices = _assuming(assumed, price_book(store, connection, inventory), inventory)
         seen = window.evidence(market, progress, store.read)
     epochs: dict[str, list[Any]] = defaultdict(list)
-    for row in there.served:
+    for row in inventory.served:
         epochs[service_name(row.served_model, settings)].append(row)
     demands = {
         name: seen.demand_of(rows)
         for name, rows in ticking(epochs.items(), len(epochs), "reading the demand of services", progress)
     }
-    owned, probed = ownership(store), probe_points(store, there, now_ts)
-    now = fleet(there, demands, market, settings, now_ts, owned)
-    known = with_cpus(market, now.deployments, there, probed)
+    owned, probed = ownership(store), probe_points(store, inventory, now_ts)
+    now = fleet(inventory, demands, market, settings, now_ts, owned)
+    known = with_cpus(market, now.deployments, inventory, probed)
     if known is not market:
-        market, now = known, fleet(there, demands, known, settings, now_ts, owned)
+        market, now = known, fleet(inventory, demands, known, settings, now_ts, owned)
     deployments = ticking(now.deployments, len(now.deployments), "reading the evidence of deployments", progress)
     alone = {
-        each.deployment_id: seen.of_deployments([each.deployment_id]).with_points(probed.get(each.deployment_id, ()))
-        for each in deployments
+        deployment.deployment_id: seen.of_deployments([deployment.deployment_id]).with_points(
+            probed.get(deployment.deployment_id, ())
+        )
+        for deployment in deployments
     }
     together = {
-        each.name: alone[each.deployments[0].deployment_id]
-        if len(each.deployments) == 1
-        else seen.of_deployments([replica.deployment_id for replica in each.deployments])
-        for each in ticking(now.services, len(now.services), "reading the evidence of services", progress)
+        service.name: alone[service.deployments[0].deployment_id]
+        if len(service.deployments) == 1
+        else seen.of_deployments([replica.deployment_id for replica in service.deployments])
+        for service in ticking(now.services, len(now.services), "reading the evidence of services", progress)
     }
-    devices = ticking(there.devices, len(there.devices), "reading the evidence of devices", progress)
+    devices = ticking(inventory.devices, len(inventory.devices), "reading the evidence of devices", progress)
     context = Context(
         forecasts=Forecasts({} if dated else realised(store, now)),
         market=market,
@@ -108,8 +110,8 @@ def present(
         deployments=alone,
         services=together,
         devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
-        nano_usd_per_hour={each: _nano_usd_per_hour(each, there, prices) for each in there.devices},
-        listed=_listed(there, prices),
+        nano_usd_per_hour={device: _nano_usd_per_hour(device, inventory, prices) for device in inventory.devices},
+        listed=_listed(inventory, prices),
         token_apis=frozenset(settings.market_token_apis),
         slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
         energy=None
@@ -121,54 +123,54 @@ def present(
         context=context,
         hosts={host.host_id: seen.of_devices(host.device_ids) for host in now.hosts},
         names={
-            **there.device_names,
+            **inventory.device_names,
             **{host.host_id: host.name for host in now.hosts},
-            **{each.deployment_id: each.name for each in now.deployments},
+            **{deployment.deployment_id: deployment.name for deployment in now.deployments},
         },
         addresses=Addresses(
-            {row.deployment_id: row.host_name for row in there.running.values()},
-            {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in there.devices.items()},
-            _workloads(there),
+            {row.deployment_id: row.host_name for row in inventory.running.values()},
+            {device_id: DeviceAddress(row.uuid, row.vendor) for device_id, row in inventory.devices.items()},
+            _workloads(inventory),
         ),
         window_s=window_s,
-        configured_rules=frozenset(each.rule_id for each in settings.rules if each.options),
+        configured_rules=frozenset(rule.rule_id for rule in settings.rules if rule.options),
         forbidden=settings.advisor_forbid,
     )
 
 
-def _assuming(assumed: Sequence[Price], prices: PriceBook, there: Inventory) -> PriceBook:
-    """Return prices in which each device that an assumed price names has that price. Raises BadInput."""
+def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory) -> PriceBook:
+    """Return prices with the assumed ones for the devices that they name. Raises BadInput for an unknown device."""
     own: dict[str, Price] = {}
     for price in assumed:
-        devices = [Priced(row.kind, row.name, row.uuid) for row in there.devices.values() if row.parent_id is None]
-        named = [each for each in devices if rank(price.selector, each)]
+        devices = [Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None]
+        named = [device for device in devices if rank(price.selector, device)]
         if not named:
-            known = ", ".join(sorted({each.name for each in devices})) or "none"
+            known = ", ".join(sorted({device.name for device in devices})) or "none"
             raise BadInput(f"--price {price.selector}: it names no device; devices: {known}")
-        own |= {each.uuid: replace(price, selector=each.uuid, seq=MAX_SEQ) for each in named}
+        own |= {device.uuid: replace(price, selector=device.uuid, seq=MAX_SEQ) for device in named}
     return PriceBook((*prices.prices, *own.values()), prices.detected) if own else prices
 
 
-def _workloads(there: Inventory) -> dict[int, Workload]:
+def _workloads(inventory: Inventory) -> dict[int, Workload]:
     """Return the Kubernetes object of each deployment that runs in a pod."""
-    found = {row.deployment_id: parsed(json.loads(row.knobs).get(WORKLOAD)) for row in there.running.values()}
-    return {deployment_id: each for deployment_id, each in found.items() if each is not None}
+    workloads = {row.deployment_id: parsed(json.loads(row.knobs).get(WORKLOAD)) for row in inventory.running.values()}
+    return {deployment_id: workload for deployment_id, workload in workloads.items() if workload is not None}
 
 
-def _nano_usd_per_hour(device_id: int, there: Inventory, prices: PriceBook) -> int | None:
-    """Return the price of a device now; of a partition its share of that device's price."""
-    row = there.devices[device_id]
-    payer = row if row.parent_id is None else there.devices.get(row.parent_id)
-    per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), there.now_ts) if payer else None
-    share_1e6 = SHARE if row.parent_id is None else row.part_1e6
-    return None if per_hour is None or share_1e6 is None else per_hour * share_1e6 // SHARE
+def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) -> int | None:
+    """Return the present price of a device, or a partition's share of the price of its device; None if not priced."""
+    row = inventory.devices[device_id]
+    payer = row if row.parent_id is None else inventory.devices.get(row.parent_id)
+    per_hour = prices.rate(Priced(payer.kind, payer.name, payer.uuid), inventory.now_ts) if payer else None
+    share = SHARE if row.parent_id is None else row.part_1e6
+    return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
-def _listed(there: Inventory, prices: PriceBook) -> dict[int, str]:
-    """Return by device whose list price it is, of when and with what marks, where nobody set a price."""
-    found = {}
-    for device_id, row in there.devices.items():
-        price = prices.at(Priced(row.kind, row.name, row.uuid), there.now_ts) if row.parent_id is None else None
+def _listed(inventory: Inventory, prices: PriceBook) -> dict[int, str]:
+    """Return the origin of list prices by device id: provider, date and warnings; none for configured prices."""
+    names = {}
+    for device_id, row in inventory.devices.items():
+        price = prices.at(Priced(row.kind, row.name, row.uuid), inventory.now_ts) if row.parent_id is None else None
         if price is not None and price.listed and price.note is not None:
-            found[device_id] = price.note
-    return found
+            names[device_id] = price.note
+    return names

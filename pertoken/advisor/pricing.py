@@ -1,4 +1,4 @@
-"""What a rule yielded for one target, validated and priced: variants, refusals, and proposals that change nothing."""
+"""Validate and price the proposals of a rule for one target: variants, refusals, and ignored proposals."""
 
 import json
 from collections import defaultdict
@@ -27,15 +27,15 @@ from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
 
 MAX_PROPOSALS = 100
-"""Different proposals that are priced for one rule and target."""
+"""Maximum different proposals of one rule for one target."""
 NO_SAVING = "no-saving"
 MAX_VARIANTS = 3
-"""Variants of one rule on one target that are kept: the ones that save most."""
+"""Maximum variants of one rule for one target: those that save most are kept."""
 
 
 @dataclass
-class Found:
-    """What a rule has for one target."""
+class TargetOutcome:
+    """Variants and refusals of a rule for one target."""
 
     variants: list[Variant] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
@@ -44,59 +44,59 @@ class Found:
 
 @dataclass(frozen=True)
 class Proposed:
-    """What a rule yielded for one target, validated and not yet priced."""
+    """Proposals of a rule for one target, validated and not yet priced."""
 
     target: Target
-    """Of the rule's run."""
+    """Target of the rule's call."""
     candidates: Sequence[tuple[Candidate, Target]]
-    """Different ones, each with its target."""
-    found: Mapping[Target, Found]
-    """By target; what is priced adds to it."""
+    """Distinct candidates, each with its own target."""
+    by_target: Mapping[Target, TargetOutcome]
+    """Outcomes by target; pricing adds variants and refusals."""
 
     @property
     def size(self) -> int:
-        """Deployments and services that the candidates change, those of each added up."""
+        """Number of deployments and services that the candidates change, summed over candidates."""
         return sum(len(possible.diff.targets) for possible, _ in self.candidates)
 
 
 @dataclass(frozen=True)
 class Priced:
-    """What a rule proposed for one target, with its price."""
+    """Proposals of a rule for one target, with prices."""
 
     proposed: Proposed
     kept: Mapping[Target, Sequence[tuple[Candidate, Estimate]]]
-    """By target what becomes its variants, best first."""
+    """Candidates that become variants, by target, best first."""
 
 
 @dataclass(frozen=True)
 class Pricing:
-    """Everything that prices what rules yield."""
+    """Prices the proposals of rules."""
 
     gathered: Present
     context: Context
-    """That of the gathered, with a second opinion where there is one."""
+    """Context of `gathered`, with a second opinion if there is one."""
     progress: Callable[[float], None] = lambda share: None
-    """Called with the share of a target's proposals that is priced."""
+    """Called with the share of a target's proposals that are priced."""
 
     def proposed(self, rule_id: str, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
-        """Validate what a rule yielded, as a worker sends it.
+        """Validate the values that a rule yielded, as a worker sends them.
 
-        Raises whatever is wrong with any of it: the caller makes that the rule's row.
+        Raises the first error of any value: the caller makes it a FAILED row of the rule.
         """
-        before, found = self.gathered.fleet, defaultdict[Target, Found](Found)
+        before, by_target = self.gathered.fleet, defaultdict[Target, TargetOutcome](TargetOutcome)
         own = self.target(asked)
         keys: set[str] = set()
         proposals: list[tuple[Candidate, Target]] = []
-        for each in yielded:
-            refused = refusal_of(each)
+        for record in yielded:
+            refused = refusal_of(record)
             if refused is not None:
                 target = own if asked is not None else self._about(refused)
-                found[target].refusals.append(Refusal(refused.code, refused.reason))
+                by_target[target].refusals.append(Refusal(refused.code, refused.reason))
                 continue
             configured = rule_id in self.gathered.configured_rules
-            possible = candidate(before, each, asked, self.context.market, configured=configured)
+            possible = candidate(before, record, asked, self.context.market, configured=configured)
             if possible is None:
-                found[own].ignored += 1
+                by_target[own].ignored += 1
                 continue
             if possible.diff.key in keys:
                 continue
@@ -104,26 +104,26 @@ class Pricing:
             if len(keys) > MAX_PROPOSALS:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
-            found[target]  # even if nothing of it is kept
+            by_target[target]  # so that the target has an outcome without variants
             refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
             if refusal is not None:
-                found[target].refusals.append(self._refused(possible, refusal))
+                by_target[target].refusals.append(self._refused(possible, refusal))
                 continue
             proposals.append((possible, target))
-        if not found:
-            found[own].refusals.append(Refusal("no-reason", "it had nothing to propose, and gave no reason"))
-        return Proposed(own, proposals, found)
+        if not by_target:
+            by_target[own].refusals.append(Refusal("no-reason", "the rule yielded neither a proposal nor a reason"))
+        return Proposed(own, proposals, by_target)
 
     def prepare(self, together: Iterable[Proposed]) -> None:
-        """Forecast what several targets' proposals change side by side: it takes a part of the time.
+        """Forecast the proposals of several targets in one batch, which is faster than one by one.
 
-        Raises whatever is wrong with any of them.
+        Raises the first error of any proposal.
         """
-        fleets = [possible.after for each in together for possible, _ in each.candidates]
+        fleets = [possible.after for proposed in together for possible, _ in proposed.candidates]
         prepare(self.gathered.fleet, fleets, self.context)
 
     def priced(self, proposed: Proposed) -> Priced:
-        """Price what a rule proposed, and keep what saves most. Raises whatever is wrong with any of it."""
+        """Price the proposals of a rule, and keep those that save most. Raises the first error of any proposal."""
         kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
         for done, (possible, target) in enumerate(proposed.candidates):
             self.progress(done / len(proposed.candidates))
@@ -132,31 +132,33 @@ class Pricing:
             if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
                 kept[target].append((possible, replace(money, bankable=None, capacity=None, unpriced=held)))
             elif refusal is not None:
-                proposed.found[target].refusals.append(self._refused(possible, refusal))
+                proposed.by_target[target].refusals.append(self._refused(possible, refusal))
             else:
                 kept[target].append((possible, money))
-        return Priced(proposed, {target: sorted(each, key=_rank)[:MAX_VARIANTS] for target, each in kept.items()})
+        return Priced(
+            proposed, {target: sorted(candidates, key=_rank)[:MAX_VARIANTS] for target, candidates in kept.items()}
+        )
 
     def prepare_shown(self, together: Iterable[Priced]) -> None:
-        """Forecast what is shown of several targets' proposals side by side.
+        """Forecast the figures to show for several targets' proposals in one batch.
 
-        Raises whatever is wrong with any of them.
+        Raises the first error of any proposal.
         """
         shown = (money for priced in together for kept in priced.kept.values() for _, money in kept)
         prepare_shown(shown, self.context)
 
-    def found(self, priced: Priced) -> Mapping[Target, Found]:
-        """Return by target what a rule proposed, variants best first. Raises whatever is wrong with any of it."""
-        found = priced.proposed.found
-        for target, each in found.items():
-            each.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
-            each.refusals = folded(each.refusals)
-            if not each.variants and not each.refusals:
-                each.refusals.append(Refusal("equals-present", "what it proposes runs already"))
-        return found
+    def outcomes(self, priced: Priced) -> Mapping[Target, TargetOutcome]:
+        """Return the outcomes of a rule by target, variants best first. Raises the first error of any proposal."""
+        by_target = priced.proposed.by_target
+        for target, candidates in by_target.items():
+            candidates.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
+            candidates.refusals = folded(candidates.refusals)
+            if not candidates.variants and not candidates.refusals:
+                candidates.refusals.append(Refusal("equals-present", "the proposed state is already the present one"))
+        return by_target
 
     def target(self, asked: Deployment | Service | None) -> Target:
-        """Return the target of a rule that was run for a deployment, a service or the fleet."""
+        """Return the target of a call for a deployment, a service or (None) the fleet."""
         if isinstance(asked, Service):
             return Target("service", asked.name, asked.name)
         if isinstance(asked, Deployment):
@@ -166,7 +168,7 @@ class Pricing:
         return FLEET
 
     def _about(self, refused: Refused) -> Target:
-        """Return the target of a refusal over the fleet. Raises InvalidEdit for what is not part of the fleet."""
+        """Return the target of a refusal over the fleet. Raises InvalidEdit for a subject outside the fleet."""
         if refused.about is None:
             return FLEET
         kind, key = refused.about
@@ -217,18 +219,22 @@ class Pricing:
         )
 
     def _holds_again(self, possible: Candidate, money: Estimate) -> str | None:
-        """Return the objectives that are missed now and would be held; None if there are none, or others are missed."""
-        names = [each.partition(":")[2] for each in touches(possible.diff, self.gathered.fleet) if "service:" in each]
-        services = [self.gathered.fleet.service(each) for each in names]
+        """Return missed objectives that the change would meet; None if there are none, or it misses others."""
+        names = [
+            touched.partition(":")[2]
+            for touched in touches(possible.diff, self.gathered.fleet)
+            if "service:" in touched
+        ]
+        services = [self.gathered.fleet.service(name) for name in names]
         if len(services) != 1 or not self._misses(services[0]):
             return None
         lines = [
-            each for each in self._latency(money.latency, map("service:{}".format, names)) if each.slo_ms is not None
+            line for line in self._latency(money.latency, map("service:{}".format, names)) if line.slo_ms is not None
         ]
         return held_again(lines, full_batch_factor(possible.diff, money, self.context))
 
     def _misses(self, service: Service) -> bool:
-        """Return whether a latency that was measured of a service is above its objective."""
+        """Return whether a measured latency of a service is above its objective."""
         slo = objectives(service, self.context)
         if slo == Slo():
             return False
@@ -239,11 +245,11 @@ class Pricing:
             for figure, limit in limits
         )
 
-    def _latency(self, found: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
-        """Return the forecast latency of the one service that changes, beside what was measured of it."""
-        if found is None or found.before is None or found.after is None or found.provenance is None:
+    def _latency(self, latencies: Latencies | None, changed: Iterable[str]) -> tuple[LatencyLine, ...]:
+        """Return the forecast and measured latency of the changed service; empty if several change."""
+        if latencies is None or latencies.before is None or latencies.after is None or latencies.provenance is None:
             return ()
-        names = [each.partition(":")[2] for each in changed if each.startswith("service:")]
+        names = [touched.partition(":")[2] for touched in changed if touched.startswith("service:")]
         seen = self.context.services.get(names[0], Evidence({})) if len(names) == 1 else Evidence({})
         slo = objectives(self.gathered.fleet.service(names[0]), self.context) if len(names) == 1 else Slo()
         lines = []
@@ -251,18 +257,18 @@ class Pricing:
             lines.append(
                 LatencyLine(
                     figure,
-                    getattr(found.before, name),
-                    getattr(found.after, name),
+                    getattr(latencies.before, name),
+                    getattr(latencies.after, name),
                     _measured_ms(seen, figure),
                     getattr(slo, name),
-                    found.provenance.label,
+                    latencies.provenance.label,
                 )
             )
         return tuple(lines)
 
 
 def _measured_ms(seen: Evidence, figure: str) -> float | None:
-    """Return what was measured of a figure of `FIGURES`, milliseconds; None if it was not."""
+    """Return the measured value of a figure of `FIGURES`, milliseconds; None if not measured."""
     metric, _, quantile = figure.partition(" ")
     series = seen.peek(f"{metric.lower()}_s")
     return None if series is None else 1000 * float(getattr(series, quantile))
@@ -274,14 +280,14 @@ def _against(money: Estimate) -> Refusal | None:
         return Refusal("infeasible", money.infeasible)
     if money.unpriced is not None or money.break_even is not None:
         return None
-    if all(each is None or each[1] <= 0 for each in (money.bankable, money.capacity)):
+    if all(interval is None or interval[1] <= 0 for interval in (money.bankable, money.capacity)):
         return Refusal(NO_SAVING, "; ".join([_saved(money), *money.against]))
     return None
 
 
 def _saved(money: Estimate) -> str:
-    """Return the figures of a proposal that saves nothing."""
-    text = "the forecast gives no saving"
+    """Return why a proposal saves nothing, with its figures."""
+    text = "the forecast shows no saving"
     if money.bankable is not None and money.capacity is not None:
         text += f": {format_usd(money.bankable[1])} of the bill and {format_usd(money.capacity[1])} of capacity a month"
     if money.throughput_ratio is not None:
@@ -290,7 +296,7 @@ def _saved(money: Estimate) -> str:
     return text
 
 
-def _rank(each: tuple[Candidate, Estimate]) -> tuple[int, ...]:
-    """Sort by what is saved; of equal ones the order of the rule stays."""
-    _, money = each
+def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[int, ...]:
+    """Return the sort key of a candidate: largest saving first."""
+    _, money = candidate
     return tuple(-(dollars[1] if dollars else 0) for dollars in (money.bankable, money.capacity))

@@ -1,4 +1,4 @@
-"""Refusals of one rule for one target as people read them: one sentence for changes refused for one reason."""
+"""Merge the refusals of one rule for one target: one sentence for changes refused for the same reason."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from pertoken.proof.recommendation import Refusal
 
 MAX_REASONS = 10
-"""Different reasons of one code that are kept for one rule and target."""
+"""Maximum different reasons of one code for one rule and target."""
 _NUMBER = re.compile(r"(?<![\w.-])[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?(?![\w-]|[.,]\w)")
-"""A number that stands alone: not one in a name, a version or an address."""
+"""A separate number: not one within a name, a version or an address."""
 _WORD = re.compile(r"\s*(?:[^\s;,]+|[;,])")
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedChange(Refusal):
-    """Why one change was not worth proposing."""
+    """A refusal of one proposed change."""
 
     change: str = ""
-    """Its title."""
+    """Title of the change."""
 
 
 def folded(refusals: Iterable[Refusal]) -> list[Refusal]:
-    """Return one refusal of each code: its different reasons joined, changes refused for one reason named together."""
+    """Return one refusal per code: different reasons are joined, changes with the same reason are named together."""
     groups: dict[str, dict[str, list[Refusal]]] = {}
-    for each in refusals:
-        shape = _NUMBER.sub("#", each.reason) if isinstance(each, RefusedChange) else f"={each.reason}"
-        groups.setdefault(each.code, {}).setdefault(shape, []).append(each)
+    for refusal in refusals:
+        shape = _NUMBER.sub("#", refusal.reason) if isinstance(refusal, RefusedChange) else f"={refusal.reason}"
+        groups.setdefault(refusal.code, {}).setdefault(shape, []).append(refusal)
     return [
         Refusal(code, "; ".join([_sentence(group) for group in by_shape.values()][:MAX_REASONS]))
         for code, by_shape in sorted(groups.items())
@@ -34,13 +34,13 @@ def folded(refusals: Iterable[Refusal]) -> list[Refusal]:
 
 
 def _sentence(group: Sequence[Refusal]) -> str:
-    reason = _ranges([each.reason for each in group])
-    changes = list(dict.fromkeys(each.change for each in group if isinstance(each, RefusedChange)))
+    reason = _ranges([refusal.reason for refusal in group])
+    changes = list(dict.fromkeys(refusal.change for refusal in group if isinstance(refusal, RefusedChange)))
     return f"{_together(changes)}: {reason}" if changes else reason
 
 
 def _ranges(reasons: Sequence[str]) -> str:
-    """Return reasons that differ by their numbers as one, with the lowest and highest of each: `55 to 87 ms`."""
+    """Return reasons that differ only in numbers as one reason with ranges: `55 to 87 ms`."""
     numbers = [_NUMBER.findall(reason) for reason in reasons]
     spans = []
     for column in zip(*numbers, strict=True):
@@ -50,18 +50,18 @@ def _ranges(reasons: Sequence[str]) -> str:
 
 
 def _together(changes: Sequence[str]) -> str:
-    """Return titles as one, what they have in common written once: `H100 → (A10 | L4) on 2 replicas`."""
+    """Return titles as one, with their common words written once: `H100 → (A10 | L4) on 2 replicas`."""
     if len(changes) == 1:
         return changes[0]
     words = [_WORD.findall(change) for change in changes]
     start = _common(words)
-    end = _common([each[start:][::-1] for each in words])
-    middles = ("".join(each[start : len(each) - end]).strip() for each in words)
+    end = _common([word[start:][::-1] for word in words])
+    middles = ("".join(word[start : len(word) - end]).strip() for word in words)
     before, after = "".join(words[0][:start]), "".join(words[0][-end:] if end else [])
     return f"{before} ({' | '.join(middles)}){after}".strip()
 
 
 def _common(lines: Sequence[Sequence[str]]) -> int:
-    """Return how many words all lines begin with; at least one word of each stays."""
+    """Return the number of common first words of all lines, less than the words of the shortest line."""
     most = min(map(len, lines)) - 1
     return next((n for n in range(most) if len({line[n] for line in lines}) > 1), max(most, 0))

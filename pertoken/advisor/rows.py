@@ -1,4 +1,4 @@
-"""Rows of a run: what each rule returned for each target, priced, many side by side and half of them in a fork."""
+"""Recommendations of a run: priced results of each rule for each target, in batches and half of them in a fork."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from typing import TypeVar
 from pertoken.advisor.forked import Forked, can_fork
 from pertoken.advisor.nature import FLEET, Target
 from pertoken.advisor.present import Present
-from pertoken.advisor.pricing import Found, Priced, Pricing, Proposed
+from pertoken.advisor.pricing import Priced, Pricing, Proposed, TargetOutcome
 from pertoken.advisor.worker.inputs import Inputs, Measured, SubjectKey
 from pertoken.advisor.worker.messages import trace
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
@@ -25,37 +25,37 @@ from pertoken.window.progress import TICK_S, Progress
 T = TypeVar("T")
 
 MIN_SHARED = 400
-"""Calls of rules from which a fork prices half of them."""
+"""Minimum calls of rules for a fork to price half of them."""
 FLEET_WORK = 0.1
-"""Work of the calls over the fleet, for each of its deployments, where that of a deployment's own is 1: measured."""
+"""Measured work of calls over the fleet per deployment, in units of the work of a call for one deployment."""
 SERVICE_WORK = 5.0
-"""Work of the calls for one service beside that of its deployments: measured."""
+"""Measured work of calls for one service in addition to its deployments, in the same unit."""
 MAX_TOGETHER = 512
-"""Changed deployments and services, of all proposals, from which no more are forecast together: progress is seen."""
+"""Maximum changed deployments and services in one forecast batch, so that progress is visible."""
 
 
 @dataclass(frozen=True, slots=True)
 class PricedRun:
-    """The rows of each call of a rule."""
+    """Recommendations of each call of a rule."""
 
     rows: Sequence[Sequence[Recommendation]]
     seconds: float
-    """What making them took, of both processes."""
+    """Time to make them, summed over both processes."""
 
 
 def priced_runs(
     runs: Sequence[RuleRun], gathered: Present, opinion: Opinion | None, inputs: Inputs, progress: Progress
 ) -> list[PricedRun]:
-    """Make the rows of each rule; many calls are shared with a fork, each service with its deployments in one half."""
+    """Make the rows of each rule. A fork prices half of many calls; a service and its deployments stay in one half."""
     total = sum(len(run.calls) for run in runs)
 
     def priced(halves: Sequence[RuleRun], report: Callable[[float], None]) -> list[PricedRun]:
         pricer = _Pricer(gathered, opinion, inputs, report)
-        found = []
+        priced_runs = []
         for run in halves:
             began = time.monotonic()
-            found.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
-        return found
+            priced_runs.append(PricedRun(list(pricer.rows(run)), time.monotonic() - began))
+        return priced_runs
 
     def show(done: float) -> None:
         progress("pricing", min(1.0, done / max(1, total)))
@@ -66,29 +66,29 @@ def priced_runs(
     chosen = [[half_of(call) for call in run.calls] for run in runs]
     ours, theirs = (
         [
-            replace(run, calls=[call for call, of in zip(run.calls, here, strict=True) if of == half])
-            for run, here in zip(runs, chosen, strict=True)
+            replace(run, calls=[call for call, of in zip(run.calls, halves, strict=True) if of == half])
+            for run, halves in zip(runs, chosen, strict=True)
         ]
         for half in (0, 1)
     )
     with Forked(lambda report: priced(theirs, lambda done: report(int(done)))) as other:
-        here = priced(ours, lambda done: show(done + other.done))
-        there = other.result(lambda: show(sum(len(run.calls) for run in ours) + other.done), TICK_S)
-    found = []
-    for halves, one, two in zip(chosen, here, there, strict=True):
+        our_runs = priced(ours, lambda done: show(done + other.done))
+        their_runs = other.result(lambda: show(sum(len(run.calls) for run in ours) + other.done), TICK_S)
+    merged = []
+    for halves, one, two in zip(chosen, our_runs, their_runs, strict=True):
         rows = iter(one.rows), iter(two.rows)
-        found.append(PricedRun([next(rows[half]) for half in halves], one.seconds + two.seconds))
-    return found
+        merged.append(PricedRun([next(rows[half]) for half in halves], one.seconds + two.seconds))
+    return merged
 
 
 def _halves(gathered: Present) -> Callable[[Call], int]:
-    """Return what assigns calls to one of two halves of about equal work.
+    """Return a function that assigns calls to one of two halves of about equal work.
 
-    Forecasts of a deployment serve many proposals: those of a service, and those over the fleet, stay together.
+    Calls of one service stay together, and so do calls over the fleet, because they reuse forecasts.
     """
     work = [len(gathered.fleet.deployments) * FLEET_WORK, 0.0]
     half: dict[str, int] = {}
-    for service in sorted(gathered.fleet.services, key=lambda each: (-len(each.deployments), each.name)):
+    for service in sorted(gathered.fleet.services, key=lambda service: (-len(service.deployments), service.name)):
         half[service.name] = lighter = work.index(min(work))
         work[lighter] += len(service.deployments) + SERVICE_WORK
     listed_by = gathered.fleet.listed_by
@@ -102,7 +102,7 @@ def _halves(gathered: Present) -> Callable[[Call], int]:
 
 
 class _Pricer:
-    """Makes rows of what rules returned, and reports how many are done."""
+    """Makes rows from the results of rules, and reports progress."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class _Pricer:
         inputs: Inputs,
         report: Callable[[float], None],
     ) -> None:
-        """`report` is called with how many calls are priced."""
+        """`report` is called with the number of priced calls."""
         self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_target)
         self._inputs = inputs
         self._report = report
@@ -119,21 +119,23 @@ class _Pricer:
         self._reported = 0.0
 
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
-        """Yield the rows of one rule, call by call. What cannot be priced is a row too, whatever it raises."""
+        """Yield the rows of one rule, call by call. A call that cannot be priced becomes a FAILED row."""
         for together in self._batches(run.rule.rule_id, run.calls):
-            self._prepare(self._pricing.prepare, [each for _, each in together if isinstance(each, Proposed)])
+            self._prepare(
+                self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, Proposed)]
+            )
             priced = []
             for call, proposed in together:
                 priced.append((call, self._priced(proposed) if isinstance(proposed, Proposed) else proposed))
                 self._done += 1
                 self._within_target(0.0)
-            self._prepare(self._pricing.prepare_shown, [each for _, each in priced if isinstance(each, Priced)])
-            for call, each in priced:
-                yield self._rows(run.rule, call, each)
+            self._prepare(self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, Priced)])
+            for call, result in priced:
+                yield self._rows(run.rule, call, result)
                 self._within_target(0.0)
 
     def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
-        """Yield calls with what they propose, or why that is nothing that can be priced, some at a time."""
+        """Yield calls in batches, each with its proposals, or the error that prevents pricing."""
         batch: list[tuple[Call, Proposed | str | None]] = []
         count = 0
         for call in calls:
@@ -147,28 +149,28 @@ class _Pricer:
         yield batch
 
     def _proposed(self, rule_id: str, call: Call) -> Proposed | str | None:
-        """Return what a call proposes, or what failed; None for a rule that was blocked."""
+        """Return the proposals of a call, or its error; None for a blocked rule."""
         if call.blocked is not None or call.failed is not None:
             return call.failed
         try:
             return self._pricing.proposed(rule_id, call.target, json.loads(call.yielded))
-        except Exception as error:  # of this target: the others are priced all the same
+        except Exception as error:  # only this target fails: the others are still priced
             return _failure(error)
 
     def _priced(self, proposed: Proposed) -> Priced | str:
-        """Return the priced proposals of a target, or what failed."""
+        """Return the priced proposals of a target, or the error."""
         try:
             return self._pricing.priced(proposed)
-        except Exception as error:  # of this target: the others are priced all the same
+        except Exception as error:  # only this target fails: the others are still priced
             return trace(error)
 
     def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
-        """Forecast several targets side by side; one that cannot be forecast must not cost the others their row."""
+        """Forecast several targets in one batch; if that fails, each alone, so that one error affects one row."""
         try:
             forecast(together)
         except Exception:
-            for each in together if len(together) > 1 else ():
-                self._prepare(forecast, [each])
+            for item in together if len(together) > 1 else ():
+                self._prepare(forecast, [item])
 
     def _within_target(self, share: float) -> None:
         if (now := time.monotonic()) - self._reported >= TICK_S:
@@ -184,20 +186,20 @@ class _Pricer:
         failed = priced if isinstance(priced, str) else None
         if isinstance(priced, Priced):
             try:
-                results = self._pricing.found(priced)
-            except Exception as error:  # of this proposal: the others are priced all the same
+                results = self._pricing.outcomes(priced)
+            except Exception as error:  # only this proposal fails: the others are still priced
                 failed = _failure(error)
             else:
-                return [self._row(rule, call, target, found) for target, found in results.items()]
+                return [self._row(rule, call, target, result) for target, result in results.items()]
         assert failed is not None
         remedy = "The rule itself is broken: report it to its author."
         return [replace(self._base(rule, call, own), state=State.FAILED, reason=failed, remedy=remedy)]
 
-    def _row(self, rule: RuleInfo, call: Call, target: Target, found: Found) -> Recommendation:
-        base = replace(self._base(rule, call, target), refusals=tuple(found.refusals), ignored=found.ignored)
-        if not found.variants:
-            return replace(base, reason="; ".join(dict.fromkeys(each.reason for each in found.refusals)))
-        return replace(base, state=State.OPEN, title=found.variants[0].title, variants=tuple(found.variants))
+    def _row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
+        base = replace(self._base(rule, call, target), refusals=tuple(outcome.refusals), ignored=outcome.ignored)
+        if not outcome.variants:
+            return replace(base, reason="; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals)))
+        return replace(base, state=State.OPEN, title=outcome.variants[0].title, variants=tuple(outcome.variants))
 
     def _base(self, rule: RuleInfo, call: Call, target: Target) -> Recommendation:
         now_ts = self._pricing.context.now_ts
@@ -220,12 +222,12 @@ class _Pricer:
 
 
 def _failure(error: Exception) -> str:
-    """Return why a proposal cannot be priced: what is wrong with it, or the traceback of a defect of this program."""
+    """Return why a proposal cannot be priced: its error, or the traceback of a defect of this program."""
     return f"{type(error).__name__}: {error}" if isinstance(error, InvalidEdit) else trace(error)
 
 
 def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:
-    """Return a line for each series that was read of a target, or of what it consists of, as it was gathered."""
+    """Return a line for each series that the rule read of a target or its parts, with gathered values."""
     own = None if call.target is None else subject_key(call.target)
     return tuple(
         line
@@ -248,7 +250,7 @@ def _part_of(subject: SubjectKey, target: Target, gathered: Present) -> bool:
         host = gathered.fleet.host(int(target.key))
         return subject == ("host", host.host_id) or (kind == "device" and key in host.device_ids)
     deployments = gathered.fleet.service(target.key).deployments if target.kind == "service" else ()
-    ids = {each.deployment_id for each in deployments}
+    ids = {deployment.deployment_id for deployment in deployments}
     return str(key) == target.key or (kind == "deployment" and key in ids)
 
 
@@ -260,12 +262,12 @@ def _name(subject: SubjectKey, gathered: Present) -> str:
 def _lines(prefix: str, name: str, evidence: Evidence) -> Iterable[EvidenceLine]:
     """Return the line of a series, or one for each earlier epoch."""
     if name == EPOCHS:
-        return [_epoch_line(prefix, each) for each in evidence.peek_epochs()]
+        return [_epoch_line(prefix, peek_epoch) for peek_epoch in evidence.peek_epochs()]
     return [_line(prefix + name, name, evidence)]
 
 
 def _epoch_line(prefix: str, epoch: Epoch) -> EvidenceLine:
-    """Return what a token costs now over what it cost in an earlier epoch, by the hours that match."""
+    """Return the line that compares device time per token now with an earlier epoch."""
     ended = datetime.fromtimestamp(epoch.end, UTC).date()
     label = f"{prefix}device time per token, now over {epoch.engine_version or 'the epoch'} until {ended}"
     against = epoch.present

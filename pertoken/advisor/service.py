@@ -1,4 +1,4 @@
-"""The advisor as a running program: advice runs at a period until it is asked to end."""
+"""The advisor as a service: periodic advice runs until it is stopped."""
 
 import logging
 import signal
@@ -17,7 +17,7 @@ from pertoken.store.connect.location import ProgramLock, StoreLocation
 
 JOB = "advice run"
 LOOK_S = 1.0
-"""Time between two looks whether the first run may be made."""
+"""Interval between checks whether the first run may start, seconds."""
 
 
 def serve(
@@ -31,14 +31,13 @@ def serve(
 ) -> None:
     """Call `advise` once `ready`, then every `every_s` until SIGTERM, SIGINT or (`with_parent`) the end of stdin.
 
-    A failed run is logged, once for each reason, and followed by the next at its time. How runs went is noted beside
-    the advice for `doctor`, by the first of several advisors of one folder. `beside`: further jobs, which run in
-    threads of their own.
+    A failed run is logged, once per reason, and the next run follows at its time. The states of jobs are written
+    beside the advice for `doctor`, by the first of several advisors of one folder. `beside` jobs run in other threads.
     """
     logging.basicConfig(level=logging.WARNING, format="pertoken advise: %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
     asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-    """Runs to be made by this thread: rules may need the main one. None: the end."""
+    """Runs for this thread, because rules may need the main thread. None: stop."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked.put(None))
     if with_parent:
@@ -57,10 +56,10 @@ def serve(
 
 
 def _notes(where: StoreLocation, held: ExitStack) -> Callable[[tuple[JobState, ...]], None]:
-    """Return what notes the states of jobs, holding the lock that names this process for as long as `held`."""
+    """Return a function that writes the states of jobs; the lock that names this process is released with `held`."""
     if where.folder is not None and (folder := where.file("advice").parent).is_dir():
         lock = ProgramLock(folder, ADVISOR)
-        with suppress(StoreError):  # another advisor notes its own, or this person may not write here
+        with suppress(StoreError):  # another advisor holds the lock, or this user may not write here
             lock.acquire()
             held.callback(lock.release)
             return partial(_note, folder)
@@ -68,5 +67,5 @@ def _notes(where: StoreLocation, held: ExitStack) -> Callable[[tuple[JobState, .
 
 
 def _note(folder: Path, states: tuple[JobState, ...]) -> None:
-    with suppress(OSError):  # a full disk is reported by what has to be stored
+    with suppress(OSError):  # a full disk is reported when advice is stored
         write_states(folder, states, ADVISOR)

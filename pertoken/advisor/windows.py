@@ -1,4 +1,4 @@
-"""What was measured in a window, by subject: of the run, and of rules that look at another one."""
+"""Evidence of a window by subject: of the run's window, and of other windows that rules ask for."""
 
 from collections.abc import Mapping
 
@@ -12,15 +12,15 @@ from pertoken.window.reading import Window
 
 
 def measured(gathered: Present) -> Measured:
-    """Return what was gathered in the window of the run."""
+    """Return the evidence of the run's window, by subject."""
     context = gathered.context
     return _by_subject(context.deployments, context.services, context.devices, gathered.hosts)
 
 
 def measured_over(window_s: int, store: Store, gathered: Present, progress: Progress, *, dated: bool) -> MeasuredWindow:
-    """Read what was measured of the same subjects in another window that ends at the same time.
+    """Read the evidence of the same subjects in another window that ends at the same time.
 
-    Of a longer window most is only read when a rule looks at it: four weeks of histograms take longer than all else.
+    Most parts of a longer window are read only when a rule reads them: four weeks of histograms dominate the time.
     Raises StoreError if the database cannot be read.
     """
     span, context = format_duration(window_s), gathered.context
@@ -32,14 +32,14 @@ def measured_over(window_s: int, store: Store, gathered: Present, progress: Prog
         window = Window(connection, context.now_ts - window_s, context.now_ts, dated=dated)
         seen = window.evidence(context.market, of_span, store.read, later=window_s > gathered.window_s)
     deployments = ticking(context.deployments, len(context.deployments), "evidence", of_span)
-    alone = {each: seen.of_deployments((each,)) for each in deployments}
+    alone = {deployment: seen.of_deployments((deployment,)) for deployment in deployments}
     measured = _by_subject(
         alone,
         {
-            each.name: alone[each.deployments[0].deployment_id]
-            if len(each.deployments) == 1
-            else seen.of_deployments([replica.deployment_id for replica in each.deployments])
-            for each in gathered.fleet.services
+            service.name: alone[service.deployments[0].deployment_id]
+            if len(service.deployments) == 1
+            else seen.of_deployments([replica.deployment_id for replica in service.deployments])
+            for service in gathered.fleet.services
         },
         {device_id: seen.of_devices((device_id,)) for device_id in context.devices},
         {host.host_id: seen.of_devices(host.device_ids) for host in gathered.fleet.hosts},

@@ -31,7 +31,7 @@ from pertoken.schedule.jobs import Job
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.server import shipping_server
 from pertoken.store.schema.rollup_tables import MINUTE, ROLL_UP_S
-from pertoken.store.schema.rows import Event, Tick
+from pertoken.store.schema.rows import EpochRow, Event, Tick
 from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")
@@ -84,8 +84,8 @@ class Recorder:
         self._tick_ms = 0
         self._rolled_ts = 0
         self._faults = 0
-        self.stored: Callable[[Tick], None] | None = None
-        """Called with each tick that was stored."""
+        self.stored: Callable[[Tick, Iterable[EpochRow]], None] | None = None
+        """Called with each tick that was stored, and all open epochs."""
 
     # -- the one thread --------------------------------------------------------------------------------------------
 
@@ -300,7 +300,7 @@ class Recorder:
         tick, tick_state = assemble(self._tick_state, readings, self._moment(when.ts), cost)
         self._upkeep.commit(tick)
         if self.stored is not None:
-            self.stored(tick)
+            self.stored(tick, tick_state.epochs.values())
         self._tick_state, self._last_ts, self._cpu_ms, self._clock_events = tick_state, when.ts, cpu_ms, ()
 
     def _start_probe(self, *, processes: bool) -> None:

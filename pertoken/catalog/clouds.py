@@ -17,8 +17,8 @@ class Page:
 
     def part(self, text: str) -> str | None:
         """What the page says; None if it says something else."""
-        found = re.fullmatch(self.pattern, text.strip())
-        return found[1] if found else None
+        match = re.fullmatch(self.pattern, text.strip())
+        return match[1] if match else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +51,4 @@ def clouds() -> tuple[Cloud, ...]:
 
 def cloud_of(dmi: Mapping[str, str | None]) -> Cloud | None:
     """The cloud whose firmware says this; None for a host of one's own."""
-    return next((each for each in clouds() if all(dmi.get(key) == text for key, text in each.dmi.items())), None)
+    return next((cloud for cloud in clouds() if all(dmi.get(key) == text for key, text in cloud.dmi.items())), None)

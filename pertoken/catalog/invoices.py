@@ -59,8 +59,8 @@ def plain(column: str) -> str:
 
 def format_of(columns: Collection[str]) -> InvoiceFormat | None:
     """Return the format that a file with these columns has; None if it is none of the known ones."""
-    there = set(map(plain, columns))
-    return next((each for each in formats() if {plain(name) for name in each.needs} <= there), None)
+    names = set(map(plain, columns))
+    return next((known for known in formats() if {plain(name) for name in known.needs} <= names), None)
 
 
 @cache

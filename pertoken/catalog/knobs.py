@@ -120,21 +120,21 @@ def read_argv(engine: str, argv: Sequence[str]) -> dict[str, object]:
     """
     options = _options(argv)
     model = model_argument(engine, argv) or ""
-    found: dict[str, object] = {}
+    knobs: dict[str, object] = {}
     for row in table().of(engine):
-        if row.knob in found or not _set(options, (*row.flags, *row.off_flags)):
+        if row.knob in knobs or not _set(options, (*row.flags, *row.off_flags)):
             continue
         misled = _set(options, row.unless_flags) or (row.unless_model and re.search(row.unless_model, model))
-        found[row.knob] = None if misled else _read(row, options)
+        knobs[row.knob] = None if misled else _read(row, options)
     for row in table().of(engine):
-        if row.per is not None and found.get(row.knob) is not None:
-            whole, parts = found[row.knob], found.get(row.per)
-            found[row.knob] = whole // parts if isinstance(whole, int) and isinstance(parts, int) else None
-        if row.type == "ranks" and row.knob in found:
-            tp, dp = (found.get(each, 1) for each in ("tp", "dp"))
+        if row.per is not None and knobs.get(row.knob) is not None:
+            whole, parts = knobs[row.knob], knobs.get(row.per)
+            knobs[row.knob] = whole // parts if isinstance(whole, int) and isinstance(parts, int) else None
+        if row.type == "ranks" and row.knob in knobs:
+            tp, dp = (knobs.get(size, 1) for size in ("tp", "dp"))
             known = isinstance(tp, int) and isinstance(dp, int)
-            found[row.knob] = (tp * dp if known else None) if found[row.knob] else 1  # type: ignore[operator]
-    return {knob: value for knob, value in found.items() if value is not None}
+            knobs[row.knob] = (tp * dp if known else None) if knobs[row.knob] else 1  # type: ignore[operator]
+    return {knob: value for knob, value in knobs.items() if value is not None}
 
 
 def read_absent(engine: str, argv: Sequence[str]) -> dict[str, object]:
@@ -159,12 +159,12 @@ def variables(engine: str) -> tuple[str, ...]:
 
 def read_environment(engine: str, environment: Mapping[str, str]) -> dict[str, object]:
     """Knobs that a server's environment sets, in the words of `Deployment`; what is not understood is absent."""
-    found = {
+    knobs = {
         row.knob: _VARIABLES[row.type](environment[row.name])
         for row in table().variables
         if row.engine == engine and row.knob is not None and row.name in environment
     }
-    return {knob: value for knob, value in found.items() if value is not None}
+    return {knob: value for knob, value in knobs.items() if value is not None}
 
 
 def variable_argument(engine: str, argument: str, environment: Mapping[str, str]) -> str | None:
@@ -210,20 +210,20 @@ def tls_argument(engine: str, argv: Sequence[str]) -> bool:
 
 def rendezvous_argument(engine: str, argv: Sequence[str]) -> str | None:
     """The address at which a command line lets ranks of several hosts meet; None if they all are on one."""
-    found = (_last(_options(argv), row.flags) for row in _arguments(engine, "rendezvous"))
-    return next((address for address in found if address), None)
+    addresses = (_last(_options(argv), row.flags) for row in _arguments(engine, "rendezvous"))
+    return next((address for address in addresses if address), None)
 
 
 def follows_argument(engine: str, argv: Sequence[str]) -> bool:
     """Whether a command line is that of ranks which another host leads, so that they answer no requests."""
-    found = (_last(_options(argv), row.flags) for row in _arguments(engine, "follows"))
-    return any(value not in (None, "0") for value in found)
+    values = (_last(_options(argv), row.flags) for row in _arguments(engine, "follows"))
+    return any(value not in (None, "0") for value in values)
 
 
 def executor_argument(engine: str, argv: Sequence[str]) -> str | None:
     """What a command line has start the ranks: `ray`, `mp`; None if it does not say."""
-    found = (_last(_options(argv), row.flags) for row in _arguments(engine, "executor"))
-    return next((name for name in found if name), None)
+    names = (_last(_options(argv), row.flags) for row in _arguments(engine, "executor"))
+    return next((name for name in names if name), None)
 
 
 def layout(engine: str, split_mode: str, devices: int) -> dict[str, object]:
@@ -246,7 +246,7 @@ def split_arguments(engine: str, argv: Sequence[str]) -> tuple[str | None, int |
     options = _options(argv)
     modes = [_last(options, row.flags) or "layer" for row in _arguments(engine, "split_mode") if argv]
     parts = [_last(options, row.flags) for row in _arguments(engine, "tensor_split")]
-    named = [each for each in parts if each]
+    named = [part for part in parts if part]
     shares = [part for part in re.split("[,/]", named[0]) if re.fullmatch(r"[0-9]*\.?[0-9]+", part)] if named else []
     return (modes[0] if modes else None), (sum(float(share) > 0 for share in shares) or None)
 
@@ -286,8 +286,8 @@ def _whole_flags(
 ) -> list[tuple[str, int, int]]:
     """Return the flags that hold another knob times this one, before and after, where both are known."""
     known = [(row.flags[0], present.get(row.knob)) for row in table().of(engine) if row.per == knob and row.flags]
-    counts = all(type(each) is int for each in change)
-    return [(flag, each * change[0], each * change[1]) for flag, each in known if counts and each is not None]
+    counts = all(type(value) is int for value in change)
+    return [(flag, count * change[0], count * change[1]) for flag, count in known if counts and count is not None]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------

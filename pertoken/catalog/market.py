@@ -86,13 +86,13 @@ class Accelerator:
 class Pair:
     """Two offers of one provider and region, and what the second costs relative to the first."""
 
-    here: Offer
-    there: Offer
+    base: Offer
+    other: Offer
 
     @property
     def ratio(self) -> float:
         """Price of `there` over the price of `here`, per device-hour."""
-        return self.there.nano_usd_per_device_hour / self.here.nano_usd_per_device_hour
+        return self.other.nano_usd_per_device_hour / self.base.nano_usd_per_device_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Market:
 
     def with_measured(self, devices: Iterable[Accelerator]) -> "Market":
         """Return this market with devices that were measured; one of a name that is there already replaces it."""
-        known = {each.name: each for each in (*self.measured, *devices)}
+        known = {device.name: device for device in (*self.measured, *devices)}
         return replace(self, measured=tuple(known.values()))
 
     def having(self, offers: Iterable[Offer]) -> "Market":
@@ -138,7 +138,7 @@ class Market:
     def accelerator(self, reported_name: str | None) -> Accelerator | None:
         """The accelerator a driver reports under this name, or with this catalog name; None if it is not listed."""
         known = _accelerators_by_name().get(_plain(reported_name or ""))
-        return known or next((each for each in self.measured if each.name == reported_name), None)
+        return known or next((device for device in self.measured if device.name == reported_name), None)
 
     def offers(self, accelerator: str, purchase: str = "on_demand") -> tuple[Offer, ...]:
         """Offers of an accelerator by its catalog name, cheapest first."""
@@ -150,20 +150,20 @@ class Market:
         They are of its region and instance type as far as these are known.
         """
         return tuple(
-            each
-            for each in self.offers(placement.accelerator or "", purchase)
-            if each.provider == placement.provider
-            and (placement.region is None or each.region in (placement.region, ANYWHERE))
-            and placement.instance_type in (None, each.instance_type)
+            offer
+            for offer in self.offers(placement.accelerator or "", purchase)
+            if offer.provider == placement.provider
+            and (placement.region is None or offer.region in (placement.region, ANYWHERE))
+            and placement.instance_type in (None, offer.instance_type)
         )
 
     @cached_property
     def _newest(self) -> Mapping[tuple[str, str], tuple[Offer, ...]]:
         """Offers in force by accelerator and purchase, cheapest first."""
-        found: dict[tuple[str, str], list[Offer]] = defaultdict(list)
-        for each in sorted(newest(self.all_offers), key=lambda offer: offer.nano_usd_per_device_hour):
-            found[each.accelerator, each.purchase].append(each)
-        return {key: tuple(some) for key, some in found.items()}
+        offers: dict[tuple[str, str], list[Offer]] = defaultdict(list)
+        for offer in sorted(newest(self.all_offers), key=lambda offer: offer.nano_usd_per_device_hour):
+            offers[offer.accelerator, offer.purchase].append(offer)
+        return {key: tuple(listed) for key, listed in offers.items()}
 
     def token_offers(self, model: Model) -> tuple[TokenOffer, ...]:
         """Return the serverless APIs that list token prices of a model, by provider; none for an unknown model.
@@ -173,19 +173,19 @@ class Market:
         known = self.model(model.name)
         if known is None:
             return ()
-        found = (each for each in listed_token_offers() if each.model == known.name)
-        return tuple(sorted(found, key=lambda each: each.provider))
+        offers = (token_offer for token_offer in listed_token_offers() if token_offer.model == known.name)
+        return tuple(sorted(offers, key=lambda offer: offer.provider))
 
-    def pairs(self, here: tuple[str, str], there: tuple[str, str]) -> tuple[Pair, ...]:
+    def pairs(self, base: tuple[str, str], other: tuple[str, str]) -> tuple[Pair, ...]:
         """Like with like: for each provider and region listing both (accelerator, purchase) pairs, their cheapest.
 
         Pairs of low confidence are left out where there are others.
         """
-        cheapest = [_cheapest(self.offers(*what)) for what in (here, there)]
+        cheapest = [_cheapest(self.offers(*what)) for what in (base, other)]
         same = [place for place in cheapest[0] if place in cheapest[1]]
-        found = [Pair(cheapest[0][place], cheapest[1][place]) for place in same]
-        trusted = [each for each in found if "low" not in (each.here.confidence, each.there.confidence)]
-        return tuple(trusted or found)
+        pairs = [Pair(cheapest[0][place], cheapest[1][place]) for place in same]
+        trusted = [pair for pair in pairs if "low" not in (pair.base.confidence, pair.other.confidence)]
+        return tuple(trusted or pairs)
 
     def model(self, name: str) -> Model | None:
         """Shape of a model by its name, an alias, or a path ending in one; tuning and quantization suffixes are
@@ -223,16 +223,18 @@ class Market:
 
         The rest is for a KV cache. None if the size of some weights is not known, or the device does not hold them so.
         """
-        found = []
+        profiles = []
         for model, dtype in models:
             if model.params_total is None or dtype not in WEIGHT_BYTES:
                 return None
             most = SLICE_WEIGHTS_SHARE * accelerator.memory_bytes / (model.params_total * WEIGHT_BYTES[dtype])
-            found.append(next((each for each in slices(accelerator.name) if each.memory_share * most >= 1), None))
-        known = [each for each in found if each is not None]
-        if len(known) < len(found) or not fit_together(known):
+            profiles.append(
+                next((profile for profile in slices(accelerator.name) if profile.memory_share * most >= 1), None)
+            )
+        known = [profile for profile in profiles if profile is not None]
+        if len(known) < len(profiles) or not fit_together(known):
             return None
-        return tuple(each.profile for each in known)
+        return tuple(profile.profile for profile in known)
 
     def devices_per_instance(self, provider: str, instance_type: str) -> int | None:
         """Return the accelerators of an instance type, whatever offers the market is limited to; None if not listed."""
@@ -242,24 +244,24 @@ class Market:
     @cached_property
     def _sizes(self) -> Mapping[tuple[str, str], frozenset[int]]:
         """Accelerators of each instance type, as far as it is listed."""
-        found: dict[tuple[str, str], set[int]] = defaultdict(set)
+        counts: dict[tuple[str, str], set[int]] = defaultdict(set)
         for offer in (*listed_offers(), *self.all_offers):
-            found[offer.provider, offer.instance_type].add(offer.n_devices)
-        return {key: frozenset(sizes) for key, sizes in found.items()}
+            counts[offer.provider, offer.instance_type].add(offer.n_devices)
+        return {key: frozenset(sizes) for key, sizes in counts.items()}
 
     @property
     def models(self) -> tuple[Model, ...]:
         """All models of the catalog, by name."""
-        known = {each.name: each for each, _ in _models().values()}
+        known = {model.name: model for model, _ in _models().values()}
         return tuple(known[name] for name in sorted(known))
 
     def family(self, model: Model) -> str | None:
         """Return the family of a model; None for one that the catalog does not know."""
-        return next((family for each, family in _models().values() if each.name == model.name), None)
+        return next((family for known, family in _models().values() if known.name == model.name), None)
 
     def smaller_models(self, model: Model) -> tuple[Model, ...]:
         """Models of the same family with fewer active parameters, largest first; empty for an unknown one."""
-        known = {each.name: (each, family) for each, family in _models().values()}
+        known = {member.name: (member, family) for member, family in _models().values()}
         if model.name not in known or model.params_active is None:
             return ()
         family, limit = known[model.name][1], model.params_active
@@ -292,10 +294,10 @@ def _limited(offers: Iterable[Offer], provider: str | None, region: str | None) 
 
 
 def _cheapest(offers: Iterable[Offer]) -> dict[tuple[str, str], Offer]:
-    found: dict[tuple[str, str], Offer] = {}
+    cheapest: dict[tuple[str, str], Offer] = {}
     for offer in offers:
-        found.setdefault((offer.provider, offer.region), offer)
-    return found
+        cheapest.setdefault((offer.provider, offer.region), offer)
+    return cheapest
 
 
 def _plain(name: str) -> str:
@@ -350,7 +352,11 @@ def _accelerators() -> tuple[Accelerator, ...]:
 
 @cache
 def _accelerators_by_name() -> dict[str, Accelerator]:
-    return {_plain(name): each for each in _accelerators() for name in (each.name, *each.reported_names)}
+    return {
+        _plain(name): accelerator
+        for accelerator in _accelerators()
+        for name in (accelerator.name, *accelerator.reported_names)
+    }
 
 
 def _count(text: str) -> int | None:

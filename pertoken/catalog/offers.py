@@ -81,21 +81,21 @@ class TokenOffer:
 
 def marks(offers: Iterable[Offer | TokenOffer], today: date, stale_after_days: int) -> tuple[str, ...]:
     """Return what must stand beside a figure that rests on these offers: their age past the limit, low confidence."""
-    some = tuple(offers)
-    days = max((each.age_days(today) for each in some), default=0)
-    found = [f"stale: listed up to {days} days ago, check before acting"] if days > stale_after_days else []
-    if any(each.confidence == "low" for each in some):
-        found.append("low confidence: check the price with the provider")
-    return tuple(found)
+    used = tuple(offers)
+    days = max((offer.age_days(today) for offer in used), default=0)
+    lines = [f"stale: listed up to {days} days ago, check before acting"] if days > stale_after_days else []
+    if any(offer.confidence == "low" for offer in used):
+        lines.append("low confidence: check the price with the provider")
+    return tuple(lines)
 
 
 def newest(offers: Iterable[Offer]) -> tuple[Offer, ...]:
     """Return the offers that no later one of the same key replaces; of one day the later in sequence counts."""
-    found: dict[OfferKey, Offer] = {}
-    for each in offers:
-        if each.key not in found or each.as_of >= found[each.key].as_of:
-            found[each.key] = each
-    return tuple(found.values())
+    newest_by_key: dict[OfferKey, Offer] = {}
+    for offer in offers:
+        if offer.key not in newest_by_key or offer.as_of >= newest_by_key[offer.key].as_of:
+            newest_by_key[offer.key] = offer
+    return tuple(newest_by_key.values())
 
 
 def per_device(usd_per_hour: Decimal, n_devices: int) -> int:

@@ -42,21 +42,21 @@ def faults(
     listed = frozenset(accelerators)
     of_key: dict[OfferKey, set[int]] = defaultdict(set)
     by_instance: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-    for each in offers:
-        of_key[each.key].add(each.nano_usd_per_device_hour)
-        if each.purchase == "on_demand":
-            by_instance[each.provider, each.instance_type][each.region] = each.nano_usd_per_device_hour
-    found = []
-    for each in offers:
+    for offer in offers:
+        of_key[offer.key].add(offer.nano_usd_per_device_hour)
+        if offer.purchase == "on_demand":
+            by_instance[offer.provider, offer.instance_type][offer.region] = offer.nano_usd_per_device_hour
+    implausible = []
+    for offer in offers:
         reason = (
-            _of_itself(each, today, listed, devices.get((each.provider, each.instance_type)))
-            or _contradicted(of_key[each.key])
-            or _beside_on_demand(each, by_instance[each.provider, each.instance_type])
-            or _beside_regions(each, by_instance[each.provider, each.instance_type])
+            _of_itself(offer, today, listed, devices.get((offer.provider, offer.instance_type)))
+            or _contradicted(of_key[offer.key])
+            or _beside_on_demand(offer, by_instance[offer.provider, offer.instance_type])
+            or _beside_regions(offer, by_instance[offer.provider, offer.instance_type])
         )
         if reason is not None:
-            found.append(Fault(each, reason))
-    return tuple(found)
+            implausible.append(Fault(offer, reason))
+    return tuple(implausible)
 
 
 def _of_itself(offer: Offer, today: date, listed: frozenset[str], devices: int | None) -> str | None:
@@ -81,7 +81,7 @@ def _of_itself(offer: Offer, today: date, listed: frozenset[str], devices: int |
 def _contradicted(prices: set[int]) -> str | None:
     if len(prices) < 2:
         return None
-    shown = " and ".join(f"${each / NANO_USD:,.4g}" for each in sorted(prices))
+    shown = " and ".join(f"${price / NANO_USD:,.4g}" for price in sorted(prices))
     return f"the list contradicts itself: {shown} for a device-hour of the same offer"
 
 

@@ -29,21 +29,25 @@ def slices(accelerator: str) -> tuple[Slice, ...]:
     return _slices().get(accelerator, ())
 
 
-def fit_together(some: Iterable[Slice]) -> bool:
+def fit_together(wanted: Iterable[Slice]) -> bool:
     """Return whether one device holds all of these slices."""
-    known = tuple(some)
+    known = tuple(wanted)
     return all(
-        sum(getattr(each, part) for each in known) <= getattr(known[0], f"{part}_of") for part in ("compute", "memory")
+        sum(getattr(profile, part) for profile in known) <= getattr(known[0], f"{part}_of")
+        for part in ("compute", "memory")
     )
 
 
 @cache
 def _slices() -> dict[str, tuple[Slice, ...]]:
-    found: dict[str, list[Slice]] = {}
+    by_accelerator: dict[str, list[Slice]] = {}
     with files("pertoken.catalog").joinpath("slices.csv").open(encoding="utf-8") as lines:
         for row in csv.DictReader(lines):
             parts = (int(row[name]) for name in ("compute", "compute_of", "memory", "memory_of"))
             made = Slice(row["profile"], *parts)
             for name in row["accelerators"].split(";"):
-                found.setdefault(name, []).append(made)
-    return {name: tuple(sorted(some, key=lambda each: (each.memory, each.compute))) for name, some in found.items()}
+                by_accelerator.setdefault(name, []).append(made)
+    return {
+        name: tuple(sorted(profiles, key=lambda profile: (profile.memory, profile.compute)))
+        for name, profiles in by_accelerator.items()
+    }

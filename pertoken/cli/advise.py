@@ -186,7 +186,7 @@ def _run(
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.advise import rank
-    from pertoken.advisor.rules.found import Permission, find_rules
+    from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of, unknown_options
     from pertoken.costs.prices.stored import market_of
     from pertoken.costs.report.fleet_report import fleet_report

@@ -42,7 +42,7 @@ def check(config_file: str | None) -> None:
     Options of rules are checked when the rules are loaded, by `pertoken rules list`; a [rules.ID] that no built-in rule
     has is a mistake here where there are no other rules.
     """
-    from pertoken.advisor.rules.found import find_rules
+    from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.load import unknown_options
     from pertoken.config import APP
     from pertoken.errors import BadInput
@@ -61,29 +61,20 @@ def check(config_file: str | None) -> None:
 @config_option
 @json_option
 def show(config_file: str | None, as_json: bool) -> None:
-    """Show every setting as it is in force."""
+    """Show every setting as it is in force, and where it was set. What is secret in one is masked."""
     import json
-    from dataclasses import asdict
 
     from pertoken.config import Settings
-    from pertoken.settings.alerts import masked
-    from pertoken.settings.values import without_password
+    from pertoken.settings.shown import shown
 
     settings = settings_of(config_file)
-    values = {key.name: getattr(settings, key.attribute) for key in Settings.table()}
-    for name in ("agent.access", "services", "hosts", "commitments", "rules"):
-        values[name] = [{k: v for k, v in asdict(each).items() if v not in (None, "")} for each in values[name]]
-    for name in ("db", "ship.url"):
-        values[name] = without_password(values[name]) if values[name] else None
-    if settings.delivery_webhook:
-        values["delivery.webhook"] = masked(settings.delivery_webhook)
-    values["alerts"] = [
-        {"name": each.name, "when": str(each.when), "to": list(map(masked, each.to))} for each in settings.alerts
-    ]
+    values = {key.name: shown(key.name, getattr(settings, key.attribute)) for key in Settings.table()}
+    set_by = {key.name: settings.set_by[key.attribute] for key in Settings.table() if key.attribute in settings.set_by}
     if as_json:
-        echo(json.dumps({"source": str(settings.source or ""), **values}, indent=2))
+        echo(json.dumps({"source": str(settings.source or ""), **values, "set_by": set_by}, indent=2))
         return
     echo(f"# settings file: {settings.source or 'none'}")
     for key in Settings.table():
         value = values[key.name]
-        echo(f"{key.name} = {json.dumps(value) if value is not None else '(decided by what is there)'}")
+        origin = f"  # {set_by[key.name]}" if key.name in set_by else ""
+        echo(f"{key.name} = {json.dumps(value) if value is not None else '(decided by what is there)'}{origin}")

@@ -24,7 +24,7 @@ from pertoken.cli.options import (
 )
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 from pertoken.printable import csv_cell
-from pertoken.units import NANO_USD
+from pertoken.units import NANO_USD, first_hour
 
 if TYPE_CHECKING:
     from pertoken.cli.options import AsOf
@@ -111,8 +111,8 @@ def costs(
         return print_figures(store, settings, n, moment, as_json)
     with Progress(f"Reading {n} hours"):
         lines, columns, text = _read(store, settings, by, n, moment)
-    start = moment.ts // 3600 * 3600 - (n - 1) * 3600
-    gates = judged(fail_on, store, settings, moment.ts - start, moment)
+    seconds = moment.ts - first_hour(n, moment.ts)
+    gates = judged(fail_on, store, settings, seconds, moment)
     if as_json:
         echo_json({"lines": lines, "gates": [each.values() for each in gates]} if fail_on else lines)
     elif as_csv:

@@ -89,14 +89,14 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from pertoken.advisor.rules.found import DROP_IN
+    from pertoken.advisor.rules.discovery import DROP_IN
     from pertoken.advisor.rules.listing import entries, listed
     from pertoken.advisor.rules.load import unknown_options
 
     settings = settings_of(config_file)
     places = listed(settings)
     known = entries(places)
-    for line in unknown_options((*(each.found.name for each in places), *(each.id for each in known)), settings):
+    for line in unknown_options((*(each.plugin.name for each in places), *(each.id for each in known)), settings):
         echo(f"pertoken rules: {line}", err=True)
     if as_json:
         echo(json.dumps([asdict(each) for each in known], indent=2))
@@ -156,7 +156,7 @@ def _short(confinement: str | None) -> str:
 @config_option
 def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
-    from pertoken.advisor.rules.found import find_rules
+    from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import listed, page, refuse_impossible
     from pertoken.proof.judging.go_back_page import PAGE, RULE
 
@@ -212,7 +212,7 @@ def disable(config_file: str | None, rule_id: str) -> None:
     Kept in disabled-rules.txt beside the settings file. The file or entry point of that name is not loaded then.
     """
     from pertoken.advisor.rules import switches
-    from pertoken.advisor.rules.found import find_rules
+    from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import entries, listed, refuse_impossible, unknown
 
     settings = settings_of(config_file)

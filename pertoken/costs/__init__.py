@@ -1,4 +1,4 @@
-"""Who pays for which device-hour: the bill of a window, the report made of it, and the fleet as it is.
+"""Allocation of every device-hour to its payer: the bill of a window, its report, and the present fleet.
 
 Front door:
 

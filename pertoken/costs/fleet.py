@@ -12,7 +12,8 @@ from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import LINKS, Device, Fleet, Host, Partition
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import LINKS, Device, Host, Partition
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
@@ -24,11 +25,11 @@ from pertoken.window.inventory import Inventory, device_name
 
 def service_name(served_model: str, settings: Settings) -> str:
     """Return the service of a served model name: the one whose settings name it, else a service of its own."""
-    return next((each.name for each in settings.services if served_model in each.models), served_model)
+    return next((service.name for service in settings.services if served_model in service.models), served_model)
 
 
 def fleet(
-    there: Inventory,
+    inventory: Inventory,
     demands: Mapping[str, Demand],
     market: Market,
     settings: Settings,
@@ -39,37 +40,37 @@ def fleet(
 
     `owned` are names of hosts whose cost of ownership is stated.
     """
-    devices = [row for row in there.devices.values() if row.parent_id is None]
-    hosts = _hosts(devices, there, market, settings, owned)
+    devices = [row for row in inventory.devices.values() if row.parent_id is None]
+    hosts = _hosts(devices, inventory, market, settings, owned)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
-    for row in there.running.values():
-        deployment = deployment_of(row, there, hosts, market, settings)
+    for row in inventory.running.values():
+        deployment = deployment_of(row, inventory, hosts, market, settings)
         deployments[deployment.serves[0][0]].append(deployment)
-    said = {each.name: each for each in settings.services}
+    settings_of = {service.name: service for service in settings.services}
     return Fleet(
         services=tuple(
-            _service(name, deployments[name], demands.get(name, Demand()), said.get(name), settings)
+            _service(name, deployments[name], demands.get(name, Demand()), settings_of.get(name), settings)
             for name in sorted(deployments)
         ),
         hosts=tuple(hosts.values()),
-        devices=tuple(_device(row, there, market) for row in devices),
+        devices=tuple(_device(row, inventory, market) for row in devices),
         commitments=tuple(
             Commitment(
-                each.provider,
-                each.region,
-                each.instance_type,
-                each.count,
-                each.nano_usd_per_instance_hour,
-                each.end_ts,
+                commitment.provider,
+                commitment.region,
+                commitment.instance_type,
+                commitment.count,
+                commitment.nano_usd_per_instance_hour,
+                commitment.end_ts,
             )
-            for each in settings.commitments
-            if each.end_ts > now_ts
+            for commitment in settings.commitments
+            if commitment.end_ts > now_ts
         ),
     )
 
 
 def _service(
-    name: str, deployments: Sequence[Deployment], demand: Demand, said: ServiceSettings | None, settings: Settings
+    name: str, deployments: Sequence[Deployment], demand: Demand, configured: ServiceSettings | None, settings: Settings
 ) -> Service:
     service = Service(
         name,
@@ -77,38 +78,38 @@ def _service(
         demand,
         forbidden=settings.advisor_forbid,
         quality_gate=settings.advisor_quality_gate,
-        slo=_slo(settings, said),
+        slo=_slo(settings, configured),
     )
-    if said is None:
+    if configured is None:
         return service
     return replace(
         service,
-        min_replicas=said.min_replicas,
-        spare_replicas=said.spare_replicas,
-        isolation=said.isolation,
-        forbidden=tuple(dict.fromkeys((*service.forbidden, *said.forbid))),
-        quality_gate=service.quality_gate if said.quality_gate is None else said.quality_gate,
-        quality_passed=said.quality_passed,
+        min_replicas=configured.min_replicas,
+        spare_replicas=configured.spare_replicas,
+        isolation=configured.isolation,
+        forbidden=tuple(dict.fromkeys((*service.forbidden, *configured.forbid))),
+        quality_gate=service.quality_gate if configured.quality_gate is None else configured.quality_gate,
+        quality_passed=configured.quality_passed,
     )
 
 
 def objectives(served_model: str, settings: Settings) -> Slo:
     """Return the objectives of the service of a served model name."""
     name = service_name(served_model, settings)
-    return _slo(settings, next((each for each in settings.services if each.name == name), None))
+    return _slo(settings, next((service for service in settings.services if service.name == name), None))
 
 
-def _slo(settings: Settings, said: ServiceSettings | None) -> Slo:
+def _slo(settings: Settings, configured: ServiceSettings | None) -> Slo:
     """Return the objectives of a service: its own, completed by those for all services."""
     common = Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms)
-    own = {field.name: getattr(said, field.name) for field in fields(Slo)} if said is not None else {}
+    own = {field.name: getattr(configured, field.name) for field in fields(Slo)} if configured is not None else {}
     return replace(common, **{name: limit for name, limit in own.items() if limit is not None})
 
 
 def _hosts(
-    devices: Iterable[Any], there: Inventory, market: Market, settings: Settings, owned: Collection[str]
+    devices: Iterable[Any], inventory: Inventory, market: Market, settings: Settings, owned: Collection[str]
 ) -> dict[int, Host]:
-    said = {each.name: each for each in settings.hosts}
+    settings_of = {host.name: host for host in settings.hosts}
     by_host: dict[int, list[Any]] = defaultdict(list)
     for row in devices:
         by_host[row.host_id].append(row)
@@ -117,39 +118,43 @@ def _hosts(
             host_id,
             rows[0].host_name,
             tuple(row.device_id for row in rows),
-            _placement(rows, there.host[host_id], market, said.get(rows[0].host_name), rows[0].host_name in owned),
-            said[rows[0].host_name].paid_until if rows[0].host_name in said else None,
+            _placement(
+                rows, inventory.host[host_id], market, settings_of.get(rows[0].host_name), rows[0].host_name in owned
+            ),
+            settings_of[rows[0].host_name].paid_until if rows[0].host_name in settings_of else None,
         )
         for host_id, rows in by_host.items()
     }
 
 
-def _placement(rows: Sequence[Any], host: Any, market: Market, said: HostSettings | None, owned: bool) -> Placement:
-    said = said or HostSettings("")
-    provider, instance_type = said.provider or host.cloud, said.instance_type or host.instance_type
+def _placement(
+    rows: Sequence[Any], host: Any, market: Market, configured: HostSettings | None, owned: bool
+) -> Placement:
+    configured = configured or HostSettings("")
+    provider, instance_type = configured.provider or host.cloud, configured.instance_type or host.instance_type
     listed = market.devices_per_instance(provider, instance_type) if provider and instance_type else None
     return Placement(
         provider=provider,
-        region=said.region or host.region,
+        region=configured.region or host.region,
         instance_type=instance_type,
         accelerator=_accelerator([row for row in rows if row.kind != "cpu"], market),
         devices_per_instance=listed,
-        purchase=said.purchase or host.purchase or ("owned" if owned else None),
+        purchase=configured.purchase or host.purchase or ("owned" if owned else None),
     )
 
 
 def _accelerator(rows: Sequence[Any], market: Market) -> str | None:
     """Return the catalog name of whole devices that are all alike, else None: a part of one is not known by it."""
     names = {row.name if row.parent_id is None else None for row in rows}
-    found = market.accelerator(names.pop()) if len(names) == 1 else None
-    return found.name if found else None
+    accelerator = market.accelerator(names.pop()) if len(names) == 1 else None
+    return accelerator.name if accelerator else None
 
 
-def _device(row: Any, there: Inventory, market: Market) -> Device:
+def _device(row: Any, inventory: Inventory, market: Market) -> Device:
     accelerator = market.accelerator(row.name)
     partitions = tuple(
         Partition(part.device_id, device_name(part), None if part.part_1e6 is None else part.part_1e6 / SHARE)
-        for part in there.partitions.get(row.device_id, ())
+        for part in inventory.partitions.get(row.device_id, ())
     )
     return Device(
         row.device_id,
@@ -158,23 +163,27 @@ def _device(row: Any, there: Inventory, market: Market) -> Device:
         accelerator.name if accelerator else None,
         "cpu" if row.kind == "cpu" else "gpu",
         partitions,
-        links=_links(row, there),
+        links=_links(row, inventory),
     )
 
 
-def _links(row: Any, there: Inventory) -> tuple[tuple[int, str], ...]:
+def _links(row: Any, inventory: Inventory) -> tuple[tuple[int, str], ...]:
     """Return how a device reaches the others of its host that are part of the fleet."""
     stored = json.loads(row.links) if row.links else {}
     links = {stable_id("device", uuid): kind for kind in LINKS for uuid in stored.get(kind, ())}
-    return tuple((device_id, kind) for device_id, kind in links.items() if device_id in there.devices)
+    return tuple((device_id, kind) for device_id, kind in links.items() if device_id in inventory.devices)
 
 
 def deployment_of(
-    row: Any, there: Inventory, hosts: Mapping[int, Host], market: Market, settings: Settings
+    row: Any, inventory: Inventory, hosts: Mapping[int, Host], market: Market, settings: Settings
 ) -> Deployment:
     """Return the deployment of an epoch's row, placed where those `hosts` that hold it are."""
-    held = there.held(row.epoch_id)
-    on = [hosts[each].placement for each in dict.fromkeys((row.host_id, *(d.host_id for d in held))) if each in hosts]
+    held = inventory.held(row.epoch_id)
+    on = [
+        hosts[host_id].placement
+        for host_id in dict.fromkeys((row.host_id, *(d.host_id for d in held)))
+        if host_id in hosts
+    ]
     return Deployment(
         model=_model(row, market),
         engine=row.engine_kind,
@@ -191,8 +200,10 @@ def deployment_of(
 
 def _common(placements: Sequence[Placement]) -> Placement:
     """Return what several hosts of one deployment have in common."""
-    values = {field.name: {getattr(each, field.name) for each in placements} for field in fields(Placement)}
-    common: dict[str, Any] = {name: found.pop() for name, found in values.items() if len(found) == 1}
+    values = {field.name: {getattr(placement, field.name) for placement in placements} for field in fields(Placement)}
+    common: dict[str, Any] = {
+        name: values_of_host.pop() for name, values_of_host in values.items() if len(values_of_host) == 1
+    }
     return Placement(**common)
 
 

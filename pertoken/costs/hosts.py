@@ -1,4 +1,4 @@
-"""What each host cost over hours of the clock, and what a million of the tokens that it served cost."""
+"""Cost of each host over hours of the clock, and per million tokens served on it."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -7,8 +7,7 @@ from pertoken.costs.ledger import divide
 from pertoken.costs.prices.stored import price_book
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import HOUR_MS
+from pertoken.units import HOUR_MS, first_hour
 from pertoken.window.figures import per_mtok
 from pertoken.window.reading import Window
 
@@ -39,15 +38,15 @@ def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) ->
     Dollars are rounded once for a host. `dated`: `now_ts`, a whole minute, is in the past, and everything is as of
     then. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     products: Counter[int] = Counter()
     """By host: milliseconds x nano-USD per hour."""
     unpriced: defaultdict[int, set[int]] = defaultdict(set)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
-        there = window.inventory
-        prices = price_book(store, connection, there)
-        payers = {device_id: row for device_id, row in there.devices.items() if row.parent_id is None}
+        inventory = window.inventory
+        prices = price_book(store, connection, inventory)
+        payers = {device_id: row for device_id, row in inventory.devices.items() if row.parent_id is None}
         for first, _, times in window.device_time(prices.changes()):
             rates = dict(zip(payers, prices.rates(payers.values(), first), strict=True))
             for device_id, duration_ms, _ in times:
@@ -60,7 +59,7 @@ def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) ->
                     unpriced[row.host_id].add(device_id)
         served = {epoch_id: tokens for epoch_id, tokens in window.tokens() if tokens is not None}
     tokens: Counter[int] = Counter()
-    for row in there.served:
+    for row in inventory.served:
         if row.epoch_id in served:
             tokens[row.host_id] += served[row.epoch_id]
     accelerators = Counter(row.host_id for row in payers.values() if row.kind != "cpu")
@@ -72,6 +71,6 @@ def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) ->
             divide(products[row.host_id], HOUR_MS) if row.host_id in products else None,
             tokens.get(row.host_id),
         )
-        for row in there.hosts
+        for row in inventory.hosts
     )
     return tuple(sorted(lines, key=lambda line: (-(line.nano_usd or 0), natural_key(line.name))))

@@ -1,4 +1,4 @@
-"""Who pays for which device-hour: the identity of the bill, exact in integer nano-dollars.
+"""Allocation of each device-hour: the identity of the bill, exact in integer nano-dollars.
 
 For every device and all its time at one price:
 paid = sum over deployments of (busy + idle-while-reserved) + other + unallocated.
@@ -16,7 +16,7 @@ _NS_PER_MS = 1_000_000
 
 
 class Share(NamedTuple):
-    """How long an epoch held a device (nanoseconds of the whole device), and of that while it was busy."""
+    """Time in which an epoch held a device (nanoseconds of the whole device), and its busy part."""
 
     epoch_id: int
     """`OTHER` is foreign work."""

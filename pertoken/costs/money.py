@@ -9,7 +9,7 @@ from pertoken.costs.ledger import Allocation, Bill, DeviceTime, Share, allocate
 from pertoken.costs.prices.book import PriceBook, Priced
 from pertoken.window.totals import Stretch
 
-_NOBODY: Mapping[int, tuple[int, int]] = {}
+_NO_SHARES: Mapping[int, tuple[int, int]] = {}
 
 
 @dataclass(slots=True)
@@ -61,14 +61,14 @@ class Money:
             self._parts_of = defaultdict(list)
             for part, devices in self.by_devices:
                 parts = part.paid, sum(part.busy.values()), sum(part.idle.values()), part.other, part.unallocated
-                for each in devices:
-                    self._parts_of[each].append(parts)
-        own = [parts for each in device_ids for parts in self._parts_of.get(each, ())]
+                for device in devices:
+                    self._parts_of[device].append(parts)
+        own = [parts for device_id in device_ids for parts in self._parts_of.get(device_id, ())]
         paid, busy, idle, other, unallocated = (sum(column) for column in zip(*own, strict=True)) if own else [0] * 5
         return Bill(paid, busy, idle, other, unallocated, self.busy_is_bound)
 
     def bill(self) -> Bill | None:
-        """The sums; None where no device had a price."""
+        """Return the sums; None where no device had a price."""
         parts = self.busy, self.idle, self.other, self.unallocated
         return Bill(self.paid, *parts, self.busy_is_bound) if self.priced_devices else None
 
@@ -79,25 +79,25 @@ def allocations(
     devices_of: Mapping[int, Sequence[int]],
     prices: PriceBook,
 ) -> Money:
-    """The bill of all devices over some stretches, and what of it each epoch carries; `devices_of` each epoch.
+    """Return the bill of all devices over some stretches, and what of it each epoch carries; `devices_of` each epoch.
 
     Each stretch is one bill for each device: its buckets were added up before they are priced.
     """
     money = Money()
-    for n, each in enumerate(stretches):
-        if each.divides_hour and each.times:
-            money.estimated |= n == 0 or _repriced(devices.values(), prices, each.start)
-        holders = each.held(devices_of)
-        bounds = each.bounds()
-        for (device_id, epoch_id), (busy_ns, _) in each.following.items():
+    for n, stretch in enumerate(stretches):
+        if stretch.divides_hour and stretch.times:
+            money.estimated |= n == 0 or _repriced(devices.values(), prices, stretch.start)
+        holders = stretch.held(devices_of)
+        bounds = stretch.bounds()
+        for (device_id, epoch_id), (busy_ns, _) in stretch.following.items():
             if epoch_id in holders.get(device_id, ()):
                 holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
         alike: dict[tuple[int, int, tuple[Any, ...]], list[int]] = {}  # as the GPUs of one deployment are
         # A MIG device is paid for with its GPU.
-        paid = [row for row in each.times if row[0] in devices and devices[row[0]].parent_id is None]
-        rates = prices.rates((devices[device_id] for device_id, _, _ in paid), each.start)
+        paid = [row for row in stretch.times if row[0] in devices and devices[row[0]].parent_id is None]
+        rates = prices.rates((devices[device_id] for device_id, _, _ in paid), stretch.start)
         for (device_id, duration_ms, observed_ms), per_hour in zip(paid, rates, strict=True):
-            by = holders.get(device_id, _NOBODY)
+            by = holders.get(device_id, _NO_SHARES)
             money.observed_ms[device_id] += observed_ms
             if per_hour is None:
                 money.unpriced_devices.add(device_id)
@@ -116,6 +116,6 @@ def allocations(
 
 
 def _repriced(devices: Iterable[Priced], prices: PriceBook, ts: int) -> bool:
-    """Whether the price of a device that is paid for changes at `ts`."""
-    payers = (each for each in devices if each.parent_id is None)
-    return any(prices.rate(each, ts - 1) != prices.rate(each, ts) for each in payers)
+    """Return whether the price of a device that is paid for changes at `ts`."""
+    payers = (device for device in devices if device.parent_id is None)
+    return any(prices.rate(payer, ts - 1) != prices.rate(payer, ts) for payer in payers)

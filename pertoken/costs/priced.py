@@ -28,8 +28,8 @@ class PricedWindow:
     @cached_property
     def money(self) -> Money:
         """The bill."""
-        there = self.inventory
-        return allocations(self.totals.stretches, there.devices, there.own_devices, self.prices)
+        inventory = self.inventory
+        return allocations(self.totals.stretches, inventory.devices, inventory.own_devices, self.prices)
 
     @cached_property
     def price_of(self) -> Mapping[int, Price | None]:
@@ -56,7 +56,7 @@ class PricedWindow:
         return observed_share(observed_ms, expected_ms)
 
     def _expected_ms(self, host_id: int, first_ts: int, newest_ts: int) -> int:
-        """How long rows of a device or deployment should have been there, by its first and newest row.
+        """Return how long rows of a device or deployment should have been there, by its first and newest row.
 
         On a host that reports it was there until its newest row; on one that stopped nobody knows, so until now.
         """
@@ -68,5 +68,5 @@ class PricedWindow:
     @cached_property
     def _expected(self) -> tuple[int, int, int, frozenset[int]]:
         """Start and end of the window, multiple of seconds of the newest roll-up, and hosts that report."""
-        start, there = self.window.start // MINUTE * MINUTE, self.inventory
-        return start, self.window.end, there.settled_s, there.reporting
+        start, inventory = self.window.start // MINUTE * MINUTE, self.inventory
+        return start, self.window.end, inventory.settled_s, inventory.reporting

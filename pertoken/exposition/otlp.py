@@ -8,6 +8,7 @@ with the attribute `gen_ai.request.model`, and dollars are `pertoken.*` alone.
 """
 
 import logging
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -75,19 +76,33 @@ class Pusher:
         self._reader = InMemoryMetricReader()
         self._provider = provider_of(self._reader, known, families)
         self._exporter = OTLPMetricExporter(endpoint=endpoint, timeout=PUSH_S)
+        self._pushing: threading.Thread | None = None
+        self._is_taken = False
 
     def push(self) -> None:
-        """Push all metrics as they are now, for at most `PUSH_S`. Raises NotPushed."""
-        from opentelemetry.sdk.metrics.export import MetricExportResult
+        """Push all metrics as they are now. Raises NotPushed, at the latest after `PUSH_S`.
 
-        data = self._reader.get_metrics_data()
-        if data is not None and self._exporter.export(data) is not MetricExportResult.SUCCESS:
+        The exporter bounds each read of a reply, not all of them: a collector that sends a byte now and then holds a
+        thread of its own, and nothing else is pushed until it lets go.
+        """
+        if self._pushing is None or not self._pushing.is_alive():
+            self._pushing = threading.Thread(target=self._export, name="metrics push", daemon=True)
+            self._is_taken = False
+            self._pushing.start()
+        self._pushing.join(PUSH_S)
+        if not self._is_taken:
             raise NotPushed(f"{self._shown()}: did not take the metrics within {PUSH_S:g} s")
 
     def end(self) -> None:
         """Push no more."""
         self._exporter.shutdown(timeout_millis=0)
         self._provider.shutdown()
+
+    def _export(self) -> None:
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        data = self._reader.get_metrics_data()
+        self._is_taken = data is None or self._exporter.export(data) is MetricExportResult.SUCCESS
 
     def _shown(self) -> str:
         """Return the endpoint without a user, a password or a query."""

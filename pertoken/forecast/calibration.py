@@ -1,11 +1,11 @@
-"""What a host's own measurements say of the model: deviations of each term's log time, shared by before and after.
+"""Calibration by a host's own measurements: deviations of each term's log time, shared by before and after.
 
 A deployment deviates from the fitted table group by group of terms, and in all times together. What was measured on
 it is explained by the deviations that are likeliest a priori (a Gaussian prior, a few Gauss-Newton steps), so one
-operating point already tells something: a decode slower than expected at batch one says more of weights and launches
-than of products. What the measurement leaves open stays in the covariance, and so in the interval of a ratio.
+operating point is of use already: a decode slower than expected at batch one is a matter of weights and launches rather
+than of GEMMs. What the measurement leaves open stays in the covariance, and so in the interval of a ratio.
 
-Several operating points of one deployment add up: batch, lengths and share of prefill that differ tell terms apart.
+Several operating points of one deployment add up: batch, lengths and share of prefill that differ separate the terms.
 """
 
 from collections.abc import Sequence
@@ -75,11 +75,11 @@ def first_token(prior: Deviation, c: Candidates, seconds: Array) -> Observation:
 
 
 def activity(c: Candidates, table: Efficiency, token_s: Array, running: Array, share: Array, terms: str) -> Observation:
-    """A counter of the hardware or of the engine: the share of the listed bandwidth ("memory") or of the listed
+    """Return a counter of the hardware or of the engine: the share of the listed bandwidth ("memory") or of the listed
     rate of products ("products") that was used while busy, shape (n,).
 
     Bytes or operations at their listed rate, times what these terms are known to take over it, are the time they
-    took: a counter so tells how the measured time splits.
+    took: so a counter determines how the measured time splits.
     """
     chosen = np.isin(TERMS, MEMORY_TERMS if terms == "memory" else PRODUCT_TERMS).astype(float)
     listed = steady(c, table, running, -table.log_scale(c.tags)).term_s * chosen
@@ -111,12 +111,12 @@ def posterior(
     mean = np.zeros(precision.shape)
     information = prior_information = precision[:, :, None] * np.eye(precision.shape[1])
     # The listed times do not depend on the deviations, which only scale them.
-    listed = [steady(c, table, each.running).term_s * each.weights for each in seen]
+    listed = [steady(c, table, observation.running).term_s * observation.weights for observation in seen]
     steps, longest = (SHORT_STEPS, SHORT_STEP) if short else (STEPS, np.inf)
     for _ in range(steps if seen else 0):
         information, score = prior_information, -mean * precision
-        for each, term_s in zip(seen, listed, strict=True):
-            residual, slope = _residual(term_s, mean[owner], prior, each)
+        for observation, term_s in zip(seen, listed, strict=True):
+            residual, slope = _residual(term_s, mean[owner], prior, observation)
             information = information + np.add.reduceat(slope[:, :, None] * slope[:, None, :], begins)
             score = score + np.add.reduceat(slope * residual[:, None], begins)
         step = np.linalg.solve(information, score[:, :, None])[:, :, 0]
@@ -194,22 +194,22 @@ def ratio(
     known: Posterior,
     kept: tuple[Array, Array],
 ) -> Ratio:
-    """How the rate changes from `before` to `after`, row by row, both under what is `known` of one deployment.
+    """Return how the rate changes from `before` to `after`, row by row, both under what is `known` of one deployment.
 
     `running`: sequences before and after. `kept`: shares of each deviation that hold before and after, each of shape
     (groups,) or (n, groups); what is lost of it is as uncertain as it was a priori. Before and after
     swapped give the negative.
     """
-    here = steady(before, table, running[0], rows_times(known.mean * kept[0], prior.groups))
-    there = steady(after, table, running[1], rows_times(known.mean * kept[1], prior.groups))
-    slope_here, slope_there = (rows_times(each.shares, prior.groups.T) for each in (here, there))
+    slow_before = steady(before, table, running[0], rows_times(known.mean * kept[0], prior.groups))
+    slow_after = steady(after, table, running[1], rows_times(known.mean * kept[1], prior.groups))
+    slope_here, slope_there = (rows_times(end.shares, prior.groups.T) for end in (slow_before, slow_after))
     change = slope_there * kept[1] - slope_here * kept[0]
     left_open = (change[:, :, None] * known.covariance * change[:, None, :]).sum(axis=(1, 2))
     lost = sum(
         ((slope * prior.sd) ** 2 * (1 - np.square(share))).sum(axis=1)
         for slope, share in zip((slope_here, slope_there), kept, strict=True)
     )
-    log_ratio = np.log(there.tok_s / here.tok_s)
+    log_ratio = np.log(slow_after.tok_s / slow_before.tok_s)
     variance = np.maximum(left_open, 0.0) + lost + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
     uncalibrated = steady(after, table, running[1]).tok_s / steady(before, table, running[0]).tok_s
-    return Ratio(log_ratio, np.sqrt(variance), np.log(uncalibrated), here, there)
+    return Ratio(log_ratio, np.sqrt(variance), np.log(uncalibrated), slow_before, slow_after)

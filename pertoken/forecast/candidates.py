@@ -2,7 +2,7 @@
 
 A plan search asks about thousands of configurations at once; a `Candidates` value holds them side by side, so that
 every formula of the model is written once, for arrays of any length. Nothing in it is unknown: `served.resolve`
-says what is missing before a candidate is made.
+names what is missing before a candidate is made.
 """
 
 from collections.abc import Iterable, Mapping
@@ -88,20 +88,20 @@ class Candidates:
         return len(self.params_total)
 
     def take(self, index: NDArray[np.intp]) -> "Candidates":
-        """The candidates at these places."""
-        return Candidates(**{each.name: getattr(self, each.name)[index] for each in fields(self)})
+        """Return the candidates at these places."""
+        return Candidates(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def spread(self) -> "Candidates":
-        """The same with columns of shape (n, 1), for several points of each candidate in one array."""
+        """Return the same with columns of shape (n, 1), for several points of each candidate in one array."""
         columns = {name: getattr(self, name)[:, None] for name in COLUMNS}
         return Candidates(**columns, tags=self.tags)
 
 
-COLUMNS = tuple(each.name for each in fields(Candidates) if each.name != "tags")
+COLUMNS = tuple(field.name for field in fields(Candidates) if field.name != "tags")
 
 
 def stack(rows: Iterable[Mapping[str, float]], tags: Iterable[Iterable[float]]) -> Candidates:
     """Candidates of rows that each give every one of `COLUMNS`, with their tags beside them."""
-    found = list(rows)
-    columns = {name: np.array([row[name] for row in found], dtype=float) for name in COLUMNS}
+    named_rows = list(rows)
+    columns = {name: np.array([row[name] for row in named_rows], dtype=float) for name in COLUMNS}
     return Candidates(**columns, tags=np.array(list(map(list, tags)), dtype=float))

@@ -1,4 +1,4 @@
-"""Whether a deployment starts on its devices, and how many sequences its KV cache holds."""
+"""Start check of a deployment on its devices, and the number of sequences its KV cache holds."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ WIDE_ACTIVATIONS, HIDDEN_COPIES = 10.5, 4.0
 CONTEXT_BYTES = 6e8
 """CUDA context, workspaces and communication buffers: a judgement."""
 MIN_FREE_FRACTION = 0.02
-"""Share of a device's memory that a deployment seen running is taken to have left where the arithmetic says none."""
+"""Share of a device's memory that is assumed free on a deployment that runs although the arithmetic leaves none."""
 
 
 def weight_bytes(c: Candidates) -> Array:
@@ -34,7 +34,7 @@ def free_bytes(c: Candidates) -> Array:
 
 
 def profiled_bytes(c: Candidates, step_tokens: float) -> Array:
-    """Return the bytes of each device that an engine keeps free for a step of so many tokens, shape (n,).
+    """Return the bytes of each device that an engine keeps free for a step of `tokens` tokens, shape (n,).
 
     Engines run the largest step once before they give the rest to the cache (vLLM `determine_available_memory`): what
     is alive at its peak is the output of the gate and up projections and its product, split over ranks, beside a few

@@ -1,4 +1,4 @@
-"""What serving engines reach of their hardware, and how far this model was off: one table, fitted from measurements."""
+"""Efficiencies of serving engines on their hardware, and the model's error: one table, fitted from measurements."""
 
 import math
 import tomllib
@@ -44,7 +44,7 @@ def rows_times(rows: Array, by: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far a single deployment may be from the table before anything was measured on it, in log times."""
+    """Expected deviation of one deployment from the table before anything was measured on it, in log times."""
 
     names: tuple[str, ...]
     """Groups of terms that deviate together; last `common`, all of them."""
@@ -60,18 +60,18 @@ class Deviation:
 
 @cache
 def table() -> Mapping[str, Any]:
-    """The whole table, as `efficiency.toml` has it."""
+    """Return the whole table, as `efficiency.toml` has it."""
     return tomllib.loads(files("pertoken.forecast").joinpath("efficiency.toml").read_text(encoding="utf-8"))
 
 
 @cache
 def tag_names() -> tuple[str, ...]:
-    """Every tag that adjusts a term, in the order of the columns of `Candidates.tags`."""
+    """Return every tag that adjusts a term, in the order of the columns of `Candidates.tags`."""
     return tuple(table()["tags"])
 
 
 def tag_row(held: Iterable[str], values: Mapping[str, float] | None = None) -> tuple[float, ...]:
-    """The tags of one candidate as a row: 1 for each in `held`, and the `values` of graded ones.
+    """Return the tags of one candidate as a row: 1 for each in `held`, and the `values` of graded ones.
 
     Raises ValueError for a name that is no tag.
     """
@@ -90,21 +90,21 @@ def _tag_places() -> Mapping[str, int]:
 
 
 def unpacks_cache(c: Candidates) -> NDArray[np.bool_]:
-    """Whether a cache in FP8 is read by slow kernels, as on hardware that does not convert it, shape (n,)."""
+    """Return whether a cache in FP8 is read by slow kernels, as on hardware that does not convert it, shape (n,)."""
     return np.asarray(c.tags[:, tag_names().index("kv-fp8-unpacked")] > 0)
 
 
 def with_unpacked(kinds: Iterable[str], unpacked: bool) -> frozenset[str]:
     """Kinds of change between two candidates: a cache that one of them reads by slow kernels is a kind of its own."""
-    found = frozenset(kinds)
-    if "kv_fp8" in found and unpacked:
-        return found - {"kv_fp8"} | {"kv_fp8_unpacked"}
-    return found
+    all_kinds = frozenset(kinds)
+    if "kv_fp8" in all_kinds and unpacked:
+        return all_kinds - {"kv_fp8"} | {"kv_fp8_unpacked"}
+    return all_kinds
 
 
 @cache
 def efficiency() -> Efficiency:
-    """The fitted constants."""
+    """Return the fitted constants."""
     base = np.array([table()["terms"][term]["base"] for term in TERMS], dtype=float)
     by_tag = np.zeros((len(tag_names()), len(TERMS)))
     for column, term in enumerate(TERMS):
@@ -162,7 +162,7 @@ class Intervals:
     quantiles: Mapping[str, float]
     """Half width over scale that holds 80 % of unseen changes, by kind; `other` for kinds without an entry."""
     unmeasured_floor: float
-    """Least half width of a kind without an entry: no measured pair tells how far off it is."""
+    """Minimum half width of a kind without an entry: its error is unknown, as no pair of it was measured."""
 
     def half_width(
         self,
@@ -184,7 +184,7 @@ class Intervals:
             + (self.disagreement * np.asarray(disagreement)) ** 2
             + self.version**2 * np.asarray(version_changes, dtype=float)
         )
-        floors = sum((each * self.floor) ** 2 for each in quantiles)
+        floors = sum((quantile * self.floor) ** 2 for quantile in quantiles)
         total = np.sqrt(floors + max(quantiles, default=0.0) ** 2 * whole)
         unmeasured = any(kind not in self.quantiles for kind in names)
         return np.asarray(np.maximum(total, self.unmeasured_floor if unmeasured else 0.0))
@@ -220,8 +220,8 @@ def kernel_path(engine: str, format_name: str) -> str:
 
 def path_sources(path: str) -> int:
     """Return how many public sources the table's kernels of this path were fitted on; 0 for none."""
-    found: int = table()["paths"].get(path, 0)
-    return found
+    count: int = table()["paths"].get(path, 0)
+    return count
 
 
 def absolute_half_width() -> float:

@@ -28,7 +28,7 @@ from pertoken.forecast.steady import steady
 from pertoken.state.deployment import Deployment
 
 SOME_WAIT = 0.1
-"""Waiting requests from which a measured TTFT says more of the queue than of prefill."""
+"""Waiting requests from which a measured TTFT is mostly queueing time, not prefill."""
 LOAD_KINDS = frozenset({"raise_batch", "raise_batch_far"})
 """Kinds of change whose forecast rests on operating points; others rest on the mean of the window.
 
@@ -44,12 +44,12 @@ MIN_SCALE = 0.3
 CPU_WIDENING = 3.0
 """Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
 MUCH_OF_CACHE = 0.3
-"""Use of the KV cache from which it tells how many sequences fill it: below, fixed blocks and prefixes blur it."""
+"""Use of the KV cache from which it determines how many sequences fill it: below, fixed blocks and prefixes blur it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionError:
-    """How far predictions of operating points were off, each made before its point was seen (prequential)."""
+    """Error of predicted operating points, each predicted before its measurement was used (prequential)."""
 
     median_log: float
     """Median of the absolute log errors of the time per token."""
@@ -68,7 +68,7 @@ class PredictionError:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a host's own measurements say of the model: shared by before and after, so that a ratio is honest."""
+    """Deviations of a host from the model: shared by before and after, so that they cancel where a ratio allows."""
 
     origin: Deployment | None = None
     """Where it was measured."""
@@ -129,13 +129,14 @@ class Calibration:
     def receipts(self) -> tuple[str, ...]:
         """Return the verified changes that it rests on, for people."""
         return tuple(
-            f"the forecast of this host is calibrated by {each.source}: {each.words}" for each in self.realised
+            f"the forecast of this host is calibrated by {realised.source}: {realised.words}"
+            for realised in self.realised
         )
 
     def has_seen(self, now: Deployment, to: Deployment) -> bool:
         """Return whether a change is of kinds that were verified here: its ratio is measured, not inferred."""
         kinds = kinds_of(now, to) if self.realised else frozenset()
-        return bool(kinds) and any(kinds <= kinds_of(now, each.ran(now)) for each in self.realised)
+        return bool(kinds) and any(kinds <= kinds_of(now, realised.ran(now)) for realised in self.realised)
 
     def log_sd(self, shares: Array, kept: Array) -> float:
         """Return the standard deviation of the log time of a step of which terms take these shares.
@@ -151,7 +152,7 @@ class Calibration:
         return math.sqrt(max(left_open, 0.0) + lost + missed**2)
 
     def shift_for(self, deployment: Deployment) -> Array:
-        """What is added to the log times of the terms of a deployment, shape (1, number of `TERMS`)."""
+        """Return the additions to the log times of a deployment's terms, shape (1, number of `TERMS`)."""
         return rows_times(self.posterior.mean * self.kept(deployment), deviation().groups)
 
 
@@ -168,7 +169,7 @@ def calibrate(
     gemm_active: float | None = None,
     points: Sequence[OperatingPoint] = (),
 ) -> Calibration:
-    """The deviations from the fitted table that make the model agree with what was measured while busy.
+    """Return the deviations from the fitted table that make the model agree with what was measured while busy.
 
     All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
     time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only
@@ -188,7 +189,7 @@ def calibrate(
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was measured on a deployment; see `calibrate`."""
+    """Measurements of one deployment; see `calibrate`."""
 
     deployment: Deployment
     load: Load
@@ -210,32 +211,34 @@ class Measured:
     def possible(self) -> bool:
         """Whether all of it is above 0."""
         figures = self.busy_tok_s, self.tpot_ms, self.ttft_ms, self.kv_use, self.memory_active, self.gemm_active
-        return all(each is None or each > 0 for each in figures)
+        return all(figure is None or figure > 0 for figure in figures)
 
 
 def calibrate_all(seen: Sequence[Measured], market: Market) -> list[Calibration | Abstained | ValueError]:
     """Calibrate several deployments side by side, each on its own measurements; an error in place of a result."""
-    resolved = resolve_each([(each.deployment, each.load) for each in seen], market)
-    found: list[Calibration | Abstained | ValueError] = []
-    for each, row in zip(seen, resolved, strict=True):
-        if not each.possible:
-            found.append(ValueError("calibration needs rates, times and shares above 0"))
+    resolved = resolve_each([(measured.deployment, measured.load) for measured in seen], market)
+    calibrations: list[Calibration | Abstained | ValueError] = []
+    for measured, row in zip(seen, resolved, strict=True):
+        if not measured.possible:
+            calibrations.append(ValueError("calibration needs rates, times and shares above 0"))
         else:
-            found.append(row if isinstance(row, Abstained) else Calibration())
-    rows = [place for place, each in enumerate(found) if isinstance(each, Calibration)]
+            calibrations.append(row if isinstance(row, Abstained) else Calibration())
+    rows = [place for place, calibration in enumerate(calibrations) if isinstance(calibration, Calibration)]
     if rows:
         candidates = stack_rows([row for place in rows if not isinstance(row := resolved[place], Abstained)])
         for place, one in zip(rows, _calibrated([seen[place] for place in rows], candidates, market), strict=True):
-            found[place] = one
-    return found
+            calibrations[place] = one
+    return calibrations
 
 
 def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> list[Calibration]:
     """Calibrate deployments; `means` has a row for each, at the mean load of its window."""
     prior, table = deviation(), efficiency()
-    rows = _rows(seen, means, [earlier(each.deployment, each.load, each.realised, market) for each in seen])
+    rows = _rows(
+        seen, means, [earlier(measured.deployment, measured.load, measured.realised, market) for measured in seen]
+    )
     c, owner, running = rows.candidates, rows.owner, rows.running
-    widen = np.array([CPU_WIDENING if _on_cpus(each.deployment, market) else 1.0 for each in seen])
+    widen = np.array([CPU_WIDENING if _on_cpus(measured.deployment, market) else 1.0 for measured in seen])
     points = replace(per_token(prior, rows.point_s, running), log_sd=POINT_SD)
     observed = [
         per_token(prior, rows.token_s, running),
@@ -245,42 +248,42 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
         activity(c, table, rows.busy_s, running, rows.memory_active, "memory"),
         activity(c, table, rows.busy_s, running, rows.gemm_active, "products"),
     ]
-    known = [each for each in observed if np.isfinite(each.seconds).any()]
-    found = posterior(c, table, prior, known, owner, widen)
+    known = [observation for observation in observed if np.isfinite(observation.seconds).any()]
+    fitted = posterior(c, table, prior, known, owner, widen)
     if any(rows.realised):
-        now_s = steady(c, table, running, rows_times(found.mean[owner], prior.groups)).token_s
+        now_s = steady(c, table, running, rows_times(fitted.mean[owner], prior.groups)).token_s
         began = np.searchsorted(owner, owner)  # the mean of the window of each owner comes first
         changes = before_changes(c, running, rows.slower_before * now_s[began], rows.realised)
         more = posterior(c, table, prior, [*known, changes], owner, widen, short=True)
-        with_change = np.array([bool(each) for each in rows.realised])
-        found = Posterior(
-            np.where(with_change[:, None], more.mean, found.mean),
-            np.where(with_change[:, None, None], more.covariance, found.covariance),
+        with_change = np.array([bool(earlier) for earlier in rows.realised])
+        fitted = Posterior(
+            np.where(with_change[:, None], more.mean, fitted.mean),
+            np.where(with_change[:, None, None], more.covariance, fitted.covariance),
         )
     errors, scores = prequential(c, table, prior, points, owner, widen)
-    with_points = [row for row, each in enumerate(seen) if each.enough_points and widen[row] == 1]
+    with_points = [row for row, measured in enumerate(seen) if measured.enough_points and widen[row] == 1]
     plain = [replace(seen[row], points=()) for row in with_points]
     on_means = _calibrated(plain, means.take(np.array(with_points)), market) if plain else []
     windows = dict(zip(with_points, on_means, strict=True))
-    at_mean = np.array([max(1.0, each.load.running) for each in seen])
+    at_mean = np.array([max(1.0, measured.load.running) for measured in seen])
     expected = steady(means, table, at_mean).token_s
-    explained = steady(means, table, at_mean, rows_times(found.mean, prior.groups)).token_s
+    explained = steady(means, table, at_mean, rows_times(fitted.mean, prior.groups)).token_s
     fitting, filling = fitting_sequences(means), filling_sequences(means)
     calibrations = [
         Calibration(
-            origin=each.deployment,
-            mean=tuple(map(float, found.mean[row])),
-            covariance=tuple(tuple(map(float, line)) for line in found.covariance[row]),
-            capacity=_capacity(float(at_mean[row]), float(fitting[row]), float(filling[row]), each.kv_use),
+            origin=measured.deployment,
+            mean=tuple(map(float, fitted.mean[row])),
+            covariance=tuple(tuple(map(float, line)) for line in fitted.covariance[row]),
+            capacity=_capacity(float(at_mean[row]), float(fitting[row]), float(filling[row]), measured.kv_use),
             log_time=float(np.log(explained[row] / expected[row])),
-            minutes=sum(not point.probed for point in each.points) if each.enough_points else 0,
-            probed=sum(point.probed for point in each.points) if each.enough_points else 0,
+            minutes=sum(not point.probed for point in measured.points) if measured.enough_points else 0,
+            probed=sum(point.probed for point in measured.points) if measured.enough_points else 0,
             realised=tuple(known.realised for known in rows.realised[row]),
             error=_prediction_error(errors[owner == row], scores[owner == row]),
         )
-        for row, each in enumerate(seen)
+        for row, measured in enumerate(seen)
     ]
-    return [_with_window(each, windows.get(row)) for row, each in enumerate(calibrations)]
+    return [_with_window(calibration, windows.get(row)) for row, calibration in enumerate(calibrations)]
 
 
 def _with_window(points: Calibration, window: Calibration | None) -> Calibration:
@@ -293,7 +296,7 @@ def _with_window(points: Calibration, window: Calibration | None) -> Calibration
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What was measured, a row for each operating point: the mean of each deployment's window, then its points."""
+    """Observations, one row for each operating point: the mean of each deployment's window, then its points."""
 
     candidates: Candidates
     owner: Owners
@@ -315,30 +318,30 @@ class _Rows:
 
 
 def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequence[Earlier]]) -> _Rows:
-    own = [sorted(each.points, key=lambda point: point.ts) if each.enough_points else [] for each in seen]
+    own = [sorted(measured.points, key=lambda point: point.ts) if measured.enough_points else [] for measured in seen]
     owner = np.repeat(
         np.arange(len(seen)), [1 + len(points) + len(known) for points, known in zip(own, changes, strict=True)]
     )
     c = with_earlier(means, [1 + len(points) for points in own], changes)
     columns = {name: getattr(c, name).copy() for name in ("prompt_len", "generated_len", "cached_share")}
-    figures: dict[str, list[float | None]] = {each.name: [] for each in fields(_Rows)[2:-1]}
+    figures: dict[str, list[float | None]] = {field.name: [] for field in fields(_Rows)[2:-1]}
 
     def add(**measured: float | None) -> None:
         for name, values in figures.items():
             values.append(measured.get(name))
 
-    for each, points, earlier_ones in zip(seen, own, changes, strict=True):
-        running = max(1.0, each.load.running)
-        mean_s, waited = running / each.busy_tok_s, each.load.waiting >= SOME_WAIT
+    for host_observed, points, earlier_ones in zip(seen, own, changes, strict=True):
+        running = max(1.0, host_observed.load.running)
+        mean_s, waited = running / host_observed.busy_tok_s, host_observed.load.waiting >= SOME_WAIT
         activity_known = any(point.memory_active or point.gemm_active for point in points)
         add(
             running=running,
             busy_s=mean_s,
             token_s=None if points else mean_s,
-            tpot_s=None if points or each.tpot_ms is None else each.tpot_ms / 1000,
-            ttft_s=None if points or waited or each.ttft_ms is None else each.ttft_ms / 1000,
-            memory_active=None if activity_known else each.memory_active,
-            gemm_active=None if activity_known else each.gemm_active,
+            tpot_s=None if points or host_observed.tpot_ms is None else host_observed.tpot_ms / 1000,
+            ttft_s=None if points or waited or host_observed.ttft_ms is None else host_observed.ttft_ms / 1000,
+            memory_active=None if activity_known else host_observed.memory_active,
+            gemm_active=None if activity_known else host_observed.gemm_active,
         )
         for point in points:
             row = len(figures["running"])
@@ -353,7 +356,7 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
                 gemm_active=point.gemm_active,
             )
         for known in earlier_ones:
-            add(running=running, slower_before=known.slower(each.deployment))
+            add(running=running, slower_before=known.slower(host_observed.deployment))
     arrays = {name: _known(values) for name, values in figures.items()}
     return _Rows(replace(c, **columns), owner, **arrays, realised=changes)
 
@@ -367,17 +370,18 @@ def _prediction_error(errors: Array, scores: Array) -> PredictionError | None:
     known = np.isfinite(errors)
     if known.sum() < MIN_POINTS - 1:
         return None
-    of_log, of_score = (float(np.median(np.abs(each[known]))) for each in (errors, scores))
+    of_log, of_score = (float(np.median(np.abs(values[known]))) for values in (errors, scores))
     return PredictionError(of_log, int(known.sum()), of_score)
 
 
 def _known(values: Sequence[float | None]) -> Array:
     """Return values with NaN where one was not measured."""
-    return np.array([math.nan if each is None else each for each in values])
+    return np.array([math.nan if value is None else value for value in values])
 
 
 def _capacity(running: float, fitting: float, filling: float, kv_use: float | None) -> float:
-    """Factor on the sequences that fit: a well-used cache tells how many fill it; else at least those seen running."""
+    """Factor on the sequences that fit: a well-used cache determines how many fill it; else those seen running at
+    least."""
     if fitting <= 0:
         return 1.0
     if kv_use is not None and kv_use >= MUCH_OF_CACHE:

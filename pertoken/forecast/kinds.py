@@ -20,7 +20,7 @@ _KINDS = {
     "num_speculative_tokens": "speculative",
 }
 UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cache", "speculative"})
-"""What kernel tables are not asked about, so that they would say that nothing changes."""
+"""Fields that kernel tables do not model, so that they would predict no change."""
 _QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
 

@@ -1,4 +1,4 @@
-"""Whether a deployment fits in device memory: its weights, and the KV cache they leave."""
+"""Fit of a deployment in device memory: its weights, and the KV cache they leave."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class MemoryFit:
 
 def memory_fits(deployments: Sequence[Deployment], load: Load, market: Market) -> list[MemoryFit | Abstained]:
     """Return how each deployment fits in its devices under a load; `Abstained` in place of a result."""
-    rows = resolve_each([(each, load) for each in deployments], market)
+    rows = resolve_each([(deployment, load) for deployment in deployments], market)
     known = [row for row in rows if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]

@@ -3,7 +3,7 @@
 Power rises from idle with the products that the work asks for, towards what the chip draws where nothing limits it, and
 at most to the limit of the device; a device that decodes draws much of it long before its FLOP/s are used up. Products
 count as if in 16 bits: a device that computes the same tokens in a narrower format was measured to draw no less, and
-what it reads of memory tells nothing beside them. A cap lowers the clock until the power fits, and the clock stretches
+and its memory traffic adds no information. A cap lowers the clock until the power fits, and the clock stretches
 the parts of a step that wait for it. Constants: `power.toml`, fitted by `python -m benchmarks.load.watts` and
 `python -m benchmarks.power`.
 """
@@ -43,7 +43,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Slowed:
-    """What a cap or a locked clock does, shape (n,)."""
+    """Effect of a power cap or a locked clock, shape (n,)."""
 
     power_w: Array
     """Watts of one device."""
@@ -108,12 +108,12 @@ def clock_bound(c: Candidates, state: Steady, clock: Busy | None = None) -> Arra
     bound[:, _places(MEMORY)] = memory
     bound[:, _places(COMPUTE)] = x["compute_bound"]
     bound[:, _places(LINKS)] = x["link_bound"]
-    found: Array = (bound * state.shares).sum(axis=1)
-    return found
+    share: Array = (bound * state.shares).sum(axis=1)
+    return share
 
 
 def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array, clock: Busy | None = None) -> Slowed:
-    """A clock locked at a share of the highest, where it draws `power_w` unlocked. Shares are clipped to 0.1 to 1."""
+    """Return the effect of a clock locked at a share of the highest; `power_w` is drawn unlocked. Shares: 0.1 to 1."""
     x = clock or clock_constants()
     share = np.clip(clock_share, x["least"], 1.0)
     fixed = _fixed(x, device, power_w)
@@ -121,7 +121,7 @@ def at_clock(device: Device, power_w: Array, bound: Array, clock_share: Array, c
 
 
 def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock: Busy | None = None) -> Slowed:
-    """A power limit set to `cap_w`, where the work draws `power_w` without one.
+    """Return a power limit set to `cap_w`, where the work draws `power_w` without one.
 
     A cap below what the lowest clock draws holds it at that clock: it cannot be kept.
     """
@@ -136,7 +136,7 @@ def under_cap(device: Device, power_w: Array, bound: Array, cap_w: Array, clock:
 
 
 def clock_constants() -> Busy:
-    """The numbers of `[clock]`."""
+    """Return the numbers of `[clock]`."""
     return {name: float(value) for name, value in _table()["clock"].items() if not isinstance(value, str)}
 
 
@@ -146,21 +146,21 @@ def log_sd(slowed: bool) -> float:
 
 
 def uncapped_w(device: Device, power_w: Array, clock_share: Array, clock: Busy | None = None) -> Array:
-    """What a device would draw at its highest clock that draws `power_w` at a share of it, shape (n,)."""
+    """Return the watts at the highest clock of a device that draws `power_w` at a share of it, shape (n,)."""
     x = clock or clock_constants()
     fixed = _fixed(x, device, power_w)
-    found: Array = fixed + (power_w - fixed) / _dynamic(x, np.clip(clock_share, x["least"], 1.0))
-    return found
+    free_w: Array = fixed + (power_w - fixed) / _dynamic(x, np.clip(clock_share, x["least"], 1.0))
+    return free_w
 
 
 def _fixed(x: Busy, device: Device, power_w: Array) -> Array:
-    found: Array = np.minimum(np.maximum(x["fixed"] * device.limit_w, device.idle_w), power_w)
-    return found
+    fixed_w: Array = np.minimum(np.maximum(x["fixed"] * device.limit_w, device.idle_w), power_w)
+    return fixed_w
 
 
 def _dynamic(x: Busy, share: Array) -> Array:
-    found: Array = (1 - x["knee"]) * share + x["knee"] * share ** x["knee_exponent"]
-    return found
+    dynamic: Array = (1 - x["knee"]) * share + x["knee"] * share ** x["knee_exponent"]
+    return dynamic
 
 
 def _places(names: tuple[str, ...]) -> list[int]:

@@ -36,12 +36,12 @@ BASE_ACTIVE_PARAMS = 8e9
 
 
 class Abstained(Exception):
-    """The serving model does not know enough to give a number; the message says what is missing."""
+    """The serving model does not know enough to give a number; the message names what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of a deployment: token rates over all time, lengths per request, concurrency while busy."""
+    """Load of a deployment: token rates over all time, lengths per request, concurrency while busy."""
 
     generated_tok_s: float
     prompt_len: float
@@ -71,7 +71,7 @@ def resolve(deployments: Sequence[Deployment], loads: Sequence[Load], market: Ma
 
     Raises Abstained naming the first thing that is not known.
     """
-    return stack_rows([_row(each, load, market) for each, load in zip(deployments, loads, strict=True)])
+    return stack_rows([_row(deployment, load, market) for deployment, load in zip(deployments, loads, strict=True)])
 
 
 Row = tuple[dict[str, float], tuple[float, ...]]
@@ -110,12 +110,12 @@ def stack_rows(rows: Sequence[Row]) -> Candidates:
 
 
 def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
-    """What weights of a format run at on a device: native products where it has them, else unpacked ones.
+    """Return what weights of a format run at on a device: native products where it has them, else unpacked ones.
 
     Raises Abstained for a format the serving model does not know.
     """
-    found: Format | None = weight_format(format_name)
-    if found is None:
+    stored_format: Format | None = weight_format(format_name)
+    if stored_format is None:
         raise Abstained(f"the serving model does not know the dtype {format_name}")
     rates = {
         "fp16": accelerator.fp16_flops,
@@ -123,20 +123,26 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
         "int8": accelerator.int8_flops,
         "fp4": accelerator.fp4_flops,
     }
-    if found.fallback is not None and (rates[found.path] is None or rates[found.needs] is None):
-        return kernels(found.fallback, accelerator)
-    return Hardware(format_name, rates[found.path] or accelerator.fp16_flops, found.weight_only, found.tags, found.bits)
+    if stored_format.fallback is not None and (rates[stored_format.path] is None or rates[stored_format.needs] is None):
+        return kernels(stored_format.fallback, accelerator)
+    return Hardware(
+        format_name,
+        rates[stored_format.path] or accelerator.fp16_flops,
+        stored_format.weight_only,
+        stored_format.tags,
+        stored_format.bits,
+    )
 
 
 def shape(model: Model, name: str) -> dict[str, float]:
-    """The model's columns of a candidate.
+    """Return the model's columns of a candidate.
 
     Hidden size comes from parameters = 12 x layers x width^2 of a standard transformer block. Raises Abstained.
     """
     total, active, layers = model.params_total, model.params_active, model.n_layers
     heads, dim = model.n_kv_heads, model.head_dim
     if total is None or active is None or layers is None or heads is None or dim is None:
-        raise Abstained(f"the shape of {name} is not known: neither its engine nor the catalog tells it")
+        raise Abstained(f"the shape of {name} is not known: neither its engine nor the catalog states it")
     mixture = active < total
     if mixture and (model.n_experts is None or model.n_experts_active is None):
         raise Abstained(f"the experts of {name} are not known")
@@ -165,7 +171,7 @@ def model_tags(columns: dict[str, float]) -> tuple[list[str], dict[str, float]]:
 
 
 def device_columns(accelerator: Accelerator) -> dict[str, float]:
-    """The device's columns of a candidate that do not depend on a weight format."""
+    """Return the device's columns of a candidate that do not depend on a weight format."""
     link = accelerator.interconnect_bytes_per_s or PCIE_BYTES_PER_S
     return {
         "memory_bytes": accelerator.memory_bytes,
@@ -275,7 +281,7 @@ def accepted_len(acceptance: float | None, drafted: int) -> float:
 
 
 def acceptance(length: float, drafted: float) -> float:
-    """The chance that gives this mean length with so many drafted tokens, 0 to 1: `accepted_len` inverted."""
+    """Return the chance per token, 0 to 1, of this mean length with `drafted` tokens: `accepted_len` inverted."""
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2

@@ -31,7 +31,7 @@ from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, known_kinds
 from pertoken.forecast.search import crossing
-from pertoken.forecast.second_opinion.opinion import Opinion, Ratio, Said, blend, operating_point
+from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
 from pertoken.forecast.steady import Steady, first_token_scaled, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
@@ -71,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a deployment would do under a load. `refusal` says why it would not start; points are None then."""
+    """Forecast of a deployment under a load. `refusal` is why it would not start; points are None then."""
 
     max_concurrency: float
     """Sequences it can run at once: KV cache and max_num_seqs, whichever is less."""
@@ -95,8 +95,8 @@ class Change:
     tpot_ms_now: float
     """As the calibrated model has it at the running requests."""
     after: Forecast
-    heard: Said | None = None
-    """What the second opinion said, where one was asked; it is blended in already."""
+    heard: OpinionResult | None = None
+    """The second opinion, where one was requested; it is blended in already."""
 
 
 def forecast(deployment: Deployment, load: Load, market: Market, calibration: Calibration | None = None) -> Forecast:
@@ -116,13 +116,13 @@ def forecast_all(
 ) -> list[Forecast | Abstained]:
     """Return `forecast` of each, side by side; `Abstained` in place of a result."""
     rows = resolve_each(asked, market)
-    known = [(each, row) for each, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    known = [(question, row) for question, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
-    deployments, loads = [each for (each, _), _ in known], [load for (_, load), _ in known]
+    deployments, loads = [deployment for (deployment, _), _ in known], [load for (_, load), _ in known]
     c = stack_rows([row for _, row in known])
-    found = iter(_forecasts(deployments, loads, c, market, [calibration] * len(known)))
-    return [row if isinstance(row, Abstained) else next(found) for row in rows]
+    forecasts = iter(_forecasts(deployments, loads, c, market, [calibration] * len(known)))
+    return [row if isinstance(row, Abstained) else next(forecasts) for row in rows]
 
 
 def _forecasts(
@@ -134,11 +134,13 @@ def _forecasts(
 ) -> list[Forecast]:
     """Forecast deployments side by side; `c` has a row for each."""
     refusals = _refusals(deployments, c, market)
-    shift = np.concatenate([each.shift_for(to) for each, to in zip(known, deployments, strict=True)])
-    model = _Model(c, shift, [_Interval.of(each, to) for each, to in zip(known, deployments, strict=True)])
-    most = concurrency_limits(c, [each.capacity for each in known])
-    asked = np.maximum(1.0, np.minimum([each.running + each.waiting for each in loads], most))
-    wanted = model.concurrency_for(np.array([each.generated_tok_s for each in loads]), most)
+    shift = np.concatenate([calibration.shift_for(to) for calibration, to in zip(known, deployments, strict=True)])
+    model = _Model(
+        c, shift, [_Interval.of(calibration, to) for calibration, to in zip(known, deployments, strict=True)]
+    )
+    most = concurrency_limits(c, [calibration.capacity for calibration in known])
+    asked = np.maximum(1.0, np.minimum([load.running + load.waiting for load in loads], most))
+    wanted = model.concurrency_for(np.array([load.generated_tok_s for load in loads]), most)
     running, saturated = model.points(asked), model.points(most)
     demand = model.points(np.where(np.isnan(wanted), most, wanted))
     return [
@@ -172,7 +174,7 @@ def compare(
     calibration: Calibration | None = None,
     opinion: Opinion | None = None,
 ) -> Change | Forecast:
-    """What going from `now` to `to` does under the load: the refusal if it would not start then.
+    """Return the effect of going from `now` to `to` under the load; the refused forecast if `to` would not start.
 
     The interval is the error measured for changes of these kinds. A second `opinion` is blended in where it has one.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
@@ -197,85 +199,95 @@ def compare_all(
     asked: Sequence[Comparison], market: Market, opinion: Opinion | None = None
 ) -> list[Change | Forecast | Abstained]:
     """Compare several changes side by side; `Abstained` in place of a result."""
-    here, there = (resolve_each([(getattr(each, end), each.load) for each in asked], market) for end in ("now", "to"))
-    found: list[Change | Forecast | Abstained | None] = []
+    resolved_now, resolved_after = (
+        resolve_each([(getattr(comparison, end), comparison.load) for comparison in asked], market)
+        for end in ("now", "to")
+    )
+    answers: list[Change | Forecast | Abstained | None] = []
     known: list[tuple[Comparison, frozenset[str], Row, Row]] = []
-    for each, before, after in zip(asked, here, there, strict=True):
-        each = replace(each, calibration=each.calibration.for_change(each.to))
+    for comparison, before, after in zip(asked, resolved_now, resolved_after, strict=True):
+        comparison = replace(comparison, calibration=comparison.calibration.for_change(comparison.to))
         try:
-            kinds = known_kinds(each.now, each.to, each.load)
-            _check_hardware(each, market)
+            kinds = known_kinds(comparison.now, comparison.to, comparison.load)
+            _check_hardware(comparison, market)
         except Abstained as reason:
-            found.append(reason)
+            answers.append(reason)
             continue
         if isinstance(before, Abstained) or isinstance(after, Abstained):
-            found.append(before if isinstance(before, Abstained) else after)  # type: ignore[arg-type]
+            answers.append(before if isinstance(before, Abstained) else after)  # type: ignore[arg-type]
             continue
-        found.append(None)
-        known.append((each, kinds, before, after))
+        answers.append(None)
+        known.append((comparison, kinds, before, after))
     changes = iter(_compared(known, market, opinion) if known else ())
-    return [next(changes) if each is None else each for each in found]
+    return [next(changes) if answer is None else answer for answer in answers]
 
 
 def _check_hardware(asked: Comparison, market: Market) -> None:
-    """Raise Abstained for a move between CPUs and accelerators: what was measured on one tells nothing of the other."""
-    devices = [market.accelerator(each.accelerator) for each in (asked.now, asked.to)]
-    if len({each.arch == CPU_ARCH for each in devices if each is not None}) > 1:
+    """Raise Abstained for a move between CPUs and accelerators: measurements on one do not predict the other."""
+    devices = [market.accelerator(deployment.accelerator) for deployment in (asked.now, asked.to)]
+    if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
         raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
 
 
 def _compared(
     known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market, opinion: Opinion | None
 ) -> list[Change | Forecast | Abstained]:
-    asked = [each for each, _, _, _ in known]
-    before, after = stack_rows([each[2] for each in known]), stack_rows([each[3] for each in known])
+    asked = [comparison for comparison, _, _, _ in known]
+    before, after = stack_rows([row[2] for row in known]), stack_rows([row[3] for row in known])
     afterwards = _forecasts(
-        [each.to for each in asked], [each.load for each in asked], after, market, [each.calibration for each in asked]
+        [comparison.to for comparison in asked],
+        [comparison.load for comparison in asked],
+        after,
+        market,
+        [comparison.calibration for comparison in asked],
     )
-    starts = [row for row, each in enumerate(afterwards) if each.running is not None]
+    starts = [row for row, forecast in enumerate(afterwards) if forecast.running is not None]
     if not starts:
         return list(afterwards)
     index = np.array(starts)
-    here, there = before.take(index), after.take(index)
+    candidates_before, candidates_after = before.take(index), after.take(index)
     asked = [asked[row] for row in starts]
     running = (
-        np.array([max(1.0, each.load.running) for each in asked]),
+        np.array([max(1.0, comparison.load.running) for comparison in asked]),
         np.array([point.concurrency for row in starts if (point := afterwards[row].running) is not None]),
     )
-    posteriors = [each.calibration.posterior for each in asked]
+    posteriors = [comparison.calibration.posterior for comparison in asked]
     seen = Posterior(
-        np.concatenate([each.mean for each in posteriors]), np.concatenate([each.covariance for each in posteriors])
+        np.concatenate([posterior.mean for posterior in posteriors]),
+        np.concatenate([posterior.covariance for posterior in posteriors]),
     )
     kept = (
-        np.stack([each.calibration.kept(each.now) for each in asked]),
-        np.stack([each.calibration.kept(each.to) for each in asked]),
+        np.stack([comparison.calibration.kept(comparison.now) for comparison in asked]),
+        np.stack([comparison.calibration.kept(comparison.to) for comparison in asked]),
     )
-    found = ratio(here, there, efficiency(), deviation(), running, seen, kept)
-    verified = np.array([each.calibration.has_seen(each.now, each.to) for each in asked])
-    disagreement = np.where(verified, 0.0, np.abs(found.log_ratio - found.table_log_ratio))
-    unpacked = unpacks_cache(here) | unpacks_cache(there)
+    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, seen, kept)
+    verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in asked])
+    disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
+    unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for place, row in enumerate(starts):
         kinds = with_unpacked(known[row][1], unpacked[place])
-        said = Ratio(
-            float(attenuation(kinds) * found.log_ratio[place]),
-            float(half_width(kinds, found.log_sd[place], disagreement[place])) / Z_80,
+        corrected = Ratio(
+            float(attenuation(kinds) * ratios.log_ratio[place]),
+            float(half_width(kinds, ratios.log_sd[place], disagreement[place])) / Z_80,
         )
         heard = None
         if opinion is not None and not kinds & UNKNOWN_TO_TABLES:
             one = asked[place]
             ends = zip((one.now, one.to), running, strict=True)
-            points = [operating_point(each, one.load, float(at[place])) for each, at in ends]
+            points = [operating_point(deployment, one.load, float(at[place])) for deployment, at in ends]
             heard = opinion.log_ratio(*points)
-            said = blend(said, heard, kinds, float(found.before.tok_s[place]) if one.calibration.measured else None)
-        if is_too_wide(Z_80 * said.log_sd):
+            corrected = blend(
+                corrected, heard, kinds, float(ratios.before.tok_s[place]) if one.calibration.measured else None
+            )
+        if is_too_wide(Z_80 * corrected.log_sd):
             changes[row] = Abstained(
                 f"its 80 % interval would span a factor of more than {MAX_HIGH_OVER_LOW:g}: too little is measured of "
                 "such a change; try it for some hours and compare"
             )
             continue
-        likely, spread = math.exp(said.log), math.exp(Z_80 * said.log_sd)
-        tpot_ms = 1000 * float(found.before.token_s[place])
+        likely, spread = math.exp(corrected.log), math.exp(Z_80 * corrected.log_sd)
+        tpot_ms = 1000 * float(ratios.before.token_s[place])
         changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], heard)
     return changes
 
@@ -299,7 +311,7 @@ class _Model:
         state = self.steady(concurrency)
         token_s, rates = state.token_s, state.tok_s
         first_s = first_token_scaled(self.candidates, self._scale) + token_s
-        spreads = [each.spread(state.shares[row]) for row, each in enumerate(self.intervals)]
+        spreads = [interval.spread(state.shares[row]) for row, interval in enumerate(self.intervals)]
         return [
             Point(
                 float(concurrency[row]),
@@ -325,7 +337,7 @@ class _Model:
 
 @dataclass(frozen=True, slots=True)
 class _Interval:
-    """How wide the interval of a time of one deployment is."""
+    """Interval of a time of one deployment, in log time."""
 
     calibration: Calibration
     kept: Array
@@ -353,7 +365,7 @@ def _spread(measured: bool) -> float:
 
 
 def _refusals(deployments: Sequence[Deployment], c: Candidates, market: Market) -> list[str | None]:
-    """Why engines would not start: one with a `max_model_len` refuses if one such sequence does not fit."""
+    """Return why engines would not start: one with a `max_model_len` refuses if one such sequence does not fit."""
     free, needed, usable = free_bytes(c), weight_bytes(c), c.memory_bytes * c.memory_share
     tokens = kv_tokens(c) / c.dp
     refusals: list[str | None] = []
@@ -377,23 +389,23 @@ def _refusals(deployments: Sequence[Deployment], c: Candidates, market: Market) 
 
 def _assumptions(deployments: Sequence[Deployment], c: Candidates) -> list[tuple[str, ...]]:
     unpacked = unpacks_cache(c)
-    return [_assumed(each, c.kv_bytes[row] < 2, unpacked[row]) for row, each in enumerate(deployments)]
+    return [_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]) for row, deployment in enumerate(deployments)]
 
 
 def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool) -> tuple[str, ...]:
-    said = []
+    assumptions = []
     if deployment.kv_dtype is None and narrow_cache:
-        said.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
+        assumptions.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if unpacked:
         slower = math.exp(efficiency().by_tag[tag_names().index("kv-fp8-unpacked"), TERMS.index("kv_cache")])
-        said.append(
+        assumptions.append(
             f"{deployment.accelerator} does not convert FP8: reading its cache is taken to last {slower:.0f} times as "
             "long, as fitted to the few kernels measured"
         )
     if deployment.gpu_memory_utilization is None:
-        said.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
+        assumptions.append(f"gpu_memory_utilization {defaults().gpu_memory_utilization:g} (not seen)")
     if deployment.max_num_seqs is None:
-        said.append(f"max_num_seqs {defaults().max_num_seqs} (not seen)")
+        assumptions.append(f"max_num_seqs {defaults().max_num_seqs} (not seen)")
     if (deployment.tp, deployment.pp, deployment.dp) == (None, None, None) and len(deployment.device_ids) > 1:
-        said.append(f"its {len(deployment.device_ids)} devices are tensor-parallel ranks (layout not seen)")
-    return tuple(said)
+        assumptions.append(f"its {len(deployment.device_ids)} devices are tensor-parallel ranks (layout not seen)")
+    return tuple(assumptions)

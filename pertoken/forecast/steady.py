@@ -53,14 +53,14 @@ def steady_scaled(c: Candidates, running: Array, scale: Array) -> Steady:
 
 
 def first_token_weights(c: Candidates) -> Array:
-    """How often each term of a step of one sequence is in its time to first token, shape (n, number of `TERMS`).
+    """Return how often each term of a step of one sequence is in its time to first token, shape (n, number of `TERMS`).
 
     A step carries one token's share of a prefill; pipeline stages are passed one after another.
     """
     steps = np.maximum(c.generated_len, 1.0) / np.maximum(c.accepted_len, 1.0)
-    found = np.ones((len(c), len(TERMS)))
-    found[:, PREFILL_AT] = (steps * c.pp)[:, None]
-    return found * c.accepted_len[:, None]
+    weights = np.ones((len(c), len(TERMS)))
+    weights[:, PREFILL_AT] = (steps * c.pp)[:, None]
+    return weights * c.accepted_len[:, None]
 
 
 def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:

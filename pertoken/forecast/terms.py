@@ -81,7 +81,7 @@ def kv_bytes_per_token(c: Candidates) -> Array:
 
 
 def prefill_seconds(c: Candidates, requests: Array | float) -> tuple[Array, Array, Array]:
-    """Return the seconds that a step spends on the prefill of so many requests: the terms `PREFILL`, in their order."""
+    """Return the seconds that a step spends on the prefill of requests: the terms `PREFILL`, in their order."""
     computed = c.prompt_len * (1 - c.cached_share)
     attended = np.where(computed > 0, cached_tokens(c, c.prompt_len) - computed / 2 * (1 - c.windowed_share), 0.0)
     causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)

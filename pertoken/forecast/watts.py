@@ -15,7 +15,7 @@ from pertoken.state.deployment import Deployment
 
 
 class DeviceWatts(NamedTuple):
-    """What one device draws."""
+    """Power draw of one device."""
 
     idle: float
     busy: float

@@ -1,4 +1,4 @@
-"""The built-in rules, one in each file by what they change; they propose only through `pertoken.rule`.
+"""Built-in rules, one in each file, grouped by what they change; they propose only through `pertoken.rule`.
 
-Front door: none. The advisor loads them by their entry points, as anyone's.
+Front door: none. The advisor loads them by their entry points, like rules of other distributions.
 """

@@ -1,4 +1,4 @@
-"""What a refusal says beside a value that nobody could see: an unknown has no figure, but there is a way to know it."""
+"""Hints in refusals on how to find a value that is unknown."""
 
-DOCTOR = "`pertoken doctor` on its host shows what could be seen of its engine"
-CATALOG = "neither its engine nor the catalog tells it"
+DOCTOR = "`pertoken doctor` on its host shows what was read from its engine"
+CATALOG = "neither its engine nor the catalog has it"

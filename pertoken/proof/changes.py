@@ -39,24 +39,24 @@ class EpochChange:
 
 
 def epoch_changes(
-    there: Inventory, known: Collection[int], market: Market, settings: Settings
+    inventory: Inventory, known: Collection[int], market: Market, settings: Settings
 ) -> tuple[EpochChange, ...]:
     """Return the changes of configuration in an inventory, oldest first, without epochs whose ids are `known`."""
-    found = (
-        _change(before, after, there, market, settings)
-        for rows in there.epochs_of.values()
+    changes = (
+        _change(before, after, inventory, market, settings)
+        for rows in inventory.epochs_of.values()
         for before, after in pairwise(rows)
         if after.epoch_id not in known
     )
-    return tuple(sorted(found, key=lambda each: (each.changed_ts, each.epoch_id)))
+    return tuple(sorted(changes, key=lambda change: (change.changed_ts, change.epoch_id)))
 
 
-def _change(before: Any, after: Any, there: Inventory, market: Market, settings: Settings) -> EpochChange:
-    fleets = [epoch_fleet(row, there, market, settings) for row in (before, after)]
+def _change(before: Any, after: Any, inventory: Inventory, market: Market, settings: Settings) -> EpochChange:
+    fleets = [epoch_fleet(row, inventory, market, settings) for row in (before, after)]
     edits = [
-        Edit(each.kind, each.target, each.field, plain(each.before), plain(each.after))
-        for each in diff(*fleets).changes
-        if each.kind == "deployment"
+        Edit(change.kind, change.target, change.field, plain(change.before), plain(change.after))
+        for change in diff(*fleets).changes
+        if change.kind == "deployment"
     ]
     drivers = [json.loads(row.knobs).get(DRIVER) for row in (before, after)]
     if drivers[0] != drivers[1]:
@@ -75,23 +75,23 @@ def _change(before: Any, after: Any, there: Inventory, market: Market, settings:
 
 def seen_edits(variant: Variant) -> tuple[Edit, ...]:
     """Return the edits of a variant that telemetry can show."""
-    return tuple(each for each in variant.edits if _is_seen(each, variant))
+    return tuple(edit for edit in variant.edits if _is_seen(edit, variant))
 
 
 def holds(variant: Variant, now: Fleet) -> bool:
     """Return whether all that a variant changes and telemetry shows is so now; never for one that shows in nothing."""
     edits = seen_edits(variant)
-    return bool(edits) and all(_holds(each, variant, now) for each in edits)
+    return bool(edits) and all(_holds(edit, variant, now) for edit in edits)
 
 
 def are_set(edits: Iterable[Edit], now: Fleet) -> bool:
     """Return whether the deployments of edits run with all of them."""
-    return all(_holds_field(each, now) for each in edits)
+    return all(_holds_field(edit, now) for edit in edits)
 
 
-def epoch_fleet(row: Any, there: Inventory, market: Market, settings: Settings) -> Fleet:
+def epoch_fleet(row: Any, inventory: Inventory, market: Market, settings: Settings) -> Fleet:
     """Return a fleet of the one deployment that an epoch was."""
-    return Fleet(services=(Service("", (deployment_of(row, there, {}, market, settings),)),))
+    return Fleet(services=(Service("", (deployment_of(row, inventory, {}, market, settings),)),))
 
 
 def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochChange, ...]:
@@ -99,22 +99,22 @@ def bringing(variant: Variant, changes: Iterable[EpochChange]) -> tuple[EpochCha
 
     A deployment that only stopped running is no such change: it may have crashed.
     """
-    return tuple(_setting({(each.target, each.field): each.after for each in seen_edits(variant)}, changes))
+    return tuple(_setting({(edit.target, edit.field): edit.after for edit in seen_edits(variant)}, changes))
 
 
 def reverts(variant: Variant, changes: Iterable[EpochChange], now: Fleet) -> tuple[EpochChange, ...]:
     """Return the changes that undid a variant; none unless every field of a deployment is as it was before."""
-    edits = [each for each in seen_edits(variant) if each.kind == "deployment" and each.field != "running"]
-    if not edits or not all(_value(each, now) == (True, each.before) for each in edits):
+    edits = [edit for edit in seen_edits(variant) if edit.kind == "deployment" and edit.field != "running"]
+    if not edits or not all(_value(edit, now) == (True, edit.before) for edit in edits):
         return ()
-    return tuple(_setting({(each.target, each.field): each.before for each in edits}, changes))
+    return tuple(_setting({(edit.target, edit.field): edit.before for edit in edits}, changes))
 
 
 def _setting(values: dict[tuple[Any, str], Any], changes: Iterable[EpochChange]) -> Iterator[EpochChange]:
-    for each in changes:
-        set_to = {(edit.target, edit.field): edit.after for edit in each.edits}
+    for change in changes:
+        set_to = {(edit.target, edit.field): edit.after for edit in change.edits}
         if any(key in values and values[key] == value for key, value in set_to.items()):
-            yield each
+            yield change
 
 
 def _is_seen(edit: Edit, variant: Variant) -> bool:
@@ -129,8 +129,8 @@ def _is_seen(edit: Edit, variant: Variant) -> bool:
 
 def _holds(edit: Edit, variant: Variant, now: Fleet) -> bool:
     if edit.kind == "host":
-        ids = {each.device_id for each in now.devices if each.host_id == edit.target}
-        return not any(ids & set(each.device_ids) for each in now.deployments)
+        ids = {device.device_id for device in now.devices if device.host_id == edit.target}
+        return not any(ids & set(deployment.device_ids) for deployment in now.deployments)
     if edit.kind == "service":
         service = now.service_of.get(str(edit.target))
         wanted = _replicas(edit, variant)
@@ -159,4 +159,4 @@ def _replicas(edit: Edit, variant: Variant) -> int | None:
 
 def names(edits: Sequence[Edit]) -> tuple[str, ...]:
     """Return the fields that edits change, each once."""
-    return tuple(dict.fromkeys(each.field for each in edits))
+    return tuple(dict.fromkeys(edit.field for edit in edits))

@@ -37,7 +37,7 @@ Edits = tuple[tuple[str, int | str, str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """What a look found."""
+    """Result of one detection run."""
 
     moves: tuple[Moved, ...]
     verdicts: tuple[Verdict, ...]
@@ -57,18 +57,18 @@ def detect(store: Store, target: AdviceRepository, market: Market, settings: Set
         rows = stored(connection)
         trials = running(read_trials(connection))
     with store.read() as connection:
-        there = Window(connection, now_ts - HISTORY_S, now_ts).inventory
-    new = epoch_changes(there, {each.epoch_id for each in known}, market, settings)
-    accepted = any(each.state is State.ACCEPTED for each in rows)
+        inventory = Window(connection, now_ts - HISTORY_S, now_ts).inventory
+    new = epoch_changes(inventory, {verdict.epoch_id for verdict in known}, market, settings)
+    accepted = any(row.state is State.ACCEPTED for row in rows)
     if not new and not accepted:
         return 0
-    found = detected(rows, known, new, fleet(there, {}, market, settings, now_ts), now_ts, trials)
+    detected_now = detected(rows, known, new, fleet(inventory, {}, market, settings, now_ts), now_ts, trials)
     with target.writing() as connection:
-        write(connection, found.moves, {each.recommendation_id: each for each in rows}, DETECTED)
-        verdicts.add(connection, (each for each in found.verdicts if not each.version))
-        for each in found.verdicts:
-            if each.version:
-                verdicts.put(connection, each)
+        write(connection, detected_now.moves, {row.recommendation_id: row for row in rows}, DETECTED)
+        verdicts.add(connection, (verdict for verdict in detected_now.verdicts if not verdict.version))
+        for verdict in detected_now.verdicts:
+            if verdict.version:
+                verdicts.put(connection, verdict)
     return len(new)
 
 
@@ -89,54 +89,65 @@ def detected(
     moves: list[Moved] = []
     owner: dict[int, int] = {}  # recommendations by the epoch of a change
     taken: dict[Edits, str] = {}  # what was applied, and as which recommendation
-    fresh = {each.epoch_id for each in new}
-    changes = [*(_as_change(each) for each in known if each.recommendation_id is None), *new]
-    changes = [each for each in changes if each.deployment_id not in on_trial]
-    lasting = [each for each in new if each.deployment_id not in on_trial]
-    for each in sorted(newest(rows), key=_precedence):
-        if each.recommendation_id in tried:
+    fresh = {change.epoch_id for change in new}
+    changes = [*(_as_change(verdict) for verdict in known if verdict.recommendation_id is None), *new]
+    changes = [change for change in changes if change.deployment_id not in on_trial]
+    lasting = [change for change in new if change.deployment_id not in on_trial]
+    for recommendation in sorted(newest(rows), key=_precedence):
+        if recommendation.recommendation_id in tried:
             continue
-        if each.state in _UNDOABLE and each.estimate is not None and (undone := reverts(each.estimate, lasting, now)):
+        if (
+            recommendation.state in _UNDOABLE
+            and recommendation.estimate is not None
+            and (undone := reverts(recommendation.estimate, lasting, now))
+        ):
             why = f"{_what(undone)} as before"
-            moves.append(moved(each, "reverted", why, now_ts, reason=why))
-            owner |= {change.epoch_id: each.recommendation_id for change in undone}
+            moves.append(moved(recommendation, "reverted", why, now_ts, reason=why))
+            owner |= {change.epoch_id: recommendation.recommendation_id for change in undone}
             continue
-        variants = (each.estimate,) if each.estimate is not None else each.variants
+        variants = (recommendation.estimate,) if recommendation.estimate is not None else recommendation.variants
         variant = next((one for one in variants if holds(one, now)), None)
-        if each.state not in _CANDIDATES or variant is None:
+        if recommendation.state not in _CANDIDATES or variant is None:
             continue
-        if (first := taken.get(_edits(variant))) is not None and each.state not in _APPLIED:
-            moves.append(moved(each, "superseded", f"the same change was applied as {first}", now_ts))
+        if (first := taken.get(_edits(variant))) is not None and recommendation.state not in _APPLIED:
+            moves.append(moved(recommendation, "superseded", f"the same change was applied as {first}", now_ts))
             continue
-        later = [change for change in changes if change.changed_ts >= each.created_ts and change.epoch_id not in owner]
+        later = [
+            change
+            for change in changes
+            if change.changed_ts >= recommendation.created_ts and change.epoch_id not in owner
+        ]
         caused = bringing(variant, later)
-        if not fresh & {change.epoch_id for change in caused} and each.state is not State.ACCEPTED:
+        if not fresh & {change.epoch_id for change in caused} and recommendation.state is not State.ACCEPTED:
             continue  # nothing new: a person who accepted it set what no epoch shows, or the engine just stopped
-        taken[_edits(variant)] = short_id(each)
-        owner |= {change.epoch_id: each.recommendation_id for change in caused}
-        if each.state not in _APPLIED:
-            moves.append(acts.applied(each, "detected", _what(caused), now_ts, variant.key))
+        taken[_edits(variant)] = short_id(recommendation)
+        owner |= {change.epoch_id: recommendation.recommendation_id for change in caused}
+        if recommendation.state not in _APPLIED:
+            moves.append(acts.applied(recommendation, "detected", _what(caused), now_ts, variant.key))
     linked = [
-        replace(each, recommendation_id=owner[each.epoch_id])
-        for each in known
-        if each.recommendation_id is None and each.epoch_id in owner
+        replace(verdict, recommendation_id=owner[verdict.epoch_id])
+        for verdict in known
+        if verdict.recommendation_id is None and verdict.epoch_id in owner
     ]
-    added = [verdicts.pending(each, owner.get(each.epoch_id), now_ts) for each in new]
+    added = [verdicts.pending(change, owner.get(change.epoch_id), now_ts) for change in new]
     return Detected(tuple(moves), (*added, *linked))
 
 
 def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
     """Return the recommendations that are tried, and the deployments they are tried on."""
     trials = tuple(trials)
-    arms = [arm for each in trials for arm in (each.canary, each.control) if arm is not None]
-    return {each.recommendation_id for each in trials}, {arm.deployment_id for arm in arms}
+    arms = [arm for trial in trials for arm in (trial.canary, trial.control) if arm is not None]
+    return {trial.recommendation_id for trial in trials}, {arm.deployment_id for arm in arms}
 
 
-def _precedence(each: Recommendation) -> tuple[int, int]:
+def _precedence(recommendation: Recommendation) -> tuple[int, int]:
     """Sort by state, then by what is promised: who gets a change that several propose."""
-    best = each.estimate or each.best
+    best = recommendation.estimate or recommendation.best
     worth = sum(money[1] for money in (best.bankable, best.capacity) if money) if best else 0
-    return (_CANDIDATES.index(each.state) if each.state in _CANDIDATES else len(_CANDIDATES), -worth)
+    return (
+        _CANDIDATES.index(recommendation.state) if recommendation.state in _CANDIDATES else len(_CANDIDATES),
+        -worth,
+    )
 
 
 def _edits(variant: Variant) -> Edits:
@@ -160,4 +171,4 @@ def _what(changes: Sequence[EpochChange]) -> str:
     """Return changes in words: `chat on gpu-1: weight_dtype`."""
     if not changes:
         return "what it proposes runs now"
-    return "; ".join(f"{each.name}: {', '.join(names(each.edits)) or 'configuration'}" for each in changes)
+    return "; ".join(f"{change.name}: {', '.join(names(change.edits)) or 'configuration'}" for change in changes)

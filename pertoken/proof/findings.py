@@ -1,4 +1,4 @@
-"""What an advice run found, merged with what is stored: decisions stay, and advice does not flap between runs.
+"""Merge of an advice run's results with stored rows: decisions stay, and advice does not flap between runs.
 
 Hysteresis: open advice that one run does not find again stays open, marked as unconfirmed with the reason; the second
 run in a row that does not find it closes it. Figures near a threshold of a rule would otherwise open and close advice,
@@ -9,7 +9,7 @@ not run any more (switched off, uninstalled), and a rule that broke.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pertoken.proof.lifecycle import FINAL, FOUND, PUT_OFF, Moved, moved
+from pertoken.proof.lifecycle import FINAL, PUT_OFF, SET_BY_RUN, Moved, moved
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.proof.stored import newest, standing_of, stored, write
 from pertoken.store.repository import AdviceRepository
@@ -21,7 +21,7 @@ _TARGET_MISSING = "its rule did not report on this target"
 
 
 def keep(
-    target: AdviceRepository, found: Iterable[Recommendation], ran: Collection[str], now_ts: int, who: str
+    target: AdviceRepository, recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int, who: str
 ) -> tuple[Recommendation, ...]:
     """Store what an advice run found. `ran` holds the ids of the rules that ran.
 
@@ -29,16 +29,18 @@ def keep(
     """
     with target.writing() as connection:
         rows = newest(stored(connection))
-        write(connection, merged(rows, found, ran, now_ts), {each.recommendation_id: each for each in rows}, who)
+        write(connection, merged(rows, recommendations, ran, now_ts), {row.recommendation_id: row for row in rows}, who)
         return standing_of(stored(connection))
 
 
 def merged(
-    rows: Iterable[Recommendation], found: Iterable[Recommendation], ran: Collection[str], now_ts: int
+    rows: Iterable[Recommendation], recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int
 ) -> Iterator[Moved]:
     """Yield what changes, in order: of each rule and target the newest row, against what the run found."""
-    before: Mapping[Subject, Recommendation] = {_subject(each): each for each in rows}
-    after: Mapping[Subject, Recommendation] = {_subject(each): each for each in found}
+    before: Mapping[Subject, Recommendation] = {_subject(row): row for row in rows}
+    after: Mapping[Subject, Recommendation] = {
+        _subject(recommendation): recommendation for recommendation in recommendations
+    }
     for subject in dict.fromkeys((*before, *after)):
         row = before.get(subject)
         if row is not None and row.state in PUT_OFF and row.until_ts is not None and row.until_ts <= now_ts:
@@ -50,22 +52,28 @@ def merged(
             yield change
 
 
-def _change(row: Recommendation | None, found: Recommendation | None, ran: bool, now_ts: int) -> Moved | None:
+def _change(row: Recommendation | None, recommendation: Recommendation | None, ran: bool, now_ts: int) -> Moved | None:
     """Return what a run changes in one row; None if it stays as it is."""
-    if found is None:
-        return None if row is None or row.state not in FOUND else _missing(row, ran, now_ts)
-    code, why = _CODES[found.state], found.reason or "proposed by its rule"
+    if recommendation is None:
+        return None if row is None or row.state not in SET_BY_RUN else _missing(row, ran, now_ts)
+    code, why = _CODES[recommendation.state], recommendation.reason or "proposed by its rule"
     if row is None:
-        return Moved(found, code, why)
-    if row.state in FINAL and (row.state is not State.EXPIRED or found.state is State.OPEN):
-        return Moved(_next_life(row, found), code, why)
-    if row.state not in (*FOUND, State.EXPIRED):
+        return Moved(recommendation, code, why)
+    if row.state in FINAL and (row.state is not State.EXPIRED or recommendation.state is State.OPEN):
+        return Moved(_next_life(row, recommendation), code, why)
+    if row.state not in (*SET_BY_RUN, State.EXPIRED):
         return None  # a person decided: it stays as it was then
-    if row.state is State.OPEN and row.unconfirmed is None and found.state in (State.REFUSED, State.BLOCKED):
-        kept = replace(row, unconfirmed=why, refusals=found.refusals, output=found.output, updated_ts=now_ts)
+    if row.state is State.OPEN and row.unconfirmed is None and recommendation.state in (State.REFUSED, State.BLOCKED):
+        kept = replace(
+            row, unconfirmed=why, refusals=recommendation.refusals, output=recommendation.output, updated_ts=now_ts
+        )
         return Moved(kept, code, why)
     same = replace(
-        found, recommendation_id=row.recommendation_id, life=row.life, created_ts=row.created_ts, version=row.version
+        recommendation,
+        recommendation_id=row.recommendation_id,
+        life=row.life,
+        created_ts=row.created_ts,
+        version=row.version,
     )
     return None if _undated(same) == _undated(row) else Moved(same, code, why)
 
@@ -77,16 +85,16 @@ def _missing(row: Recommendation, ran: bool, now_ts: int) -> Moved:
     return moved(row, "not-found", why, now_ts, reason=why, unconfirmed=None, refusals=())
 
 
-def _next_life(row: Recommendation, found: Recommendation) -> Recommendation:
+def _next_life(row: Recommendation, recommendation: Recommendation) -> Recommendation:
     life = row.life + 1
-    key = identity(found.rule_id, found.target_kind, found.target_key, life)
-    return replace(found, recommendation_id=key, life=life)
+    key = identity(recommendation.rule_id, recommendation.target_kind, recommendation.target_key, life)
+    return replace(recommendation, recommendation_id=key, life=life)
 
 
-def _subject(each: Recommendation) -> Subject:
-    return each.rule_id, each.target_kind, each.target_key
+def _subject(recommendation: Recommendation) -> Subject:
+    return recommendation.rule_id, recommendation.target_kind, recommendation.target_key
 
 
-def _undated(each: Recommendation) -> Recommendation:
+def _undated(recommendation: Recommendation) -> Recommendation:
     """Return advice without what changes from run to run: a rule may print the time."""
-    return replace(each, output="", created_ts=0, updated_ts=0, version=0)
+    return replace(recommendation, output="", created_ts=0, updated_ts=0, version=0)

@@ -37,12 +37,12 @@ def journal(connection: Connection, recommendation_id: int) -> tuple[Entry, ...]
         for row in repository.transitions(connection, recommendation_id)
     ]
     changes = [
-        Entry(each.changed_ts, each.name, "telemetry", "its configuration changed", each.edits)
-        for each in verdicts.read_verdicts(connection)
-        if each.recommendation_id == recommendation_id
+        Entry(verdict.changed_ts, verdict.name, "telemetry", "its configuration changed", verdict.edits)
+        for verdict in verdicts.read_verdicts(connection)
+        if verdict.recommendation_id == recommendation_id
     ]
-    tried = [entry for each in read_trials(connection, recommendation_id) for entry in _trial(each)]
-    return tuple(sorted((*changes, *moves, *tried), key=lambda each: each.ts))
+    tried = [entry for read_trial in read_trials(connection, recommendation_id) for entry in _trial(read_trial)]
+    return tuple(sorted((*changes, *moves, *tried), key=lambda entry: entry.ts))
 
 
 def _trial(trial: Trial) -> Iterator[Entry]:

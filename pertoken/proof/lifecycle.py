@@ -8,7 +8,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import Recommendation, State, short_id
 from pertoken.units import format_utc
 
-FOUND = (State.OPEN, State.FAILED, State.BLOCKED, State.REFUSED)
+SET_BY_RUN = (State.OPEN, State.FAILED, State.BLOCKED, State.REFUSED)
 """States that advice runs move: nobody has decided anything yet."""
 UNDER_WAY = (State.ACCEPTED, State.APPLIED, State.VERIFYING)
 """States between a decision and its verdict."""
@@ -49,7 +49,7 @@ MOVES = (
     Move("refused", (None, State.OPEN, State.FAILED, State.BLOCKED, State.EXPIRED), State.REFUSED, "refused"),
     Move("blocked", (None, State.OPEN, State.FAILED, State.REFUSED, State.EXPIRED), State.BLOCKED, "blocked"),
     Move("failed", (None, State.OPEN, State.BLOCKED, State.REFUSED, State.EXPIRED), State.FAILED, "marked as failed"),
-    Move("not-found", FOUND, State.EXPIRED, "expired"),
+    Move("not-found", SET_BY_RUN, State.EXPIRED, "expired"),
     Move("snooze-ended", (State.SNOOZED,), State.OPEN, "woken"),
     Move("dismissal-ended", (State.DISMISSED,), State.OPEN, "proposed again"),
     # A person
@@ -84,7 +84,7 @@ MOVES = (
     ),
 )
 """Every legal move, by its reason code."""
-_BY_CODE = {each.code: each for each in MOVES}
+_BY_CODE = {move.code: move for move in MOVES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Moved:
 
 def next_moves(state: State) -> Iterator[Move]:
     """Yield the moves that a person can make from a state."""
-    return (each for each in MOVES if each.command is not None and state in each.before)
+    return (move for move in MOVES if move.command is not None and state in move.before)
 
 
 def commands(state: State) -> tuple[str, ...]:
@@ -109,27 +109,29 @@ def commands(state: State) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def moved(each: Recommendation, code: str, why: str, now_ts: int, **changes: Any) -> Moved:
+def moved(recommendation: Recommendation, code: str, why: str, now_ts: int, **changes: Any) -> Moved:
     """Make one move of the table, with other fields that change. Raises IllegalMove with what is possible instead."""
     move = _BY_CODE[code]
-    if each.state not in move.before:
-        raise IllegalMove(refusal(each, code))
+    if recommendation.state not in move.before:
+        raise IllegalMove(refusal(recommendation, code))
     changes = {"until_ts": None, **changes}
-    return Moved(replace(each, state=move.after, updated_ts=now_ts, **changes), code, why)
+    return Moved(replace(recommendation, state=move.after, updated_ts=now_ts, **changes), code, why)
 
 
-def refusal(each: Recommendation, code: str) -> str:
+def refusal(recommendation: Recommendation, code: str) -> str:
     """Return why a move cannot be made, or a trial not begun, and what can be done instead."""
-    title = each.chosen.title if each.chosen is not None else each.title
+    title = recommendation.chosen.title if recommendation.chosen is not None else recommendation.title
     verb = "tried" if code == "trial" else _BY_CODE[code].verb
-    what = f"{short_id(each)} ({title}) is {described(each)} and cannot be {verb}"
-    if names := commands(each.state):
-        return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(each)}`' for name in names)}"
-    if each.state in FINAL:
+    what = f"{short_id(recommendation)} ({title}) is {described(recommendation)} and cannot be {verb}"
+    if names := commands(recommendation.state):
+        return f"{what}; possible now: {', '.join(f'`pertoken {name} {short_id(recommendation)}`' for name in names)}"
+    if recommendation.state in FINAL:
         return f"{what}: it has ended; if its rule proposes it again, that is a new recommendation"
     return f"{what}: there is no proposal in it"
 
 
-def described(each: Recommendation) -> str:
+def described(recommendation: Recommendation) -> str:
     """Return the state of a recommendation in words: `snoozed until 2026-12-01 09:00Z`."""
-    return each.state.label + (f" until {format_utc(each.until_ts)}" if each.until_ts is not None else "")
+    return recommendation.state.label + (
+        f" until {format_utc(recommendation.until_ts)}" if recommendation.until_ts is not None else ""
+    )

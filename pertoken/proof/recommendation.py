@@ -11,7 +11,7 @@ Money = tuple[int, int, int]
 
 
 class State(StrEnum):
-    """Where a recommendation is in its lifecycle, in the order of lists; `proof.lifecycle` holds the legal moves."""
+    """State of a recommendation, in the order of lists; `proof.lifecycle` holds the legal moves."""
 
     OPEN = "OPEN"
     """Proposed and priced."""
@@ -185,7 +185,7 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What one rule proposes, refuses or lacks for one target."""
+    """Proposal, refusal or failure of one rule for one target."""
 
     recommendation_id: int
     """Of rule, target and life."""
@@ -242,11 +242,11 @@ def identity(rule_id: str, target_kind: str, target_key: str, life: int = 1) -> 
     return stable_id("advice", rule_id, target_kind, target_key, life)
 
 
-def full_id(each: Recommendation) -> str:
+def full_id(recommendation: Recommendation) -> str:
     """Return the id as people read it: 16 hexadecimal digits."""
-    return f"{each.recommendation_id % 2**64:016x}"
+    return f"{recommendation.recommendation_id % 2**64:016x}"
 
 
-def short_id(each: Recommendation) -> str:
+def short_id(recommendation: Recommendation) -> str:
     """Return the first digits of the id, which name a piece of advice among thousands."""
-    return full_id(each)[:8]
+    return full_id(recommendation)[:8]

@@ -38,18 +38,22 @@ def standing(store: Store, as_of: int | None = None) -> tuple[Recommendation, ..
     if store.advice is None:
         return ()
     with store.read("advice") as connection:
-        return tuple(each for each in standing_of(stored(connection)) if as_of is None or each.updated_ts <= as_of)
+        return tuple(
+            recommendation
+            for recommendation in standing_of(stored(connection))
+            if as_of is None or recommendation.updated_ts <= as_of
+        )
 
 
 def standing_of(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Return the rows that lists show."""
-    return tuple(each for each in rows if each.state not in _GONE)
+    return tuple(row for row in rows if row.state not in _GONE)
 
 
 def find(rows: Iterable[Recommendation], prefix: str, where: object) -> Recommendation:
     """Return the recommendation that the first digits of an id name. Raises BadInput if it is not exactly one."""
     wanted = prefix.lower()
-    matches = [each for each in rows if wanted and full_id(each).startswith(wanted)]
+    matches = [row for row in rows if wanted and full_id(row).startswith(wanted)]
     if not matches:
         raise BadInput(f"{where}: holds no advice {prefix!r}; `pertoken advise` lists what there is")
     if len(matches) > 1:
@@ -69,11 +73,11 @@ def store_acts(
     """
     with target.writing() as connection:
         write(connection, acts, {read.recommendation_id: read}, who)
-        for each in acts:
-            if each.recommendation.state is not State.ACCEPTED:
-                repository.end_trials(connection, each.recommendation.recommendation_id, each.recommendation.updated_ts)
-        rows = {each.recommendation_id: each for each in stored(connection)}
-        return tuple(rows[each.recommendation.recommendation_id] for each in acts)
+        for act in acts:
+            if act.recommendation.state is not State.ACCEPTED:
+                repository.end_trials(connection, act.recommendation.recommendation_id, act.recommendation.updated_ts)
+        rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
+        return tuple(rows[act.recommendation.recommendation_id] for act in acts)
 
 
 def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, Recommendation], who: str) -> None:
@@ -83,16 +87,16 @@ def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, R
     """
     known = dict(read)
     new: dict[int, Moved] = {}
-    for each in changes:
-        row = each.recommendation
+    for change in changes:
+        row = change.recommendation
         before = known.get(row.recommendation_id)
         if before is None:
-            new[row.recommendation_id] = each
+            new[row.recommendation_id] = change
         else:
             if row.recommendation_id in new:  # it moves on within this run
                 _add(connection, new, who)
             repository.put_recommendation(
-                connection, _to_row(row), read_version=before.version, who=who, why=_why(each), code=each.code
+                connection, _to_row(row), read_version=before.version, who=who, why=_why(change), code=change.code
             )
             if row.refusals != before.refusals:
                 repository.put_refusals(connection, row.recommendation_id, _reasons(row), row.updated_ts)
@@ -102,26 +106,31 @@ def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, R
 
 def _add(connection: Connection, new: dict[int, Moved], who: str) -> None:
     """Insert new rows with few statements, and forget them."""
-    rows = [each.recommendation for each in new.values()]
+    rows = [change.recommendation for change in new.values()]
     repository.add_recommendations(
-        connection, [(_to_row(each.recommendation), each.code, _why(each)) for each in new.values()], who=who
+        connection, [(_to_row(change.recommendation), change.code, _why(change)) for change in new.values()], who=who
     )
-    repository.add_refusals(connection, {each.recommendation_id: (each.updated_ts, _reasons(each)) for each in rows})
+    repository.add_refusals(connection, {row.recommendation_id: (row.updated_ts, _reasons(row)) for row in rows})
     new.clear()
 
 
-def _why(each: Moved) -> str:
-    return each.why.splitlines()[-1]
+def _why(change: Moved) -> str:
+    return change.why.splitlines()[-1]
 
 
-def _reasons(each: Recommendation) -> dict[str, str]:
-    return {refusal.code: refusal.reason for refusal in each.refusals}
+def _reasons(recommendation: Recommendation) -> dict[str, str]:
+    return {refusal.code: refusal.reason for refusal in recommendation.refusals}
 
 
 def newest(rows: Iterable[Recommendation]) -> tuple[Recommendation, ...]:
     """Return of each rule and target the newest life."""
-    ordered = sorted(rows, key=lambda each: each.life)
-    return tuple({(each.rule_id, each.target_kind, each.target_key): each for each in ordered}.values())
+    ordered = sorted(rows, key=lambda recommendation: recommendation.life)
+    return tuple(
+        {
+            (recommendation.rule_id, recommendation.target_kind, recommendation.target_key): recommendation
+            for recommendation in ordered
+        }.values()
+    )
 
 
 def stored(connection: Connection) -> tuple[Recommendation, ...]:
@@ -138,16 +147,20 @@ _COLUMNS = (
 )
 
 
-_BODY = tuple(each.name for each in fields(Recommendation) if each.name not in (*_COLUMNS, "refusals", "estimate"))
+_BODY = tuple(field.name for field in fields(Recommendation) if field.name not in (*_COLUMNS, "refusals", "estimate"))
 
 
-def _to_row(each: Recommendation) -> dict[str, Any]:
-    row = {name: getattr(each, name) for name in _COLUMNS}
-    best = each.best
+def _to_row(recommendation: Recommendation) -> dict[str, Any]:
+    row = {name: getattr(recommendation, name) for name in _COLUMNS}
+    best = recommendation.best
     row["bankable_nano_usd_month"] = best.bankable[1] if best and best.bankable else None
     row["capacity_nano_usd_month"] = best.capacity[1] if best and best.capacity else None
-    row["estimate"] = None if each.estimate is None else _encoded(each.estimate)
-    return {**row, "state": each.state.value, "body": _encoded({name: getattr(each, name) for name in _BODY})}
+    row["estimate"] = None if recommendation.estimate is None else _encoded(recommendation.estimate)
+    return {
+        **row,
+        "state": recommendation.state.value,
+        "body": _encoded({name: getattr(recommendation, name) for name in _BODY}),
+    }
 
 
 def _encoded(value: object) -> str:
@@ -157,13 +170,13 @@ def _encoded(value: object) -> str:
 
 def _values(record: Any) -> dict[str, Any]:
     """Return the fields of a record. Raises TypeError for what is none."""
-    return {each.name: getattr(record, each.name) for each in fields(record)}
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
     body = json.loads(row.body)
     body["evidence"] = tuple(EvidenceLine(**line) for line in body.get("evidence", ()))
-    body["variants"] = tuple(_variant(each) for each in body.get("variants", ()))
+    body["variants"] = tuple(_variant(variant) for variant in body.get("variants", ()))
     columns = {name: getattr(row, name) for name in _COLUMNS}
     columns["state"] = State(columns["state"])
     columns["estimate"] = None if row.estimate is None else _variant(json.loads(row.estimate))
@@ -172,7 +185,7 @@ def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
 
 
 def _variant(values: dict[str, Any]) -> Variant:
-    plain: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+    plain: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
     plain["changes"] = tuple(ChangeLine(**line) for line in values["changes"])
     plain["edits"] = tuple(Edit(**line) for line in values.get("edits", ()))
     plain["latency"] = tuple(_latency(line) for line in values["latency"])

@@ -1,4 +1,4 @@
-"""How much of what a rule promised was realised, and what that does to its next estimate.
+"""Realised share of a rule's promises, and the correction of its next estimate by it.
 
 The ratio of realised to promised savings is normal about a mean of the rule, which is normal about 1: the mean of the
 posterior shrinks towards 1 when receipts are few (Gelman et al., Bayesian Data Analysis, 3rd ed., 2.5), as credibility
@@ -30,7 +30,7 @@ MIN_PROMISE = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a receipt adds to the record of a rule."""
+    """Contribution of a receipt to the record of a rule."""
 
     rule: str
     regime: str | None
@@ -86,13 +86,13 @@ def outcome(rule: str, regime: str | None, promise: Promise | None, finding: Fin
 
 def record(outcomes: Iterable[Outcome], rule: str, regime: str | None = None) -> Record:
     """Return the record of a rule in a regime; without one, over all of its regimes."""
-    of_rule = [each for each in outcomes if each.rule == rule]
+    of_rule = [outcome for outcome in outcomes if outcome.rule == rule]
     overall = _posterior(of_rule, 1.0, PRIOR_SD)
     if regime is None:
         return overall
-    others = _posterior([each for each in of_rule if each.regime != regime], 1.0, PRIOR_SD)
+    others = _posterior([outcome for outcome in of_rule if outcome.regime != regime], 1.0, PRIOR_SD)
     prior_sd = math.hypot(min(others.ratio_sd, PRIOR_SD), REGIME_SD) if others.receipts else PRIOR_SD
-    return _posterior([each for each in of_rule if each.regime == regime], others.ratio, prior_sd)
+    return _posterior([outcome for outcome in of_rule if outcome.regime == regime], others.ratio, prior_sd)
 
 
 def corrected(promise: Promise, known: Record) -> Promise:
@@ -118,7 +118,7 @@ def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:
     if not outcomes:
         return Record(0, mean, sd, SPREAD)
     ratio, precision = _shrunk(outcomes, mean, sd, SPREAD)
-    squares = sum(max(0.0, (each.ratio - ratio) ** 2 - each.variance) for each in outcomes)
+    squares = sum(max(0.0, (outcome.ratio - ratio) ** 2 - outcome.variance) for outcome in outcomes)
     spread = math.sqrt((SPREAD_RECEIPTS * SPREAD**2 + squares) / (SPREAD_RECEIPTS + len(outcomes)))
     ratio, precision = _shrunk(outcomes, mean, sd, spread)
     return Record(len(outcomes), ratio, 1 / math.sqrt(precision), spread)
@@ -126,7 +126,7 @@ def _posterior(outcomes: Sequence[Outcome], mean: float, sd: float) -> Record:
 
 def _shrunk(outcomes: Sequence[Outcome], mean: float, sd: float, spread: float) -> tuple[float, float]:
     """Return mean and precision of the posterior."""
-    weights = [1 / (each.variance + spread**2) for each in outcomes]
+    weights = [1 / (outcome.variance + spread**2) for outcome in outcomes]
     precision = sum(weights) + 1 / sd**2
-    total = sum(weight * each.ratio for weight, each in zip(weights, outcomes, strict=True)) + mean / sd**2
+    total = sum(weight * outcome.ratio for weight, outcome in zip(weights, outcomes, strict=True)) + mean / sd**2
     return total / precision, precision

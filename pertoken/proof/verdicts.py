@@ -25,7 +25,7 @@ VERIFIED = "hours after the change against a baseline of the weeks before"
 
 
 class Result(StrEnum):
-    """What a change did to the cost of a token."""
+    """Effect of a change on the cost of a token."""
 
     PENDING = "PENDING"
     CHEAPER = "CHEAPER"
@@ -102,7 +102,7 @@ def outcome(estimate: Variant | None, verdicts: Iterable[Judgement]) -> str | No
 
     Of several deployments the least favourable one counts. The rules are those of `verification.verdict`.
     """
-    codes = [_outcome(estimate, each) for each in verdicts]
+    codes = [_outcome(estimate, judgement) for judgement in verdicts]
     if not codes or None in codes:
         return None
     return next(code for code in ("regressed", "inconclusive", "no-effect", "partial", "realized") if code in codes)
@@ -130,12 +130,25 @@ def promise_of(estimate: Variant | None) -> Promise | None:
     return Promise(low, likely, high)
 
 
-def standing_verdicts(store: Store) -> tuple[Verdict, ...]:
-    """Return every verdict, newest change first; none where no advice is stored. Raises StoreError."""
+def standing_verdicts(store: Store, as_of: int | None = None) -> tuple[Verdict, ...]:
+    """Return every verdict, newest change first; none where no advice is stored. Raises StoreError.
+
+    With `as_of` those on changes that were noted by then; what was judged later is pending, as it was then.
+    """
     if store.advice is None:
         return ()
     with store.read("advice") as connection:
-        return read_verdicts(connection)[::-1]
+        verdicts = read_verdicts(connection)[::-1]
+    if as_of is None:
+        return verdicts
+    return tuple(_as_of(each, as_of) for each in verdicts if each.created_ts <= as_of)
+
+
+def _as_of(verdict: Verdict, as_of: int) -> Verdict:
+    """Return a verdict as it was then. Why a pending one waits is not kept of earlier times."""
+    if verdict.judged_ts is not None and verdict.judged_ts <= as_of:
+        return verdict
+    return replace(verdict, judgement=Judgement(Result.PENDING), judged_ts=None)
 
 
 def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
@@ -145,8 +158,8 @@ def read_verdicts(connection: Connection) -> tuple[Verdict, ...]:
 
 def add(connection: Connection, verdicts: Iterable[Verdict]) -> None:
     """Store verdicts on epochs that have none yet."""
-    for each in verdicts:
-        repository.add_verdict(connection, _to_row(each))
+    for verdict in verdicts:
+        repository.add_verdict(connection, _to_row(verdict))
 
 
 def put(connection: Connection, verdict: Verdict) -> None:
@@ -163,28 +176,33 @@ def with_judgement(verdict: Verdict, judgement: Judgement, now_ts: int) -> Verdi
 _MILLIONTHS = 1_000_000
 
 
-def _to_row(each: Verdict) -> dict[str, Any]:
-    effect: Sequence[float | None] = each.judgement.effect or (None, None, None)
+def _to_row(verdict: Verdict) -> dict[str, Any]:
+    effect: Sequence[float | None] = verdict.judgement.effect or (None, None, None)
     low, likely, high = (None if value is None else round(value * _MILLIONTHS) for value in effect)
-    edits = [[edit.kind, edit.target, edit.field, edit.before, edit.after] for edit in each.edits]
+    edits = [[edit.kind, edit.target, edit.field, edit.before, edit.after] for edit in verdict.edits]
     return {
-        "deployment_id": each.deployment_id,
-        "epoch_id": each.epoch_id,
-        "previous_epoch_id": each.previous_epoch_id,
-        "changed_ts": each.changed_ts,
-        "recommendation_id": each.recommendation_id,
-        "result": each.judgement.result.value,
+        "deployment_id": verdict.deployment_id,
+        "epoch_id": verdict.epoch_id,
+        "previous_epoch_id": verdict.previous_epoch_id,
+        "changed_ts": verdict.changed_ts,
+        "recommendation_id": verdict.recommendation_id,
+        "result": verdict.judgement.result.value,
         "effect_low_1e6": low,
         "effect_likely_1e6": likely,
         "effect_high_1e6": high,
-        "method": each.judgement.method,
-        "version_before": each.version_before,
-        "version_after": each.version_after,
+        "method": verdict.judgement.method,
+        "version_before": verdict.version_before,
+        "version_after": verdict.version_after,
         "body": json.dumps(
-            {"name": each.name, "edits": edits, "reason": each.judgement.reason, "due_ts": each.judgement.due_ts}
+            {
+                "name": verdict.name,
+                "edits": edits,
+                "reason": verdict.judgement.reason,
+                "due_ts": verdict.judgement.due_ts,
+            }
         ),
-        "created_ts": each.created_ts,
-        "judged_ts": each.judged_ts,
+        "created_ts": verdict.created_ts,
+        "judged_ts": verdict.judged_ts,
     }
 
 
@@ -200,7 +218,7 @@ def _from_row(row: Any) -> Verdict:
         row.previous_epoch_id,
         row.changed_ts,
         body["name"],
-        tuple(Edit(*each) for each in body["edits"]),
+        tuple(Edit(*edit) for edit in body["edits"]),
         row.recommendation_id,
         Judgement(Result(row.result), effect, body["reason"], row.method, body.get("due_ts")),
         row.version_before,

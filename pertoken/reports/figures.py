@@ -119,8 +119,14 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         nano_usd_per_mtok=per_mtok(nano, sum(each.tokens or 0 for each in known)),
         tokens=sum(each.tokens or 0 for each in hours),
         savings=read_savings(store, period),
-        verdicts=tuple(each for each in standing_verdicts(store) if period.start <= each.changed_ts < period.end),
+        verdicts=_verdicts(store, period),
     )
+
+
+def _verdicts(store: Store, period: Period) -> tuple[Verdict, ...]:
+    """Return the verdicts on changes of a period, as they stood at its end where that is dated."""
+    stored = standing_verdicts(store, period.end if period.dated else None)
+    return tuple(each for each in stored if period.start <= each.changed_ts < period.end)
 
 
 def read_savings(store: Store, period: Period) -> Savings:

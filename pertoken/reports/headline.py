@@ -26,7 +26,7 @@ def headlines(report: ReportFigures) -> tuple[Headline, ...]:
         Headline(idle_text(bill), "of dollars idle"),
         Headline(money_text(savings.bankable), "bankable a month, found"),
         Headline(money_text(savings.taken_bankable), "bankable a month, taken"),
-        Headline(UNKNOWN if proven is None else money_text(proven), f"proven by {savings.proven.changes} receipts"),
+        Headline(UNKNOWN if proven is None else money_text(proven), _proven_by(savings.proven.changes)),
         Headline(str(len(report.regressions)), "regressions"),
     )
 
@@ -36,3 +36,7 @@ def idle_text(bill: Bill | None) -> str:
     if bill is None or not bill.paid:
         return UNKNOWN
     return f"{'≥ ' if bill.busy_is_bound else ''}{(bill.idle + bill.unallocated) / bill.paid:.0%}"
+
+
+def _proven_by(changes: int) -> str:
+    return f"proven by {changes} receipt{'' if changes == 1 else 's'}"

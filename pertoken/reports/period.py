@@ -26,8 +26,8 @@ class Period:
 
     @property
     def hours(self) -> int:
-        """Hours of the clock, the one of its end included, as `pertoken costs --hours` counts them."""
-        return self.end // HOUR - self.start // HOUR + 1
+        """Hours of the clock, the one that its end lies in included, as `pertoken costs --hours` counts them."""
+        return -(-self.end // HOUR) - self.start // HOUR
 
     @property
     def at(self) -> str:

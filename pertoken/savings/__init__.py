@@ -1,4 +1,4 @@
-"""What going from one fleet state to another saves, and whether it keeps the latency objectives.
+"""Savings of going from one fleet state to another, and the check of latency objectives.
 
 Front door:
 

@@ -1,4 +1,4 @@
-"""What pricing needs beside two fleets: evidence, prices, the market, and settings that bind every change."""
+"""Inputs of pricing beside two fleets: evidence, prices, the market, and settings that bind every change."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ NOTHING: Money = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class EnergyPrice:
-    """What a kilowatt-hour costs whoever owns the hardware."""
+    """Price of a kilowatt-hour for the owner of the hardware."""
 
     nano_usd_per_kwh: int
     pue: float
@@ -26,7 +26,7 @@ class EnergyPrice:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What was seen and what it costs, for one advice run."""
+    """Evidence and prices of one advice run."""
 
     market: Market
     now_ts: int

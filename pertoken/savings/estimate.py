@@ -1,4 +1,4 @@
-"""What a proposal would save: dollars that leave the bill, apart from dollars the same bill could serve more with.
+"""Saving of a proposal: dollars that leave the bill, apart from dollars of work that the same bill could do.
 
 Bankable: the bill falls while demand stays, because whole hosts are released or cost less. Capacity: the bill stays,
 and devices or busy time become free for more work. A device gives one or the other, never both, so that a total never
@@ -32,7 +32,7 @@ ONE_OFF_NANO_USD = 10_000 * NANO_USD
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a proposal would save, why that may be wrong, or why nothing can be stated."""
+    """Saving of a proposal with its risks, or the reason why none can be stated."""
 
     bankable: Money | None = None
     capacity: Money | None = None
@@ -73,9 +73,9 @@ class Outcomes:
         """Return the outcome of a change of one service."""
         return self._once((now, to), lambda: outcome(before, now, to, context))
 
-    def of_company(self, before: Fleet, there: tuple[Deployment, ...], context: Context) -> Outcome:
+    def of_company(self, before: Fleet, deployments: tuple[Deployment, ...], context: Context) -> Outcome:
         """Return the outcome of deployments that come to share a device."""
-        return self._once(there, lambda: sharing.outcome(before, there, context))
+        return self._once(deployments, lambda: sharing.outcome(before, deployments, context))
 
     def _once(self, of: tuple[object, ...], compute: Callable[[], Outcome]) -> Outcome:
         key = tuple(map(id, of))
@@ -96,41 +96,43 @@ def estimate(
     difference, known = difference or diff(before, after), known or Outcomes()
     if not difference:
         raise InvalidEdit("the proposal equals the present")
-    services = {each.name: each for each in after.services}
+    services = {service.name: service for service in after.services}
     merges = merging.merges(before, after, difference)
-    merged = {service.name for each in merges for service in each.services}
-    outcomes = [merging.outcome(each, context) for each in merges]
+    merged = {service.name for merge in merges for service in merge.services}
+    outcomes = [merging.outcome(merge, context) for merge in merges]
     changed = [
-        (each, known.of_service(before, each, services[each.name], context))
-        for each in before.services
-        if each.name not in merged and each is not services[each.name] and each != services[each.name]
+        (service, known.of_service(before, service, services[service.name], context))
+        for service in before.services
+        if service.name not in merged and service is not services[service.name] and service != services[service.name]
     ]
-    outcomes += [each for _, each in changed]
+    outcomes += [outcome for _, outcome in changed]
     outcomes += [
-        commitments.outcome(before, each, context) for each in after.commitments if each not in before.commitments
+        commitments.outcome(before, commitment, context)
+        for commitment in after.commitments
+        if commitment not in before.commitments
     ]
     slices = any(change.field == "partitions" for change in difference.changes)
-    if slices and all(held >= 0 for each in deployments_unlike(after, before) for held in each.device_ids):
-        outcomes.append(Outcome(unpriced="dividing a device changes no bill by itself: price what then runs on it"))
+    if slices and all(held >= 0 for deployment in deployments_unlike(after, before) for held in deployment.device_ids):
+        outcomes.append(Outcome(unpriced="dividing a device alone changes no bill: price what then runs on it"))
     companies = sharing.newly_shared(before, after, deployments_unlike(after, before))
-    outcomes += [known.of_company(before, each, context) for each in companies]
-    refused = next((each for each in outcomes if each.infeasible is not None), None)
+    outcomes += [known.of_company(before, company, context) for company in companies]
+    refused = next((outcome for outcome in outcomes if outcome.infeasible is not None), None)
     if refused is not None:
         return _without_money(refused)
-    if any(each.unpriced for each in outcomes):
+    if any(outcome.unpriced for outcome in outcomes):
         return _joined(outcomes, None)
     try:
         money = _money(before, after, difference, outcomes, context)
     except NoPrice as missing:
         return Estimate(unpriced=str(missing))
-    found = _marked(_joined(outcomes, money), before, after, difference, context)
-    found = replace(
-        found,
-        stopped=tuple(key for service, each in changed for key in _stopped(service, each)),
-        added=tuple((service.name, more) for service, each in changed if (more := _more_replicas(each)) > 0),
+    priced = _marked(_joined(outcomes, money), before, after, difference, context)
+    priced = replace(
+        priced,
+        stopped=tuple(key for service, outcome in changed for key in _stopped(service, outcome)),
+        added=tuple((service.name, more) for service, outcome in changed if (more := _more_replicas(outcome)) > 0),
     )
-    unconfirmed = "; ".join(dict.fromkeys(each.unconfirmed for each in outcomes if each.unconfirmed))
-    return _held_back(found, unconfirmed) if unconfirmed else found
+    unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
+    return _held_back(priced, unconfirmed) if unconfirmed else priced
 
 
 def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
@@ -144,14 +146,14 @@ def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
     return total, tuple(unpriced)
 
 
-def _held_back(found: Estimate, why: str) -> Estimate:
+def _held_back(priced: Estimate, why: str) -> Estimate:
     """Return an estimate whose money a person has to confirm: shown as a break-even, and in no total.
 
     One that saves nothing is returned as it is: there is nothing to confirm.
     """
-    bankable, capacity = found.bankable or NOTHING, found.capacity or NOTHING
+    bankable, capacity = priced.bankable or NOTHING, priced.capacity or NOTHING
     if bankable[LIKELY] <= 0 and capacity[LIKELY] <= 0:
-        return found
+        return priced
     if bankable[LIKELY] > 0:
         days = ONE_OFF_NANO_USD / bankable[LIKELY] * HOURS_PER_MONTH / 24
         pays = (
@@ -160,7 +162,7 @@ def _held_back(found: Estimate, why: str) -> Estimate:
         )
     else:
         pays = f"it frees capacity worth {_monthly(capacity)} if its outputs are as good, and the bill stays"
-    return replace(found, bankable=None, capacity=None, break_even=pays, unpriced=why, provenance=Provenance.ASSUMED)
+    return replace(priced, bankable=None, capacity=None, break_even=pays, unpriced=why, provenance=Provenance.ASSUMED)
 
 
 def _monthly(money: Money) -> str:
@@ -168,42 +170,42 @@ def _monthly(money: Money) -> str:
     return f"{likely} a month" + (f" ({low} to {high})" if low != high else "")
 
 
-def _marked(found: Estimate, before: Fleet, after: Fleet, difference: Diff, context: Context) -> Estimate:
+def _marked(priced: Estimate, before: Fleet, after: Fleet, difference: Diff, context: Context) -> Estimate:
     """Return an estimate that names the list prices its dollars rest on, where nobody set what is really paid."""
     if not context.listed:
-        return found
-    changed = [each for each in before.services if _unchanged(each, after) == ()]
-    devices = set(whole_devices(before, [each for service in changed for each in service.deployments]))
+        return priced
+    changed = [service for service in before.services if _unchanged(service, after) == ()]
+    devices = set(whole_devices(before, [deployment for service in changed for deployment in service.deployments]))
     devices |= {device for host in difference.released for device in host.device_ids}
     committed = {(e.provider, e.instance_type) for e in after.commitments if e not in before.commitments}
     for host in before.hosts if committed else ():
         if (host.placement.provider, host.placement.instance_type) in committed:
             devices.update(host.device_ids)
-    notes = dict.fromkeys(context.listed[each] for each in sorted(devices) if each in context.listed)
+    notes = dict.fromkeys(context.listed[device] for device in sorted(devices) if device in context.listed)
     if not notes:
-        return found
+        return priced
     return replace(
-        found,
-        provenance=Provenance.LISTED if found.provenance is None else worst([found.provenance, Provenance.LISTED]),
-        assumptions=(*found.assumptions, *(f"nobody set what is paid: dollars are by the {each}" for each in notes)),
+        priced,
+        provenance=Provenance.LISTED if priced.provenance is None else worst([priced.provenance, Provenance.LISTED]),
+        assumptions=(*priced.assumptions, *(f"nobody set what is paid: dollars are by the {note}" for note in notes)),
     )
 
 
 def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
     """Forecast what several proposals change side by side, ahead of `estimate` of each: it takes a part of the time."""
-    services = {each.name: each for each in before.services}
+    services = {service.name: service for service in before.services}
     asked = [
-        questions(services[each.name], each, context)
+        questions(services[service.name], service, context)
         for after in proposed
-        for each in services_unlike(after, before)
-        if each.name in services
+        for service in services_unlike(after, before)
+        if service.name in services
     ]
     context.forecasts.prepare(asked, context.market, context.opinion)
 
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
     """Forecast the latencies of several estimates side by side, ahead of whoever shows them."""
-    context.forecasts.show([each.latency for each in shown if each.latency is not None], context.market)
+    context.forecasts.show([priced.latency for priced in shown if priced.latency is not None], context.market)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,34 +219,38 @@ class _Totals:
 
 def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
-    untouched = whole_devices(before, [each for service in before.services for each in _unchanged(service, after)])
+    untouched = whole_devices(
+        before, [deployment for service in before.services for deployment in _unchanged(service, after)]
+    )
     bankable, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
-    found: Freed | None = None
+    released: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
-        running = whole_devices(before, [each for outcome in outcomes for each in _kept(outcome, end)])
-        found = freed(before, untouched | running, difference.released, context)
+        running = whole_devices(before, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
+        released = freed(before, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
-        elsewhere = sum(each.new_nano_usd_per_hour[HIGH - end] for each in outcomes)
-        bankable[end] = round((found.bankable - elsewhere) * HOURS_PER_MONTH)
-        capacity[end] = staying[end] = found.capacity * HOURS_PER_MONTH
-        for each in outcomes:
-            bankable[end] += each.bankable[end] if each.bankable else 0
-            capacity[end] += each.capacity[end] if each.capacity else 0
-            staying[end] += each.capacity[end] if each.capacity and each.kept[end] else 0
-    assert found is not None
-    timed = [sum(each.timed[end] for each in outcomes if each.timed) for end in (LOW, LIKELY, HIGH)]
-    against = list(found.against)
+        elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
+        bankable[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
+        capacity[end] = staying[end] = released.capacity * HOURS_PER_MONTH
+        for service_outcome in outcomes:
+            bankable[end] += service_outcome.bankable[end] if service_outcome.bankable else 0
+            capacity[end] += service_outcome.capacity[end] if service_outcome.capacity else 0
+            staying[end] += (
+                service_outcome.capacity[end] if service_outcome.capacity and service_outcome.kept[end] else 0
+            )
+    assert released is not None
+    timed = [sum(outcome.timed[end] for outcome in outcomes if outcome.timed) for end in (LOW, LIKELY, HIGH)]
+    against = list(released.against)
     rises = max(0, -bankable[LIKELY])
     if rises:
         against.append(f"the bill would rise by {format_usd(rises)} a month while demand stays as it is")
     if bankable[LIKELY] <= 0:
         bankable = [0, 0, 0]
     # A device is either given back or free: what moves away from a host that is released serves nothing more there.
-    free = staying if bankable[LIKELY] > 0 and found.released else capacity
+    free = staying if bankable[LIKELY] > 0 and released.released else capacity
     return _Totals(
         bankable=(max(0, bankable[LOW]), bankable[LIKELY], bankable[HIGH]),
         capacity=(free[LOW] + timed[LOW], free[LIKELY] + timed[LIKELY], free[HIGH] + timed[HIGH]),
-        released=tuple(each.name for each in found.released),
+        released=tuple(host.name for host in released.released),
         against=tuple(against),
         bill_rise=rises,
     )
@@ -258,8 +264,10 @@ def _more_replicas(outcome: Outcome) -> int:
 def _stopped(service: Service, outcome: Outcome) -> tuple[int, ...]:
     """Return which deployments a smaller number of replicas stops: the last by id of those that keep no devices."""
     before, after = outcome.replicas or (0, 0)
-    staying = {each.deployment_id for each in outcome.kept[LIKELY]}
-    leaving = sorted(each.deployment_id for each in service.deployments if each.deployment_id not in staying)
+    staying = {deployment.deployment_id for deployment in outcome.kept[LIKELY]}
+    leaving = sorted(
+        deployment.deployment_id for deployment in service.deployments if deployment.deployment_id not in staying
+    )
     return tuple(leaving[len(leaving) - max(0, before - after) :])
 
 
@@ -279,10 +287,10 @@ def _without_money(outcome: Outcome) -> Estimate:
 
 
 def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
-    unpriced = "; ".join(dict.fromkeys(each.unpriced for each in outcomes if each.unpriced)) or None
-    latencies = [each.latency for each in outcomes if each.latency is not None]
-    ratios = [each.ratio for each in outcomes if each.ratio is not None]
-    origins = [each.provenance for each in outcomes if each.provenance is not None]
+    unpriced = "; ".join(dict.fromkeys(outcome.unpriced for outcome in outcomes if outcome.unpriced)) or None
+    latencies = [outcome.latency for outcome in outcomes if outcome.latency is not None]
+    ratios = [outcome.ratio for outcome in outcomes if outcome.ratio is not None]
+    origins = [outcome.provenance for outcome in outcomes if outcome.provenance is not None]
     released = money.released if money else ()
     if released:
         origins.append(Provenance.REPORTED)
@@ -291,18 +299,22 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
         capacity=money.capacity if money else None,
         throughput_ratio=ratios[0] if len(ratios) == 1 else None,
         latency=latencies[0] if len(latencies) == 1 else None,
-        slo=max((each.slo for each in outcomes), key=VERDICTS.index, default="unknown"),
+        slo=max((outcome.slo for outcome in outcomes), key=VERDICTS.index, default="unknown"),
         provenance=worst(origins) if origins else None,
         assumptions=tuple(
-            dict.fromkeys([*(said for each in outcomes for said in each.assumptions), *whole_hosts(released)])
+            dict.fromkeys(
+                [*(assumption for outcome in outcomes for assumption in outcome.assumptions), *whole_hosts(released)]
+            )
         ),
         against=tuple(
-            dict.fromkeys([*(said for each in outcomes for said in each.against), *(money.against if money else ())])
+            dict.fromkeys(
+                [*(reason for outcome in outcomes for reason in outcome.against), *(money.against if money else ())]
+            )
         ),
         released=released,
-        replicas=next((each.replicas for each in outcomes if each.replicas is not None), None),
+        replicas=next((outcome.replicas for outcome in outcomes if outcome.replicas is not None), None),
         bill_rise=money.bill_rise if money else 0,
-        break_even="; ".join(each.break_even for each in outcomes if each.break_even) or None,
+        break_even="; ".join(outcome.break_even for outcome in outcomes if outcome.break_even) or None,
         unpriced=unpriced,
     )
 

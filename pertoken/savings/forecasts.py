@@ -8,7 +8,7 @@ from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.measured.realised import Realised
-from pertoken.forecast.queue.latency import Asked, Latency, latencies, overruns
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, overruns
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.second_opinion.opinion import Opinion
@@ -51,7 +51,7 @@ class Sized:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What has to be forecast of one service for a proposal."""
+    """Forecasts that one service needs for a proposal."""
 
     of: tuple[Question, ...]
     """Its deployments that change; where its replicas are counted and none changes, the busiest as it is."""
@@ -61,7 +61,7 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Forecasts:
-    """What was forecast already in a run. Values are computed when they are asked for, or before by `prepare`."""
+    """Cache of an advice run's forecasts. Values are computed when first requested, or earlier by `prepare`."""
 
     realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
     """Verified changes by deployment id, by which its forecast is calibrated."""
@@ -77,10 +77,10 @@ class Forecasts:
 
     def load(self, seen: Evidence) -> MeasuredLoad:
         """Return the measured load in the evidence. Raises NotMeasured."""
-        found = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
-        if isinstance(found, NotMeasured):
-            raise found
-        return found
+        load = _once(self._loads, (seen,), lambda: _or_missing(measured_load, seen))
+        if isinstance(load, NotMeasured):
+            raise load
+        return load
 
     def arrivals(self, seen: Evidence) -> MeasuredArrivals | NotMeasured:
         """Return the measured arrivals in the evidence, or what was not measured."""
@@ -102,10 +102,12 @@ class Forecasts:
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
         """Return what a deployment's own measurements show of the model. Raises Abstained or ValueError."""
-        found = _once(self._calibrations, (now, load), lambda: calibrate_all([self._measured(now, load)], market)[0])
-        if isinstance(found, Exception):
-            raise found
-        return found
+        calibration = _once(
+            self._calibrations, (now, load), lambda: calibrate_all([self._measured(now, load)], market)[0]
+        )
+        if isinstance(calibration, Exception):
+            raise calibration
+        return calibration
 
     def change(
         self,
@@ -119,37 +121,37 @@ class Forecasts:
         """Return what a change does. Raises Abstained."""
         comparison = Comparison(now, to, load.load, calibration)
         key = (now, to, load, opinion)
-        found = _once(self._changes, key, lambda: compare_all([comparison], market, opinion)[0])
-        if isinstance(found, Abstained):
-            raise found
-        return found
+        change = _once(self._changes, key, lambda: compare_all([comparison], market, opinion)[0])
+        if isinstance(change, Abstained):
+            raise change
+        return change
 
-    def overruns(self, asked: Asked, slo: Slo, market: Market) -> bool:
+    def overruns(self, asked: LatencyQuery, slo: Slo, market: Market) -> bool:
         """Return whether the likely latency after a change refuses it. Raises Abstained."""
         known = self._overruns.setdefault(slo, {})
-        found = _once(known, _of(asked), lambda: overruns([asked], near_miss_limits(slo), market)[0])
-        if isinstance(found, Abstained):
-            raise found
-        return found
+        answer = _once(known, _of(asked), lambda: overruns([asked], near_miss_limits(slo), market)[0])
+        if isinstance(answer, Abstained):
+            raise answer
+        return answer
 
-    def latency(self, asked: Asked, market: Market) -> Latency:
+    def latency(self, asked: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
-        found = _once(self._latencies, _of(asked), lambda: latencies([asked], market)[0])
-        if isinstance(found, Abstained):
-            raise found
-        return found
+        latency = _once(self._latencies, _of(asked), lambda: latencies([asked], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
 
-    def replicas(self, asked: Asked, slo: Slo, count: int, market: Market) -> int | None:
+    def replicas(self, asked: LatencyQuery, slo: Slo, count: int, market: Market) -> int | None:
         """Return the fewest replicas that hold `count` times the requests; None for no number. Raises Abstained."""
         return self.fewest(asked, (float(count),), tail_limits(slo), market)[0]
 
-    def fewest(self, asked: Asked, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
+    def fewest(self, asked: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
         """Return the fewest replicas that hold the arrivals times each factor, as `fewest_all`. Raises Abstained."""
         known = self._fewest.setdefault((limits, factors), {})
-        found = _once(known, _sized(asked), lambda: fewest_all([(asked, factors)], limits, market)[0])
-        if isinstance(found, Abstained):
-            raise found
-        return found
+        counts = _once(known, _sized(asked), lambda: fewest_all([(asked, factors)], limits, market)[0])
+        if isinstance(counts, Abstained):
+            raise counts
+        return counts
 
     # -- many at once ----------------------------------------------------------------------------------------------
 
@@ -161,31 +163,31 @@ class Forecasts:
         firsts = [one.of[0] for one in proposed if one.of]
         judged = self._judged(firsts, market, opinion)
         stand = [one for one in proposed if one.of and self._stands(one.of[0], judged)]
-        judged |= self._judged([each for one in stand for each in one.of[1:]], market, opinion)
+        judged |= self._judged([question for one in stand for question in one.of[1:]], market, opinion)
         self._count(stand, judged, market, opinion)
         ends = [asked for one in proposed for asked in self._ends(one, judged)]
         self._latencies_of(ends, market)
 
     def show(self, shown: Iterable[Latencies], market: Market) -> None:
         """Forecast all that is shown of several latencies: before and after, and how many replicas hold either."""
-        known = [each for each in shown if each.ends is not None]
-        self._latencies_of([end for each in known for end in each.ends or ()], market)
+        known = [row for row in shown if row.ends is not None]
+        self._latencies_of([end for row in known for end in row.ends or ()], market)
         self._fewest_of(
-            [(end, (float(each.count),), tail_limits(each.slo)) for each in known for end in each.ends or ()], market
+            [(end, (float(row.count),), tail_limits(row.slo)) for row in known for end in row.ends or ()], market
         )
 
     def judge(self, read: Iterable[Latencies], market: Market) -> None:
         """Forecast the latency after several changes side by side, ahead of whoever reads it of all of them."""
-        self._latencies_of([each.ends[1] for each in read if each.ends is not None], market)
+        self._latencies_of([row.ends[1] for row in read if row.ends is not None], market)
 
     def _judged(
         self, questions: Sequence[Question], market: Market, opinion: Opinion | None
-    ) -> dict[int, tuple[Question, Asked]]:
+    ) -> dict[int, tuple[Question, LatencyQuery]]:
         """Compare each change, and judge its latency; return those that have one, by the identity of their question."""
-        known = [(each, load) for each in questions if (load := self._measured_load(each.seen)) is not None]
-        self._calibrate({id(each.now): (each.now, load) for each, load in known}.values(), market)
+        known = [(question, load) for question in questions if (load := self._measured_load(question.seen)) is not None]
+        self._calibrate({id(question.now): (question.now, load) for question, load in known}.values(), market)
         judged = self._compare(known, market, opinion)
-        by_slo: dict[Slo, list[Asked]] = {}
+        by_slo: dict[Slo, list[LatencyQuery]] = {}
         for question, asked in judged.values():
             by_slo.setdefault(question.slo, []).append(asked)
         for slo, some in by_slo.items():
@@ -195,61 +197,63 @@ class Forecasts:
         return judged
 
     def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
-        fresh = [each for each in present if _key(*each) not in self._calibrations]
-        found = calibrate_all([self._measured(now, load) for now, load in fresh], market)
-        for each, calibration in zip(fresh, found, strict=True):
-            self._calibrations[_key(*each)] = each, calibration
+        fresh = [question for question in present if _key(*question) not in self._calibrations]
+        calibrations = calibrate_all([self._measured(now, load) for now, load in fresh], market)
+        for question, calibration in zip(fresh, calibrations, strict=True):
+            self._calibrations[_key(*question)] = question, calibration
 
     def _compare(
         self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market, opinion: Opinion | None
-    ) -> dict[int, tuple[Question, Asked]]:
+    ) -> dict[int, tuple[Question, LatencyQuery]]:
         """Compare each change; return those whose latency decides, by the identity of their question."""
         ready = [
-            (each, load, calibration.for_change(each.to))
-            for each, load in known
-            if isinstance(calibration := self._calibrations[_key(each.now, load)][1], Calibration)
+            (question, load, calibration.for_change(question.to))
+            for question, load in known
+            if isinstance(calibration := self._calibrations[_key(question.now, load)][1], Calibration)
         ]
-        comparisons = [Comparison(each.now, each.to, load.load, calibration) for each, load, calibration in ready]
+        comparisons = [
+            Comparison(question.now, question.to, load.load, calibration) for question, load, calibration in ready
+        ]
         judged = {}
-        for (each, load, calibration), change in zip(ready, compare_all(comparisons, market, opinion), strict=True):
-            of = each.now, each.to, load, opinion
+        for (question, load, calibration), change in zip(ready, compare_all(comparisons, market, opinion), strict=True):
+            of = question.now, question.to, load, opinion
             self._changes[_key(*of)] = of, change
-            requests = self.arrivals(each.seen)
+            requests = self.arrivals(question.seen)
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
-                judged[id(each)] = each, Asked(each.to, load.load, requests.arrivals, calibration)
+                judged[id(question)] = question, LatencyQuery(question.to, load.load, requests.arrivals, calibration)
         return judged
 
-    def _stands(self, question: Question, judged: Mapping[int, tuple[Question, Asked]]) -> bool:
+    def _stands(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
         """Return whether a change of one deployment is not refused for its own latency or demand."""
         return id(question) in judged and not self._late(question, judged)
 
-    def _late(self, question: Question, judged: Mapping[int, tuple[Question, Asked]]) -> bool:
+    def _late(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
         return self._overruns[question.slo][_key(*_of(judged[id(question)][1]))][1] is not False
 
     def _count(
         self,
         stand: Iterable[Questions],
-        judged: Mapping[int, tuple[Question, Asked]],
+        judged: Mapping[int, tuple[Question, LatencyQuery]],
         market: Market,
         opinion: Opinion | None,
     ) -> None:
         """Count the replicas of services of which all deployments stand."""
         counted = []
         for one in stand:
-            if one.sized is not None and all(self._stands(each, judged) for each in one.of):
+            if one.sized is not None and all(self._stands(question, judged) for question in one.of):
                 busiest = self._busiest(one)
                 load, (_, asked) = self.load(busiest.seen), judged[id(busiest)]
                 change = self._changes[_key(busiest.now, busiest.to, load, opinion)][1]
                 factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None)
-                whole = Asked(one.sized.to, asked.load, one.sized.arrivals, asked.calibration)
+                whole = LatencyQuery(one.sized.to, asked.load, one.sized.arrivals, asked.calibration)
                 counted.append((whole, factors, one.sized.limits))
         self._fewest_of(counted, market)
 
     def _busiest(self, one: Questions) -> Question:
-        return max(one.of, key=lambda each: self.load(each.seen).busy)
+        return max(one.of, key=lambda question: self.load(question.seen).busy)
 
-    def _fewest_of(self, sized: Iterable[tuple[Asked, tuple[float, ...], SloMs]], market: Market) -> None:
-        by_limits: dict[SloMs, dict[tuple[tuple[int, ...], tuple[float, ...]], Asked]] = {}
+    def _fewest_of(self, sized: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
+        by_limits: dict[SloMs, dict[tuple[tuple[int, ...], tuple[float, ...]], LatencyQuery]] = {}
         for asked, factors, limits in sized:
             key = _key(*_sized(asked))
             if key not in self._fewest.get((limits, factors), {}):
@@ -259,27 +263,27 @@ class Forecasts:
             for (asked, factors), counts in zip(of, fewest_all(of, limits, market), strict=True):
                 self._fewest.setdefault((limits, factors), {})[_key(*_sized(asked))] = _sized(asked), counts
 
-    def _latencies_of(self, ends: Iterable[Asked], market: Market) -> None:
+    def _latencies_of(self, ends: Iterable[LatencyQuery], market: Market) -> None:
         fresh = {_key(*_of(asked)): asked for asked in ends}
         left = [asked for key, asked in fresh.items() if key not in self._latencies]
         for asked, latency in zip(left, latencies(left, market), strict=True):
             self._latencies[_key(*_of(asked))] = _of(asked), latency
 
-    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, Asked]]) -> Iterator[Asked]:
+    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> Iterator[LatencyQuery]:
         """Yield what the latencies after a proposal are forecast from: of the first deployment that refuses it, else of
         those that are shown."""
-        for each in one.of:
-            if id(each) not in judged:
+        for question in one.of:
+            if id(question) not in judged:
                 return
-            if self._late(each, judged):
-                yield judged[id(each)][1]
+            if self._late(question, judged):
+                yield judged[id(question)][1]
                 return
         if one.sized is not None and one.of:
             yield judged[id(self._busiest(one))][1]
         else:
-            yield from (judged[id(each)][1] for each in one.of)
+            yield from (judged[id(question)][1] for question in one.of)
 
-    def anew(self) -> "Forecasts":
+    def uncached(self) -> "Forecasts":
         """Return forecasts of which none is made yet, with the same verified changes."""
         return Forecasts(self.realised)
 
@@ -311,11 +315,11 @@ def _key(*of: object) -> tuple[int, ...]:
     return tuple(map(id, of))
 
 
-def _of(asked: Asked) -> Key:
+def _of(asked: LatencyQuery) -> Key:
     return asked.deployment, asked.arrivals, asked.calibration
 
 
-def _sized(asked: Asked) -> Key:
+def _sized(asked: LatencyQuery) -> Key:
     return asked.deployment, asked.load, asked.arrivals, asked.calibration
 
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from pertoken.savings.context import Context
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 
 
 class NoPrice(Exception):
@@ -32,7 +33,7 @@ def host_price(fleet: Fleet, host: Host, context: Context) -> int:
     CPUs beside priced accelerators are taken to be part of their price where they have none of their own.
     """
     devices = fleet.devices_on(host)
-    accelerators = any(each.kind != "cpu" for each in devices)
+    accelerators = any(device.kind != "cpu" for device in devices)
     total = 0
     for device in devices:
         price = context.nano_usd_per_hour.get(device.device_id)
@@ -47,7 +48,7 @@ def device_price(fleet: Fleet, device_id: int, context: Context) -> int:
     """Return the price of a device or partition, nano-USD per hour. Raises NoPrice."""
     price = context.nano_usd_per_hour.get(device_id)
     if price is None:
-        name = next((each.name for each in fleet.devices if each.device_id == device_id), f"device {device_id}")
+        name = next((device.name for device in fleet.devices if device.device_id == device_id), f"device {device_id}")
         raise NoPrice(f"no price is set for {name}: set it with `pertoken prices set`")
     return price
 
@@ -56,7 +57,9 @@ def whole_devices(fleet: Fleet, deployments: Iterable[Deployment]) -> frozenset[
     """Return the devices that deployments run on; those of partitions are the devices they are parts of."""
     parts = fleet.partition_of
     return frozenset(
-        parts[held][0].device_id if held in parts else held for each in deployments for held in each.device_ids
+        parts[held][0].device_id if held in parts else held
+        for deployment in deployments
+        for held in deployment.device_ids
     )
 
 
@@ -78,7 +81,7 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
     (`explicit`), and no term or commitment keeps it paid for. Raises NoPrice.
     """
     used_before = before.used_devices
-    named = {each.host_id for each in explicit}
+    named = {host.host_id for host in explicit}
     leaving: list[Host] = []
     capacity, against = 0, []
     for host in before.hosts:
@@ -88,15 +91,15 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
             continue
         free = (accelerators & used_before) - still_used
         if free:
-            capacity += sum(device_price(before, each, context) for each in sorted(free))
+            capacity += sum(device_price(before, device_id, context) for device_id in sorted(free))
             against.append(
                 f"{len(free)} of {len(accelerators)} devices of {host.name}{_instance(host)} become free: the bill "
                 "falls once the rest is moved elsewhere too"
             )
     released, paid = [], []
     committed = _commitments(before, context)
-    staying = Counter(_unit(each) for each in before.hosts) - Counter(_unit(each) for each in leaving)
-    for host in sorted(leaving, key=lambda each: (-host_price(before, each, context), each.host_id)):
+    staying = Counter(_unit(host) for host in before.hosts) - Counter(_unit(host) for host in leaving)
+    for host in sorted(leaving, key=lambda host: (-host_price(before, host, context), host.host_id)):
         price, reason = host_price(before, host, context), _term(host, context)
         if reason is None and staying[_unit(host)] < committed[_unit(host)]:
             staying[_unit(host)] += 1  # the commitment pays for this one
@@ -114,7 +117,7 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
 
 
 def _term(host: Host, context: Context) -> str | None:
-    """Why a host stays paid for, or None."""
+    """Return why a host stays paid for, or None."""
     purchase = host.placement.purchase
     if purchase == "owned":
         return f"{host.name} is owned: without it the bill falls by its energy only"
@@ -127,13 +130,17 @@ def _term(host: Host, context: Context) -> str | None:
 
 
 def _commitments(fleet: Fleet, context: Context) -> Counter[tuple[str | None, ...]]:
-    found: Counter[tuple[str | None, ...]] = Counter()
-    for each in fleet.commitments:
-        if each.runs_after(context.now_ts):
+    counts: Counter[tuple[str | None, ...]] = Counter()
+    for commitment in fleet.commitments:
+        if commitment.runs_after(context.now_ts):
             for unit in {_unit(host) for host in fleet.hosts}:
-                if unit[0] == each.provider and unit[2] == each.instance_type and each.region in (None, unit[1]):
-                    found[unit] += each.count
-    return found
+                if (
+                    unit[0] == commitment.provider
+                    and unit[2] == commitment.instance_type
+                    and commitment.region in (None, unit[1])
+                ):
+                    counts[unit] += commitment.count
+    return counts
 
 
 def _unit(host: Host) -> tuple[str | None, ...]:

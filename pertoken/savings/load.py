@@ -10,7 +10,7 @@ from pertoken.forecast.serving import Load
 from pertoken.provenance import Provenance, worst
 
 MIN_BUSY_SHARE = 0.05
-"""Share of busy time below which a device's activity over all time says too little of its activity while busy."""
+"""Share of busy time below which a device's activity over all time does not determine its activity while busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,10 @@ class MeasuredLoad:
     kv_use: float | None
     """Share of the KV cache in use while busy."""
     memory_active: float | None
-    """Share of the memory bandwidth used while busy: as the device tells, else by the bytes its engine counts."""
+    """Share of the memory bandwidth used while busy: as the device reports it, else by the bytes its engine counts."""
     gemm_active: float | None
-    """Share of the tensor cores' time used while busy: as the device tells, else by the FLOPs its engine counts."""
+    """Share of the tensor cores' time used while busy: as the device reports it, else by the FLOPs its engine
+    counts."""
     provenance: Provenance
     assumptions: tuple[str, ...]
     points: tuple[OperatingPoint, ...] = ()
@@ -44,7 +45,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
     """
     generated, running, busy = seen.generated_tok_s, seen.running, seen.busy
     rate = seen.busy_generated_tok_s
-    origins = [each.provenance for each in (generated, running, busy, rate)]
+    origins = [series.provenance for series in (generated, running, busy, rate)]
     share = min(1.0, max(0.0, busy.mean))
     assumptions = []
     if seen.has("generated_len"):
@@ -136,18 +137,18 @@ def _lengths(seen: Evidence, name: str, tokens_per_s: str, shape: Lengths) -> tu
 
 
 def _above_0(seen: Evidence, name: str, unit: float) -> float | None:
-    """The mean of a series, if it was measured and is more than nothing."""
+    """Return the mean of a series, if it was measured and is more than nothing."""
     mean = float(getattr(seen, name).mean) * unit if seen.has(name) else 0.0
     return mean if mean > 0 else None
 
 
 def _while_busy(seen: Evidence, name: str, busy: float) -> float | None:
-    """A device's activity over all time as its activity while busy; None where that is too little time to tell."""
+    """Return a device's activity while busy, from its activity over all time; None where it was busy too little."""
     mean = _above_0(seen, name, 1)
     return min(1.0, mean / busy) if mean is not None and busy >= MIN_BUSY_SHARE else None
 
 
 def _engine_says(seen: Evidence, name: str) -> float | None:
-    """What an engine's own FLOP or byte counter makes of its devices' peak while busy; None where it counts none."""
+    """Return the share of peak while busy by an engine's own FLOP or byte counter; None where it has none."""
     mean = _above_0(seen, name, 1)
     return min(1.0, mean) if mean is not None else None

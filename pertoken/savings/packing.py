@@ -1,4 +1,4 @@
-"""Which devices replicas take that need fewer than before, so that whole hosts become free."""
+"""Placement of fewer replicas on devices, so that whole hosts become free."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,15 +24,15 @@ def packed(before: Fleet, replicas: Sequence[Deployment], like: Deployment, coun
     others use too is not counted. Raises NoPrice.
     """
     needed = like.n_devices or 1
-    ids = {each.deployment_id for each in replicas}
+    ids = {replica.deployment_id for replica in replicas}
     alone: dict[int, list[int]] = {}
-    for device_id in sorted({each for one in replicas for each in one.device_ids}):
-        if {each.deployment_id for each in before.holders_of[device_id]} <= ids:
+    for device_id in sorted({device_id for one in replicas for device_id in one.device_ids}):
+        if {deployment.deployment_id for deployment in before.deployments_by_device[device_id]} <= ids:
             alone.setdefault(before.device(device_id).host_id, []).append(device_id)
 
     def order(host_id: int) -> tuple[bool, float, int]:
         host = before.host(host_id)
-        leaves = {each.deployment_id for each in before.holders(host)} <= ids
+        leaves = {holder.deployment_id for holder in before.deployments_on(host)} <= ids
         return leaves, host_price(before, host, context) / len(alone[host_id]), host_id
 
     slots = [
@@ -40,4 +40,4 @@ def packed(before: Fleet, replicas: Sequence[Deployment], like: Deployment, coun
         for host_id in sorted(alone, key=order)
         for at in range(0, len(alone[host_id]) - needed + 1, needed)
     ]
-    return Packed(tuple(replace(like, device_ids=each) for each in slots[:count]), max(0, count - len(slots)))
+    return Packed(tuple(replace(like, device_ids=slot) for slot in slots[:count]), max(0, count - len(slots)))

@@ -26,30 +26,30 @@ class Relation:
     note: str
 
 
-def price_relation(here: Placement, there: Placement, market: Market, today: date, paid: float) -> Relation | str:
+def price_relation(before: Placement, after: Placement, market: Market, today: date, paid: float) -> Relation | str:
     """Return how the price of a device-hour changes with a placement; a reason where no offers show it.
 
     `paid` is what a device-hour costs here, nano-USD. With the same provider, list prices are compared with each other:
     a discount on one holds for the other. Another provider asks for its list price, whatever is paid here, and so does
     anyone after devices that are owned or reserved.
     """
-    if there.purchase == "per_token":
+    if after.purchase == "per_token":
         return "a token price is for a whole service: move all of its deployments"
-    if there.purchase in OUTSIDE_THE_LIST:
-        return f"{there.purchase} devices have no listed price: set one with `pertoken prices set`"
-    at, to = market.accelerator(here.accelerator), market.accelerator(there.accelerator)
+    if after.purchase in OUTSIDE_THE_LIST:
+        return f"{after.purchase} devices have no listed price: set one with `pertoken prices set`"
+    at, to = market.accelerator(before.accelerator), market.accelerator(after.accelerator)
     if at is None or to is None:
         return "its device is not in the catalog"
-    paid_as, wanted = (_purchase(each) for each in (here, there))
-    if there.provider != here.provider or here.purchase in OUTSIDE_THE_LIST:
-        return _at_list_price(there, to.name, wanted, market, today, paid)
-    if there.region != here.region:
-        return _in_another_region(here, there, (at.name, paid_as), (to.name, wanted), market, today)
+    paid_as, wanted = (_purchase(placement) for placement in (before, after))
+    if after.provider != before.provider or before.purchase in OUTSIDE_THE_LIST:
+        return _at_list_price(after, to.name, wanted, market, today, paid)
+    if after.region != before.region:
+        return _in_another_region(before, after, (at.name, paid_as), (to.name, wanted), market, today)
     what, other = _words(to.name, wanted), _words(at.name, paid_as)
     pairs = market.pairs((at.name, paid_as), (to.name, wanted))
     if not pairs:
         return f"no provider lists {what} beside {other}"
-    providers = {pair.here.provider for pair in pairs}
+    providers = {pair.base.provider for pair in pairs}
     if len(providers) < MIN_PROVIDERS and {offer.provider for offer in market.all_offers} != providers:
         return f"only {', '.join(providers)} lists {what} beside {at.name}: name your provider if it is yours"
     return _of_pairs(what, pairs, market, today)
@@ -64,17 +64,19 @@ def _words(accelerator: str, purchase: str) -> str:
 
 
 def _at_list_price(
-    there: Placement, accelerator: str, wanted: str, market: Market, today: date, paid: float
+    placement: Placement, accelerator: str, wanted: str, market: Market, today: date, paid: float
 ) -> Relation | str:
-    offers = _offers(accelerator, wanted, there, market)
-    what = f"{_words(accelerator, wanted)} at {_where(there)}"
+    offers = _offers(accelerator, wanted, placement, market)
+    what = f"{_words(accelerator, wanted)} at {_where(placement)}"
     if not offers:
         return f"no offer of {what} is listed"
-    prices = sorted(each.nano_usd_per_device_hour for each in offers)
+    prices = sorted(offer.nano_usd_per_device_hour for offer in offers)
     if paid <= 0:
         return f"a device-hour costs nothing here: no listed price of {what} can be below"
     middle = median(prices)
-    named = min(offers, key=lambda each: (abs(each.nano_usd_per_device_hour - middle), each.instance_type, each.region))
+    named = min(
+        offers, key=lambda offer: (abs(offer.nano_usd_per_device_hour - middle), offer.instance_type, offer.region)
+    )
     note = (
         f"{what} is listed at {format_usd(named.nano_usd_per_device_hour)}/device-hour, {middle / paid:.2f} of what is "
         f"paid here ({format_usd(paid)}){_marked(offers, market, today)}; {named.instance_type} in {named.region}, "
@@ -84,18 +86,18 @@ def _at_list_price(
 
 
 def _in_another_region(
-    here: Placement, there: Placement, paid: tuple[str, str], wanted: tuple[str, str], market: Market, today: date
+    before: Placement, after: Placement, paid: tuple[str, str], wanted: tuple[str, str], market: Market, today: date
 ) -> Relation | str:
     sides = []
-    for (accelerator, purchase), placement in ((paid, here), (wanted, there)):
+    for (accelerator, purchase), placement in ((paid, before), (wanted, after)):
         offers = _offers(accelerator, purchase, placement, market)
         if not offers:
             return f"no offer of {_words(accelerator, purchase)} at {_where(placement)} is listed"
         sides.append(offers)
     pairs = [Pair(one, other) for one in sides[0] for other in sides[1]]
     # Instances of one accelerator differ in their CPUs and memory by up to four times the price of a device.
-    alike = [pair for pair in pairs if pair.here.instance_type == pair.there.instance_type]
-    return _of_pairs(f"{_words(*wanted)} at {_where(there)}", alike or pairs, market, today)
+    alike = [pair for pair in pairs if pair.base.instance_type == pair.other.instance_type]
+    return _of_pairs(f"{_words(*wanted)} at {_where(after)}", alike or pairs, market, today)
 
 
 def _where(placement: Placement) -> str:
@@ -104,27 +106,28 @@ def _where(placement: Placement) -> str:
 
 def _offers(accelerator: str, purchase: str, at: Placement, market: Market) -> Sequence[Offer]:
     """Return the offers at a placement, those of low confidence only where there are no others."""
-    found = market.offers_at(replace(at, accelerator=accelerator), purchase)
-    return [each for each in found if each.confidence != "low"] or found
+    offers = market.offers_at(replace(at, accelerator=accelerator), purchase)
+    return [offer for offer in offers if offer.confidence != "low"] or offers
 
 
 def _of_pairs(what: str, pairs: Sequence[Pair], market: Market, today: date) -> Relation:
     ratios = sorted(pair.ratio for pair in pairs)
     middle = median(ratios)
-    named = min(pairs, key=lambda pair: (abs(pair.ratio - middle), pair.here.provider, pair.here.region))
-    here, there = named.here, named.there
-    marked = _marked([offer for pair in pairs for offer in (pair.here, pair.there)], market, today)
-    providers = sorted({pair.there.provider for pair in pairs})
+    named = min(pairs, key=lambda pair: (abs(pair.ratio - middle), pair.base.provider, pair.base.region))
+    offer_before, offer_after = named.base, named.other
+    marked = _marked([offer for pair in pairs for offer in (pair.base, pair.other)], market, today)
+    providers = sorted({pair.other.provider for pair in pairs})
     # The first clause stands alone beside a total.
     note = (
-        f"{what} costs {named.ratio:.2f} of {_words(here.accelerator, here.purchase)}, the median of {len(pairs)} "
-        f"listed pairs{marked}; at {', '.join(providers)}, e.g. {there.provider} {there.instance_type} in "
-        f"{there.region} {format_usd(there.nano_usd_per_device_hour)}/device-hour ({there.as_of}) against "
-        f"{format_usd(here.nano_usd_per_device_hour)}"
+        f"{what} costs {named.ratio:.2f} of {_words(offer_before.accelerator, offer_before.purchase)}, the median of "
+        f"{len(pairs)} listed pairs{marked}; at {', '.join(providers)}, e.g. {offer_after.provider} "
+        f"{offer_after.instance_type} in {offer_after.region} "
+        f"{format_usd(offer_after.nano_usd_per_device_hour)}/device-hour ({offer_after.as_of}) against "
+        f"{format_usd(offer_before.nano_usd_per_device_hour)}"
     )
     return Relation((ratios[0], middle, ratios[-1]), note)
 
 
 def _marked(offers: Sequence[Offer], market: Market, today: date) -> str:
-    found = marks(offers, today, market.stale_after_days)
-    return f" ({'; '.join(found)})" if found else ""
+    warnings = marks(offers, today, market.stale_after_days)
+    return f" ({'; '.join(warnings)})" if warnings else ""

@@ -14,7 +14,7 @@ from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
-from pertoken.savings.shared import BusyCost, Holders, busy_cost
+from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
 from pertoken.savings.sizing import objectives, total_arrivals
 from pertoken.savings.slo import tail_limits
 from pertoken.savings.speed import Speed, speed
@@ -31,17 +31,17 @@ _WHOLE = "instances are rented whole: devices that it does not need are paid for
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
     """Return what a change of one service does. `now` and `to` differ in fields or in deployments."""
-    here = {each.deployment_id: each for each in now.deployments}
-    there = {each.deployment_id: each for each in to.deployments}
-    added = [each for key, each in there.items() if key not in here]
-    removed = [each for key, each in here.items() if key not in there]
-    pairs = [(here[key], there[key]) for key in here if key in there]
+    before_by_id = {deployment.deployment_id: deployment for deployment in now.deployments}
+    after_by_id = {deployment.deployment_id: deployment for deployment in to.deployments}
+    added = [deployment for key, deployment in after_by_id.items() if key not in before_by_id]
+    removed = [deployment for key, deployment in before_by_id.items() if key not in after_by_id]
+    pairs = [(before_by_id[key], after_by_id[key]) for key in before_by_id if key in after_by_id]
     try:
         if removed:
             return Outcome(unpriced="what several deployments do on one engine is not forecast: measure it in a trial")
         if added:
             return routing.outcome(before, now, pairs, added, context)
-        parts = {each: _PARTS[each](before, now, to, pairs, context) for each in _changes(now, to)}
+        parts = {change: _PARTS[change](before, now, to, pairs, context) for change in _changes(now, to)}
         return together.joined(parts, to.schedule, now.deployments)
     except NoPrice as missing:
         return Outcome(kept=same(to.deployments), unpriced=str(missing))
@@ -81,7 +81,7 @@ _PARTS: Mapping[together.Part, Callable[[Fleet, Service, Service, Sequence[Pair]
 def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
     different = [(old, new) for old, new in pairs if old != new]
     if any(old.serves != new.serves for old, new in different):
-        return Outcome(unpriced="another share of the demand changes no bill by itself: price what it frees")
+        return Outcome(unpriced="another share of the demand alone changes no bill: price what it frees")
     if any(old.restart != new.restart for old, new in different):
         return Outcome(
             unpriced=_restart(before, [old for old, new in different if old.restart != new.restart], context)
@@ -94,17 +94,17 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
         return energy.outcome(before, now, different, context)
     speeds: dict[int, Speed | None] = {}
     for old, new in pairs:
-        found = speeds[old.deployment_id] = _speed(old, new, now, context)
-        if found is not None and not found.known:
-            pays = break_even(old, new, context) if found.unpriced is not None else None
+        forecast = speeds[old.deployment_id] = _speed(old, new, now, context)
+        if forecast is not None and not forecast.known:
+            pays = break_even(old, new, context) if forecast.unpriced is not None else None
             return Outcome(
-                ratio=found.ratio,
-                slo=found.slo,
-                latency=found.latency,
+                ratio=forecast.ratio,
+                slo=forecast.slo,
+                latency=forecast.latency,
                 provenance=Provenance.ASSUMED if pays is not None else None,
                 break_even=pays,
-                unpriced=found.unpriced,
-                infeasible=found.infeasible,
+                unpriced=forecast.unpriced,
+                infeasible=forecast.infeasible,
             )
     if to.replicas is not None and to.replicas != len(now.deployments):
         sized = resized(before, now, to, [new for _, new in pairs], speeds, context)
@@ -132,14 +132,16 @@ def _restart(before: Fleet, restarted: Sequence[Deployment], context: Context) -
     """Return what a restart is worth: the bill of the time in which nothing is served, where prices are known."""
     text = "a restart changes no bill: it ends the time in which nothing is served"
     try:
-        hourly = sum(device_price(before, device, context) for each in restarted for device in each.device_ids)
+        hourly = sum(
+            device_price(before, device, context) for deployment in restarted for device in deployment.device_ids
+        )
     except NoPrice:
         return text
     return f"{text}, at {format_usd(hourly)} an hour" if hourly else text
 
 
 def _speed(old: Deployment, new: Deployment, service: Service, context: Context) -> Speed | None:
-    """The forecast of a deployment whose speed may change; None for one that runs as before, or only is paid for
+    """Return the forecast of a deployment whose speed may change; None for one that runs as before, or only is paid for
     otherwise."""
     if not changes_speed(old, new):
         return None
@@ -150,7 +152,7 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
 def questions(now: Service, to: Service, context: Context) -> Questions:
     """Return what pricing a change of a service will forecast: the deployments whose speed it may change, and how many
     replicas of them hold the demand."""
-    present = {each.deployment_id: each for each in now.deployments}
+    present = {deployment.deployment_id: deployment for deployment in now.deployments}
     slo = objectives(now, context)
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
     of = [
@@ -176,12 +178,12 @@ def questions(now: Service, to: Service, context: Context) -> Questions:
 def _busiest(now: Service, context: Context) -> Deployment | None:
     """Return the busiest deployment of which enough was measured; None without any."""
     loads = {}
-    for each in now.deployments:
+    for deployment in now.deployments:
         with suppress(NotMeasured):
-            loads[each.deployment_id] = context.forecasts.load(context.evidence(each.deployment_id)).busy
+            loads[deployment.deployment_id] = context.forecasts.load(context.evidence(deployment.deployment_id)).busy
     return max(
-        (each for each in now.deployments if each.deployment_id in loads),
-        key=lambda each: loads[each.deployment_id],
+        (deployment for deployment in now.deployments if deployment.deployment_id in loads),
+        key=lambda deployment: loads[deployment.deployment_id],
         default=None,
     )
 
@@ -194,7 +196,7 @@ def changes_speed(old: Deployment, new: Deployment) -> bool:
 
 
 def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
-    """Why a change that acts on whole devices cannot be priced for one of their holders."""
+    """Return why a change that acts on whole devices cannot be priced for one of their holders."""
     for old, new in different:
         if not any(knobs()[name].scope == "device" for name in old.knob_changes(new)):
             continue
@@ -205,7 +207,7 @@ def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
 
 
 def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | None], context: Context) -> Outcome:
-    """Every replica stays: devices it no longer needs, and busy time that its devices save."""
+    """Return every replica stays: devices it no longer needs, and busy time that its devices save."""
     staying, origins = [], []
     new_cost = [0.0, 0.0, 0.0]
     capacity = [0.0, 0.0, 0.0]
@@ -213,14 +215,14 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
     assumptions: list[str] = []
     against: list[str | Speed] = []
     judged: list[Speed] = []
-    held = before.holders_of
+    held = before.deployments_by_device
     for old, new in pairs:
-        found = speeds[old.deployment_id]
+        forecast = speeds[old.deployment_id]
         if old == new:
             staying.append(old)
             continue
         refuse_partitions(before, old)
-        prices = [device_price(before, each, context) for each in old.device_ids]
+        prices = [device_price(before, device_id, context) for device_id in old.device_ids]
         if not prices:
             return Outcome(unpriced=f"the devices of {old.name} were not seen")
         after, price_factor = new.n_devices or len(prices), (1.0, 1.0, 1.0)
@@ -230,7 +232,10 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
             relation = price_relation(old.placement, new.placement, context.market, context.today, mean)
             if isinstance(relation, str):
                 return Outcome(infeasible=f"prices cannot be compared: {relation}")
-            alike = sum(each.placement == new.placement and each.n_devices == new.n_devices for _, each in pairs)
+            alike = sum(
+                deployment.placement == new.placement and deployment.n_devices == new.n_devices
+                for _, deployment in pairs
+            )
             paid = rented_devices(new.placement, alike, after, context.market) / alike
             for end in range(3):
                 new_cost[end] += mean * paid * relation.ratio[end]
@@ -252,30 +257,30 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
                 mean = sum(prices) / len(prices)
                 for end in range(3):
                     new_cost[end] += mean * (after - len(prices))
-        if found is not None and found.ratio is not None:
-            origins.append(found.provenance or Provenance.FORECAST)
-            assumptions += found.assumptions
-            against.append(found)
-            judged.append(found)
-            if found.load is not None:
+        if forecast is not None and forecast.ratio is not None:
+            origins.append(forecast.provenance or Provenance.FORECAST)
+            assumptions += forecast.assumptions
+            against.append(forecast)
+            judged.append(forecast)
+            if forecast.load is not None:
                 has_capacity = True
                 try:
                     if stays is None:
                         cost = busy_cost(before, held, old, old.device_ids, context)
-                        _add_moved(capacity, cost, found.ratio, price_factor, after / len(prices))
+                        _add_moved(capacity, cost, forecast.ratio, price_factor, after / len(prices))
                     else:
-                        cost = _add_kept(capacity, before, held, old, stays, after, found.ratio, context)
+                        cost = _add_kept(capacity, before, held, old, stays, after, forecast.ratio, context)
                 except NotMeasured as missing:
                     return Outcome(unpriced=str(missing))
                 origins.append(cost.provenance)
                 assumptions += cost.assumptions
     # Latencies are forecast only of what nothing else refuses: they are most of what a proposal takes.
-    context.forecasts.judge([each.latency for each in judged if each.latency is not None], context.market)
-    said = [line for each in against for line in (each.against if isinstance(each, Speed) else (each,))]
-    first = next((each for each in speeds.values() if each is not None), None)
+    context.forecasts.judge([forecast.latency for forecast in judged if forecast.latency is not None], context.market)
+    reasons = [line for reason in against for line in (reason.against if isinstance(reason, Speed) else (reason,))]
+    first = next((forecast for forecast in speeds.values() if forecast is not None), None)
     money: Money | None = None
     if has_capacity:
-        low, likely, high = (round(each * HOURS_PER_MONTH) for each in capacity)
+        low, likely, high = (round(value * HOURS_PER_MONTH) for value in capacity)
         money = low, likely, high
     watts = energy.of_speeds(before, pairs, speeds, context)
     if watts is not None:
@@ -290,7 +295,7 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         latency=first.latency if first else None,
         provenance=worst([Provenance.REPORTED, *origins]),
         assumptions=tuple(dict.fromkeys(assumptions)),
-        against=tuple(dict.fromkeys([*said, *_low_end(pairs, speeds)])),
+        against=tuple(dict.fromkeys([*reasons, *_low_end(pairs, speeds)])),
     )
 
 
@@ -308,7 +313,7 @@ def _add_moved(
 def _add_kept(
     capacity: list[float],
     before: Fleet,
-    held: Holders,
+    held: DeploymentsByDevice,
     old: Deployment,
     stays: Deployment,
     after: int,
@@ -320,42 +325,47 @@ def _add_kept(
     A device it leaves alone is free as a whole, and counted where hosts are (`hosts.freed`). On one that others use
     too, its own busy time becomes free.
     """
-    left = [each for each in old.device_ids if each not in stays.device_ids and len(held[each]) > 1]
+    left = [device_id for device_id in old.device_ids if device_id not in stays.device_ids and len(held[device_id]) > 1]
     leaves = busy_cost(before, held, old, left, context)
-    keeps = busy_cost(before, held, old, [each for each in old.device_ids if each in stays.device_ids], context)
+    keeps = busy_cost(
+        before, held, old, [device_id for device_id in old.device_ids if device_id in stays.device_ids], context
+    )
     more = max(1.0, after / len(old.device_ids))  # the devices it adds are paid for, and work too
     for end, ratio in enumerate(ratios):
         capacity[end] += leaves.nano_usd_per_hour + keeps.nano_usd_per_hour * max(0.0, 1 - more / ratio)
     return BusyCost(0.0, max(leaves.provenance, keeps.provenance), (*keeps.assumptions, *leaves.assumptions))
 
 
-def _on_fewer(old: Deployment, new: Deployment, after: int, held: Holders, context: Context) -> Deployment:
-    """The deployment after the change on as many of its devices as it needs: those it has alone go first, the dearest
-    before others, because only these become free as a whole."""
+def _on_fewer(old: Deployment, new: Deployment, after: int, held: DeploymentsByDevice, context: Context) -> Deployment:
+    """Return the deployment on the devices it still needs. Those it does not share are released first, the dearest
+    of them first, because only these become free as a whole."""
     if after >= len(old.device_ids) or new.device_ids != old.device_ids:
         return new
     first = sorted(
-        old.device_ids, key=lambda each: (len(held[each]) > 1, -(context.nano_usd_per_hour.get(each) or 0), each)
+        old.device_ids,
+        key=lambda device_id: (len(held[device_id]) > 1, -(context.nano_usd_per_hour.get(device_id) or 0), device_id),
     )
     going = set(first[: len(old.device_ids) - after])
-    return replace(new, device_ids=tuple(each for each in old.device_ids if each not in going))
+    return replace(new, device_ids=tuple(device_id for device_id in old.device_ids if device_id not in going))
 
 
 def _other_devices(before: Fleet, old: Deployment, new: Deployment) -> str | None:
-    """Why a deployment that moves to other devices of the fleet cannot be taken to run there as it does here."""
+    """Return why a deployment that moves to other devices of the fleet cannot be taken to run there as it does here."""
     if new.device_ids == old.device_ids:
         return None
     if any(device_id < 0 for device_id in new.device_ids):
         return f"{old.name} would run in a slice of a device, which is not forecast: try it for a day of its load"
-    for each in (before.device(device_id) for device_id in new.device_ids):
-        if each.accelerator != old.accelerator:
-            return f"{each.name} is another accelerator: name it by on(Placement(accelerator=...)) to have it forecast"
+    for device in (before.device(device_id) for device_id in new.device_ids):
+        if device.accelerator != old.accelerator:
+            return (
+                f"{device.name} is another accelerator: name it by on(Placement(accelerator=...)) to have it forecast"
+            )
     return None
 
 
 def _low_end(pairs: Sequence[Pair], speeds: dict[int, Speed | None]) -> list[str]:
     for old, _ in pairs:
-        found = speeds.get(old.deployment_id)
-        if found and found.at_most and found.load and found.at_most[0] < found.load.load.generated_tok_s:
+        forecast = speeds.get(old.deployment_id)
+        if forecast and forecast.at_most and forecast.load and forecast.at_most[0] < forecast.load.load.generated_tok_s:
             return ["at the low end of its forecast it would not hold the p95 demand"]
     return []

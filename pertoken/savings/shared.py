@@ -10,13 +10,13 @@ from pertoken.savings.hosts import device_price
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 
-Holders = Mapping[int, Sequence[Deployment]]
-"""Deployments by device id, as `Fleet.holders_of`."""
+DeploymentsByDevice = Mapping[int, Sequence[Deployment]]
+"""Deployments by device id, as `Fleet.deployments_by_device`."""
 
 
 @dataclass(frozen=True, slots=True)
 class BusyCost:
-    """What the busy time of one deployment costs on some of its devices."""
+    """Cost of the busy time of one deployment on some of its devices."""
 
     nano_usd_per_hour: float
     provenance: Provenance
@@ -24,7 +24,7 @@ class BusyCost:
 
 
 def busy_cost(
-    before: Fleet, held: Holders, deployment: Deployment, device_ids: Sequence[int], context: Context
+    before: Fleet, held: DeploymentsByDevice, deployment: Deployment, device_ids: Sequence[int], context: Context
 ) -> BusyCost:
     """Return what a deployment's busy time costs on these of its devices, nano-USD per hour.
 
@@ -36,11 +36,14 @@ def busy_cost(
     total, origins, notes = 0.0, [context.evidence(deployment.deployment_id).busy.provenance], []
     for device_id in device_ids:
         together = held.get(device_id, (deployment,))
-        busy = sum(own if each.deployment_id == deployment.deployment_id else _busy(each, context) for each in together)
+        busy = sum(
+            own if neighbour.deployment_id == deployment.deployment_id else _busy(neighbour, context)
+            for neighbour in together
+        )
         total += device_price(before, device_id, context) * own / max(1.0, busy)
         if len(together) > 1:
-            origins += [context.evidence(each.deployment_id).busy.provenance for each in together]
-            others = ", ".join(dict.fromkeys(each.name for each in together if each is not deployment))
+            origins += [context.evidence(neighbour.deployment_id).busy.provenance for neighbour in together]
+            others = ", ".join(dict.fromkeys(neighbour.name for neighbour in together if neighbour is not deployment))
             notes.append(
                 f"{own / max(1.0, busy):.0%} of the time of {before.device(device_id).name} is its share beside "
                 f"{others}, by busy time; what the others ask for stays as it is"

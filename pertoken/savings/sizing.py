@@ -1,10 +1,10 @@
-"""How many replicas hold a service's demand within its objectives, and which ones go."""
+"""Number of replicas that hold a service's demand within its objectives, and the choice of those that are released."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked
+from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import MAX_REPLICAS, fewest_all
 from pertoken.forecast.served import Abstained
@@ -47,10 +47,10 @@ def total_arrivals(service: Service, context: Context) -> tuple[Arrivals, tuple[
     seen = context.services.get(service.name)
     if seen is None:
         raise NotMeasured("requests_s", f"nothing was measured of the service {service.name}")
-    found = context.forecasts.arrivals(seen)
-    if isinstance(found, NotMeasured):
-        raise found
-    return found.arrivals, found.assumptions
+    arrivals = context.forecasts.arrivals(seen)
+    if isinstance(arrivals, NotMeasured):
+        raise arrivals
+    return arrivals.arrivals, arrivals.assumptions
 
 
 def changed_arrivals(arrivals: Arrivals, before: Demand, after: Demand) -> Arrivals:
@@ -90,24 +90,24 @@ def sizes(
     The minimum and the spare replicas of the service are added.
     """
     slo = objectives(service, context)
-    asked = Asked(speed.expected_of or to, load.load, arrivals, speed.calibration or Calibration())
+    asked = LatencyQuery(speed.expected_of or to, load.load, arrivals, speed.calibration or Calibration())
     try:
-        found = context.forecasts.fewest(asked, _factors(speed), tail_limits(slo), context.market)
+        fewest = context.forecasts.fewest(asked, _factors(speed), tail_limits(slo), context.market)
     except Abstained as reason:
         return str(reason)
-    if found[1] is None:
+    if fewest[1] is None:
         within = " within the SLO" if slo != Slo() else ""
         return f"no number of replicas up to {MAX_REPLICAS} holds the p95 demand{within}"
-    counts = [MAX_REPLICAS if count is None else count for count in found]
+    counts = [MAX_REPLICAS if count is None else count for count in fewest]
     held = [max(service.min_replicas, count) + service.spare_replicas for count in counts]
-    said = []
+    reasons = []
     if counts[1] < service.min_replicas:
-        said.append(f"{service.min_replicas} replicas are the minimum set for {service.name}")
+        reasons.append(f"{service.min_replicas} replicas are the minimum set for {service.name}")
     elif slo == Slo():
-        said.append("no SLO is set: replicas are counted by the demand alone")
+        reasons.append("no SLO is set: replicas are counted by the demand alone")
     if service.spare_replicas:
-        said.append(f"{service.spare_replicas} of the replicas are spare")
-    return Sizes(held[0], held[1], held[2], tuple(said))
+        reasons.append(f"{service.spare_replicas} of the replicas are spare")
+    return Sizes(held[0], held[1], held[2], tuple(reasons))
 
 
 def likely_sizes(
@@ -119,11 +119,13 @@ def likely_sizes(
 ) -> list[int | None]:
     """Return `Sizes.likely` of `sizes` for each of several arrivals with their loads; None where no number holds."""
     of, calibration = speed.expected_of or to, speed.calibration or Calibration()
-    asked = [Asked(of, load.load, arrivals, calibration) for arrivals, load in loads]
+    asked = [LatencyQuery(of, load.load, arrivals, calibration) for arrivals, load in loads]
     factors = (_factors(speed)[1],)
-    counts = fewest_all([(each, factors) for each in asked], tail_limits(objectives(service, context)), context.market)
-    likely = [None if isinstance(each, Abstained) else each[0] for each in counts]
-    return [None if each is None else max(service.min_replicas, each) + service.spare_replicas for each in likely]
+    counts = fewest_all(
+        [(query, factors) for query in asked], tail_limits(objectives(service, context)), context.market
+    )
+    likely = [None if isinstance(count, Abstained) else count[0] for count in counts]
+    return [None if count is None else max(service.min_replicas, count) + service.spare_replicas for count in likely]
 
 
 def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
@@ -141,28 +143,29 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
     leaving = len(replicas) - count
     going: set[int] = set()
     by_host: dict[int, list[Deployment]] = {}
-    homes = {each.device_id: each.host_id for each in fleet.devices}
-    for each in replicas:
-        for host_id in {homes[device] for device in each.device_ids if device in homes}:
-            by_host.setdefault(host_id, []).append(each)
+    homes = {device.device_id: device.host_id for device in fleet.devices}
+    for replica in replicas:
+        for host_id in {homes[device] for device in replica.device_ids if device in homes}:
+            by_host.setdefault(host_id, []).append(replica)
     alone = []
-    for host_id, here in by_host.items():
+    for host_id, deployments_on_host in by_host.items():
         host = fleet.host(host_id)
-        if set(fleet.holders(host)) <= set(here):
-            alone.append((host_price(fleet, host, context) / len(here), host_id, here))
-    for _, _, here in sorted(alone, key=lambda each: (-each[0], each[1])):
-        new = [each for each in here if each.deployment_id not in going]
+        if set(fleet.deployments_on(host)) <= set(deployments_on_host):
+            alone.append((host_price(fleet, host, context) / len(deployments_on_host), host_id, deployments_on_host))
+    for _, _, deployments_on_host in sorted(alone, key=lambda row: (-row[0], row[1])):
+        new = [deployment for deployment in deployments_on_host if deployment.deployment_id not in going]
         if len(new) <= leaving - len(going):
-            going.update(each.deployment_id for each in new)
+            going.update(deployment.deployment_id for deployment in new)
 
-    def price(each: Deployment) -> int:
-        return sum(context.nano_usd_per_hour.get(device) or 0 for device in each.device_ids)
+    def price(deployment: Deployment) -> int:
+        return sum(context.nano_usd_per_hour.get(device) or 0 for device in deployment.device_ids)
 
     rest = sorted(
-        (each for each in replicas if each.deployment_id not in going), key=lambda x: (-price(x), x.deployment_id)
+        (replica for replica in replicas if replica.deployment_id not in going),
+        key=lambda x: (-price(x), x.deployment_id),
     )
-    going.update(each.deployment_id for each in rest[: leaving - len(going)])
-    return tuple(each for each in replicas if each.deployment_id not in going)
+    going.update(deployment.deployment_id for deployment in rest[: leaving - len(going)])
+    return tuple(replica for replica in replicas if replica.deployment_id not in going)
 
 
 def _factors(speed: Speed) -> tuple[float, float, float]:

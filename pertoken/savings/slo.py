@@ -1,11 +1,11 @@
-"""Whether a forecast keeps the objectives for latency."""
+"""Check of a forecast against the latency objectives."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked, Latency, Limits, assumptions
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, Limits, assumptions
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst
@@ -24,10 +24,10 @@ FIGURES = {"TTFT p50": "ttft_p50_ms", "TTFT p95": "ttft_p95_ms", "TPOT p50": "tp
 """Name of a figure -> its field of `Latency` and of `Slo`."""
 
 
-Forecast = Callable[[Asked], Latency]
+Forecast = Callable[[LatencyQuery], Latency]
 """Forecasts one end of a change; a part of it may have been forecast before."""
-Count = Callable[[Asked, Slo, int], int | None]
-"""Counts the replicas of one end that hold so many times its requests; a count may be known before."""
+Count = Callable[[LatencyQuery, Slo, int], int | None]
+"""Function that counts the replicas that hold a multiple of a query's requests; a count may be known already."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Latencies:
     Each is forecast when it is first read: most proposals are refused before anybody asks for all of it.
     """
 
-    ends: tuple[Asked, Asked] | None
+    ends: tuple[LatencyQuery, LatencyQuery] | None
     """Before and after; None where `unknown`."""
     forecast: Forecast = field(repr=False)
     fewest: Count = field(repr=False)
@@ -63,7 +63,7 @@ class Latencies:
         """Fewest replicas, before and after, that hold all arrivals of the service within the SLO; None: no number."""
         if self.ends is None:
             return None
-        before, after = (self.fewest(each, self.slo, self.count) for each in self.ends)
+        before, after = (self.fewest(end, self.slo, self.count) for end in self.ends)
         return before, after
 
     def verdict(self, point: Point, slo: Slo) -> tuple[str, str | None]:
@@ -80,15 +80,15 @@ def verdict(after: Latency | None, point: Point, slo: Slo) -> tuple[str, str | N
     """Return the worst verdict and, unless it passes, the forecast beside its SLO.
 
     `point`: means at the p95 demand after the change. Where quantiles are not known they can only fail: a mean above an
-    objective leaves no hope for the tail, and one below it says nothing of the tail.
+    objective leaves no hope for the tail, and one below it does not bound the tail.
     """
     if after is None:
         means = (
             ("mean TTFT", slo.ttft_p95_ms, point.ttft_ms),
             ("mean TPOT", slo.tpot_p95_ms, point.tpot_ms),
         )
-        found = _worst(_judged(name, limit, at) for name, limit, at in means if limit is not None)
-        return found if found[0] == "fail" else ("unknown", None)
+        worst = _worst(_judged(name, limit, at) for name, limit, at in means if limit is not None)
+        return worst if worst[0] == "fail" else ("unknown", None)
     return judged(after, slo)
 
 
@@ -127,7 +127,7 @@ def latencies(
     """
     if isinstance(requests, NotMeasured):
         return Latencies(None, forecast, fewest, unknown=f"{requests.series} was not measured: {requests.remedy}")
-    before, after = (Asked(each, load.load, requests.arrivals, calibration) for each in (now, to))
+    before, after = (LatencyQuery(deployment, load.load, requests.arrivals, calibration) for deployment in (now, to))
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(
         (before, after),
@@ -145,9 +145,9 @@ def _judged(figure: str, limit: float, at: Range, overloaded: float = 0.0) -> tu
     held = high <= limit and overloaded <= MAX_OVERLOADED
     verdict = "pass" if held else "near_miss" if likely <= limit * NEAR_MISS else "fail"
     beyond = f"; in {overloaded:.0%} of what is likely it is overloaded" if overloaded > MAX_OVERLOADED else ""
-    said = f"{figure} would be about {likely:.0f} ms ({low:.0f} to {high:.0f}{beyond}), with an SLO of {limit:.0f} ms"
-    return verdict, None if held else said
+    text = f"{figure} would be about {likely:.0f} ms ({low:.0f} to {high:.0f}{beyond}), with an SLO of {limit:.0f} ms"
+    return verdict, None if held else text
 
 
 def _worst(judged: Iterable[tuple[str, str | None]]) -> tuple[str, str | None]:
-    return max(judged, key=lambda each: VERDICTS.index(each[0]), default=("unknown", None))
+    return max(judged, key=lambda row: VERDICTS.index(row[0]), default=("unknown", None))

@@ -25,7 +25,7 @@ ODD_CALIBRATION = math.log(3)
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What a change does to one deployment, or why that cannot be stated (`unpriced`) or must not be (`infeasible`)."""
+    """Effect of a change on one deployment; else why it cannot be stated (`unpriced`) or must not be (`infeasible`)."""
 
     ratio: Range | None = None
     """Generated tokens/s after over before."""
@@ -97,13 +97,13 @@ def _expected(
     context: Context,
     replicas: int,
 ) -> Speed:
-    """The speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
+    """Return the speed a rule expects. What the forecast knows of the change must still start and hold the demand."""
     known = {name: getattr(to, name) for name in now.knob_changes(to) if knobs()[name].priced_by == "forecast"}
     part = replace(now, **known, placement=to.placement)
     if part != now:
-        found = speed(now, part, seen, slo, context, replicas)
-        if found.infeasible is not None:
-            return found
+        forecast = speed(now, part, seen, slo, context, replicas)
+        if forecast.infeasible is not None:
+            return forecast
     load = _load(seen, context)
     calibration: Calibration | None = None
     with suppress(Abstained, ValueError):
@@ -123,7 +123,7 @@ def _expected(
 
 
 def calibrated(now: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
-    """Return what the deployment's own measurements say of the model. Raises Abstained or ValueError as it does."""
+    """Return the calibration by the deployment's own measurements. Raises Abstained or ValueError as that does."""
     return context.forecasts.calibration(now, load, context.market)
 
 

@@ -55,9 +55,14 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
         def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
             """Return the tokens/s of deployments, each at a value of the share."""
             fields: list[dict[str, Any]] = [{share.field: measured + (1 - measured) * value} for _, value in of]
-            asked = [(each, replace(load.load, **known)) for (each, _), known in zip(of, fields, strict=True)]
-            found = forecast_all(asked, context.market, calibration)
-            return [_tok_s(each, share.kept if one is new else 1.0) for (one, _), each in zip(of, found, strict=True)]
+            asked = [
+                (deployment, replace(load.load, **known)) for (deployment, _), known in zip(of, fields, strict=True)
+            ]
+            forecasts = forecast_all(asked, context.market, calibration)
+            return [
+                _tok_s(forecast, share.kept if one is new else 1.0)
+                for (one, _), forecast in zip(of, forecasts, strict=True)
+            ]
 
         now, none, half, whole = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))
         if now is None or none is None or half is None or whole is None:
@@ -79,11 +84,11 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
     return f"pays above {share.shown(high)}: {gain}"
 
 
-def _tok_s(found: Forecast | Abstained, kept: float) -> float | None:
+def _tok_s(forecast: Forecast | Abstained, kept: float) -> float | None:
     """Return the likely tokens/s at the running requests, as far as they are kept; None where it would not start."""
-    if isinstance(found, Abstained):
-        raise found
-    return kept * found.running.tok_s[1] if found.running is not None else None
+    if isinstance(forecast, Abstained):
+        raise forecast
+    return kept * forecast.running.tok_s[1] if forecast.running is not None else None
 
 
 def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:

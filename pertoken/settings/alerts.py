@@ -116,8 +116,12 @@ def is_own_address(host: str) -> bool:
 
 
 def masked(destination: str) -> str:
-    """Return a destination without what may be secret in it: the path and query of a URL."""
+    """Return a destination without what may be secret in it: the path, query and fragment of a URL."""
     if destination in (LOG, MAIL):
         return destination
     parts = urlsplit(destination)
-    return f"{parts.scheme}://{parts.netloc}/***" if parts.path.strip("/") or parts.query else destination
+    return (
+        f"{parts.scheme}://{parts.netloc}/***"
+        if parts.path.strip("/") or parts.query or parts.fragment
+        else destination
+    )

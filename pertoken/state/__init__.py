@@ -1,4 +1,4 @@
-"""What runs, for whom and where, as frozen values: every lever of the advisor is a difference of two fleets.
+"""State of a fleet as frozen values: every lever of the advisor is a difference of two fleets.
 
 Front door:
 
@@ -9,7 +9,8 @@ Front door:
 - `state.schedule`: `Schedule`, replicas by hour of week.
 - `state.deployment`: `Deployment`, one engine at one endpoint.
 - `state.service`: `Service`, what clients call by one name, and its `Slo`.
-- `state.fleet`: `Fleet`, `Host`, `Device`, `Partition`.
+- `state.host`: `Host`, its `Device`s and their `Partition`s, and `LINKS` between devices.
+- `state.fleet`: `Fleet`, all services, hosts, devices and commitments.
 - `state.diff`: `diff(before, after)`, the one input of price, SLO verdict, commands, undo, title and identity.
 - `state.errors`: `InvalidEdit` and `UnknownKnob`.
 

@@ -1,4 +1,4 @@
-"""What clients ask of a service: arrivals, lengths and cache shares, each with its provenance."""
+"""Demand of a service: arrivals, lengths and cache shares, each with its provenance."""
 
 import math
 from dataclasses import dataclass, replace
@@ -68,7 +68,7 @@ EDITABLE = (*LIMITS, *SHARES)
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a service is asked for. None is unknown."""
+    """Requests that clients send to a service. None is unknown."""
 
     requests_per_s: Quantity | None = None
     """95th percentile over the minutes of the window, of all deployments together."""
@@ -132,4 +132,4 @@ def _scaled(before: Demand, after: Demand) -> tuple[float | None, ...]:
     if before.requests_per_s is None or after.requests_per_s is None or before.requests_per_s.value == 0:
         return (None,) * HOURS_OF_WEEK
     factor = after.requests_per_s.value / before.requests_per_s.value
-    return tuple(None if each is None else each * factor for each in before.requests_by_hour_of_week)
+    return tuple(None if value is None else value * factor for value in before.requests_by_hour_of_week)

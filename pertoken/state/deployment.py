@@ -29,7 +29,7 @@ class Expectation:
 
     def __post_init__(self) -> None:
         numbers = (self.low, self.likely, self.high)
-        if any(type(each) not in (int, float) or not 0 < each <= MAX_RATIO for each in numbers):
+        if any(type(value) not in (int, float) or not 0 < value <= MAX_RATIO for value in numbers):
             raise InvalidEdit(f"expecting{numbers} is not possible: use ratios above 0 and up to {MAX_RATIO}")
         if not self.low <= self.likely <= self.high:
             raise InvalidEdit(f"expecting{numbers} is not possible: low ≤ likely ≤ high")
@@ -152,10 +152,10 @@ class Deployment:
 
     def knob_changes(self, other: "Deployment") -> dict[str, tuple[Any, Any]]:
         """Return the knobs that differ, as `{knob: (here, there)}`, in the order of the knob table."""
-        here, there = _knobs(self), _knobs(other)
-        if here == there:
+        own, others = _knobs(self), _knobs(other)
+        if own == others:
             return {}
-        return {name: (a, b) for name, a, b in zip(knobs(), here, there, strict=True) if a != b}
+        return {name: (a, b) for name, a, b in zip(knobs(), own, others, strict=True) if a != b}
 
 
 @cache

@@ -1,4 +1,4 @@
-"""What differs between two fleets: the one input of price, SLO verdict, commands, undo, title and identity."""
+"""Difference of two fleets: the one input of price, SLO verdict, commands, undo, title and identity."""
 
 import json
 from collections import defaultdict
@@ -11,7 +11,8 @@ from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Fleet, Host, deployments_unlike, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
@@ -50,10 +51,10 @@ class Diff:
 
     @cached_property
     def _of(self) -> Mapping[tuple[str, int | str], Mapping[str, tuple[Any, Any]]]:
-        found: dict[tuple[str, int | str], dict[str, tuple[Any, Any]]] = defaultdict(dict)
-        for each in self.changes:
-            found[each.kind, each.target][each.field] = (each.before, each.after)
-        return found
+        changes_of: dict[tuple[str, int | str], dict[str, tuple[Any, Any]]] = defaultdict(dict)
+        for change in self.changes:
+            changes_of[change.kind, change.target][change.field] = (change.before, change.after)
+        return changes_of
 
     def knobs(self, deployment_id: int) -> dict[str, tuple[Any, Any]]:
         """Return the knobs of a deployment that change, as `{knob: (before, after)}`."""
@@ -62,12 +63,14 @@ class Diff:
     @property
     def targets(self) -> tuple[int | str, ...]:
         """Services and deployments that change, each once."""
-        return tuple(dict.fromkeys(each.target for each in self.changes if each.kind in ("service", "deployment")))
+        return tuple(
+            dict.fromkeys(change.target for change in self.changes if change.kind in ("service", "deployment"))
+        )
 
     @cached_property
     def key(self) -> str:
         """Identity of a variant: equal for equal changes, whatever they cost. 16 hexadecimal digits."""
-        unpriced = replace(self, changes=tuple(each for each in self.changes if each.field != "placement.offer"))
+        unpriced = replace(self, changes=tuple(change for change in self.changes if change.field != "placement.offer"))
         text = json.dumps(plain(unpriced), sort_keys=True)
         return blake2b(text.encode(), digest_size=8, person=b"pertoken").hexdigest()
 
@@ -79,10 +82,14 @@ def diff(before: Fleet, after: Fleet) -> Diff:
     added, or a device is missing from a host that stays.
     """
     _refuse_impossible(before, after)
-    hosts = {each.host_id for each in after.hosts}
+    hosts = {host.host_id for host in after.hosts}
     return Diff(
         changes=tuple(_changes(before, after)),
-        added=tuple(each for each in deployments_unlike(after, before) if each.deployment_id not in before.listed_by),
+        added=tuple(
+            deployment
+            for deployment in deployments_unlike(after, before)
+            if deployment.deployment_id not in before.listed_by
+        ),
         removed=_removed(before, after),
         released=() if after.hosts is before.hosts else tuple(e for e in before.hosts if e.host_id not in hosts),
     )
@@ -90,48 +97,54 @@ def diff(before: Fleet, after: Fleet) -> Diff:
 
 def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
     """Return the deployments of `before` that no service of `after` lists."""
-    there = {each.deployment_id for service in services_unlike(after, before) for each in service.deployments}
-    changed = (each for service in services_unlike(before, after) for each in service.deployments)
-    missing = {each.deployment_id: each for each in changed if each.deployment_id not in there}
-    return tuple(each for key, each in missing.items() if key not in after.listed_by)
+    remaining_ids = {
+        deployment.deployment_id for service in services_unlike(after, before) for deployment in service.deployments
+    }
+    changed = (deployment for service in services_unlike(before, after) for deployment in service.deployments)
+    missing = {
+        deployment.deployment_id: deployment for deployment in changed if deployment.deployment_id not in remaining_ids
+    }
+    return tuple(deployment for key, deployment in missing.items() if key not in after.listed_by)
 
 
 def _refuse_impossible(before: Fleet, after: Fleet) -> None:
-    _refuse_other("services", {each.name for each in before.services}, {each.name for each in after.services})
+    _refuse_other(
+        "services", {service.name for service in before.services}, {service.name for service in after.services}
+    )
     if before.devices is after.devices and before.hosts is after.hosts:
         return
     if before.devices != after.devices or before.hosts != after.hosts:
         _refuse_other("devices on hosts that stay", _devices(before, after), _devices(after, after))
-    if added := {each.host_id for each in after.hosts} - {each.host_id for each in before.hosts}:
+    if added := {host.host_id for host in after.hosts} - {host.host_id for host in before.hosts}:
         raise InvalidEdit(f"the proposal has hosts that the fleet has not: {sorted(added)}")
 
 
-def _refuse_other(what: str, here: set[str], there: set[str]) -> None:
-    if here != there:
-        raise InvalidEdit(f"the proposal has other {what} than the fleet: {', '.join(sorted(here ^ there))}")
+def _refuse_other(what: str, known_names: set[str], new_names: set[str]) -> None:
+    if known_names != new_names:
+        raise InvalidEdit(f"the proposal has other {what} than the fleet: {', '.join(sorted(known_names ^ new_names))}")
 
 
 def _devices(fleet: Fleet, after: Fleet) -> set[str]:
-    staying = {each.host_id for each in after.hosts}
-    return {f"{each.name} ({each.device_id})" for each in fleet.devices if each.host_id in staying}
+    staying = {host.host_id for host in after.hosts}
+    return {f"{device.name} ({device.device_id})" for device in fleet.devices if device.host_id in staying}
 
 
 def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
-    services = {each.name: each for each in services_unlike(after, before)}
-    changed = [each for each in before.services if each.name in services]
+    services = {service.name: service for service in services_unlike(after, before)}
+    changed = [service for service in before.services if service.name in services]
     for service in changed:
         yield from _of_service(service, services[service.name])
-    deployments = {each.deployment_id: each for each in deployments_unlike(after, before)}
-    present = {each.deployment_id: each for service in changed for each in service.deployments}
+    deployments = {deployment.deployment_id: deployment for deployment in deployments_unlike(after, before)}
+    present = {deployment.deployment_id: deployment for service in changed for deployment in service.deployments}
     for deployment in present.values():
         if (other := deployments.get(deployment.deployment_id)) is not None:
             yield from _of_deployment(deployment, other)
     same_devices = before.devices is after.devices
-    devices = {} if same_devices else {each.device_id: each for each in after.devices}
+    devices = {} if same_devices else {device.device_id: device for device in after.devices}
     for device in () if same_devices else before.devices:
         same = devices.get(device.device_id)
         if same is not None and device.partitions != same.partitions:
-            profiles = [tuple(part.profile for part in each.partitions) for each in (device, same)]
+            profiles = [tuple(part.profile for part in entry.partitions) for entry in (device, same)]
             yield Change("device", device.device_id, "partitions", *profiles)
     if before.commitments != after.commitments:
         yield Change("fleet", 0, "commitments", before.commitments, after.commitments)
@@ -172,7 +185,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 @cache
 def _identity(kind: Any) -> tuple[str, ...]:
     """Return the fields of a record by which two of them differ."""
-    return tuple(each.name for each in fields(kind) if each.name not in _NOT_IDENTITY)
+    return tuple(field.name for field in fields(kind) if field.name not in _NOT_IDENTITY)
 
 
 def plain(value: Any) -> Any:
@@ -184,11 +197,11 @@ def plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {name: plain(getattr(value, name)) for name in _identity(type(value))}
     if isinstance(value, dict):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(entry) for name, entry in value.items()}
     if isinstance(value, frozenset | set):
-        return sorted(plain(each) for each in value)
+        return sorted(plain(entry) for entry in value)
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, Enum):
         return value.value
     return value

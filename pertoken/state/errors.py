@@ -1,4 +1,4 @@
-"""What is wrong with an edit of a state."""
+"""Errors in an edit of a state."""
 
 
 class InvalidEdit(ValueError):

@@ -3,63 +3,19 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations, count
 from typing import Any
 
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
+from pertoken.state.host import LINKS, MAX_PARTITIONS, Device, Host, Partition
 from pertoken.state.model import Model
-from pertoken.state.placement import Commitment, Placement
+from pertoken.state.placement import Commitment
 from pertoken.state.service import Service
 
-MAX_PARTITIONS = 8
-"""Source: 7 MIG instances of an NVIDIA GPU, 8 partitions of an AMD MI300X."""
 _PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
-LINKS = ("nvlink", "pcie_switch", "pcie_host", "cross_socket", "network")
-"""How two devices reach each other, fastest first: directly, below one PCIe switch, through the host bridge or NUMA
-node they share, from one CPU socket to another, from host to host."""
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """A part of a device (MIG instance, AMD partition); it is paid for with the whole device."""
-
-    partition_id: int
-    """Below 0 for one that a proposal would make: `partition` numbers these -1, -2, ..."""
-    profile: str
-    """`1g.10gb`, `CPX`, ..."""
-    share: float | None = None
-    """Part of the device's compute, 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """An accelerator, or the CPUs of a host."""
-
-    device_id: int
-    name: str
-    host_id: int
-    accelerator: str | None = None
-    """Catalog name; None if the catalog does not know it."""
-    kind: str = "gpu"
-    """`gpu` or `cpu`: the CPUs of a host are one device, whose price GPUs usually include."""
-    partitions: tuple[Partition, ...] = ()
-    links: tuple[tuple[int, str], ...] = ()
-    """(id of another device of this host, one of `LINKS`), as far as its driver reports them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """The unit that can be released: an instance or a server with all its devices."""
-
-    host_id: int
-    name: str
-    device_ids: tuple[int, ...] = ()
-    placement: Placement = field(default_factory=Placement)
-    paid_until: int | None = None
-    """Epoch seconds until which it is paid for anyway; None where no term is known."""
 
 
 @dataclass(frozen=True)
@@ -75,89 +31,93 @@ class Fleet:
     commitments: tuple[Commitment, ...] = ()
 
     def __post_init__(self) -> None:
-        _refuse_duplicates("service", [each.name for each in self.services])
-        _refuse_duplicates("host", [each.host_id for each in self.hosts])
-        _refuse_duplicates("device", [each.device_id for each in self.devices])
-        listed = [each for service in self.services for each in service.deployments]
-        if len({each.deployment_id for each in listed}) < len(listed):
+        _refuse_duplicates("service", [service.name for service in self.services])
+        _refuse_duplicates("host", [host.host_id for host in self.hosts])
+        _refuse_duplicates("device", [device.device_id for device in self.devices])
+        listed = [deployment for service in self.services for deployment in service.deployments]
+        if len({deployment.deployment_id for deployment in listed}) < len(listed):
             self._refuse_different(listed)
 
     def _refuse_different(self, listed: Iterable[Deployment]) -> None:
         """Raise InvalidEdit where a deployment is listed twice, with different values."""
         seen: dict[int, Deployment] = {}
-        for each in listed:
-            other = seen.setdefault(each.deployment_id, each)
-            if other is not each and other != each:
-                raise InvalidEdit(f"{each.name} differs between the services it serves")
+        for deployment in listed:
+            other = seen.setdefault(deployment.deployment_id, deployment)
+            if other is not deployment and other != deployment:
+                raise InvalidEdit(f"{deployment.name} differs between the services it serves")
 
     # -- looking up ------------------------------------------------------------------------------------------------
 
     @cached_property
     def deployments(self) -> tuple[Deployment, ...]:
         """Each deployment once, in the order of the services."""
-        return tuple({each.deployment_id: each for service in self.services for each in service.deployments}.values())
+        return tuple(
+            {
+                deployment.deployment_id: deployment for service in self.services for deployment in service.deployments
+            }.values()
+        )
 
     @cached_property
     def deployment_of(self) -> Mapping[int, Deployment]:
         """Deployments by id."""
-        return {each.deployment_id: each for each in self.deployments}
+        return {deployment.deployment_id: deployment for deployment in self.deployments}
 
     @cached_property
     def service_of(self) -> Mapping[str, Service]:
         """Services by name."""
-        return {each.name: each for each in self.services}
+        return {service.name: service for service in self.services}
 
     @cached_property
     def _device_of(self) -> Mapping[int, Device]:
         """Devices by their id and by those of their partitions."""
-        parts = {part.partition_id: each for each in reversed(self.devices) for part in reversed(each.partitions)}
-        return parts | {each.device_id: each for each in self.devices}
+        parts = {part.partition_id: device for device in reversed(self.devices) for part in reversed(device.partitions)}
+        return parts | {device.device_id: device for device in self.devices}
 
     @cached_property
     def _host_of(self) -> Mapping[int, Host]:
-        return {each.host_id: each for each in self.hosts}
+        return {host.host_id: host for host in self.hosts}
 
     @cached_property
     def models(self) -> Mapping[str, tuple[Model, ...]]:
         """The different models that deployments run, by name."""
-        found: dict[str, dict[Model, None]] = defaultdict(dict)
-        for each in self.deployments:
-            found[each.model.name][each.model] = None
-        return {name: tuple(each) for name, each in found.items()}
+        models: dict[str, dict[Model, None]] = defaultdict(dict)
+        for deployment in self.deployments:
+            models[deployment.model.name][deployment.model] = None
+        return {name: tuple(models_of_service) for name, models_of_service in models.items()}
 
     @cached_property
     def device_ids(self) -> frozenset[int]:
         """Ids of all devices, without their partitions."""
-        return frozenset(each.device_id for each in self.devices)
+        return frozenset(device.device_id for device in self.devices)
 
     @cached_property
     def partition_of(self) -> Mapping[int, tuple[Device, Partition]]:
         """Partitions by id, each with the device it is part of."""
-        return {part.partition_id: (each, part) for each in self.devices for part in each.partitions}
+        return {part.partition_id: (device, part) for device in self.devices for part in device.partitions}
 
     @cached_property
-    def holders_of(self) -> Mapping[int, Sequence[Deployment]]:
+    def deployments_by_device(self) -> Mapping[int, Sequence[Deployment]]:
         """Deployments by the id of the device or partition they run on."""
-        found: dict[int, list[Deployment]] = defaultdict(list)
-        for each in self.deployments:
-            for device_id in each.device_ids:
-                found[device_id].append(each)
-        return dict(found)
+        deployments: dict[int, list[Deployment]] = defaultdict(list)
+        for deployment in self.deployments:
+            for device_id in deployment.device_ids:
+                deployments[device_id].append(deployment)
+        return dict(deployments)
 
     @cached_property
     def used_devices(self) -> frozenset[int]:
         """Ids of the devices on which, or on partitions of which, something runs."""
         parts = self.partition_of
-        return frozenset(parts[held][0].device_id if held in parts else held for held in self.holders_of)
+        return frozenset(parts[held][0].device_id if held in parts else held for held in self.deployments_by_device)
 
     @cached_property
     def listed_by(self) -> Mapping[int, Sequence[str]]:
         """Names of the services that list a deployment, by its id, in the order of the services."""
-        found: dict[int, list[str]] = defaultdict(list)
+        names_of_device: dict[int, list[str]] = defaultdict(list)
         for service in self.services:
-            for each in service.deployments:
-                found[each.deployment_id].append(service.name)
-        return dict(found)
+            for deployment in service.deployments:
+                names_of_device[deployment.deployment_id].append(service.name)
+        return dict(names_of_device)
 
     @cached_property
     def accelerators_on(self) -> Mapping[int, frozenset[int]]:
@@ -166,19 +126,19 @@ class Fleet:
 
     @cached_property
     def _devices_on(self) -> Mapping[int, Sequence[Device]]:
-        found: dict[int, list[Device]] = defaultdict(list)
-        for each in self.devices:
-            found[each.host_id].append(each)
-        return found
+        devices: dict[int, list[Device]] = defaultdict(list)
+        for device in self.devices:
+            devices[device.host_id].append(device)
+        return devices
 
     @cached_property
-    def _holders_of(self) -> Mapping[int, Sequence[int]]:
+    def _positions_by_device(self) -> Mapping[int, Sequence[int]]:
         """Positions of the deployments on each device and partition."""
-        found: dict[int, list[int]] = defaultdict(list)
-        for position, each in enumerate(self.deployments):
-            for device_id in each.device_ids:
-                found[device_id].append(position)
-        return found
+        places: dict[int, list[int]] = defaultdict(list)
+        for position, deployment in enumerate(self.deployments):
+            for device_id in deployment.device_ids:
+                places[device_id].append(position)
+        return places
 
     @cached_property
     def _unlike(self) -> list[tuple["Fleet", tuple[Service, ...]]]:
@@ -187,35 +147,35 @@ class Fleet:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is computed from the rest."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def deployment(self, deployment_id: int) -> Deployment:
         """Return a deployment by id. Raises InvalidEdit if it is not part of this fleet."""
-        found = self.deployment_of.get(deployment_id)
-        if found is None:
+        deployment = self.deployment_of.get(deployment_id)
+        if deployment is None:
             raise InvalidEdit(f"deployment {deployment_id} is not part of this fleet")
-        return found
+        return deployment
 
     def service(self, name: str) -> Service:
         """Return a service by name. Raises InvalidEdit if it is not part of this fleet."""
-        found = self.service_of.get(name)
-        if found is None:
+        service = self.service_of.get(name)
+        if service is None:
             raise InvalidEdit(f"service {name!r} is not part of this fleet")
-        return found
+        return service
 
     def device(self, device_id: int) -> Device:
         """Return a device by its id or the id of one of its partitions. Raises InvalidEdit if there is none."""
-        found = self._device_of.get(device_id)
-        if found is None:
+        device = self._device_of.get(device_id)
+        if device is None:
             raise InvalidEdit(f"device {device_id} is not part of this fleet")
-        return found
+        return device
 
     def host(self, host_id: int) -> Host:
         """Return a host by id. Raises InvalidEdit if it is not part of this fleet."""
-        found = self._host_of.get(host_id)
-        if found is None:
+        host = self._host_of.get(host_id)
+        if host is None:
             raise InvalidEdit(f"host {host_id} is not part of this fleet")
-        return found
+        return host
 
     def devices_on(self, host: Host) -> Sequence[Device]:
         """Return the devices of a host that are part of this fleet."""
@@ -227,7 +187,7 @@ class Fleet:
         None for fewer than two devices, or where one of the links is not known. Raises InvalidEdit for an id that no
         device or partition of this fleet has: `fleet.slowest_link(now.device_ids)`.
         """
-        devices = {each.device_id: each for each in map(self.device, device_ids)}.values()
+        devices = {device.device_id: device for device in map(self.device, device_ids)}.values()
         slowest = -1
         for one, other in combinations(devices, 2):
             link = "network" if one.host_id != other.host_id else dict(one.links).get(other.device_id)
@@ -236,16 +196,16 @@ class Fleet:
             slowest = max(slowest, LINKS.index(link))
         return LINKS[slowest] if slowest >= 0 else None
 
-    def holders(self, host: Host) -> tuple[Deployment, ...]:
+    def deployments_on(self, host: Host) -> tuple[Deployment, ...]:
         """Return the deployments that run on devices of a host, or on partitions of them."""
         ids = set(host.device_ids)
         ids |= {
             part.partition_id
-            for each in host.device_ids
-            if (device := self._device_of.get(each)) is not None and device.device_id == each
+            for device_id in host.device_ids
+            if (device := self._device_of.get(device_id)) is not None and device.device_id == device_id
             for part in device.partitions
         }
-        positions = {position for each in ids for position in self._holders_of.get(each, ())}
+        positions = {position for device_id in ids for position in self._positions_by_device.get(device_id, ())}
         return tuple(self.deployments[position] for position in sorted(positions))
 
     # -- editing ---------------------------------------------------------------------------------------------------
@@ -261,17 +221,17 @@ class Fleet:
             self.deployment(edited.deployment_id)
             return self._with({edited.deployment_id: edited})
         present = self.service(edited.name)
-        ids = {each.deployment_id for each in present.deployments}
-        if ids != {each.deployment_id for each in edited.deployments}:
+        ids = {deployment.deployment_id for deployment in present.deployments}
+        if ids != {deployment.deployment_id for deployment in edited.deployments}:
             raise InvalidEdit(
                 f"{edited.name} has other deployments than in the fleet: use scaled_to(n) or resized() for another "
                 "number of replicas, fleet.replace or fleet.merge for other deployments"
             )
-        changed = {each.deployment_id: each for each in edited.deployments}
+        changed = {deployment.deployment_id: deployment for deployment in edited.deployments}
         names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
         services = (
-            edited if each.name == edited.name else _with(each, changed) if each.name in names else each
-            for each in self.services
+            edited if service.name == edited.name else _with(service, changed) if service.name in names else service
+            for service in self.services
         )
         return replace(self, services=tuple(services))
 
@@ -286,11 +246,14 @@ class Fleet:
                 f"nothing replaces {now.name}: use scaled_to(n) for fewer replicas, or merge it into another"
             )
         first = replace(to[0], deployment_id=now.deployment_id)
-        # Two engines do not share the devices of the one they replace unless the rule says so.
+        # Two engines do not share the devices of the one they replace unless the rule asks for it.
         added = self._numbered(
-            replace(each, device_ids=()) if each.device_ids == now.device_ids else each for each in to[1:]
+            replace(deployment, device_ids=()) if deployment.device_ids == now.device_ids else deployment
+            for deployment in to[1:]
         )
-        by_service = {name: [each for each in added if name in dict(each.serves)] for name, _ in now.serves}
+        by_service = {
+            name: [deployment for deployment in added if name in dict(deployment.serves)] for name, _ in now.serves
+        }
         services = tuple(
             replace(service, deployments=(*service.deployments, *by_service.get(service.name, ())))
             for service in self.services
@@ -303,16 +266,16 @@ class Fleet:
         Raises InvalidEdit for fewer than two, or one that is not part of the fleet.
         """
         merged = tuple(deployments)
-        for each in merged:
-            self._same(each)
-        if len({each.deployment_id for each in merged}) < 2:
+        for deployment in merged:
+            self._same(deployment)
+        if len({deployment.deployment_id for deployment in merged}) < 2:
             raise InvalidEdit("a merge takes two or more different deployments")
-        gone = {each.deployment_id for each in merged}
-        names = dict.fromkeys(name for each in merged for name, _ in each.serves)
+        gone = {deployment.deployment_id for deployment in merged}
+        names = dict.fromkeys(name for deployment in merged for name, _ in deployment.serves)
         (made,) = self._numbered([replace(into, serves=tuple((name, None) for name in names))])
         services = []
         for service in self.services:
-            left = [each for each in service.deployments if each.deployment_id not in gone]
+            left = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
             services.append(
                 replace(service, deployments=(*left, made) if service.name in names else service.deployments)
             )
@@ -323,14 +286,14 @@ class Fleet:
 
         Raises InvalidEdit if the host is not part of the fleet, or deployments still run on it.
         """
-        found = self.host(host if isinstance(host, int) else host.host_id)
-        if holders := self.holders(found):
-            names = ", ".join(dict.fromkeys(each.name for each in holders))
-            raise InvalidEdit(f"{found.name} is held by {names}: move these first")
+        known_host = self.host(host if isinstance(host, int) else host.host_id)
+        if holders := self.deployments_on(known_host):
+            names = ", ".join(dict.fromkeys(holder.name for holder in holders))
+            raise InvalidEdit(f"{known_host.name} is held by {names}: move these first")
         return replace(
             self,
-            hosts=tuple(each for each in self.hosts if each.host_id != found.host_id),
-            devices=tuple(each for each in self.devices if each.device_id not in found.device_ids),
+            hosts=tuple(host for host in self.hosts if host.host_id != known_host.host_id),
+            devices=tuple(device for device in self.devices if device.device_id not in known_host.device_ids),
         )
 
     def partition(self, device: Device | int, *profiles: str) -> "Fleet":
@@ -339,20 +302,23 @@ class Fleet:
         Deployments move onto them by `on_devices`, as onto any device. Raises InvalidEdit if the device is not part of
         the fleet, is divided already or in use, or for what is no profile.
         """
-        found = self.device(device if isinstance(device, int) else device.device_id)
-        if found.partitions:
-            raise InvalidEdit(f"{found.name} is divided already")
-        if holders := [each.name for each in self.deployments if found.device_id in each.device_ids]:
-            raise InvalidEdit(f"{found.name} is held by {', '.join(dict.fromkeys(holders))}: move these first")
-        if not profiles or not all(isinstance(each, str) and _PROFILE.fullmatch(each) for each in profiles):
+        known_device = self.device(device if isinstance(device, int) else device.device_id)
+        if known_device.partitions:
+            raise InvalidEdit(f"{known_device.name} is divided already")
+        if holders := [
+            deployment.name for deployment in self.deployments if known_device.device_id in deployment.device_ids
+        ]:
+            raise InvalidEdit(f"{known_device.name} is held by {', '.join(dict.fromkeys(holders))}: move these first")
+        if not profiles or not all(isinstance(profile, str) and _PROFILE.fullmatch(profile) for profile in profiles):
             raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
         if len(profiles) > MAX_PARTITIONS:
             raise InvalidEdit(f"a device is divided into at most {MAX_PARTITIONS} partitions")
-        used = {part.partition_id for each in self.devices for part in each.partitions}
+        used = {part.partition_id for device in self.devices for part in device.partitions}
         free = (-number for number in count(1) if -number not in used)
-        divided = replace(found, partitions=tuple(Partition(next(free), each) for each in profiles))
+        divided = replace(known_device, partitions=tuple(Partition(next(free), profile) for profile in profiles))
         return replace(
-            self, devices=tuple(divided if each.device_id == found.device_id else each for each in self.devices)
+            self,
+            devices=tuple(divided if device.device_id == known_device.device_id else device for device in self.devices),
         )
 
     def commit(self, commitment: Commitment) -> "Fleet":
@@ -366,14 +332,15 @@ class Fleet:
     def _with(self, changed: dict[int, Deployment]) -> "Fleet":
         names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
         return replace(
-            self, services=tuple(_with(each, changed) if each.name in names else each for each in self.services)
+            self,
+            services=tuple(_with(service, changed) if service.name in names else service for service in self.services),
         )
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
         """Give new deployments the smallest ids from 1 that the fleet does not use."""
-        used = {each.deployment_id for each in self.deployments}
+        used = {deployment.deployment_id for deployment in self.deployments}
         free = (number for number in count(1) if number not in used)
-        return [replace(each, deployment_id=next(free)) for each in deployments]
+        return [replace(deployment, deployment_id=next(free)) for deployment in deployments]
 
 
 def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
@@ -381,34 +348,37 @@ def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:
     known = fleet._unlike
     if not known or known[0][0] is not other:
         present = other.service_of
-        known[:] = [(other, tuple(each for each in fleet.services if present.get(each.name) is not each))]
+        known[:] = [(other, tuple(service for service in fleet.services if present.get(service.name) is not service))]
     return known[0][1]
 
 
 def deployments_unlike(fleet: Fleet, other: Fleet) -> tuple[Deployment, ...]:
     """Return the deployments that `other` does not share, each once, in the order of the services."""
     present = other.deployment_of
-    listed = (each for service in services_unlike(fleet, other) for each in service.deployments)
+    listed = (deployment for service in services_unlike(fleet, other) for deployment in service.deployments)
     return tuple({e.deployment_id: e for e in listed if present.get(e.deployment_id) is not e}.values())
 
 
 def _accelerators(devices: Sequence[Device]) -> frozenset[int]:
-    chosen = [each for each in devices if each.kind != "cpu"] or devices
-    return frozenset(each.device_id for each in chosen)
+    chosen = [device for device in devices if device.kind != "cpu"] or devices
+    return frozenset(device.device_id for device in chosen)
 
 
 def _refuse_duplicates(what: str, ids: Sequence[int | str]) -> None:
     if len(set(ids)) == len(ids):
         return
     seen: set[int | str] = set()
-    for each in ids:
-        if each in seen:
-            raise InvalidEdit(f"{what} {each} is in the fleet twice")
-        seen.add(each)
+    for subject_id in ids:
+        if subject_id in seen:
+            raise InvalidEdit(f"{what} {subject_id} is in the fleet twice")
+        seen.add(subject_id)
 
 
 def _with(service: Service, changed: dict[int, Deployment]) -> Service:
     """Return the service itself where nothing of it changed: what is the same value need not be compared."""
-    if all(changed.get(each.deployment_id, each) is each for each in service.deployments):
+    if all(changed.get(deployment.deployment_id, deployment) is deployment for deployment in service.deployments):
         return service
-    return replace(service, deployments=tuple(changed.get(each.deployment_id, each) for each in service.deployments))
+    return replace(
+        service,
+        deployments=tuple(changed.get(deployment.deployment_id, deployment) for deployment in service.deployments),
+    )

@@ -71,7 +71,7 @@ class Knob:
 
 @cache
 def knobs() -> Mapping[str, Knob]:
-    """Every knob by name, in the order of the table."""
+    """Return every knob by name, in the order of the table."""
     rows = tomllib.loads(files("pertoken.state").joinpath("knobs.toml").read_text(encoding="utf-8"))["knob"]
     return {row["name"]: Knob(**{**row, "values": tuple(row.get("values", ()))}) for row in rows}
 
@@ -100,12 +100,12 @@ def checked(changes: Mapping[str, object]) -> dict[str, Any]:
 
 
 def is_name(value: object) -> bool:
-    """Whether a value can name something on a screen and in a command."""
+    """Return whether a value can name something on a screen and in a command."""
     return isinstance(value, str) and bool(value.strip()) and len(value) <= MAX_NAME and value.isprintable()
 
 
 def _are_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(is_name(each) for each in value)
+    return isinstance(value, list | tuple) and len(value) <= MAX_NAMES and all(is_name(name) for name in value)
 
 
 def _shown(value: object) -> str:

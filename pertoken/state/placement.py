@@ -1,4 +1,4 @@
-"""Where a deployment runs and how its devices are paid for."""
+"""Place of a deployment, and the way its devices are paid for."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What clients call by one name: its deployments, demand, objectives and limits."""
+"""Service: deployments behind one name that clients call, with demand, objectives and limits."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,7 +25,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What clients call by one name. Every edit returns a copy; pricing chooses which replicas go or stay."""
+    """Deployments behind one name that clients call. Edits return a copy; pricing chooses the replicas to release."""
 
     name: str
     deployments: tuple[Deployment, ...] = ()
@@ -57,7 +57,7 @@ class Service:
 
         Raises UnknownKnob and InvalidEdit as `Deployment.but` does.
         """
-        return replace(self, deployments=tuple(each.but(**changes) for each in self.deployments))
+        return replace(self, deployments=tuple(deployment.but(**changes) for deployment in self.deployments))
 
     def on(self, placement: Placement, *, all_but: int = 0) -> "Service":
         """Return this service on another placement, `all_but` of its deployments (the first by id) staying.
@@ -68,11 +68,12 @@ class Service:
             raise InvalidEdit(
                 f"all_but={all_but!r} moves nothing: {self.name} has {len(self.deployments)} deployment(s)"
             )
-        staying = set(sorted(each.deployment_id for each in self.deployments)[:all_but])
+        staying = set(sorted(deployment.deployment_id for deployment in self.deployments)[:all_but])
         return replace(
             self,
             deployments=tuple(
-                each if each.deployment_id in staying else each.on(placement) for each in self.deployments
+                deployment if deployment.deployment_id in staying else deployment.on(placement)
+                for deployment in self.deployments
             ),
         )
 
@@ -104,4 +105,6 @@ class Service:
 
     def expecting(self, low: float, likely: float, high: float, source: str) -> "Service":
         """Return this service with a rule's own expectation of each deployment's speed; see `Expectation`."""
-        return replace(self, deployments=tuple(each.expecting(low, likely, high, source) for each in self.deployments))
+        return replace(
+            self, deployments=tuple(deployment.expecting(low, likely, high, source) for deployment in self.deployments)
+        )

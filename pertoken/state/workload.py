@@ -24,4 +24,4 @@ class Workload:
 def parsed(text: object) -> Workload | None:
     """Return the workload a text is of; None for any other value."""
     match = _TEXT.fullmatch(text) if isinstance(text, str) else None
-    return None if match is None else Workload(*(None if each == UNKNOWN else each for each in match.groups()))
+    return None if match is None else Workload(*(None if group == UNKNOWN else group for group in match.groups()))

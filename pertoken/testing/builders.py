@@ -10,7 +10,8 @@ from pertoken.evidence import Comparison, Epoch, Evidence, HoursOfWeek, Series
 from pertoken.provenance import Provenance
 from pertoken.state.demand import HOURS_OF_WEEK, Demand, Quantity
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.model import Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import Service
@@ -34,7 +35,7 @@ class Week:
         """Return a quantile: linear between the lowest hour, the median, `p95` and the maximum."""
         if q >= 0.5:
             return self.summary.quantile(q)
-        low = min((each for each in self.means if each is not None), default=self.summary.p50)
+        low = min((mean for mean in self.means if mean is not None), default=self.summary.p50)
         return self.summary.p50 - max(0.0, self.summary.p50 - low) * (0.5 - q) / 0.5
 
     def hours(self) -> HoursOfWeek:
@@ -43,7 +44,7 @@ class Week:
 
     def times(self, factor: float) -> HoursOfWeek:
         """Return these means times a factor."""
-        return tuple(None if each is None else each * factor for each in self.means)
+        return tuple(None if mean is None else mean * factor for mean in self.means)
 
 
 def series(
@@ -166,10 +167,11 @@ def fleet(
     """
     ids = count(1)
     placed = tuple(
-        replace(each, deployments=tuple(_placed(one, each, ids) for one in each.deployments)) for each in services
+        replace(service, deployments=tuple(_placed(one, service, ids) for one in service.deployments))
+        for service in services
     )
     by_host: dict[int, dict[int, Placement]] = {}
-    for one in (one for each in placed for one in each.deployments):
+    for one in (one for service in placed for one in service.deployments):
         for device_id in one.device_ids:
             by_host.setdefault(device_id // 10, {})[device_id] = one.placement
     first_idle = max(by_host, default=0) + 1
@@ -192,6 +194,6 @@ def _placed(one: Deployment, of: Service, ids: Iterator[int]) -> Deployment:
 def _device(device_id: int, host: Host, placement: Placement, link: str | None) -> Device:
     kind = "gpu" if placement.accelerator else "cpu"
     name = f"{placement.accelerator or 'CPUs'} #{device_id % 10}"
-    others = (each for each in host.device_ids if each != device_id and link is not None and kind == "gpu")
-    links = tuple((each, str(link)) for each in others)
+    others = (other_id for other_id in host.device_ids if other_id != device_id and link is not None and kind == "gpu")
+    links = tuple((other_id, str(link)) for other_id in others)
     return Device(device_id, name, host.host_id, placement.accelerator, kind, links=links)

@@ -20,9 +20,11 @@ _ALWAYS_KNOWN = ("model", "engine")
 
 def assert_conforms(rule: Rule) -> None:
     """Raise AssertionError with every fault of a rule; see `faults`."""
-    found = faults(rule)
-    if found:
-        raise AssertionError(f"rule {rule.rule_id} does not conform:\n" + "\n".join(f"- {each}" for each in found))
+    found_faults = faults(rule)
+    if found_faults:
+        raise AssertionError(
+            f"rule {rule.rule_id} does not conform:\n" + "\n".join(f"- {fault}" for fault in found_faults)
+        )
 
 
 _DIFFERS_ELSEWHERE = (
@@ -43,12 +45,12 @@ def faults(candidate: Rule) -> tuple[str, ...]:
     except (ValueError, TypeError) as error:
         return (str(error),)
     shown: dict[str, list[str]] = {}
-    for each in regimes().values():
-        for fault in dict.fromkeys(_faults_in(candidate, each)):
-            shown.setdefault(fault, []).append(each.name)
+    for regime in regimes().values():
+        for fault in dict.fromkeys(_faults_in(candidate, regime)):
+            shown.setdefault(fault, []).append(regime.name)
     for name, elsewhere in (results_elsewhere(candidate) or {}).items():
-        here = _tried(candidate, regimes()[name], known=None)
-        if elsewhere is not None and isinstance(here, Result) and here != elsewhere:
+        local = _tried(candidate, regimes()[name], known=None)
+        if elsewhere is not None and isinstance(local, Result) and local != elsewhere:
             shown.setdefault(_DIFFERS_ELSEWHERE, []).append(name)
     return tuple(f"{fault} (regimes: {', '.join(names)})" for fault, names in shown.items())
 
@@ -61,7 +63,7 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
         return
     if first.silent:
         yield "it yields nothing: refuse with skip(code, reason)"
-    if any(not each.diff for each in first.proposals):
+    if any(not proposal.diff for proposal in first.proposals):
         yield "it proposes what runs already: refuse instead"
     if _tried(candidate, regime, known) != first:
         yield "it yields something else when it is run again: use no clock, no randomness and no state of its own"
@@ -74,7 +76,7 @@ def _faults_in(candidate: Rule, regime: Regime) -> Iterator[str]:
             unknown = _tried(candidate, _without_knob(regime, name), known=None)
             if isinstance(unknown, str):
                 yield f"where the knob {name} is unknown (None) {unknown}"
-    if any(each.links for each in regime.fleet.devices):
+    if any(device.links for device in regime.fleet.devices):
         unknown = _tried(candidate, _without_links(regime), known=None)
         if isinstance(unknown, str):
             yield f"where the links of devices are unknown {unknown}"
@@ -100,14 +102,14 @@ def _line(error: BaseException, candidate: Rule) -> str:
 
 
 def _without_links(regime: Regime) -> Regime:
-    devices = tuple(replace(each, links=()) for each in regime.fleet.devices)
+    devices = tuple(replace(device, links=()) for device in regime.fleet.devices)
     return replace(regime, fleet=replace(regime.fleet, devices=devices))
 
 
 def _without_knob(regime: Regime, name: str) -> Regime:
     unknown: Any = {name: None}
     services = tuple(
-        replace(each, deployments=tuple(replace(one, **unknown) for one in each.deployments))
-        for each in regime.fleet.services
+        replace(service, deployments=tuple(replace(one, **unknown) for one in service.deployments))
+        for service in regime.fleet.services
     )
     return replace(regime, fleet=replace(regime.fleet, services=services))

@@ -42,10 +42,10 @@ def results_elsewhere(candidate: Rule) -> Mapping[str, Result] | None:
             timeout=TIMEOUT_S,
             check=True,
         )
-        found: Mapping[str, Result] | None = pickle.loads(done.stdout)
+        results: Mapping[str, Result] | None = pickle.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, EOFError, pickle.UnpicklingError):
         return None
-    return found
+    return results
 
 
 def main() -> None:
@@ -56,16 +56,16 @@ def main() -> None:
     candidate = _rule_of(_module(name, file), rule_id)
     if candidate is not None and options is not None:
         candidate = candidate.configured(options)
-    found: dict[str, Result] | None = None if candidate is None else {}
-    for each in regimes().values():
-        if candidate is not None and found is not None:
+    results: dict[str, Result] | None = None if candidate is None else {}
+    for regime in regimes().values():
+        if candidate is not None and results is not None:
             with contextlib.suppress(Exception, SystemExit):  # it raises at home, too, where it is reported
-                found[each.name] = run(candidate, each)
-    answer.write(pickle.dumps(found))
+                results[regime.name] = run(candidate, regime)
+    answer.write(pickle.dumps(results))
 
 
 def _rule_of(module: ModuleType, rule_id: str) -> Rule | None:
-    return next((each for each in vars(module).values() if type(each) is Rule and each.rule_id == rule_id), None)
+    return next((var for var in vars(module).values() if type(var) is Rule and var.rule_id == rule_id), None)
 
 
 def _module(name: str, file: str) -> ModuleType:

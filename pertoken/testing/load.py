@@ -134,4 +134,4 @@ def service_of(load: Load, replicas: int, like: Deployment, name: str = CHAT, **
 
 def regime_of(name: str, meaning: str, load: Load, present: Fleet) -> Regime:
     """Return a regime of a fleet in which each replica has this load."""
-    return regime(present, {each.name: load.evidence for each in present.services}, name=name, meaning=meaning)
+    return regime(present, {service.name: load.evidence for service in present.services}, name=name, meaning=meaning)

@@ -9,7 +9,8 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import EPOCHS, Epoch, Evidence, Series
 from pertoken.metrics import HISTOGRAMS
 from pertoken.rule import FleetEvidence
-from pertoken.state.fleet import Device, Fleet
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device
 from pertoken.testing.builders import Week, evidence, series
 
 SubjectKey = tuple[str, int | str]
@@ -59,7 +60,7 @@ class Regime:
         """Return this regime on hosts that do not measure these series; without `epochs` nothing ever changed."""
         measured = {
             subject: Evidence(
-                {name: each for name, each in known.items() if name not in names},
+                {name: evidence for name, evidence in known.items() if name not in names},
                 epochs=() if EPOCHS in names else known.peek_epochs(),
             )
             for subject, known in self.measured.items()
@@ -100,32 +101,34 @@ def regime(
     """
     subjects: dict[SubjectKey, Evidence] = {}
     holders: dict[int, Evidence] = {}
-    for each in fleet.services:
-        given = measured.get(each.name, Evidence({}))
+    for service in fleet.services:
+        given = measured.get(service.name, Evidence({}))
         alone, before = _by_hour(given), given.peek_epochs()
         known = dict(alone.items())
-        together = dict(_together(alone, len(each.deployments)).items())
-        of = {one.deployment_id: _of(one.deployment_id, before) for one in each.deployments}
-        subjects["service", each.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
-        for one in each.deployments:
+        together = dict(_together(alone, len(service.deployments)).items())
+        of = {one.deployment_id: _of(one.deployment_id, before) for one in service.deployments}
+        subjects["service", service.name] = Evidence(together, epochs=tuple(chain.from_iterable(of.values())))
+        for one in service.deployments:
             subjects["deployment", one.deployment_id] = Evidence(known, epochs=of[one.deployment_id])
             holders |= {device_id: _device(alone, len(one.device_ids)) for device_id in one.device_ids}
     for device in fleet.devices:
         subjects["device", device.device_id] = _of_device(device, holders)
     for host in fleet.hosts:
-        subjects["host", host.host_id] = _of_host([_of_device(fleet.device(each), holders) for each in host.device_ids])
+        subjects["host", host.host_id] = _of_host(
+            [_of_device(fleet.device(device_id), holders) for device_id in host.device_ids]
+        )
     return Regime(name, meaning, fleet, subjects, market or load_market())
 
 
 def _of(deployment_id: int, epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
     """Return the earlier epochs of one replica: those that name no deployment are of each."""
-    own = (each for each in epochs if each.deployment_id in (0, deployment_id))
-    return tuple(replace(each, deployment_id=deployment_id) for each in own)
+    own = (epoch for epoch in epochs if epoch.deployment_id in (0, deployment_id))
+    return tuple(replace(epoch, deployment_id=deployment_id) for epoch in own)
 
 
 def _of_device(device: Device, holders: Mapping[int, Evidence]) -> Evidence:
     ids = [device.device_id, *(part.partition_id for part in device.partitions)]
-    held = next((holders[each] for each in ids if each in holders), None)
+    held = next((holders[part_id] for part_id in ids if part_id in holders), None)
     return (held or _by_hour(evidence(held=0, observed_h=OBSERVED_H, **IDLE_DEVICE))).fresh()
 
 
@@ -138,19 +141,19 @@ def _device(alone: Evidence, devices: int) -> Evidence:
 
 def _of_host(devices: Sequence[Evidence]) -> Evidence:
     """Return what was measured on the devices of a host: power, energy and memory are sums, all else are means."""
-    known = [dict(each.items()) for each in devices]
-    found = {}
-    for name in [each for each in known[0] if all(each in one for one in known)]:
+    known = [dict(device.items()) for device in devices]
+    combined = {}
+    for name in [key for key in known[0] if all(key in one for one in known)]:
         share = 1.0 if name in _SHARED_BY_DEVICES else 1 / len(known)
         mean, p50, p95, largest = (
-            share * sum(getattr(one[name], each) for one in known) for each in ("mean", "p50", "p95", "max")
+            share * sum(getattr(one[name], statistic) for one in known) for statistic in ("mean", "p50", "p95", "max")
         )
-        found[name] = series(mean, p50=p50, p95=p95, max=largest)
-    return _by_hour(evidence(**found))
+        combined[name] = series(mean, p50=p50, p95=p95, max=largest)
+    return _by_hour(evidence(**combined))
 
 
 def _together(alone: Evidence, replicas: int) -> Evidence:
-    return Evidence({name: _times(each, replicas) if name in SUMMED else each for name, each in alone.items()})
+    return Evidence({name: _times(series, replicas) if name in SUMMED else series for name, series in alone.items()})
 
 
 def _times(known: Series, factor: float) -> Series:
@@ -162,7 +165,7 @@ def _times(known: Series, factor: float) -> Series:
 
 
 def _by_hour(known: Evidence) -> Evidence:
-    return Evidence({name: each if name in _WITHOUT_HOURS else _with_hours(each) for name, each in known.items()})
+    return Evidence({name: series if name in _WITHOUT_HOURS else _with_hours(series) for name, series in known.items()})
 
 
 def _with_hours(known: Series) -> Series:

@@ -111,7 +111,9 @@ def _multi_tenant() -> Regime:
     quiet = replace(busy, requests_s=0.05, busy=0.1, kv_use=0.02, dram_active=0.06, device_util=0.1, power_w=140)
     first = _service(busy, 1, deployment(device_ids=(10,)), "acme", isolation="tenant")
     second = _service(quiet, 1, deployment(device_ids=(11,)), "globex")
-    services = [replace(each, demand=replace(each.demand, tenants=(each.name,))) for each in (first, second)]
+    services = [
+        replace(service, demand=replace(service.demand, tenants=(service.name,))) for service in (first, second)
+    ]
     meaning = "Two customers on one host of two devices: one is busy and shares nothing, the other one is quiet."
     present = fleet(*services)
     return regime(present, {"acme": busy.evidence, "globex": quiet.evidence}, name="multi-tenant", meaning=meaning)
@@ -131,7 +133,7 @@ def _cpu() -> Regime:
         "Llama-3.1-8B", engine="llama.cpp", weight_dtype="int4", max_num_seqs=4, gpu_memory_utilization=None,
         enable_prefix_caching=None, placement=Placement(), **unknown,
     )  # fmt: skip
-    seen = {name: each for name, each in load.evidence.items() if name not in ENGINE_COUNTS}
+    seen = {name: series for name, series in load.evidence.items() if name not in ENGINE_COUNTS}
     meaning = "llama.cpp on the CPUs of a host: four slots, no KV gauge, no latency histograms, no accelerator."
     seen["memory_traffic_bytes_s"] = series(9e10, p95=1.2e11, max=1.3e11)
     return regime(fleet(_service(load, 1, like)), {CHAT: evidence(**seen)}, name="cpu", meaning=meaning)
@@ -162,7 +164,7 @@ def _committed() -> Regime:
     load = replace(FEW_LONG, dram_active=None, tensor_active=None, sm_clock_mhz=1290)
     paid = Commitment("aws", "us-east-1", "p4de.24xlarge", 2, 20_000_000_000, PAID_UNTIL)
     present = fleet(_service(load, 2, _large(placement=placement)), commitments=(paid,))
-    present = replace(present, hosts=tuple(replace(each, paid_until=PAID_UNTIL) for each in present.hosts))
+    present = replace(present, hosts=tuple(replace(host, paid_until=PAID_UNTIL) for host in present.hosts))
     return _of("committed", "Two replicas on instances that are paid for until a date, used or not.", load, present)
 
 
@@ -229,7 +231,7 @@ def _one_at_a_time() -> Regime:
         "Llama-3.1-8B", engine="llama.cpp", max_num_seqs=1, gpu_memory_utilization=None, enable_prefix_caching=True,
         **unknown,
     )  # fmt: skip
-    known = {name: each for name, each in load.evidence.items() if name not in ENGINE_COUNTS}
+    known = {name: series for name, series in load.evidence.items() if name not in ENGINE_COUNTS}
     seen = evidence(**known | {"running": series(1.0), "waiting": series(2.4, p95=6, max=9)})
     meaning = "llama.cpp with one slot on a GPU: requests are served one after another while others wait."
     return regime(fleet(_service(load, 1, like)), {CHAT: seen}, name="one-at-a-time", meaning=meaning)
@@ -286,7 +288,7 @@ def _nights() -> Regime:
         return replace(wider, distribution=Week(wider, of_hours))
 
     rates = ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy", "dram_active", "device_util")
-    seen = {name: by_hour(each) if name in rates else each for name, each in load.evidence.items()}
+    seen = {name: by_hour(series) if name in rates else series for name, series in load.evidence.items()}
     served = _service(load, 2, _large())
     hours = tuple(2 * load.requests_s * of_day * served for served in OFFICE_HOURS)
     served = replace(served, demand=replace(served.demand, requests_by_hour_of_week=hours))
@@ -371,4 +373,4 @@ def regimes() -> Mapping[str, Regime]:
         _interfering(), _unbounded(), _overcommitted(), _steady(), upgraded_dearer(), upgraded_other_load(),
         upgraded_one(), unmaintained(),
     )  # fmt: skip
-    return {each.name: each for each in made}
+    return {regime.name: regime for regime in made}

@@ -50,7 +50,7 @@ class Result:
     @property
     def codes(self) -> tuple[str, ...]:
         """Codes of its refusals, each once."""
-        return tuple(dict.fromkeys(each.code for each in self.refusals))
+        return tuple(dict.fromkeys(refusal.code for refusal in self.refusals))
 
 
 def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
@@ -88,8 +88,8 @@ def run(rule: Rule, regime: Regime | str, /, **options: Any) -> Result:
 
 def _targets(rule: Rule, regime: Regime) -> Iterator[tuple[Target, Evidence | FleetEvidence]]:
     if rule.scope == "deployment":
-        for each in regime.fleet.deployments:
-            yield each, regime.of("deployment", each.deployment_id)
+        for deployment in regime.fleet.deployments:
+            yield deployment, regime.of("deployment", deployment.deployment_id)
     elif rule.scope == "service":
         for service in regime.fleet.services:
             yield service, regime.of("service", service.name)

@@ -19,7 +19,8 @@ def _upgraded(name: str, meaning: str, *epochs: Epoch, versions: tuple[str, str]
     like = deployment("Llama-3.1-8B", weight_dtype="fp8", enable_prefix_caching=True)
     present = service_of(STEADY, 2, like)
     deployments = tuple(
-        replace(each, engine_version=version) for each, version in zip(present.deployments, versions, strict=True)
+        replace(deployment, engine_version=version)
+        for deployment, version in zip(present.deployments, versions, strict=True)
     )
     measured = evidence(*epochs, **dict(STEADY.evidence.items()))
     return regime(fleet(replace(present, deployments=deployments)), {CHAT: measured}, name=name, meaning=meaning)

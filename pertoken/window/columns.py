@@ -66,7 +66,10 @@ def columns(names: Sequence[str], chunks: Iterable[Sequence[str]]) -> Columns:
     Raises CorruptStore for a value that is no whole number.
     """
     parts = [np.array([whole_numbers(text) for text in texts]) for texts in chunks]
-    values = np.concatenate(parts, axis=1).T if parts else np.empty((0, len(names)), np.int64)
+    joined = (
+        parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) if parts else np.empty((len(names), 0), np.int64)
+    )
+    values = joined.T
     if len(names) > 1 and not _in_order(values[:, 0], values[:, 1]):
         values = values[np.lexsort((values[:, 1], values[:, 0]))]
     return Columns({name: n for n, name in enumerate(names)}, values)
@@ -97,7 +100,7 @@ def together(parts: Sequence[Columns]) -> Columns:
     """Return the rows of several owners by time."""
     if len(parts) == 1:
         return parts[0]
-    values = np.concatenate([each.values for each in parts])
+    values = np.concatenate([columns.values for columns in parts])
     return Columns(parts[0].at, values[np.argsort(values[:, 1], kind="stable")])
 
 

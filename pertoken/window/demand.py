@@ -1,4 +1,4 @@
-"""What clients asked of a service over the window, whichever deployments and epochs answered."""
+"""Demand of a service over the window, summed over all deployments and epochs that served it."""
 
 from collections.abc import Mapping
 

@@ -52,10 +52,10 @@ class EngineCounts:
 
 def by_epoch(rows: Rows) -> Mapping[int, Counts]:
     """Growth of every further counter by epoch, of rows of `sums.engine_counter_totals`."""
-    found: dict[int, dict[str, int]] = defaultdict(dict)
+    counts: dict[int, dict[str, int]] = defaultdict(dict)
     for row in rows:
-        found[row.epoch_id][row.metric] = row.delta
-    return found
+        counts[row.epoch_id][row.metric] = row.delta
+    return counts
 
 
 def engine_counts(
@@ -67,7 +67,7 @@ def engine_counts(
     device_names: Collection[str],
     market: Market,
 ) -> EngineCounts:
-    """What the counters of all `epochs` of a deployment tell together, and those of the `present` one of its GPUs.
+    """Return the figures of the counters of all `epochs` of a deployment, and of the GPU counters of the `present` one.
 
     `busy_ms`, `knobs` and `device_names` are those of the present epoch.
     """
@@ -75,8 +75,8 @@ def engine_counts(
     alike = estimated and len(set(device_names)) == 1
     accelerator = market.accelerator(next(iter(device_names))) if alike else None
     counts: dict[str, int] = defaultdict(int)
-    for each in epochs:
-        for metric, delta in each.items():
+    for epoch in epochs:
+        for metric, delta in epoch.items():
             counts[metric] += delta
     ended = {
         match[2]: count
@@ -84,19 +84,23 @@ def engine_counts(
         if (match := _REASON.fullmatch(metric)) and match[1] == "requests_finished"
     }
     shares = {
-        name: sum(present.get(each, 0) for each in quotient.above) * scale / (busy_ms / 1000)
+        name: sum(present.get(counter, 0) for counter in quotient.above) * scale / (busy_ms / 1000)
         for name, quotient, scale in of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
         if busy_ms and quotient.above[0] in present
     }
     return EngineCounts(
         preemptions=preemptions,
-        ended=tuple(sorted(ended.items(), key=lambda each: (-each[1], each[0]))),
+        ended=tuple(sorted(ended.items(), key=lambda item: (-item[1], item[0]))),
         prefix_hit_rate=_quotient(counts, PREFIX_HIT_RATE),
         spec_acceptance_rate=_quotient(counts, SPEC_ACCEPTANCE_RATE),
         spec_acceptance_length=_quotient(counts, SPEC_ACCEPTANCE_LENGTH),
         mfu=shares.get("mfu"),
         mbu=shares.get("mbu"),
-        counted=tuple((name, counts[name]) for name, each in ENGINE_COUNTERS.items() if each.shown and name in counts),
+        counted=tuple(
+            (name, counts[name])
+            for name, engine_counter in ENGINE_COUNTERS.items()
+            if engine_counter.shown and name in counts
+        ),
     )
 
 
@@ -116,5 +120,5 @@ def of_peak(dp: object, weight_dtype: object, accelerator: Accelerator | None) -
 
 
 def _quotient(counts: Counts, of: Quotient) -> float | None:
-    below = sum(counts.get(each, 0) for each in of.below or ())
-    return sum(counts.get(each, 0) for each in of.above) / below + of.plus if below else None
+    below = sum(counts.get(counter, 0) for counter in of.below or ())
+    return sum(counts.get(counter, 0) for counter in of.above) / below + of.plus if below else None

@@ -1,4 +1,4 @@
-"""What rules read of deployments, services, devices and hosts: series with their provenance, made of a window."""
+"""Evidence for rules: series of deployments, services, devices and hosts with their provenance, made of a window."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from pertoken.window.series.points import Points
 
 LENGTHS = ("prompt_len", "generated_len")
 _TRAFFIC = "memory_traffic_bytes"
-_SERIES_OF = {each.stored: each.series for each in DEVICE if each.series} | {
+_SERIES_OF = {metric.stored: metric.series for metric in DEVICE if metric.series} | {
     "processes": "held",
     "busy": "busy",
     "nvlink_rx_mib_s": "nvlink_bytes_s",
@@ -49,7 +49,7 @@ _THROTTLED = {
     "throttled_thermal": "throttled_thermal_samples",
 }
 _OF_DEVICES = (
-    *(each.series for each in DEVICE if each.series),
+    *(metric.series for metric in DEVICE if metric.series),
     *("nvlink_bytes_s", *_THROTTLED, "energy_w", "host_memory_free", "held"),
 )
 _ITL = "itl_s"
@@ -100,20 +100,20 @@ class EvidenceReader:
         Of the present epoch of each, since an earlier one had other knobs or devices. Nothing was measured on several
         of which one has not run in this window.
         """
-        if not all(each in self.inventory.running for each in deployment_ids):
+        if not all(deployment_id in self.inventory.running for deployment_id in deployment_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
-        rows = [self.inventory.running[each] for each in deployment_ids]
+        rows = [self.inventory.running[deployment_id] for deployment_id in deployment_ids]
         buckets = self._together(rows)
         epochs = EpochsBefore(self.history, tuple(deployment_ids))
         if not len(buckets):
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN), epochs=epochs)
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
-        found = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
+        series_of = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
         remedies = self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids)
         alone = len(deployment_ids) == 1
         points = WindowMinutes(self, deployment_ids[0]) if alone else ()  # a forecast is calibrated on one deployment
-        return Evidence(found, remedies, epochs=epochs, points=points)
+        return Evidence(series_of, remedies, epochs=epochs, points=points)
 
     def minutes(self, deployment_id: int) -> tuple[OperatingPoint, ...]:
         """Return minutes of the present epoch of a deployment that differ in their load, oldest first."""
@@ -128,17 +128,17 @@ class EvidenceReader:
 
     def of_devices(self, device_ids: Sequence[int]) -> Evidence:
         """Return what was measured on a device, or on several together; nothing where one was not seen."""
-        if not all(each in self.inventory.devices for each in device_ids):
+        if not all(device_id in self.inventory.devices for device_id in device_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
-        observed_ms = [float(self._with_holders(each).ints("observed_ms").sum()) for each in device_ids]
-        found = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
-        return Evidence(found, self._remedies(*device_ids))
+        observed_ms = [float(self._with_holders(device_id).ints("observed_ms").sum()) for device_id in device_ids]
+        series_of = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
+        return Evidence(series_of, self._remedies(*device_ids))
 
     def _lazy(
         self, kind: str, ids: Sequence[int], names: Iterable[str], observed_ms: float
     ) -> dict[str, Series | LazySeries]:
-        found: dict[str, Series | LazySeries] = {name: WindowSeries(self, kind, tuple(ids), name) for name in names}
-        return found | {"observed_h": series.single(observed_ms / HOUR_MS, Provenance.COUNTER)}
+        series_of: dict[str, Series | LazySeries] = {name: WindowSeries(self, kind, tuple(ids), name) for name in names}
+        return series_of | {"observed_h": series.single(observed_ms / HOUR_MS, Provenance.COUNTER)}
 
     def made(self, of: WindowSeries) -> Series | None:
         """Return the summary of a series, made once; None if it was not measured."""
@@ -153,14 +153,14 @@ class EvidenceReader:
         if points is None:
             return None
         if of.kind == "device":
-            by_hour = any(series.by_hour(self.measured.device_time(each)) for each in of.ids)
+            by_hour = any(series.by_hour(self.measured.device_time(subject_id)) for subject_id in of.ids)
         else:
-            rows = [self.inventory.running[each] for each in of.ids]
+            rows = [self.inventory.running[subject_id] for subject_id in of.ids]
             by_hour = any(series.by_hour(self.measured.epoch(row.epoch_id)) for row in rows)
         return replace(points.summary(), by_hour=by_hour, distribution=of)
 
     def _histogram_of(self, of: WindowSeries) -> Series | None:
-        rows = [self.inventory.running[each] for each in of.ids]
+        rows = [self.inventory.running[subject_id] for subject_id in of.ids]
         if of.name != _ITL:
             return self._histogram(rows, of.name)
         per_request = any(row.engine_kind in PER_REQUEST_TPOT for row in rows)
@@ -169,29 +169,29 @@ class EvidenceReader:
     def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         """Return how to find the observations of each series of deployments or of devices, by its name."""
         if (kind, ids) not in self._latest:
-            found = self._points(kind, ids)
+            known_points = self._points(kind, ids)
             self._latest.clear()
-            self._latest[kind, ids] = found
+            self._latest[kind, ids] = known_points
         return self._latest[kind, ids]
 
     def _points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         if kind == "device":
             # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
-            hidden = any(gap.metric == "processes" for each in ids for gap in self.missing.get(each, ()))
-            alone = [(None, each) for each in ids]
-            hosts = tuple(dict.fromkeys(self.inventory.devices[each].host_id for each in ids))
+            hidden = any(gap.metric == "processes" for subject_id in ids for gap in self.missing.get(subject_id, ()))
+            alone = [(None, subject_id) for subject_id in ids]
+            hosts = tuple(dict.fromkeys(self.inventory.devices[subject_id].host_id for subject_id in ids))
             return {
                 **self._of_devices(ids),
                 "energy_w": partial(self._energy, alone),
                 "host_memory_free": partial(self._host_memory_free, hosts),
                 **({} if hidden else {"held": partial(self._held, ids)}),
             }
-        rows = [self.inventory.running[each] for each in ids]
+        rows = [self.inventory.running[subject_id] for subject_id in ids]
         buckets = self._together(rows)
         busy, origin = series.busy(buckets), series.busy_provenance(buckets)
         host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
         allocated = self._allocated(rows)
-        found: dict[str, Callable[[], Points | None]] = {
+        readers: dict[str, Callable[[], Points | None]] = {
             **self._of_devices(self._device_ids(rows)),
             "prompt_tok_s": partial(series.rate, buckets, "prompt_tokens"),
             "computed_tok_s": partial(series.rate, buckets, "computed_tokens"),
@@ -211,9 +211,9 @@ class EvidenceReader:
             "j_per_token": partial(self._energy_per_token, allocated, buckets),
             **self._engine_counts(rows, buckets, origin),
         }
-        for name in self._late(rows) & found.keys():
-            found[name] = partial(series.reported, found[name])
-        return found
+        for name in self._late(rows) & readers.keys():
+            readers[name] = partial(series.reported, readers[name])
+        return readers
 
     def _together(self, rows: Iterable[Any]) -> series.Buckets:
         return series.together([self._served(row.epoch_id) for row in rows])
@@ -228,7 +228,7 @@ class EvidenceReader:
         """
         lengths = {name: self._histogram(epochs, name) for name in LENGTHS}
         deployments = by(epochs, "deployment_id").values()
-        members = [in_turn([self._served(row.epoch_id) for row in each]) for each in deployments]
+        members = [in_turn([self._served(row.epoch_id) for row in deployment]) for deployment in deployments]
         return demand(series.together(members), lengths, late=self._late(epochs) != set())
 
     def _served(self, epoch_id: int) -> Columns:
@@ -256,21 +256,21 @@ class EvidenceReader:
         def of(quotient: Quotient, scale: float | None = None) -> Points | None:
             return series.of_counts(self._counts(rows), buckets, quotient, scale)
 
-        found: dict[str, Callable[[], Points | None]] = {
+        readers: dict[str, Callable[[], Points | None]] = {
             name: partial(of, quotient) for name, quotient in QUOTIENTS.items()
         }
-        found["asleep"] = lambda: series.part_of_time(self._counts(rows), buckets, "asleep_ms")
-        found["load_s"] = partial(series.with_provenance, found["load_s"], Provenance.BOUND)
+        readers["asleep"] = lambda: series.part_of_time(self._counts(rows), buckets, "asleep_ms")
+        readers["load_s"] = partial(series.with_provenance, readers["load_s"], Provenance.BOUND)
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
-            return found
+            return readers
         knobs = json.loads(rows[0].knobs)
         names = {device.name for device in self.inventory.held(rows[0].epoch_id) if device.parent_id is None}
         accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
         # The engine's own estimate over the catalog's peak.
         origin = worst((Provenance.LISTED, busy))
         for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
-            found[name] = partial(series.with_provenance, partial(of, quotient, share), origin)
-        return found
+            readers[name] = partial(series.with_provenance, partial(of, quotient, share), origin)
+        return readers
 
     def _counts(self, rows: Sequence[Any]) -> list[Columns]:
         """Return the deltas of further counters of each epoch that has some."""
@@ -280,12 +280,12 @@ class EvidenceReader:
     def _held(self, device_ids: Sequence[int]) -> Points | None:
         """Return the share of its observed time that some process held a device, a mean over several."""
         ts, shares, times = [], [], []
-        for each in device_ids:
-            rows = self._with_holders(each)
+        for device_id in device_ids:
+            rows = self._with_holders(device_id)
             rows = rows.where(rows.ints("duration_ms") > 0)
             ms = rows.floats("duration_ms")
             ts.append(rows.ints("ts"))
-            shares.append(self.measured.held_ns(each, rows) / 1e6 / ms)
+            shares.append(self.measured.held_ns(device_id, rows) / 1e6 / ms)
             times.append(ms)
         return series.over(ts, shares, times, Provenance.REPORTED)
 
@@ -301,34 +301,38 @@ class EvidenceReader:
             return {}
 
         def of(names: Sequence[str], per_unit: float, mean: bool) -> Points | None:
-            devices = [self.measured.device(each) for each in device_ids]
+            devices = [self.measured.device(device_id) for device_id in device_ids]
             values = [np.sum([_gauge(rows, name) for name in names], axis=0) / per_unit for rows in devices]
             return series.of_devices(devices, values, mean=mean)
 
-        found: dict[str, Callable[[], Points | None]] = {
-            each.series: partial(of, (each.stored,), each.per_unit, not each.summed)
-            for each in rolled(RollUp.GAUGE)
-            if each.series
+        readers: dict[str, Callable[[], Points | None]] = {
+            metric.series: partial(of, (metric.stored,), metric.per_unit, not metric.summed)
+            for metric in rolled(RollUp.GAUGE)
+            if metric.series
         }
-        return found | {
+        return readers | {
             "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
             **{name: partial(self._throttled, device_ids, stored) for name, stored in _THROTTLED.items()},
         }
 
     def _throttled(self, device_ids: Sequence[int], counted: str) -> Points | None:
         """Return the share of samples in which reasons of a kind slowed the clocks, a mean over the devices."""
-        kinds = {(row.kind, row.vendor) for each in device_ids if (row := self.inventory.devices.get(each))}
-        unread = any(gap.metric == "throttle_reasons" for each in device_ids for gap in self.missing.get(each, ()))
+        kinds = {(row.kind, row.vendor) for device_id in device_ids if (row := self.inventory.devices.get(device_id))}
+        unread = any(
+            gap.metric == "throttle_reasons" for device_id in device_ids for gap in self.missing.get(device_id, ())
+        )
         if unread or kinds != {("gpu", "nvidia")}:
             return None
-        devices = [self.measured.device(each) for each in device_ids]
+        devices = [self.measured.device(device_id) for device_id in device_ids]
         values = [rows.floats(counted) / np.maximum(rows.floats("samples"), 1) for rows in devices]
         return series.of_devices(devices, values, mean=True)
 
     def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:
         """Return the epochs of deployments, those of their worker ranks included, each with each of its devices."""
         epochs = [
-            each for row in rows for each in (row.epoch_id, *self.inventory.workers_of.get(row.deployment_id, ()))
+            epoch_id
+            for row in rows
+            for epoch_id in (row.epoch_id, *self.inventory.workers_of.get(row.deployment_id, ()))
         ]
         return [(epoch, device) for epoch in epochs for device in self.inventory.own_devices.get(epoch, ())]
 
@@ -346,8 +350,8 @@ class EvidenceReader:
             share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
             devices.append(rows)
             values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
-        found = series.of_devices(devices, values) if devices else None
-        return found and replace(found, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
+        points = series.of_devices(devices, values) if devices else None
+        return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
 
     def _energy_per_token(self, allocated: Sequence[tuple[int | None, int]], buckets: series.Buckets) -> Points | None:
         """Return energy per token in the buckets with tokens; energy of the others is spread over them evenly."""
@@ -360,22 +364,24 @@ class EvidenceReader:
         tokens = (prompt[1][np.isin(prompt[0], ts)] + generated[1][np.isin(generated[0], ts)]) * seconds
         joules = power.values[np.isin(power.ts, ts)] * seconds
         some = tokens > 0
-        found = series.weighted(ts[some], joules[some] / tokens[some], tokens[some], power.provenance)
+        points = series.weighted(ts[some], joules[some] / tokens[some], tokens[some], power.provenance)
         with_tokens = float(joules[some].sum())
-        return found if not with_tokens else found and replace(found, factor=float(joules.sum()) / with_tokens)
+        return points if not with_tokens else points and replace(points, factor=float(joules.sum()) / with_tokens)
 
     def _host_memory_free(self, host_ids: Sequence[int]) -> Points | None:
         """Return the memory of hosts together that nothing uses."""
         sizes = {row.host_id: row.memory_bytes for row in self.inventory.hosts}
-        if not host_ids or any(sizes.get(each) is None for each in host_ids):
+        if not host_ids or any(sizes.get(host_id) is None for host_id in host_ids):
             return None
-        hosts = [self.measured.host(each) for each in host_ids]
-        values = [sizes[each] - _gauge(rows, "memory_used_bytes") for each, rows in zip(host_ids, hosts, strict=True)]
+        hosts = [self.measured.host(host_id) for host_id in host_ids]
+        values = [
+            sizes[host_id] - _gauge(rows, "memory_used_bytes") for host_id, rows in zip(host_ids, hosts, strict=True)
+        ]
         return series.of_devices(hosts, values)
 
     def _memory_traffic(self, host_ids: Sequence[int]) -> Points | None:
         """Return the memory traffic of the CPUs of all hosts together."""
-        return series.rate(series.together([self.measured.host(each) for each in host_ids]), _TRAFFIC)
+        return series.rate(series.together([self.measured.host(host_id) for host_id in host_ids]), _TRAFFIC)
 
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
         """Return what would switch a missing series on, where the agent stored it."""

@@ -22,7 +22,7 @@ MAX_BUCKETS = 1_000_000
 _SPAN = ("ts", "duration_ms", "observed_ms")
 DEVICE = (
     *("device_id", *_SPAN, "samples", "throttled_n", *THROTTLED, "energy_counter_mj", "energy_integral_mj"),
-    *(f"{each.stored}_{part}" for each in rolled(RollUp.GAUGE) for part in ("sum", "n")),
+    *(f"{metric.stored}_{part}" for metric in rolled(RollUp.GAUGE) for part in ("sum", "n")),
 )
 DEVICE_TIME = ("device_id", *_SPAN)
 HOST = ("host_id", *_SPAN, "memory_traffic_bytes", "memory_used_bytes_sum", "memory_used_bytes_n")
@@ -178,7 +178,7 @@ def read_part(connection: Connection, where: Segments, part: str, progress: Prog
         words = counted_metrics(connection, where, COUNTERS)
         chunks = counter_buckets(connection, where, words) if words else ()
         rows = columns(("epoch_id", "ts", *words), ticking(chunks, CHUNKS, "reading counters", progress))
-        return rows.with_unknown([each for each in COUNTERS if each not in words])
+        return rows.with_unknown([counter for counter in COUNTERS if counter not in words])
     rollup, names = _ROLLUPS.get(part, part), COLUMNS[part]
     chunks = buckets(connection, rollup, where, names)
     return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))

@@ -1,4 +1,4 @@
-"""How much of a time was observed: what rows really watched, of the time in which they should have been there."""
+"""Observed share of a time: the time that rows cover, of the time that they should cover."""
 
 STALE_TICKS = 2
 """Ticks without a row after which something is stale: one tick may be late, the next one proves that it is not."""

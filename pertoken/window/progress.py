@@ -20,8 +20,8 @@ def ticking(items: Iterable[T], n: int, phase: str, progress: Progress) -> Itera
     """Yield the items, about `n` of them, and report progress every `TICK_S`."""
     progress(phase, 0.0)
     last = time.monotonic()
-    for done, each in enumerate(items):
-        yield each
+    for done, t in enumerate(items):
+        yield t
         if (now := time.monotonic()) - last >= TICK_S:
             last = now
             progress(phase, min(1.0, (done + 1) / max(1, n)))

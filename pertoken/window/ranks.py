@@ -1,7 +1,8 @@
-"""Ranks on several hosts made one deployment, where the rows of both hosts are: those that follow, and their head.
+"""Worker ranks and their head rank on several hosts, joined to one deployment where the rows of both hosts are stored.
 
-A host tells of ranks that another one leads only where they meet, and their model. They join the one deployment that
-meets there with the same model; with none, or several, they stay by themselves: unresolved, and their devices busy.
+A host reports only the rendezvous address and the model of ranks that another host leads. They join the one
+deployment that
+meets there with the same model. With none or several they stay unresolved, and their devices count as busy.
 """
 
 import ipaddress
@@ -20,7 +21,7 @@ def heads(epochs: Iterable[Any]) -> Mapping[int, int]:
     """Epoch of ranks that follow -> the deployment that leads them, for all of `read.epochs` that can be joined."""
     rows = list(epochs)
     leading = [(row, address) for row in rows if not follows(row) and (address := _meeting(row)) is not None]
-    found: dict[int, int] = {}
+    head_of: dict[int, int] = {}
     for row in rows:
         address = _meeting(row) if follows(row) else None
         if address is None:
@@ -34,8 +35,8 @@ def heads(epochs: Iterable[Any]) -> Mapping[int, int]:
             and _overlap(row, head)
         }
         if len(led_by) == 1:
-            found[row.epoch_id] = led_by.pop()
-    return found
+            head_of[row.epoch_id] = led_by.pop()
+    return head_of
 
 
 def devices(
@@ -94,12 +95,12 @@ def busy_ns(share: Any, led: Mapping[int, int], busy: Mapping[tuple[int, int], B
 
 
 def follows(row: Any) -> bool:
-    """Whether an epoch is of worker ranks, whose head rank another host has."""
+    """Return whether an epoch is of worker ranks, whose head rank another host has."""
     return str(row.base_url).startswith(FOLLOWING)
 
 
 def _meeting(row: Any) -> str | None:
-    """Where the ranks of an epoch meet, if hosts can meet there."""
+    """Return the rendezvous address of an epoch's ranks; None if other hosts cannot meet there."""
     address = json.loads(row.knobs).get("rendezvous") if "rendezvous" in row.knobs else None
     if not isinstance(address, str):
         return None
@@ -114,8 +115,8 @@ def _loopback(host: str) -> bool:
 
 
 def _same_model(follower: Any, head: Any) -> bool:
-    """Workers that Ray started do not know their model; where they meet alone tells then."""
-    names: Sequence[str] = [str(each).rstrip("/") for each in (head.model_path, head.served_model) if each]
+    """Return whether two epochs may serve one model. Ray workers do not know theirs: the address alone decides then."""
+    names: Sequence[str] = [str(name).rstrip("/") for name in (head.model_path, head.served_model) if name]
     return follower.model_path is None or str(follower.model_path).rstrip("/") in names
 
 

@@ -69,13 +69,13 @@ def weekly_power_w(connection: Connection, device_ids: Collection[int]) -> dict[
 
     They are its measured energy over its time, else the mean of its power samples. Weeks without either are left out.
     """
-    found: dict[int, list[tuple[int, float]]] = defaultdict(list)
+    weekly: dict[int, list[tuple[int, float]]] = defaultdict(list)
     for device_id, week, energy_mj, measured_ms, power_mw, samples in weekly_energy(connection, device_ids):
         if measured_ms:
-            found[device_id].append((week, float(energy_mj) / float(measured_ms)))  # mJ/ms is W
+            weekly[device_id].append((week, float(energy_mj) / float(measured_ms)))  # mJ/ms is W
         elif samples:
-            found[device_id].append((week, float(power_mw) / float(samples) / 1000))
-    return dict(found)
+            weekly[device_id].append((week, float(power_mw) / float(samples) / 1000))
+    return dict(weekly)
 
 
 class ServedBuckets(NamedTuple):
@@ -124,11 +124,11 @@ class Window:
 
     def pieces(self, cuts: Iterable[int]) -> tuple[Piece, ...]:
         """Return what lies between two cuts each, and in it the busy time of worker ranks."""
-        return tuple((each, following(self._connection, each, self.inventory)) for each in self._stretches(cuts))
+        return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
         """Ask for the sums of each piece; within `pipelined` a server works while Python does."""
-        return Totals(self.inventory, [stretch(self._connection, *each) for each in pieces])
+        return Totals(self.inventory, [stretch(self._connection, *piece) for piece in pieces])
 
     def details(self) -> Details:
         """Ask for what only the lines of deployments show."""
@@ -148,12 +148,12 @@ class Window:
         """Yield the buckets of all epochs between two cuts each."""
         from pertoken.window.columns import columns
 
-        for each in self._stretches(cuts):
+        for pieces in self._stretches(cuts):
             yield ServedBuckets(
-                each[0].begin,
-                each[0].part is not None,
-                columns(SERVED, buckets(self._connection, "deployment", each, SERVED)),
-                columns(SHARED, buckets(self._connection, "share", each, SHARED)),
+                pieces[0].begin,
+                pieces[0].part is not None,
+                columns(SERVED, buckets(self._connection, "deployment", pieces, SERVED)),
+                columns(SHARED, buckets(self._connection, "share", pieces, SHARED)),
             )
 
     def tenant_tokens(self) -> list[TenantTokens]:
@@ -164,8 +164,8 @@ class Window:
 
     def device_time(self, cuts: Iterable[int]) -> Iterator[tuple[int, int, Rows]]:
         """Yield (first, last, rows of `sums.device_time`) between two cuts each."""
-        for each in self._stretches(cuts):
-            yield each[0].begin, each[-1].until, sums.device_time(self._connection, each)
+        for pieces in self._stretches(cuts):
+            yield pieces[0].begin, pieces[-1].until, sums.device_time(self._connection, pieces)
 
     def tokens(self) -> Rows:
         """Return (epoch_id, prompt and generated tokens, None if not known) over the window."""
@@ -187,11 +187,11 @@ class Window:
         for epoch in epochs:
             rows, devices = buckets.get(epoch.epoch_id), self.inventory.epoch_devices.get(epoch.epoch_id)
             if rows is not None and devices:
-                found = outcomes_of(rows, len(devices), epoch.start_ts, epoch.end_ts, bucket_s)
-                if isinstance(found, HourlyOutcomes):
-                    used.append(found)
+                outcomes = outcomes_of(rows, len(devices), epoch.start_ts, epoch.end_ts, bucket_s)
+                if isinstance(outcomes, HourlyOutcomes):
+                    used.append(outcomes)
                 else:
-                    refused = found
+                    refused = outcomes
         return in_turn(used) if any(map(len, used)) else refused
 
     def hourly_tokens(self, deployment_id: int, bucket_s: int = HOUR) -> tuple[Ints, Ints]:
@@ -201,8 +201,8 @@ class Window:
         from pertoken.window.epochs.history import tokens_of
 
         rows = self._outcome_buckets(deployment_id, bucket_s).values()
-        ts = np.concatenate([each.ints("ts") for each in rows] or [np.zeros(0, np.int64)])
-        tokens = np.concatenate([tokens_of(each) for each in rows] or [np.zeros(0, np.int64)])
+        ts = np.concatenate([row.ints("ts") for row in rows] or [np.zeros(0, np.int64)])
+        tokens = np.concatenate([tokens_of(row) for row in rows] or [np.zeros(0, np.int64)])
         return ts[tokens > 0], tokens[tokens > 0]
 
     def restarted_ts(self, engine_id: int) -> int | None:
@@ -215,8 +215,8 @@ class Window:
         from pertoken.window.epochs.history import OUTCOME_COLUMNS
 
         start, end = -(-self.start // bucket_s) * bucket_s, self.end // bucket_s * bucket_s
-        found = deployment_buckets(self._connection, bucket_s, start, end, deployment_id, OUTCOME_COLUMNS)
-        return by_owner(columns(OUTCOME_COLUMNS, found))
+        buckets = deployment_buckets(self._connection, bucket_s, start, end, deployment_id, OUTCOME_COLUMNS)
+        return by_owner(columns(OUTCOME_COLUMNS, buckets))
 
     def evidence(
         self,
@@ -292,15 +292,15 @@ class Window:
         """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
         from pertoken.window.series.histograms import counts_of
 
-        found: dict[tuple[int, str], list[tuple[str, Ints]]] = defaultdict(list)
+        groups: dict[tuple[int, str], list[tuple[str, Ints]]] = defaultdict(list)
         metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)
         pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))
         for done, piece in enumerate(pieces):
             progress("reading histograms", done / len(pieces))
             rows = histogram_buckets(self._connection, piece, metrics)
             for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
-                found[epoch_id, metric].append((bounds, counts))
-        return found
+                groups[epoch_id, metric].append((bounds, counts))
+        return groups
 
     def _hours(self) -> Segments:
         (whole,) = self._stretches(())

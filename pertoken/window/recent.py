@@ -1,4 +1,4 @@
-"""How it is now: sums over the newest minutes, what cannot be read, and what happened."""
+"""Present state: sums over the newest minutes, metrics that cannot be read, and events."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -66,10 +66,10 @@ class Recent:
     @cached_property
     def gaps_of(self) -> Mapping[int, Sequence[Any]]:
         """The same by owner."""
-        found: dict[int, list[Any]] = defaultdict(list)
+        gaps: dict[int, list[Any]] = defaultdict(list)
         for row in self.gaps:
-            found[row[0]].append(row)  # by position, which is faster than by name
-        return found
+            gaps[row[0]].append(row)  # by position, which is faster than by name
+        return gaps
 
     @cached_property
     def events(self) -> Sequence[Any]:
@@ -99,11 +99,11 @@ class Recent:
     @cached_property
     def allocated(self) -> Mapping[int, Mapping[int, int]]:
         """epoch_id -> device_id -> held_ns."""
-        found: dict[int, dict[int, int]] = defaultdict(dict)
+        allocated: dict[int, dict[int, int]] = defaultdict(dict)
         for device_id, by in self.held_by.items():
             for epoch_id, (held_ns, _) in by.items():
-                found[epoch_id][device_id] = held_ns
-        return found
+                allocated[epoch_id][device_id] = held_ns
+        return allocated
 
 
 def read_recent(connection: Connection, inventory: Inventory, start: int, as_of: int | None = None) -> Recent:

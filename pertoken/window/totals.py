@@ -27,7 +27,7 @@ _NONE: Sums = {}
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What was there and served between two cuts of a window."""
+    """Sums between two cuts of a window."""
 
     start: int
     divides_hour: bool
@@ -58,15 +58,15 @@ def following(connection: Connection, segments: Segments, inventory: Inventory) 
         return {}
     deployments = frozenset(heads.values())
     leading = [epoch for epoch, deployment in inventory.deployment_of.items() if deployment in deployments]
-    found: dict[tuple[int, int], tuple[int, int]] = {}
+    next_of: dict[tuple[int, int], tuple[int, int]] = {}
     for segment in segments:
         busy = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), inventory.deployment_of)
         for row in read.share_buckets(connection, segment, tuple(heads)):
             busy_ns, origin = ranks.busy_ns(row, heads, busy)
             busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
-            before_ns, before = found.get((row.device_id, row.epoch_id), (0, 0))
-            found[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
-    return found
+            before_ns, before = next_of.get((row.device_id, row.epoch_id), (0, 0))
+            next_of[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
+    return next_of
 
 
 def stretch(connection: Connection, segments: Segments, followers: Following) -> Stretch:
@@ -90,7 +90,7 @@ class Totals:
 
     @cached_property
     def _by_epoch(self) -> Mapping[int, Sums]:
-        return summed(each.totals for each in self.stretches)
+        return summed(stretch.totals for stretch in self.stretches)
 
     @cached_property
     def _by_deployment(self) -> Mapping[int, Sums]:
@@ -107,7 +107,7 @@ class Totals:
 
 @dataclass(frozen=True)
 class Details:
-    """What only the lines of deployments show: latencies, further counters and the course of tokens over the window."""
+    """Details of deployments that only their own lines show: latencies, engine counters, and tokens by slice."""
 
     inventory: Inventory
     histograms: Rows
@@ -129,10 +129,10 @@ class Details:
 
     @cached_property
     def _latencies(self) -> Mapping[tuple[int, str], Sequence[tuple[str, str]]]:
-        found: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
+        groups: dict[tuple[int, str], list[tuple[str, str]]] = defaultdict(list)
         for epoch_id, metric, upper_bounds, counts in self.histograms:
-            found[self.inventory.deployment_of.get(epoch_id, 0), metric].append((upper_bounds, counts))
-        return dict(found)
+            groups[self.inventory.deployment_of.get(epoch_id, 0), metric].append((upper_bounds, counts))
+        return dict(groups)
 
     def histogram(self, deployment_id: int, metric: str) -> dict[tuple[float, ...], list[int]]:
         """Return the counts of a latency (`ttft_s`, `tpot_s`) in buckets, by their upper bounds in seconds."""
@@ -154,11 +154,11 @@ def by_deployment(by_epoch: Mapping[int, Sums], inventory: Inventory) -> dict[in
 
 def summed(parts: Iterable[Rows]) -> dict[int, Sums]:
     """Return rows of `sums.deployment_totals` of several times, added up by epoch."""
-    found: dict[int, list[Sums]] = defaultdict(list)
+    rows_of: dict[int, list[Sums]] = defaultdict(list)
     for rows in parts:
         for row in rows:
-            found[row.epoch_id].append(row._asdict())
-    return {epoch_id: _added(each) for epoch_id, each in found.items()}
+            rows_of[row.epoch_id].append(row._asdict())
+    return {epoch_id: _added(rows) for epoch_id, rows in rows_of.items()}
 
 
 def _added(parts: Sequence[Sums]) -> Sums:

@@ -27,5 +27,5 @@ def advise(folder: Path, *options: str, code: int = 0) -> list[dict[str, Any]]:
     """All advice; the command ends with 2 where a rule file is broken."""
     done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--json", *options], catch_exceptions=False)
     assert done.exit_code == code, done.output
-    found: list[dict[str, Any]] = json.loads(done.stdout)["recommendations"]
-    return found
+    rows: list[dict[str, Any]] = json.loads(done.stdout)["recommendations"]
+    return rows

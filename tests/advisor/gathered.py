@@ -19,18 +19,18 @@ from tests.test_rule import DOC
 
 def gathered(fleet: Fleet, known: Context | None = None, *, held: bool = True) -> Present:
     """Everything of a fleet, each device held the whole time or never, at $6.88 an hour."""
-    devices = {each.device_id: evidence(held=float(held), observed_h=24, power_w=300) for each in fleet.devices}
+    devices = {device.device_id: evidence(held=float(held), observed_h=24, power_w=300) for device in fleet.devices}
     known = known or context(fleet, devices=devices)
-    homes = {each.deployment_id: host.name for host in fleet.hosts for each in fleet.holders(host)}
+    homes = {holder.deployment_id: host.name for host in fleet.hosts for holder in fleet.deployments_on(host)}
     return Present(
         fleet=fleet,
         context=known,
-        hosts={each.host_id: evidence(held=float(held), observed_h=24) for each in fleet.hosts},
-        names={each.device_id: each.name for each in fleet.devices}
-        | {each.deployment_id: each.name for each in fleet.deployments}
-        | {each.host_id: each.name for each in fleet.hosts},
+        hosts={host.host_id: evidence(held=float(held), observed_h=24) for host in fleet.hosts},
+        names={device.device_id: device.name for device in fleet.devices}
+        | {deployment.deployment_id: deployment.name for deployment in fleet.deployments}
+        | {host.host_id: host.name for host in fleet.hosts},
         addresses=Addresses(
-            homes, {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in fleet.devices}
+            homes, {device.device_id: DeviceAddress(f"GPU-{device.device_id}", "nvidia") for device in fleet.devices}
         ),
         window_s=86_400,
     )
@@ -42,12 +42,12 @@ def own(function: Callable[..., Any], rule_id: str = "own-rule", window: str | N
     return rule(rule_id, window=window)(function)
 
 
-def source_of(each: Rule) -> Source:
+def source_of(own_rule: Rule) -> Source:
     """A plugin that holds one rule, which is in memory already."""
-    group = "hostile" if each.rule_id.startswith("hostile") else "here"
-    return Source(each.rule_id, "here", group, lambda: (Loaded(each.rule_id, "here", (each,)),))
+    group = "hostile" if own_rule.rule_id.startswith("hostile") else "here"
+    return Source(own_rule.rule_id, "here", group, lambda: (Loaded(own_rule.rule_id, "here", (own_rule,)),))
 
 
-def advised(there: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
+def advised(state: Present, *rules: Rule, timeout_s: float = 10) -> tuple[Recommendation, ...]:
     """Advice of these rules alone; hostile ones have a worker of their own."""
-    return advice_of(map(source_of, rules), there, Limits.of_call(timeout_s))[0]
+    return advice_of(map(source_of, rules), state, Limits.of_call(timeout_s))[0]

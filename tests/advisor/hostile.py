@@ -15,23 +15,23 @@ IDLE = host(9)
 FLEET = fleet_of(CHAT.services, (*CHAT.hosts, IDLE))
 SILENT = context(FLEET, evidence(running=2, busy=0.6), devices={})
 """So little was measured that a forecast abstains at once."""
-HELD = {each.device_id: evidence(held=float(each.host_id != 9), observed_h=24) for each in FLEET.devices}
+HELD = {device.device_id: evidence(held=float(device.host_id != 9), observed_h=24) for device in FLEET.devices}
 THERE = gathered(FLEET, replace(SILENT, devices=HELD))
 SPEND = round(len(FLEET.devices) * 6.88e9 * 730)
 
 
-def rows(found: tuple[Recommendation, ...], rule_id: str = HOSTILE) -> tuple[Recommendation, ...]:
-    return tuple(each for each in found if each.rule_id == rule_id)
+def rows(recommendations: tuple[Recommendation, ...], rule_id: str = HOSTILE) -> tuple[Recommendation, ...]:
+    return tuple(row for row in recommendations if row.rule_id == rule_id)
 
 
-def rows_of_hostile(found: tuple[Recommendation, ...]) -> tuple[Recommendation, ...]:
+def rows_of_hostile(recommendations: tuple[Recommendation, ...]) -> tuple[Recommendation, ...]:
     """The rows of all hostile rules: `hostile`, `hostile-1` and so on."""
-    return tuple(each for each in found if each.rule_id.startswith(HOSTILE))
+    return tuple(row for row in recommendations if row.rule_id.startswith(HOSTILE))
 
 
-def others(found: tuple[Recommendation, ...]) -> str:
+def others(recommendations: tuple[Recommendation, ...]) -> str:
     """The advice of all rules but the hostile ones, as it would be stored."""
-    return json.dumps([asdict(each) for each in found if not each.rule_id.startswith(HOSTILE)], sort_keys=True)
+    return json.dumps([asdict(row) for row in recommendations if not row.rule_id.startswith(HOSTILE)], sort_keys=True)
 
 
 NEIGHBOURS = (release_idle, use_spot)

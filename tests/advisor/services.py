@@ -24,5 +24,5 @@ def services(count: int) -> tuple[Fleet, Context]:
     return fleet, replace(
         context(fleet),
         deployments={n: low_batch() for n in range(1, count + 1)},
-        services={each.name: low_batch() for each in made},
+        services={service.name: low_batch() for service in made},
     )

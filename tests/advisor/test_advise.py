@@ -9,23 +9,23 @@ import pytest
 from click.testing import CliRunner
 
 from pertoken.advisor.advise import rank
-from pertoken.advisor.rules import found as found_rules
+from pertoken.advisor.rules import discovery
 from pertoken.cli import main
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 
-BUILT_IN = {each.name for each in found_rules.installed() if each.distribution == "pertoken"}
+BUILT_IN = {plugin.name for plugin in discovery.installed() if plugin.distribution == "pertoken"}
 
 
 MONTH = 6.88 * 730
 """Dollars a month of one device."""
 
 
-def variants(found: list[dict[str, Any]], rule_id: str) -> list[dict[str, Any]]:
+def variants(recommendations: list[dict[str, Any]], rule_id: str) -> list[dict[str, Any]]:
     """What a rule proposes, best first."""
-    return [each for row in found if row["rule_id"] == rule_id for each in row["variants"]]
+    return [variant for row in recommendations if row["rule_id"] == rule_id for variant in row["variants"]]
 
 
 def fields_of(variant: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -46,7 +46,7 @@ def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(adv
     assert released["commands"] == ["Drain gpu-2 and give it back with its 2 device(s)."]
     assert released["undo"] == ["Order gpu-2 again."]
     quantized = variants(advice, "quantize-weights")
-    fewer = next(each for each in quantized if fields_of(each).get("weight_dtype") == ("bf16", "fp8"))
+    fewer = next(variant for variant in quantized if fields_of(variant).get("weight_dtype") == ("bf16", "fp8"))
     assert fields_of(fewer) == {"tp": ("2", "1"), "weight_dtype": ("bf16", "fp8")}
     # One device of a host that stays: the bill does not fall, the device is free.
     assert fewer["bankable"] == [0, 0, 0] and fewer["capacity"][1] >= round(MONTH * 1e9)
@@ -56,73 +56,75 @@ def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(adv
 
 
 def test_a_title_begins_with_what_changes_most_and_says_it_in_few_words(advice: list[dict[str, Any]]) -> None:
-    titles = {each["rule_id"]: each["title"] for each in advice if each["state"] == "OPEN"}
+    titles = {row["rule_id"]: row["title"] for row in advice if row["state"] == "OPEN"}
     assert titles["quantize-weights"].startswith("weights bf16 → ")
     assert titles["move-accelerator"].startswith("H100 SXM5 → ")
     assert titles["route-requests"] == "add Llama-3.1-8B"
 
 
 def test_one_row_of_a_rule_and_target_holds_its_variants_best_first(advice: list[dict[str, Any]]) -> None:
-    identities = [(each["rule_id"], each["target_kind"], each["target_key"]) for each in advice]
-    assert len(set(identities)) == len(identities) == len({each["recommendation_id"] for each in advice})
+    identities = [(row["rule_id"], row["target_kind"], row["target_key"]) for row in advice]
+    assert len(set(identities)) == len(identities) == len({row["recommendation_id"] for row in advice})
     moved = variants(advice, "move-accelerator")
-    assert 1 < len(moved) <= 3 and len({each["key"] for each in moved}) == len(moved)
-    likely = [each["bankable"][1] for each in moved]
+    assert 1 < len(moved) <= 3 and len({variant["key"] for variant in moved}) == len(moved)
+    likely = [variant["bankable"][1] for variant in moved]
     assert likely == sorted(likely, reverse=True)
-    (row,) = [each for each in advice if each["rule_id"] == "move-accelerator"]
+    (row,) = [row for row in advice if row["rule_id"] == "move-accelerator"]
     assert (row["target_kind"], row["target"], row["title"]) == ("service", LOW_BATCH_70B.model, moved[0]["title"])
 
 
 def test_a_faster_model_on_a_half_idle_fleet_banks_nothing(advice: list[dict[str, Any]]) -> None:
-    same_devices = [each for each in variants(advice, "quantize-weights") if "tp" not in fields_of(each)]
+    same_devices = [variant for variant in variants(advice, "quantize-weights") if "tp" not in fields_of(variant)]
     assert same_devices
-    for each in same_devices:
-        assert each["bankable"] == [0, 0, 0]
-        assert each["capacity"][1] > 0
-        assert each["throughput_ratio"][0] < each["throughput_ratio"][1] < each["throughput_ratio"][2]
+    for same_device in same_devices:
+        assert same_device["bankable"] == [0, 0, 0]
+        assert same_device["capacity"][1] > 0
+        assert (
+            same_device["throughput_ratio"][0] < same_device["throughput_ratio"][1] < same_device["throughput_ratio"][2]
+        )
 
 
 def test_a_change_shows_what_requests_would_see_before_and_after(advice: list[dict[str, Any]]) -> None:
-    for each in variants(advice, "quantize-weights"):
-        assert [line["figure"] for line in each["latency"]] == ["TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"]
-        for line in each["latency"]:
+    for variant in variants(advice, "quantize-weights"):
+        assert [line["figure"] for line in variant["latency"]] == ["TTFT p50", "TTFT p95", "TPOT p50", "TPOT p95"]
+        for line in variant["latency"]:
             assert line["before"][0] < line["before"][1] < line["before"][2]
             assert line["after"][0] < line["after"][1] < line["after"][2]
             assert line["provenance"] == "forecast" and line["measured_ms"] > 0
-        assert each["latency_unknown"] is None
-        assert each["replicas_needed"][1] <= each["replicas_needed"][0]
+        assert variant["latency_unknown"] is None
+        assert variant["replicas_needed"][1] <= variant["replicas_needed"][0]
 
 
 def test_no_saving_exceeds_what_is_paid(advice: list[dict[str, Any]]) -> None:
-    for each in (variant for row in advice for variant in row["variants"]):
-        for money in (each["bankable"], each["capacity"]):
+    for variant in (variant for row in advice for variant in row["variants"]):
+        for money in (variant["bankable"], variant["capacity"]):
             assert money is None or max(money) <= 4 * MONTH * 1e9
 
 
 def test_every_recommendation_carries_the_evidence_its_rule_read(advice: list[dict[str, Any]]) -> None:
-    for each in advice:
-        if each["state"] == "OPEN":
-            assert each["evidence"], each["rule_id"]
-            assert all(variant["provenance"] for variant in each["variants"])
+    for row in advice:
+        if row["state"] == "OPEN":
+            assert row["evidence"], row["rule_id"]
+            assert all(variant["provenance"] for variant in row["variants"])
 
 
 def test_a_healthy_host_gets_nothing_bankable_and_a_reason_for_each_rule(healthy: Path) -> None:
-    found = advise(healthy)
-    assert {each["rule_id"] for each in found} == BUILT_IN
-    monies = [variant["bankable"] for each in found for variant in each["variants"]]
+    advice = advise(healthy)
+    assert {row["rule_id"] for row in advice} == BUILT_IN
+    monies = [variant["bankable"] for row in advice for variant in row["variants"]]
     assert not [money for money in monies if money and money[1] > 0]
-    for each in found:
-        why = each["remedy"] if each["state"] == "BLOCKED" else each["refusals"]
-        assert each["state"] == "OPEN" or (each["reason"] and why), each["rule_id"]
+    for row in advice:
+        why = row["remedy"] if row["state"] == "BLOCKED" else row["refusals"]
+        assert row["state"] == "OPEN" or (row["reason"] and why), row["rule_id"]
 
 
 def test_without_a_price_levers_are_shown_and_not_priced(tmp_path: Path) -> None:
     seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=NOW)
-    found = [variant for each in advise(tmp_path) for variant in each["variants"]]
-    assert found
-    for each in found:
-        assert (each["bankable"], each["capacity"]) == (None, None)
-    assert any("prices set" in (each["unpriced"] or "") for each in found)
+    unpriced = [variant for row in advise(tmp_path) for variant in row["variants"]]
+    assert unpriced
+    for variant in unpriced:
+        assert (variant["bankable"], variant["capacity"]) == (None, None)
+    assert any("prices set" in (variant["unpriced"] or "") for variant in unpriced)
 
 
 BROKEN = [
@@ -147,19 +149,19 @@ def test_rules_that_break_are_a_row_each_and_stop_nothing_else(
         file = tmp_path / f"broken-{n}.py"
         file.write_text(source(body, rule_id=f"broken-{n}", before=before))
         options += ["--rule", str(file)]
-    found = advise(low_batch, *options, code=2)
-    failed = {each["rule_id"]: each["reason"] for each in found if each["state"] == "FAILED"}
+    advice = advise(low_batch, *options, code=2)
+    failed = {row["rule_id"]: row["reason"] for row in advice if row["state"] == "FAILED"}
     assert failed.keys() == {f"broken-{n}" for n in range(len(BROKEN))}
-    for n, (_, _, says) in enumerate(BROKEN):
-        assert says in failed[f"broken-{n}"]
-    assert {each["rule_id"] for each in found} >= BUILT_IN
+    for n, (_, _, reason) in enumerate(BROKEN):
+        assert reason in failed[f"broken-{n}"]
+    assert {row["rule_id"] for row in advice} >= BUILT_IN
 
 
 @pytest.mark.usefixtures("without_built_in_rules")
 def test_a_rule_that_reads_what_was_not_measured_is_blocked_with_the_remedy(low_batch: Path, tmp_path: Path) -> None:
     file = tmp_path / "needs.py"
     file.write_text(source("if seen.e2e_s.p50 > 1:\n    yield now.but(tp=4)"))
-    (blocked,) = [each for each in advise(low_batch, "--rule", str(file)) if each["rule_id"] == "own-rule"]
+    (blocked,) = [row for row in advise(low_batch, "--rule", str(file)) if row["rule_id"] == "own-rule"]
     assert (blocked["state"], blocked["reason"]) == ("BLOCKED", "e2e_s was not measured")
     assert "latency histograms" in blocked["remedy"]
     assert blocked["evidence"][0]["missing"]
@@ -169,7 +171,7 @@ def test_a_rule_that_reads_what_was_not_measured_is_blocked_with_the_remedy(low_
 def test_a_rule_of_ones_own_is_priced_like_any_other(low_batch: Path, tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(source("if seen.running.p95 < 8:\n    yield now.but(weight_dtype='fp8', tp=1)"))
-    (own,) = [each for each in advise(low_batch, "--rule", str(file)) if each["rule_id"] == "own-rule"]
+    (own,) = [row for row in advise(low_batch, "--rule", str(file)) if row["rule_id"] == "own-rule"]
     assert own["state"] == "OPEN"
     assert own["variants"][0]["capacity"][1] > 0
 
@@ -188,7 +190,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_a_rule_enters_by_the_entry_point(low_batch: Path, installed: str) -> None:
-    (own,) = [each for each in advise(low_batch) if each["rule_id"] == installed]
+    (own,) = [row for row in advise(low_batch) if row["rule_id"] == installed]
     assert (own["state"], own["reason"]) == ("REFUSED", "nothing here")
 
 
@@ -204,17 +206,19 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
     python.chmod(0o700)
     h200 = ("H100 SXM5", "H200 SXM")
 
-    def moved(found: list[dict[str, Any]]) -> dict[str, Any]:
+    def moved(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return next(
-            each for each in variants(found, "move-accelerator") if fields_of(each)["placement.accelerator"] == h200
+            variant
+            for variant in variants(rows, "move-accelerator")
+            if fields_of(variant)["placement.accelerator"] == h200
         )
 
     monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(python))
-    found = advise(low_batch)
-    alone, heard = moved(advice), moved(found)
-    assert any("kernel tables" in each for each in heard["assumptions"])
+    rows = advise(low_batch)
+    alone, heard = moved(advice), moved(rows)
+    assert any("kernel tables" in line for line in heard["assumptions"])
     assert alone["throughput_ratio"][1] < heard["throughput_ratio"][1] < 3
-    assumed = [line for each in found for variant in each["variants"] for line in variant["assumptions"]]
+    assumed = [line for row in rows for variant in row["variants"] for line in variant["assumptions"]]
     assert any("no second opinion" in line for line in assumed)
     monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(tmp_path / "nowhere"))
     done = CliRunner().invoke(main, ["advise", "--db", str(low_batch)])
@@ -230,4 +234,4 @@ def test_what_has_no_dollars_is_listed_by_risk_and_then_by_work() -> None:
     dear, quality = row("zeta", "quality", "high", 10**9), row("alpha", "quality", "low")
     hard, safe = row("beta", "none", "high"), row("gamma", "none", "medium")
     ordered = sorted([quality, hard, safe, dear], key=rank)
-    assert [each.rule_id for each in ordered] == ["zeta", "gamma", "beta", "alpha"]
+    assert [row.rule_id for row in ordered] == ["zeta", "gamma", "beta", "alpha"]

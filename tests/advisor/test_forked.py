@@ -19,7 +19,7 @@ def ended(pid: int) -> bool:
 
 
 def test_the_result_of_a_fork_is_used_and_nothing_of_it_is_left() -> None:
-    here, beats = os.getpid(), []
+    this_pid, beats = os.getpid(), []
 
     def work(report: Callable[[int], None]) -> tuple[int, bytes]:
         report(7)
@@ -28,21 +28,21 @@ def test_the_result_of_a_fork_is_used_and_nothing_of_it_is_left() -> None:
     with Forked(work) as other:
         pid, data = other.result(lambda: beats.append(other.done), 0.01)
         assert other.done == 7
-    assert pid != here and len(data) == 3_000_000 and beats
+    assert pid != this_pid and len(data) == 3_000_000 and beats
     assert ended(pid)
 
 
 @pytest.mark.parametrize("fails", [lambda: 1 / 0, lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL)])
 def test_where_a_fork_ends_without_a_result_the_work_is_done_here(fails: Callable[[], object]) -> None:
-    here = os.getpid()
+    this_pid = os.getpid()
 
     def work(report: Callable[[int], None]) -> int:
-        if os.getpid() != here:
+        if os.getpid() != this_pid:
             fails()
         return os.getpid()
 
     with Forked(work) as other:
-        assert other.result(lambda: None, 0.01) == here
+        assert other.result(lambda: None, 0.01) == this_pid
 
 
 def test_what_fails_everywhere_is_raised_here() -> None:

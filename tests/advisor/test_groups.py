@@ -11,9 +11,9 @@ from tests.advisor.builders import FLEET, after
 def test_replicas_that_change_alike_are_one_group_that_counts_them() -> None:
     (every,) = groups(diff(FLEET, after("quantize weights")), FLEET)
     assert (len(every.deployments), every.replicas) == (4, " on 4 replicas")
-    (some,) = groups(diff(FLEET, after("spot")), FLEET)
-    assert (len(some.deployments), some.replicas) == (3, " on 3 of 4 replicas")
-    assert set(some.changes) == {"placement.purchase"}
+    (group,) = groups(diff(FLEET, after("spot")), FLEET)
+    assert (len(group.deployments), group.replicas) == (3, " on 3 of 4 replicas")
+    assert set(group.changes) == {"placement.purchase"}
 
 
 def test_a_service_of_one_deployment_has_no_replicas_to_name() -> None:
@@ -22,7 +22,7 @@ def test_a_service_of_one_deployment_has_no_replicas_to_name() -> None:
 
 
 def test_a_number_of_replicas_that_turned_out_to_stay_is_no_change() -> None:
-    (fewest,) = (each for each in diff(FLEET, after("quantize weights")).changes if each.kind == "service")
+    (fewest,) = (change for change in diff(FLEET, after("quantize weights")).changes if change.kind == "service")
     assert replica_words(fewest, FLEET, Chosen()) == ("4", "fewest")
     assert replica_words(fewest, FLEET, Chosen((4, 2), priced=True)) == ("4", "2")
     assert replica_words(fewest, FLEET, Chosen(priced=True)) is None

@@ -33,18 +33,18 @@ class Late:
 def lazy(seen: Evidence) -> Evidence:
     """The same measurements, each made when it is read, and one that was not measured."""
     measured = dict(seen.items())
-    return Evidence({"mfu": Late("mfu", None)} | {name: Late(name, each) for name, each in measured.items()})
+    return Evidence({"mfu": Late("mfu", None)} | {name: Late(name, value) for name, value in measured.items()})
 
 
 def late(count: int) -> Context:
     known = gathered(*services(count)).context
-    alone = {key: lazy(each) for key, each in known.deployments.items()}
+    alone = {key: lazy(deployment) for key, deployment in known.deployments.items()}
     return replace(known, deployments=alone, services=dict(zip(known.services, alone.values(), strict=False)))
 
 
 def test_what_a_fork_measures_is_what_this_process_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, shared = late(4), late(4)
-    measure_loads(here, no_progress)
+    ours, shared = late(4), late(4)
+    measure_loads(ours, no_progress)
     forks: list[int] = []
 
     def counted(work: Any) -> Forked[Any]:
@@ -58,11 +58,11 @@ def test_what_a_fork_measures_is_what_this_process_measures(monkeypatch: pytest.
     measure_loads(shared, no_progress)
     assert forks and MADE.count("generated_tok_s") == 2, "half of the four were made in the fork"
     for key, seen in shared.deployments.items():
-        measured, expected = shared.forecasts.measured(seen), here.forecasts.measured(here.deployments[key])
+        measured, expected = shared.forecasts.measured(seen), ours.forecasts.measured(ours.deployments[key])
         assert repr(measured) == repr(expected) and "generated_tok_s" in repr(measured)
-        assert unmade(seen) == unmade(here.deployments[key]) and "generated_tok_s" not in unmade(seen)
+        assert unmade(seen) == unmade(ours.deployments[key]) and "generated_tok_s" not in unmade(seen)
         assert seen.peek("mfu") is None
-        assert dict(seen.items()) == dict(here.deployments[key].items())
+        assert dict(seen.items()) == dict(ours.deployments[key].items())
     assert MADE.count("generated_tok_s") == 2, "nothing is made twice"
 
 

@@ -1,6 +1,7 @@
 """A plan from a store: from advice that is given, or from rules."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,8 @@ from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
-from pertoken.proof.recommendation import Recommendation, State
+from pertoken.proof.recommendation import Recommendation, RecordLine, State
+from pertoken.proof.track_record import corrected_money
 from pertoken.rule import Service, rule
 from pertoken.store.connect.open import Store, open_store
 from pertoken.units import NANO_USD
@@ -46,7 +48,7 @@ def narrower() -> Source:
 
 def test_rules_run_and_what_they_propose_becomes_steps_with_their_sensitivity(tmp_path: Path) -> None:
     plan = plan_of_rules(asked(tmp_path), [narrower()], Limits())
-    assert [each.rule_id for each in plan.steps] == ["narrow"]
+    assert [step.rule_id for step in plan.steps] == ["narrow"]
     assert plan.capacity[1] > 0 and plan.sensitivity
 
 
@@ -77,27 +79,41 @@ def test_the_next_plan_of_the_same_advice_is_composed_of_what_was_gathered(
     (step,) = plan.steps
     monkeypatch.setattr(module, "ground_of_advice", None)
     without = planner.plan(store, rows, PlanRequest(Limits(without=frozenset({step.recommendation_id}))))
-    assert (without.steps, [each.reason for each in without.left_out]) == ((), ["you left it out"])
+    assert (without.steps, [entry.reason for entry in without.left_out]) == ((), ["you left it out"])
 
 
 def test_an_assumption_set_to_another_number_prices_the_recommendation_again(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]],
 ) -> None:
     planner, store, rows = planned
-    row = next(each for each in rows if each.state is State.OPEN)
+    row = next(row for row in rows if row.state is State.OPEN)
     measured = planner.tested(store, rows, row, {})
-    names = [each.assumption for each in measured.sensitivity if each.ends is not None]
+    names = [sensitivity.assumption for sensitivity in measured.sensitivity if sensitivity.ends is not None]
     assert "the load stays as measured" in names
     half = planner.tested(store, rows, row, {"the load stays as measured": 0.5}).estimate
     assert measured.estimate.capacity is not None and half.capacity is not None
     assert half.capacity[1] < measured.estimate.capacity[1]
 
 
+def test_what_is_priced_again_is_corrected_by_the_track_record_of_its_rule(
+    planned: tuple[Planner, Store, tuple[Recommendation, ...]],
+) -> None:
+    planner, store, rows = planned
+    row = next(each for each in rows if each.state is State.OPEN)
+    record = RecordLine(receipts=5, ratio=0.5, ratio_sd=0.1, widening=1.2)
+    realised = replace(row, variants=tuple(replace(each, record=record) for each in row.variants))
+    promised, corrected = (planner.tested(store, rows, each, {}) for each in (row, realised))
+    assert promised.estimate.capacity is not None and promised.estimate.capacity[1] > 0
+    assert corrected.estimate.capacity == corrected_money(promised.estimate.capacity, 0.5, 1.2)
+    for plain, half in zip(promised.sensitivity, corrected.sensitivity, strict=True):
+        assert half.low.capacity == round(plain.low.capacity / 2)
+
+
 def test_a_recommendation_without_a_proposal_is_refused_with_the_reason(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]],
 ) -> None:
     planner, store, rows = planned
-    silent = next(each for each in rows if not each.variants) if any(not e.variants for e in rows) else None
+    silent = next(row for row in rows if not row.variants) if any(not e.variants for e in rows) else None
     row = silent or Recommendation(1, "narrow", State.REFUSED, "narrow", "chat")
     with pytest.raises(BadInput, match="no proposal"):
         planner.tested(store, rows, row, {})

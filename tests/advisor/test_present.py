@@ -40,8 +40,8 @@ def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measure
             )
             writer.commit(tick)
         writer.roll_up()
-    found = present(open_store(where), load_market(), 3600, NOW)
-    (seen,) = found.context.deployments.values()
+    state = present(open_store(where), load_market(), 3600, NOW)
+    (seen,) = state.context.deployments.values()
     assert seen.sm_occupancy.mean == pytest.approx(0.2)
     assert seen.nvlink_bytes_s.mean == 400 * 2**20
     assert seen.memory_traffic_bytes_s.mean == pytest.approx(2**30)
@@ -95,11 +95,11 @@ def gathered(where: StoreLocation, text: str = "", folder: Path | None = None) -
 
 
 def test_a_placement_is_what_the_host_and_the_catalog_know(tmp_path: Path) -> None:
-    found = gathered(serving(tmp_path, "gpu-a", instance=P5)).fleet
+    known = gathered(serving(tmp_path, "gpu-a", instance=P5)).fleet
     expected = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 8, "on_demand")
-    assert [each.placement for each in found.hosts] == [expected]
-    assert [each.placement for each in found.deployments] == [expected]
-    (deployment,) = found.deployments
+    assert [host.placement for host in known.hosts] == [expected]
+    assert [deployment.placement for deployment in known.deployments] == [expected]
+    (deployment,) = known.deployments
     assert (deployment.weight_dtype, deployment.tp, deployment.power_cap_w) == ("bf16", 2, 700)
 
 
@@ -126,17 +126,17 @@ pue = 1.3
 [slo]
 tpot_ms = {50}
 """
-    found = gathered(serving(tmp_path, "gpu-a", instance=P5), text, tmp_path)
-    (host,) = found.fleet.hosts
+    known = gathered(serving(tmp_path, "gpu-a", instance=P5), text, tmp_path)
+    (host,) = known.fleet.hosts
     assert (host.placement.purchase, host.placement.instance_type, host.paid_until) == (
         "reserved",
         "p5.48xlarge",
         1_801_440_000,
     )
-    assert found.fleet.deployments[0].placement.purchase == "reserved"
-    assert found.fleet.commitments == (Commitment("aws", None, "p5.48xlarge", 2, 30_500_000_000, 1_801_440_000),)
-    assert found.context.energy == EnergyPrice(120_000_000, 1.3)
-    assert found.context.slo == Slo(tpot_p95_ms=50)
+    assert known.fleet.deployments[0].placement.purchase == "reserved"
+    assert known.fleet.commitments == (Commitment("aws", None, "p5.48xlarge", 2, 30_500_000_000, 1_801_440_000),)
+    assert known.context.energy == EnergyPrice(120_000_000, 1.3)
+    assert known.context.slo == Slo(tpot_p95_ms=50)
 
 
 def test_deployments_of_one_name_are_a_service_and_settings_join_names(tmp_path: Path) -> None:
@@ -154,13 +154,13 @@ ttft_p95_ms = 800
     (service,) = gathered(where, text, tmp_path).fleet.services
     assert (service.name, service.min_replicas, service.spare_replicas, service.isolation) == ("chat", 2, 1, "tenant")
     assert service.slo == Slo(ttft_p95_ms=800)
-    assert {each.serves for each in service.deployments} == {(("chat", None),)}
+    assert {deployment.serves for deployment in service.deployments} == {(("chat", None),)}
 
 
 def test_evidence_of_a_service_is_the_sum_of_its_deployments_minute_by_minute(tmp_path: Path) -> None:
-    found = gathered(serving(tmp_path, "gpu-a", "gpu-b", rates={"gpu-a": 40.0, "gpu-b": 80.0}))
-    one, two = found.context.deployments.values()
-    (both,) = found.context.services.values()
+    state = gathered(serving(tmp_path, "gpu-a", "gpu-b", rates={"gpu-a": 40.0, "gpu-b": 80.0}))
+    one, two = state.context.deployments.values()
+    (both,) = state.context.services.values()
     assert both.generated_tok_s.p95 == pytest.approx(one.generated_tok_s.p95 + two.generated_tok_s.p95)
     assert both.running.mean == pytest.approx(one.running.mean + two.running.mean)
     assert both.busy.mean == pytest.approx(one.busy.mean)
@@ -168,11 +168,15 @@ def test_evidence_of_a_service_is_the_sum_of_its_deployments_minute_by_minute(tm
     assert both.device_util.mean == pytest.approx(one.device_util.mean)
     assert both.prompt_len.n == one.prompt_len.n + two.prompt_len.n
     assert both.observed_h.mean == pytest.approx(1)
-    (service,) = found.fleet.services
+    (service,) = state.fleet.services
     requests = service.demand.requests_per_s
     assert requests is not None and requests.value == pytest.approx(both.requests_s.p95)
     assert requests.provenance is Provenance.COUNTER and "60 minutes" in requests.source
-    known = [hour for hour, each in enumerate(service.demand.requests_by_hour_of_week) if each is not None]
+    known = [
+        hour
+        for hour, requests_per_s in enumerate(service.demand.requests_by_hour_of_week)
+        if requests_per_s is not None
+    ]
     assert known == [hour_of_week(END - 3600)]
     assert service.demand.output_len is not None and service.demand.prompt_len is not None
 
@@ -182,21 +186,21 @@ def test_a_deployment_that_stopped_is_not_of_the_fleet_but_what_it_served_was_de
     # Another engine of the same model on the host, which stopped half an hour ago.
     seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=20, end_ts=END - 1800, host="gpu-b")
     seed(tmp_path, None, gpus=2, usd_per_hour=None, minutes=5, end_ts=END, host="gpu-b")
-    found = gathered(where)
-    assert len(found.fleet.deployments) == 1
-    (service,) = found.fleet.services
-    (seen,) = found.context.services.values()
+    state = gathered(where)
+    assert len(state.fleet.deployments) == 1
+    (service,) = state.fleet.services
+    (seen,) = state.context.services.values()
     requests = service.demand.requests_per_s
     assert requests is not None and requests.value == pytest.approx(2 * seen.requests_s.p95)
 
 
 def test_an_estimate_by_a_detected_list_price_names_it_and_its_age(tmp_path: Path) -> None:
-    found = gathered(serving(tmp_path, "gpu-a", instance=P5))
-    note = next(iter(found.context.listed.values()))
+    state = gathered(serving(tmp_path, "gpu-a", instance=P5))
+    note = next(iter(state.context.listed.values()))
     assert "list price of aws p5.48xlarge on-demand in us-east-1, 2025-09-01" in note and "stale: listed up to" in note
-    (service,) = found.fleet.services
-    money = estimate(found.fleet, found.fleet.edit(service.on(Placement("lambda"))), found.context)
-    assert any(note in each for each in money.assumptions) or money.infeasible is not None
+    (service,) = state.fleet.services
+    money = estimate(state.fleet, state.fleet.edit(service.on(Placement("lambda"))), state.context)
+    assert any(note in assumption for assumption in money.assumptions) or money.infeasible is not None
     p5 = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 10**9, years=1)
-    committed = estimate(found.fleet, found.fleet.commit(p5), found.context)
-    assert committed.bankable is not None and any(note in each for each in committed.assumptions)
+    committed = estimate(state.fleet, state.fleet.commit(p5), state.context)
+    assert committed.bankable is not None and any(note in assumption for assumption in committed.assumptions)

@@ -18,8 +18,8 @@ from tests.advisor.services import narrower, services
 def test_a_proposal_is_not_refused_for_another_deployment_whose_devices_were_not_seen() -> None:
     fleet, known = services(2)
     unseen = replace(fleet, devices=fleet.devices[:2])
-    found = {each.target_key: each for each in advised(gathered(unseen, known), own(narrower))}
-    assert found["1"].state is State.OPEN
+    by_target = {row.target_key: row for row in advised(gathered(unseen, known), own(narrower))}
+    assert by_target["1"].state is State.OPEN
 
 
 def test_only_the_proposals_that_are_kept_are_made_variants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,6 +35,6 @@ def test_only_the_proposals_that_are_kept_are_made_variants(monkeypatch: pytest.
         return commands(difference, *more)
 
     monkeypatch.setattr(pricing, "commands", noted)
-    (found,) = advised(gathered(*services(1)), own(several))
-    assert len(found.variants) == pricing.MAX_VARIANTS
-    assert made == [each.key for each in found.variants]
+    (row,) = advised(gathered(*services(1)), own(several))
+    assert len(row.variants) == pricing.MAX_VARIANTS
+    assert made == [variant.key for variant in row.variants]

@@ -34,8 +34,8 @@ def test_numbers_in_names_are_no_ranges_and_other_reasons_stay_apart() -> None:
 
 
 def test_a_rule_s_own_refusals_are_joined_when_they_differ_and_written_once_when_they_do_not() -> None:
-    found = folded([Refusal("b", "only 5 h"), Refusal("a", "x"), Refusal("b", "only 5 h"), Refusal("b", "only 6 h")])
-    assert found == [Refusal("a", "x"), Refusal("b", "only 5 h; only 6 h")]
+    lines = folded([Refusal("b", "only 5 h"), Refusal("a", "x"), Refusal("b", "only 5 h"), Refusal("b", "only 6 h")])
+    assert lines == [Refusal("a", "x"), Refusal("b", "only 5 h; only 6 h")]
     many = folded([Refusal("a", f"reason {n}x") for n in range(50)])
     assert many[0].reason.count(";") == MAX_REASONS - 1
 

@@ -18,14 +18,12 @@ from tests.advisor.services import narrower, services
 
 
 def test_targets_forecast_together_get_what_each_gets_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = gathered(*services(3))
-    together = advised(there, own(narrower))
+    state = gathered(*services(3))
+    together = advised(state, own(narrower))
     monkeypatch.setattr("pertoken.advisor.rows.MAX_TOGETHER", 1)
-    assert [each.state for each in together] == [State.OPEN] * 3
+    assert [row.state for row in together] == [State.OPEN] * 3
     alone = advised(gathered(*services(3)), own(narrower))
-    assert [each.best and each.best.capacity for each in alone] == [
-        each.best and each.best.capacity for each in together
-    ]
+    assert [row.best and row.best.capacity for row in alone] == [row.best and row.best.capacity for row in together]
 
 
 def test_a_target_that_cannot_be_forecast_costs_no_other_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,13 +32,13 @@ def test_a_target_that_cannot_be_forecast_costs_no_other_its_row(monkeypatch: py
     def fails_for_one(before: Fleet, proposed: Iterable[Fleet], known: Context) -> Any:
         fleets = list(proposed)
         asked.append(len(fleets))
-        if any(each.deployment(2) != before.deployment(2) for each in fleets):
+        if any(fleet.deployment(2) != before.deployment(2) for fleet in fleets):
             raise RuntimeError("not this one")
         return estimate.prepare(before, fleets, known)
 
     monkeypatch.setattr(pricing, "prepare", fails_for_one)
-    found = advised(gathered(*services(3)), own(narrower))
-    assert [each.state for each in found] == [State.OPEN] * 3
+    rows = advised(gathered(*services(3)), own(narrower))
+    assert [row.state for row in rows] == [State.OPEN] * 3
     assert asked == [3, 1, 1, 1]
 
 
@@ -65,4 +63,4 @@ def test_rows_that_a_fork_makes_half_of_are_those_of_one_process(monkeypatch: py
     assert advised(gathered(*services(5)), *rules) == alone and not forks
     monkeypatch.setattr("pertoken.advisor.rows.MIN_SHARED", 1)
     assert advised(gathered(*services(5)), *rules) == alone and forks
-    assert {each.target_kind for each in alone} == {"deployment", "service", "fleet"}
+    assert {row.target_kind for row in alone} == {"deployment", "service", "fleet"}

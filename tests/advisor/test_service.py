@@ -35,9 +35,9 @@ def test_an_advice_run_at_a_period_is_a_job_that_doctor_shows_until_its_advisor_
     seed(new_store(folder), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=10, end_ts=int(time.time()) // 60 * 60)
     command = ("-m", "pertoken", "advise", "--db", str(folder), "--every", "1h")
     with advisor(folder, *command) as first:
-        until(lambda: any("ran " in each.text for each in jobs(folder)), "the first run")
-        (found,) = jobs(folder)
-        assert (found.subject, found.ok) == ("advice run", True), found.text
+        until(lambda: any("ran " in job.text for job in jobs(folder)), "the first run")
+        (job,) = jobs(folder)
+        assert (job.subject, job.ok) == ("advice run", True), job.text
         assert ProgramLock(folder, "advisor").owner() == first.pid
         with advisor(folder, *command):
             log = folder.parent / "advisor.txt"
@@ -66,10 +66,10 @@ def test_an_advice_run_that_fails_is_reported_once_and_made_again(tmp_path: Path
     folder = tmp_path / "db"
     folder.mkdir()
     with advisor(folder, "-c", FAILS_UNTIL_A_FILE_IS_THERE, str(folder)):
-        until(lambda: any("failed: the server is away" in each.text for each in jobs(folder)), "a run that fails")
-        (found,) = jobs(folder)
-        assert (found.ok, found.remedy) == (False, "see the advisor's log")
+        until(lambda: any("failed: the server is away" in job.text for job in jobs(folder)), "a run that fails")
+        (job,) = jobs(folder)
+        assert (job.ok, job.remedy) == (False, "see the advisor's log")
         (folder / "there").touch()
-        until(lambda: all(each.ok for each in jobs(folder)), "a run that works")
+        until(lambda: all(job.ok for job in jobs(folder)), "a run that works")
     log = (folder.parent / "advisor.txt").read_text()
     assert log == "pertoken advise: advice run: the server is away\n"

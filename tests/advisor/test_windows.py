@@ -49,7 +49,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def _looks(rule_id: str, window: str | None = None) -> Rule:
     def looks(seen: Evidence, now: Deployment) -> Iterator[Skip]:
-        hours = sum(each is not None for each in seen.hours.generated_tok_s)
+        hours = sum(rate is not None for rate in seen.hours.generated_tok_s)
         yield skip("seen", f"{seen.generated_tok_s.max:g} tokens/s, {seen.generated_tok_s.n} minutes, {hours} hours")
 
     return own(looks, rule_id, window)
@@ -62,32 +62,37 @@ def _run(store: Store, *rules: Rule, window_s: int = 7 * DAY) -> tuple[Advice, l
     def progress(phase: str, share: float) -> None:
         phases.setdefault(phase)
 
-    sources = [replace(source_of(each), group="here") for each in rules]
+    sources = [replace(source_of(rule), group="here") for rule in rules]
     return advise(store, sources, load_market(), Settings(), window_s, NOW, progress), list(phases)
 
 
 def _row(advice: Advice, rule_id: str) -> Recommendation:
-    (row,) = (each for each in advice.recommendations if each.rule_id == rule_id)
+    (row,) = (recommendation for recommendation in advice.recommendations if recommendation.rule_id == rule_id)
     return row
 
 
 def test_a_rule_sees_its_own_window_and_its_row_names_it(stored: Store) -> None:
     rules = _looks("of-the-run"), _looks("of-a-month", "28d"), _looks("of-an-hour", "1h"), _looks("same", "7d")
     advice, _ = _run(stored, *rules)
-    found = {each.rule_id: (each.window_s, each.reason) for each in advice.recommendations}
-    assert found == {
+    windows = {
+        recommendation.rule_id: (recommendation.window_s, recommendation.reason)
+        for recommendation in advice.recommendations
+    }
+    assert windows == {
         "of-the-run": (7 * DAY, "20 tokens/s, 2 minutes, 2 hours"),
         "of-a-month": (28 * DAY, "100 tokens/s, 3 minutes, 3 hours"),
         "of-an-hour": (3600, "1 tokens/s, 1 minutes, 1 hours"),
         "same": (7 * DAY, "20 tokens/s, 2 minutes, 2 hours"),
     }
-    assert {each.evidence[0].n for each in advice.recommendations if each.window_s == 28 * DAY} == {3}
-    assert [each.name for each in advice.run.rules] == ["of-the-run", "of-a-month", "of-an-hour", "same"]
+    assert {
+        recommendation.evidence[0].n for recommendation in advice.recommendations if recommendation.window_s == 28 * DAY
+    } == {3}
+    assert [rule.name for rule in advice.run.rules] == ["of-the-run", "of-a-month", "of-an-hour", "same"]
 
 
 def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: Store) -> None:
     _, phases = _run(stored, _looks("of-the-run"), _looks("same", "7d"))
-    assert not [each for each in phases if "the last" in each]
+    assert not [phase for phase in phases if "the last" in phase]
     reads: list[tuple[Any, ...]] = []
 
     class Counted(Store):
@@ -98,7 +103,7 @@ def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: S
     counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
     _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"))
     assert reads.count(("telemetry",)) == 3  # the window of the run and its histograms side by side, and the month once
-    assert {each.partition(":")[0] for each in phases if "the last" in each} == {"reading the last 28d"}
+    assert {phase.partition(":")[0] for phase in phases if "the last" in phase} == {"reading the last 28d"}
 
 
 def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> None:
@@ -112,7 +117,7 @@ def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> No
             yield skip("caught", "it kept what reports that a part was not read")
 
     advice, phases = _run(stored, _looks("of-a-month", "28d"), _looks("of-the-run"))
-    month = {each for each in phases if "the last 28d" in each}
+    month = {phase for phase in phases if "the last 28d" in phase}
     assert month >= {"reading the last 28d: the buckets of each deployment"}
     assert not month & {"reading the last 28d: histograms", "reading the last 28d: counters"}
     advice, phases = _run(stored, own(blocked, "asks", "28d"), own(catches, "catches", "28d"))
@@ -140,7 +145,7 @@ def test_a_rule_that_names_a_part_of_its_own_making_fails_alone(stored: Store) -
 def test_a_rule_over_the_fleet_sees_every_part_in_its_window(stored: Store) -> None:
     def fleet_wide(seen: FleetEvidence, fleet: Any) -> Iterator[Skip]:
         (service,), (device,), (host,) = fleet.services, fleet.devices, fleet.hosts
-        counts = [seen.of(each).device_util.n for each in (service, device, host)]
+        counts = [seen.of(subject).device_util.n for subject in (service, device, host)]
         yield skip("seen", f"{counts}")
 
     advice, _ = _run(stored, own(fleet_wide, "wide", "28d"))

@@ -27,7 +27,7 @@ def answering(answer: Answer, tls: ssl.SSLContext | None = None, asked: list[str
         while not ended.is_set():
             accepted, _ = listener.accept()
             with accepted, contextlib.suppress(OSError), secured(accepted) as connection:
-                request = connection.recv(65_536).decode()
+                request = connection.recv(65_536).decode("latin-1")  # a body may be of any bytes
                 if request:
                     if asked is not None:
                         asked.append(request)

@@ -20,7 +20,7 @@ def lines(cloud: CloudCommands, host: str = "gpu-1", region: str = "eu-1") -> li
     return [*cloud.released(host, region), *ordered, *bought]
 
 
-@pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda cloud: cloud.name)
 def test_commands_have_only_options_of_the_tool(cloud: CloudCommands) -> None:
     assert cloud.source and cloud.as_of and OPTIONS[cloud.name]["source"]
     for line in lines(cloud):
@@ -30,7 +30,7 @@ def test_commands_have_only_options_of_the_tool(cloud: CloudCommands) -> None:
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= set(known), line
 
 
-@pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda cloud: cloud.name)
 def test_what_no_host_can_know_is_named_behind_the_command(cloud: CloudCommands) -> None:
     for line in lines(cloud):
         command, _, note = line.partition("  # ")
@@ -38,7 +38,7 @@ def test_what_no_host_can_know_is_named_behind_the_command(cloud: CloudCommands)
         assert {word for word in unknown if f"{word}: " not in note} == set(), line
 
 
-@pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda each: each.name)
+@pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda cloud: cloud.name)
 def test_a_name_is_one_word_whatever_is_in_it(cloud: CloudCommands) -> None:
     plain = [len(shlex.split(line, comments=True)) for line in lines(cloud)]
     nasty = "x; rm -rf ~ $(id) '"
@@ -47,7 +47,7 @@ def test_a_name_is_one_word_whatever_is_in_it(cloud: CloudCommands) -> None:
 
 def test_a_spot_instance_is_ordered_as_one() -> None:
     for cloud in cloud_commands().values():
-        on_demand, spot = (cloud.ordered("big", "eu-1", spot=each).lower() for each in (False, True))
+        on_demand, spot = (cloud.ordered("big", "eu-1", spot=spot_only).lower() for spot_only in (False, True))
         assert "spot" in spot and "spot" not in on_demand
 
 

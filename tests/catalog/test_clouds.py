@@ -7,7 +7,7 @@ from pertoken.catalog.clouds import Page, cloud_of, clouds
 
 @pytest.mark.parametrize("cloud", clouds(), ids=lambda cloud: cloud.name)
 def test_each_cloud_is_known_by_its_own_firmware_alone(cloud: object) -> None:
-    known = next(each for each in clouds() if each is cloud)
+    known = next(row for row in clouds() if row is cloud)
     assert cloud_of(known.dmi) is known
     assert known.source and known.as_of
 

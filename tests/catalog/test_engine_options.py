@@ -16,18 +16,18 @@ from pertoken.state.knobs import knobs
 from tests.testing.test_conformity import BUILT_IN
 from tools.engine_options import FOLDER, READERS
 
-ENGINES = sorted(each.stem for each in FOLDER.glob("*.txt"))
+ENGINES = sorted(path.stem for path in FOLDER.glob("*.txt"))
 ROWS = [row for row in table().knobs if row.engine in ENGINES]
 
 
 def options(engine: str) -> dict[str, tuple[str, ...]]:
     """Spellings that an engine takes -> the values it lists for them."""
-    found: dict[str, tuple[str, ...]] = {}
+    known: dict[str, tuple[str, ...]] = {}
     for line in (FOLDER / f"{engine}.txt").read_text().splitlines()[1:]:
         words = line.split()
-        spellings = [each for each in words if re.match("--?[A-Za-z]", each)]
-        found |= dict.fromkeys(spellings, tuple(words[len(spellings) :]))
-    return found
+        spellings = [word for word in words if re.match("--?[A-Za-z]", word)]
+        known |= dict.fromkeys(spellings, tuple(words[len(spellings) :]))
+    return known
 
 
 KNOWN = {engine: options(engine) for engine in ENGINES}
@@ -53,13 +53,13 @@ def values(row: Knob) -> list[object]:
 def lines(engine: str, knob: str) -> list[str]:
     """All commands of changes of a knob, there and back."""
     rows = table().of(engine, knob)
-    found = []
+    lines = []
     for new in dict.fromkeys(value for row in rows for value in values(row)):
         for old in (None, *(value for row in rows for value in values(row))):
             if old != new:
                 change = commands(engine, {knob: (old, new)})
-                found += [*change.apply, *change.undo]
-    return found
+                lines += [*change.apply, *change.undo]
+    return lines
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -84,8 +84,10 @@ def test_every_option_that_a_sentence_names_is_one_of_the_engine(engine: str) ->
     sentences = [
         text for row in ROWS if row.engine == engine for text in (row.manual, row.note, row.stop) if text is not None
     ]
-    named = {each for text in sentences for each in re.findall(r"--[a-z][\w-]*", text)}
-    begun = {each for each in named if any(option.startswith(f"{each}-") for option in KNOWN[engine])}
+    named = {option_name for text in sentences for option_name in re.findall(r"--[a-z][\w-]*", text)}
+    begun = {
+        option_name for option_name in named if any(option.startswith(f"{option_name}-") for option in KNOWN[engine])
+    }
     assert named - begun <= set(KNOWN[engine])
 
 
@@ -93,10 +95,12 @@ OTHER_TOOLS = {"--setperfdeterminism"}
 """Options that pages of rules name and that are not of an engine: of rocm-smi."""
 
 
-@pytest.mark.parametrize("rule", BUILT_IN, ids=[each.rule_id for each in BUILT_IN])
+@pytest.mark.parametrize("rule", BUILT_IN, ids=[built_in.rule_id for built_in in BUILT_IN])
 def test_every_option_that_the_page_of_a_rule_names_is_one_of_some_engine(rule: Rule) -> None:
     everything = {option for known in KNOWN.values() for option in known} | OTHER_TOOLS
-    named = {each for text in rule.sections.values() for each in re.findall(r"(?<![\w-])--[a-z][\w-]*", text)}
+    named = {
+        option_name for text in rule.sections.values() for option_name in re.findall(r"(?<![\w-])--[a-z][\w-]*", text)
+    }
     assert named <= everything
 
 
@@ -120,5 +124,5 @@ def test_the_recorded_options_are_those_of_a_package_that_is_named(engine: str) 
     package = os.environ.get(f"PERTOKEN_{engine.upper()}_PACKAGE")
     if package is None:
         pytest.skip("no package named")
-    found = tools.engine_options.written(READERS[engine](Path(package)))
-    assert found == "".join((FOLDER / f"{engine}.txt").read_text().splitlines(keepends=True)[1:])
+    lines = tools.engine_options.written(READERS[engine](Path(package)))
+    assert lines == "".join((FOLDER / f"{engine}.txt").read_text().splitlines(keepends=True)[1:])

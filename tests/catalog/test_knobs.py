@@ -235,7 +235,7 @@ def test_what_an_engine_can_only_switch_one_way_is_taken_back_by_leaving_the_fla
 def test_reported_words_become_ours() -> None:
     assert read_word("vllm", "weight_dtype", "torch.bfloat16") == "bf16"
     assert read_word("llama.cpp", "weight_dtype", "Q4_K - Medium") == "int4"
-    assert [read_word("llama.cpp", "weight_dtype", each) for each in ("Q6_K", "Q5_K - Medium", "Q2_K - Medium")] == [
+    assert [read_word("llama.cpp", "weight_dtype", word) for word in ("Q6_K", "Q5_K - Medium", "Q2_K - Medium")] == [
         "int6",
         "int5",
         "int2",
@@ -317,8 +317,8 @@ def test_llama_cpp_is_split_over_the_devices_it_says_or_holds(
     flags: tuple[str, ...], devices: int, sizes: tuple[int, int] | None
 ) -> None:
     mode, parts = split_arguments("llama.cpp", (*LLAMA, *flags))
-    found = layout("llama.cpp", mode or "", parts or devices)
-    assert found == ({} if sizes is None else {"tp": sizes[0], "pp": sizes[1], "dp": 1})
+    actual = layout("llama.cpp", mode or "", parts or devices)
+    assert actual == ({} if sizes is None else {"tp": sizes[0], "pp": sizes[1], "dp": 1})
 
 
 def test_only_llama_cpp_is_laid_out_by_its_devices() -> None:
@@ -337,8 +337,8 @@ def test_a_switch_that_no_flag_moves_is_a_sentence_and_never_an_empty_command(ol
 
 def test_a_size_is_written_in_the_unit_of_its_flag_and_read_back_in_bytes() -> None:
     gib = 2**30
-    found = commands("vllm", {"kv_offload_bytes": (None, 64 * gib)})
-    assert found.apply == ("set --kv-offloading-size 64",) and found.undo == ("remove --kv-offloading-size",)
+    written = commands("vllm", {"kv_offload_bytes": (None, 64 * gib)})
+    assert written.apply == ("set --kv-offloading-size 64",) and written.undo == ("remove --kv-offloading-size",)
     assert read_argv("vllm", [*VLLM, "--kv-offloading-size", "64"])["kv_offload_bytes"] == 64 * gib
     assert commands("llama.cpp", {"kv_offload_bytes": (None, 8 * gib)}).apply == ("set --cache-ram 8192",)
     assert "64 GiB" in commands("sglang", {"kv_offload_bytes": (None, 64 * gib)}).manual[0]

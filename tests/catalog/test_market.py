@@ -29,7 +29,7 @@ def test_no_row_has_more_or_fewer_cells_than_columns() -> None:
 
 
 def test_every_offer_is_of_a_listed_accelerator_and_none_is_listed_twice() -> None:
-    names = {each.name for each in MARKET.accelerators}
+    names = {accelerator.name for accelerator in MARKET.accelerators}
     keys = [(o.provider, o.instance_type, o.region, o.purchase) for o in MARKET.all_offers]
     assert {offer.accelerator for offer in MARKET.all_offers} <= names
     assert len(keys) == len(set(keys))
@@ -50,16 +50,16 @@ def test_spot_is_below_on_demand_wherever_both_are_listed_for_one_instance() -> 
 
 
 def test_accelerators_have_units_that_make_sense() -> None:
-    for each in MARKET.accelerators:
-        assert 14e9 < each.memory_bytes < 320e9, each.name
-        assert 2e11 <= each.memory_bytes_per_s <= 8e12, each.name
-        assert 6e13 < each.fp16_flops < 3e15, each.name
-        assert each.fp8_flops is None or each.fp8_flops >= each.fp16_flops, each.name
-        assert each.fp4_flops is None or (each.fp8_flops or 0) < each.fp4_flops, each.name
+    for accelerator in MARKET.accelerators:
+        assert 14e9 < accelerator.memory_bytes < 320e9, accelerator.name
+        assert 2e11 <= accelerator.memory_bytes_per_s <= 8e12, accelerator.name
+        assert 6e13 < accelerator.fp16_flops < 3e15, accelerator.name
+        assert accelerator.fp8_flops is None or accelerator.fp8_flops >= accelerator.fp16_flops, accelerator.name
+        assert accelerator.fp4_flops is None or (accelerator.fp8_flops or 0) < accelerator.fp4_flops, accelerator.name
 
 
 def test_no_two_accelerators_are_reported_under_one_name() -> None:
-    names = [name.casefold() for each in MARKET.accelerators for name in each.reported_names]
+    names = [name.casefold() for accelerator in MARKET.accelerators for name in accelerator.reported_names]
     assert len(names) == len(set(names))
 
 
@@ -73,8 +73,8 @@ def test_no_two_accelerators_are_reported_under_one_name() -> None:
     ],
 )
 def test_an_accelerator_is_found_by_what_its_driver_reports(reported: str, name: str) -> None:
-    found = MARKET.accelerator(reported)
-    assert found is not None and found.name == name
+    accelerator = MARKET.accelerator(reported)
+    assert accelerator is not None and accelerator.name == name
 
 
 @pytest.mark.parametrize("reported", [None, "", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA Quadro 9000"])
@@ -97,8 +97,8 @@ def test_the_driver_s_memory_is_used_and_not_the_one_it_is_sold_with() -> None:
     ],
 )
 def test_a_model_is_found_by_name_alias_path_and_quantized_copy(served: str, name: str) -> None:
-    found = MARKET.model(served)
-    assert found is not None and found.name == name and found.known
+    model = MARKET.model(served)
+    assert model is not None and model.name == name and model.known
 
 
 def test_an_unknown_model_has_no_shape() -> None:
@@ -113,7 +113,7 @@ def test_mixture_models_carry_their_experts_and_dense_ones_do_not() -> None:
 
 
 def test_each_model_of_the_catalog_is_listed_once_with_its_family() -> None:
-    names = [each.name for each in MARKET.models]
+    names = [model.name for model in MARKET.models]
     assert names == sorted(set(names)) and "Qwen/Qwen3-30B-A3B" in names
     llama = MARKET.model("Llama-3.3-70B")
     assert llama is not None and MARKET.family(llama) == "Llama 3"
@@ -123,7 +123,7 @@ def test_each_model_of_the_catalog_is_listed_once_with_its_family() -> None:
 def test_smaller_models_are_of_the_same_family() -> None:
     llama, qwen = MARKET.model("Llama-3.3-70B"), MARKET.model("Qwen/Qwen3-0.6B")
     assert llama is not None and qwen is not None
-    assert [each.name for each in MARKET.smaller_models(llama)][:1] == ["meta-llama/Llama-3.1-8B"]
+    assert [smaller_model.name for smaller_model in MARKET.smaller_models(llama)][:1] == ["meta-llama/Llama-3.1-8B"]
     assert MARKET.smaller_models(qwen) == ()
 
 
@@ -137,9 +137,9 @@ def test_offers_are_cheapest_first_and_compared_within_one_provider_and_region()
     offers = MARKET.offers("H100 SXM5")
     assert [o.nano_usd_per_device_hour for o in offers] == sorted(o.nano_usd_per_device_hour for o in offers)
     pairs = MARKET.pairs(("H100 SXM5", "on_demand"), ("H200 SXM", "on_demand"))
-    assert all((p.here.provider, p.here.region) == (p.there.provider, p.there.region) for p in pairs)
-    aws = next(p for p in pairs if (p.here.provider, p.here.region) == ("aws", "us-east-1"))
-    assert aws.here.nano_usd_per_device_hour == 6_880_000_000
+    assert all((p.base.provider, p.base.region) == (p.other.provider, p.other.region) for p in pairs)
+    aws = next(p for p in pairs if (p.base.provider, p.base.region) == ("aws", "us-east-1"))
+    assert aws.base.nano_usd_per_device_hour == 6_880_000_000
     assert aws.ratio == pytest.approx(63.296 / 55.04)
 
 

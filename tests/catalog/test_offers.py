@@ -16,7 +16,7 @@ def test_of_one_offer_the_newest_is_in_force_and_all_are_kept() -> None:
     assert newest([new, old]) == (new,) and newest([OFFER, new]) == (new,)
     market = load_market("aws").having([new])
     assert market.offers_at(_at("us-east-1"))[0] == new
-    assert len([each for each in market.all_offers if each.key == OFFER.key]) == 2
+    assert len([offer for offer in market.all_offers if offer.key == OFFER.key]) == 2
 
 
 def test_a_limited_market_stays_limited() -> None:
@@ -27,9 +27,9 @@ def test_a_limited_market_stays_limited() -> None:
 
 
 def test_offers_at_a_placement_are_of_its_region_or_of_any() -> None:
-    assert {each.region for each in load_market().offers_at(_at("us-east-1"))} == {"us-east-1"}
+    assert {offer.region for offer in load_market().offers_at(_at("us-east-1"))} == {"us-east-1"}
     flat = load_market().offers_at(replace(_at("us-west-1"), provider="lambda"))
-    assert {each.region for each in flat} == {"any"}
+    assert {offer.region for offer in flat} == {"any"}
 
 
 def _at(region: str):  # type: ignore[no-untyped-def]
@@ -56,7 +56,7 @@ def test_each_token_price_has_its_source_its_date_and_a_model_of_the_catalog(row
 
 def test_token_prices_are_plausible_and_none_is_listed_twice() -> None:
     offers = listed_token_offers()
-    assert len({(each.provider, each.model) for each in offers}) == len(offers)
-    for each in offers:
-        assert 0.01 * NANO_USD <= each.input <= each.output <= 100 * NANO_USD, each
-        assert each.cached_input is None or each.cached_input < each.input, each
+    assert len({(offer.provider, offer.model) for offer in offers}) == len(offers)
+    for offer in offers:
+        assert 0.01 * NANO_USD <= offer.input <= offer.output <= 100 * NANO_USD, offer
+        assert offer.cached_input is None or offer.cached_input < offer.input, offer

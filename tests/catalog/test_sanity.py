@@ -11,7 +11,7 @@ from pertoken.catalog.sanity import faults
 from pertoken.units import NANO_USD
 
 TODAY = date(2026, 11, 22)
-NAMES = [each.name for each in load_market().accelerators]
+NAMES = [accelerator.name for accelerator in load_market().accelerators]
 H100 = Offer(
     "gcp", "a3-highgpu-8g", "H100 SXM5", 8, "us-central1", "on_demand", 11 * NANO_USD, TODAY, "a feed", "medium"
 )
@@ -19,7 +19,7 @@ H100 = Offer(
 
 def reasons(*offers: Offer, devices: int | None = None) -> list[str]:
     known = {} if devices is None else {("gcp", "a3-highgpu-8g"): devices}
-    return [each.reason for each in faults(offers, TODAY, known, NAMES)]
+    return [fault.reason for fault in faults(offers, TODAY, known, NAMES)]
 
 
 def test_the_catalog_has_no_price_that_it_would_not_import() -> None:
@@ -67,8 +67,8 @@ def test_a_list_that_contradicts_itself_is_not_believed_either_way() -> None:
     ],
 )
 def test_what_an_offer_has_to_be_by_itself(fields: dict[str, object], reason: str) -> None:
-    (found,) = reasons(replace(H100, **fields))  # type: ignore[arg-type]
-    assert reason in found
+    (actual,) = reasons(replace(H100, **fields))  # type: ignore[arg-type]
+    assert reason in actual
 
 
 def test_a_part_of_an_instance_is_not_taken_for_the_whole() -> None:

@@ -16,13 +16,13 @@ def test_every_row_names_its_source_and_date() -> None:
 
 
 def test_slices_are_of_devices_that_the_catalog_knows() -> None:
-    names = [each.name for each in MARKET.accelerators if slices(each.name)]
+    names = [accelerator.name for accelerator in MARKET.accelerators if slices(accelerator.name)]
     assert {"A30", "A100 80GB SXM4", "H100 SXM5", "H200 SXM", "B200 SXM"} <= set(names)
     assert slices("L4") == ()
 
 
 def test_a_device_holds_slices_up_to_all_of_its_compute_and_memory() -> None:
-    of = {each.profile: each for each in slices("H100 SXM5")}
+    of = {profile.profile: profile for profile in slices("H100 SXM5")}
     assert fit_together([of["3g.40gb"], of["3g.40gb"]])
     assert not fit_together([of["3g.40gb"]] * 2 + [of["1g.10gb"]])
 

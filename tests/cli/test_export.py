@@ -17,6 +17,7 @@ from pertoken.store.export.columns import TABLES, columns
 from pertoken.store.export.files import csv_in, csv_out, parquet_in, parquet_out
 from pertoken.store.integrity.verify import verify
 from pertoken.units import format_utc
+from tests.examples import examples
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.store.filled import START, everything, filled
@@ -129,7 +130,7 @@ TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8
         max_size=20,
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_any_value_comes_back_from_either_file(values: list[tuple[int, str, str | None, int | None]]) -> None:
     found = columns("event")
     rows = [

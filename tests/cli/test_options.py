@@ -1,13 +1,21 @@
 """`--at TIME`: everything as of then."""
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import time
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+from pertoken.proof.changes import EpochChange
+from pertoken.proof.recommendation import Edit
+from pertoken.proof.verdicts import Judgement, Result, add, pending, with_judgement
+from pertoken.store.connect.location import locate
+from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
 from tests.cli.builders import NOW, run
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -18,10 +26,27 @@ AT = NOW - 3600 - 600
 COMMANDS = [
     ("advise", "--since", "1h"),
     ("advise", "--since", "1h", "--json"),
+    ("plan", "--since", "1h", "--json"),
     ("costs", "--hours", "3"),
-    ("costs", "--hours", "3", "--json"),
+    ("costs", "--hours", "3", "--json", "--fail-on", "regressions > 0"),
+    ("costs", "--hours", "3", "--figures", "--json"),
+    *(("costs", "--hours", "3", "--by", by) for by in ("model", "tenant", "team", "gpu", "host", "service")),
+    ("budget", "--json"),
+    *(("report", f"--{form}", "--from", "3h") for form in ("html", "md", "csv", "focus")),
+    ("report", "--weekly"),
     ("top", "--once"),
+    ("top", "--json"),
 ]
+SCRIPT = """
+import json, sys
+from click.testing import CliRunner
+from pertoken.cli import main
+folder, at, commands = json.loads(sys.argv[1])
+for each in commands:
+    done = CliRunner().invoke(main, [*each, "--db", folder, "--at", at], catch_exceptions=False)
+    print(json.dumps([each, done.exit_code, done.stdout]))
+"""
+"""Commands in one process, their outputs as lines."""
 
 
 def _iso(ts: int) -> str:
@@ -41,7 +66,20 @@ def and_later(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The same with what came later. Commands with `--at` change nothing in it."""
     folder = tmp_path_factory.mktemp("later") / "db"
     _and_later(folder)
+    run("advise", "--since", "1h", "--db", str(folder))
+    _judge(folder)
     return str(folder)
+
+
+def _judge(folder: Path) -> None:
+    """Note a change from before `AT`, and judge it, after it."""
+    with sqlite3.connect(folder / "telemetry.db") as db:
+        epoch_id, deployment_id = db.execute("SELECT epoch_id, deployment_id FROM epoch LIMIT 1").fetchone()
+    edits = (Edit("deployment", deployment_id, "tp", 1, 2),)
+    change = EpochChange(deployment_id, epoch_id, epoch_id, AT - 600, "LATER JUDGED on gpu-1", edits, "1", "1")
+    dearer = with_judgement(pending(change, None, AT + 60), Judgement(Result.DEARER, (0.1, 0.2, 0.3)), AT + 120)
+    with AdviceRepository(locate(str(folder))).writing() as connection:
+        add(connection, [dearer])
 
 
 def _and_later(folder: Path) -> None:
@@ -68,11 +106,32 @@ def test_what_was_recorded_after_that_time_and_the_time_of_the_run_change_nothin
 ) -> None:
     then = run(*command, "--db", until_then, "--at", _iso(AT))
     assert then.exit_code == 0, then.stderr
-    assert LOW_BATCH_70B.model[-10:] in then.stdout
+    shown = ("18.3", LOW_BATCH_70B.model[-10:], "spend_usd_per_month")
+    assert any(each in then.stdout for each in shown)
     expected = then.stdout.replace(until_then, and_later)
     assert run(*command, "--db", and_later, "--at", _iso(AT)).stdout == expected
     monkeypatch.setattr(time, "time", lambda: NOW + 40 * 86_400.0)
     assert run(*command, "--db", and_later, "--at", _iso(AT)).stdout == expected
+
+
+def test_the_later_verdict_and_advice_are_there_without_a_time(and_later: str) -> None:
+    """They are left out above because of `--at`, and not because nothing shows them."""
+    text = run("report", "--md", "--from", "3h", "--db", and_later).stdout
+    assert "LATER JUDGED" in text and "Nothing is proposed" not in text
+
+
+def test_processes_with_other_seeds_of_hashes_print_the_same_bytes(and_later: str) -> None:
+    printed = []
+    for seed_of_hashes in ("1", "2"):
+        given = json.dumps([and_later, _iso(AT), COMMANDS[1:]])
+        environment = {**os.environ, "PYTHONHASHSEED": seed_of_hashes}
+        command = [sys.executable, "-c", SCRIPT, given]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, env=environment)
+        printed.append([json.loads(line) for line in done.stdout.splitlines()])
+    assert [each for each, _, _ in printed[0]] == [list(each) for each in COMMANDS[1:]]
+    assert {status for _, status, _ in printed[0]} <= {0}
+    for one, other in zip(*printed, strict=True):
+        assert one == other
 
 
 def test_a_host_that_stopped_later_still_reports_then(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_name_that_is_no_id_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
         ("yield now.but(max_num_seqs=now.max_num_seqs * 2)", "fault: where the knob max_num_seqs is unknown (None) it"),
         ("yield now", "fault: it proposes what runs already"),
         ("1 / 0", "fails: ZeroDivisionError"),
-        ("yield now.on_devices((1, 2, 3))", "fault: it proposes what cannot be"),
+        ("yield now.on_devices((1, 2, 3))", "fault: it makes an impossible proposal"),
     ],
 )
 def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path, body: str, shown: str) -> None:
@@ -99,7 +99,7 @@ def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path,
         ("exit(3)", "3"),
         ("import os; os._exit(0)", "it ended its process"),
         ("import os; os.kill(os.getpid(), 9)", "it was ended by SIGKILL"),
-        ("import os; os.write(3, b'[')", "it returned what is no message"),
+        ("import os; os.write(3, b'[')", "it returned an invalid message"),
     ],
 )
 def test_a_file_that_does_not_load_ends_the_check_with_exit_2(tmp_path: Path, text: str, says: str) -> None:

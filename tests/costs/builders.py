@@ -11,16 +11,16 @@ H100 = Priced("gpu", "NVIDIA H100 80GB HBM3", "GPU-1")
 
 
 def hours_of(store: Store, start: int, end: int, prices: PriceBook | None = None) -> dict[tuple[str, int], ModelHour]:
-    """What is known of [start, end) by served model and start of the hour, by stored prices or these."""
+    """Return the hours of [start, end) by served model and start of the hour, at stored prices or at `prices`."""
     with store.read() as connection:
         window = Window(connection, start, end)
         if prices is None:
             prices = price_book(store, connection, window.inventory)
-        found = model_hours(window, prices)
+        hours = model_hours(window, prices)
     first = start // 3600 * 3600
     return {
         (model, first + 3600 * n): hour
-        for model, hours in found.items()
+        for model, hours in hours.items()
         for n, hour in enumerate(hours)
         if hour is not None
     }

@@ -24,13 +24,13 @@ def seen(folder: Path, text: str = "") -> Fleet:
     where = seed(new_store(folder), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
     settings = load(written(folder, text), {})
     with open_store(where).read() as connection:
-        there = Window(connection, END - 300, END).inventory
-        return fleet(there, {"chat": Demand()}, load_market(), settings, END)
+        inventory = Window(connection, END - 300, END).inventory
+        return fleet(inventory, {"chat": Demand()}, load_market(), settings, END)
 
 
 def test_a_model_that_no_settings_name_is_a_service_of_its_own(tmp_path: Path) -> None:
-    found = seen(tmp_path)
-    (service,), (host,) = found.services, found.hosts
+    fleet = seen(tmp_path)
+    (service,), (host,) = fleet.services, fleet.hosts
     assert (service.name, service.min_replicas) == (MODEL, 1)
     assert set(service.deployments[0].device_ids) <= set(host.device_ids)
     assert host.placement.accelerator == "H100 SXM5"
@@ -56,9 +56,9 @@ count = 1
 usd_per_instance_hour = 30
 end = "2020-01-01"
 """
-    found = seen(tmp_path, text)
-    assert [(each.name, each.min_replicas) for each in found.services] == [("chat", 2)]
-    assert [each.count for each in found.commitments] == [1]
+    fleet = seen(tmp_path, text)
+    assert [(service.name, service.min_replicas) for service in fleet.services] == [("chat", 2)]
+    assert [commitment.count for commitment in fleet.commitments] == [1]
     assert service_name("another", load(None, {})) == "another"
 
 
@@ -70,10 +70,10 @@ def test_devices_know_how_their_driver_says_they_reach_each_other(tmp_path: Path
             links = json.dumps({"nvlink": [other, "GPU-of-another-life"], "a kind of tomorrow": [other]})
             db.execute("UPDATE device SET links = ? WHERE uuid = ?", (links, one))
     with open_store(where).read() as connection:
-        found = fleet(Window(connection, END - 300, END).inventory, {}, load_market(), load(None, {}), END)
-    gpus = [each for each in found.devices if each.kind == "gpu"]
-    assert [each.links for each in gpus] == [((other.device_id, "nvlink"),) for other in gpus[::-1]]
-    assert found.slowest_link(each.device_id for each in gpus) == "nvlink"
+        seen_fleet = fleet(Window(connection, END - 300, END).inventory, {}, load_market(), load(None, {}), END)
+    gpus = [device for device in seen_fleet.devices if device.kind == "gpu"]
+    assert [gpu.links for gpu in gpus] == [((other.device_id, "nvlink"),) for other in gpus[::-1]]
+    assert seen_fleet.slowest_link(gpu.device_id for gpu in gpus) == "nvlink"
 
 
 def test_what_binds_all_services_is_completed_by_what_binds_one(tmp_path: Path) -> None:

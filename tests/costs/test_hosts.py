@@ -1,4 +1,4 @@
-"""What each host cost, beside the bill."""
+"""Cost of each host, compared with the bill."""
 
 from pathlib import Path
 

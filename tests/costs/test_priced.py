@@ -23,6 +23,7 @@ from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.writer import Writer
 from pertoken.window.reading import Window
 from tests.costs.builders import hours_of
+from tests.examples import examples
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import set_price
@@ -46,8 +47,8 @@ def without_minutes(where: StoreLocation) -> StoreLocation:
             purge(writer, Ages(0, 0, 10**9), END + 3600)
     else:
         with writing(where, "telemetry").connect() as connection, connection.begin():
-            for each in ROLLUPS:
-                connection.execute(text(f"DELETE FROM telemetry.{each.tables[60].name}"))
+            for rollup in ROLLUPS:
+                connection.execute(text(f"DELETE FROM telemetry.{rollup.tables[60].name}"))
     return where
 
 
@@ -83,7 +84,7 @@ prices = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices)
 def test_the_bill_adds_up_to_the_nano_dollar_over_any_history_of_prices(
     stores: tuple[Store, Store], history: list[Price]
@@ -94,46 +95,46 @@ def test_the_bill_adds_up_to_the_nano_dollar_over_any_history_of_prices(
         assert sum(money.by_epoch.values()) == money.busy + money.idle
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices)
 def test_hours_of_which_only_the_sum_is_left_keep_their_tokens_and_dollars(
     stores: tuple[Store, Store], history: list[Price]
 ) -> None:
     # The seeded host does the same in every minute, so that a division by time is exact.
-    found = [hours_of(store, START, END, PriceBook(history)) for store in stores]
-    assert found[0].keys() == {(MODEL, START + 3600 * n) for n in range(HOURS)}
-    assert {key: hour._replace(estimated=False) for key, hour in found[1].items()} == found[0]
-    assert {hour.tokens for hour in found[0].values()} == {TOKENS}
+    hours_by_store = [hours_of(store, START, END, PriceBook(history)) for store in stores]
+    assert hours_by_store[0].keys() == {(MODEL, START + 3600 * n) for n in range(HOURS)}
+    assert {key: hour._replace(estimated=False) for key, hour in hours_by_store[1].items()} == hours_by_store[0]
+    assert {hour.tokens for hour in hours_by_store[0].values()} == {TOKENS}
     money = [bill(store, history) for store in stores]
     assert [money[1].paid, money[1].busy, money[1].by_epoch] == [money[0].paid, money[0].busy, money[0].by_epoch]
     assert money[0].priced_devices == money[1].priced_devices and not money[0].estimated
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices)
 def test_hours_add_up_to_the_bill_over_any_history_of_prices(stores: tuple[Store, Store], history: list[Price]) -> None:
-    always = [Price("gpu", 10**9, 0), *(each for each in history if each.nano_usd_per_device_hour is not None)]
+    always = [Price("gpu", 10**9, 0), *(price for price in history if price.nano_usd_per_device_hour is not None)]
     for store in stores:
         hours = sum(hour.nano_usd or 0 for hour in hours_of(store, START, END, PriceBook(always)).values())
         # Less than one nano-dollar for each of two devices and each stretch, and one for each hour.
         assert abs(hours - sum(bill(store, always).by_epoch.values())) <= 2 * (len(always) + 1) + HOURS
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(prices, st.integers(1, 60 * HOURS - 1), st.integers(0, 10**12) | st.none())
 def test_a_price_that_begins_later_changes_no_dollars_before(
     stores: tuple[Store, Store], history: list[Price], minute: int, nano: int | None
 ) -> None:
     later = [*history, Price("gpu", nano, START + 60 * minute, seq=100), Price("GPU-0", nano, END, seq=101)]
     for store in stores:
-        before, after = (bill(store, each, START, START + 60 * minute) for each in (history, later))
+        before, after = (bill(store, prices, START, START + 60 * minute) for prices in (history, later))
         assert (before.paid, before.by_epoch, before.unpriced_devices) == (
             after.paid,
             after.by_epoch,
             after.unpriced_devices,
         )
         whole = START + 60 * minute // 3600 * 3600
-        hours = [hours_of(store, START, END, PriceBook(each)) for each in (history, later)]
+        hours = [hours_of(store, START, END, PriceBook(prices)) for prices in (history, later)]
         assert all(hours[0][key].nano_usd == hours[1][key].nano_usd for key in hours[0] if key[1] < whole)
 
 
@@ -152,9 +153,9 @@ def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purg
     store = open_store(purged)
     (line,) = hourly(store, HOURS, END - 1)
     dollars = [2 * 10**9, 2 * (10**9 // 4 + 3 * 10**9 * 3 // 4), 6 * 10**9]
-    assert [each.nano_usd for each in line.hours if each] == dollars
-    assert [each.tokens for each in line.hours if each] == [TOKENS] * HOURS
-    assert [each.estimated for each in line.hours if each] == [False, True, False]
+    assert [hour.nano_usd for hour in line.hours if hour] == dollars
+    assert [hour.tokens for hour in line.hours if hour] == [TOKENS] * HOURS
+    assert [hour.estimated for hour in line.hours if hour] == [False, True, False]
     report = fleet_report(store, 3600 * HOURS, END)
     assert report.bill is not None and report.bill.paid == 2 * sum(dollars)
     assert report.estimated and report.deployments[0].generated_tokens == 40 * 3600 * HOURS

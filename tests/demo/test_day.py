@@ -1,7 +1,9 @@
-"""A day with pertoken in one script: a demo, the screens, a decision, the change, its receipt, and the ledger."""
+"""A day with pertoken in one script: demo, screens, a decision, the change, its receipt, the report, the ledger."""
 
+import csv
 import json
 import time
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,8 @@ from pertoken.demo.making import SETTINGS_FILE, Made, make
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.tui.app import PertokenApp
-from pertoken.units import NANO_USD
+from pertoken.units import NANO_USD, first_hour, format_utc
+from tests.browser import CHROMIUM, DRIVER, chromium
 from tests.demo.made import END, seed_with
 from tests.tui.screens import text_of, until, until_gone, until_shown
 
@@ -72,8 +75,7 @@ async def test_a_problem_is_found_accepted_in_the_screens_mended_and_proven_to_t
     receipt = day.run("receipt")
     assert "REALIZED" in receipt and day.service in receipt
 
-    # The HTML report of this database is made and opened here once `pertoken report` is there.
-
+    _report_opens_in_a_browser_that_asks_nobody(day)
     _totals_equal_the_ledger(day)
 
 
@@ -98,11 +100,35 @@ async def _accept_in_the_screens(day: Day) -> None:
         await until(pilot, lambda: "accept" in " ".join(each.message for each in app._notifications), "the decision")
 
 
+def _report_opens_in_a_browser_that_asks_nobody(day: Day) -> None:
+    """The HTML report shows what was proven; opening it asks for nothing but itself and logs nothing."""
+    file = day.folder / "report.html"
+    day.run("report", "--html", "--from", "30d", "--out", str(file))
+    if CHROMIUM is None or DRIVER is None:
+        assert day.service in file.read_text(encoding="utf-8")
+        return
+    with chromium(day.folder / "profile", logged=True) as window:
+        window.open("about:blank")  # instead of the browser's own first page
+        assert window.requested() and window.messages() == []
+        window.open(file.as_uri())
+        shown = window.run("return document.body.innerText")
+        assert "proven by 1 receipt" in shown and day.service in shown and "tp 2 → 1" in shown
+        assert window.run("return document.querySelectorAll('svg').length") >= 4
+        assert window.requested() == [file.as_uri()] and window.messages() == []
+
+
 def _totals_equal_the_ledger(day: Day) -> None:
-    """The bill of 48 hours is the same by device, by model and by host, and the hosts' prices times their time."""
+    """The bill of 48 hours is the same by device, by model, by host and in FOCUS rows.
+
+    It is also the hosts' prices times their time.
+    """
     bills = [json.loads(day.run("costs", "--by", by, "--hours", "48", "--json")) for by in ("gpu", "model", "host")]
     by_gpu, by_model, by_host = (sum(each["usd"] for each in lines) for lines in bills)
     assert by_gpu == pytest.approx(by_model, abs=1e-6) and by_gpu == pytest.approx(by_host, abs=1e-6)
+    start = format_utc(first_hour(48, int(day.clock.now))).replace(" ", "T")
+    rows = csv.DictReader(day.run("report", "--focus", "--from", start).splitlines())
+    focus_nano_usd = sum(Decimal(row["BilledCost"]) for row in rows) * NANO_USD
+    assert focus_nano_usd == sum(round(line["usd"] * NANO_USD) for line in bills[0]), "to the nano-dollar"
     report = fleet_report(open_store(day.place), 3600, day.made.span.end_ts)
     assert report.nano_usd_per_hour is not None
     hours = 47 + (day.made.span.end_ts % 3600) / 3600

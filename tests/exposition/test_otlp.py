@@ -1,7 +1,6 @@
 import multiprocessing
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pertoken.exposition.otlp import NotPushed, Pusher, exported, provider_of
 from pertoken.exposition.page import Family
 from tests.reports.receivers import receiver
+from tests.trickle import trickling
 
 LABELS = {"host": "gpu-1", "device": "NVIDIA H100", "uuid": "GPU-1", "kind": "gpu"}
 ENERGY = Family("pertoken_device_energy_joules_total", "counter", "Energy.", [(LABELS, 3300.0)])
@@ -85,10 +85,29 @@ def test_a_collector_that_refuses_or_hangs_costs_a_bounded_time_and_is_named(mon
             pusher.push()
         assert "s3cret" not in str(error.value) and "abc" not in str(error.value)
         pusher.end()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        pusher = Pusher(f"http://127.0.0.1:{silent.getsockname()[1]}/v1/metrics", FAMILIES, lambda: FAMILIES)
-        began = time.monotonic()
-        with pytest.raises(NotPushed):
-            pusher.push()
-        pusher.end()
-        assert time.monotonic() - began < 30
+
+
+def test_a_collector_that_answers_byte_by_byte_costs_a_bounded_time_and_one_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pertoken.exposition.otlp.PUSH_S", 0.5)
+    ended = threading.Event()
+
+    def answer() -> None:
+        client, _ = listening.accept()
+        with client, trickling(client, b"HTTP/1.1 200 OK\r\nX: "):
+            ended.wait(60)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        pusher = Pusher(f"http://127.0.0.1:{listening.getsockname()[1]}/v1/metrics", FAMILIES, lambda: FAMILIES)
+        try:
+            for _ in range(2):
+                with pytest.raises(NotPushed):
+                    pusher.push()
+            assert sum(each.name == "metrics push" for each in threading.enumerate()) == 1
+        finally:
+            ended.set()
+            thread.join()
+            pusher.end()

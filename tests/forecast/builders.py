@@ -12,15 +12,15 @@ MARKET = load_market()
 
 
 def model(name: str) -> Model:
-    found = MARKET.model(name)
-    assert found is not None
-    return found
+    model = MARKET.model(name)
+    assert model is not None
+    return model
 
 
 def accelerator(name: str) -> Accelerator:
-    found = MARKET.accelerator(name)
-    assert found is not None
-    return found
+    accelerator = MARKET.accelerator(name)
+    assert accelerator is not None
+    return accelerator
 
 
 H100 = Placement(accelerator="H100 SXM5")
@@ -37,6 +37,6 @@ def ratio(now: Deployment, to: Deployment, load: Load = CHAT) -> tuple[float, fl
 
 
 def at(deployment: Deployment, load: Load) -> Forecast:
-    found = forecast(deployment, load, MARKET)
-    assert found.refusal is None and found.running is not None and found.saturated is not None
-    return found
+    predicted = forecast(deployment, load, MARKET)
+    assert predicted.refusal is None and predicted.running is not None and predicted.saturated is not None
+    return predicted

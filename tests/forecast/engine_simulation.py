@@ -44,7 +44,7 @@ def simulate(
     kv_tokens: float = float("inf"),
     settle: float = 0.1,
 ) -> Seen:
-    """What the requests saw, the first `settle` of them left out."""
+    """Return the latencies of the simulated requests, without the first `settle`."""
     waiting = deque(requests)
     prefilling: deque[Request] = deque()
     decoding: list[tuple[int, int, Request]] = []
@@ -77,14 +77,14 @@ def simulate(
             _, _, done = heapq.heappop(decoding)
             done.done_s = now
             cached -= done.prompt + done.generated
-        for each in finished:
-            each.first_s = now
-            if each.generated <= 1:
-                each.done_s = now
-                cached -= each.prompt + 1
+        for request in finished:
+            request.first_s = now
+            if request.generated <= 1:
+                request.done_s = now
+                cached -= request.prompt + 1
             else:
                 started += 1
-                heapq.heappush(decoding, (step + each.generated - 1, started, each))
+                heapq.heappush(decoding, (step + request.generated - 1, started, request))
         while cached > kv_tokens and len(decoding) > 1:
             newest = max(decoding, key=lambda entry: entry[1])
             decoding.remove(newest)
@@ -94,10 +94,10 @@ def simulate(
             cached -= victim.prompt + victim.generated - left
             waiting.appendleft(victim)
     kept = requests[int(settle * len(requests)) :]
-    several = [each for each in kept if each.generated > 1]
+    several = [request for request in kept if request.generated > 1]
     return Seen(
-        np.array([each.first_s - each.arrived_s for each in kept]),
-        np.array([(each.done_s - each.first_s) / (each.generated - 1) for each in several]),
+        np.array([request.first_s - request.arrived_s for request in kept]),
+        np.array([(request.done_s - request.first_s) / (request.generated - 1) for request in several]),
         running_s / now,
-        sum(each.generated for each in requests) / now,
+        sum(request.generated for request in requests) / now,
     )

@@ -79,17 +79,17 @@ def test_rows_on_unknown_devices_and_models_with_blank_cells_are_predicted_or_ab
     out = tmp_path / "out.csv"
     done = run("--measurements", measurements, "--pairs", pairs, "--out", out)
     assert done.returncode == 0, done.stderr
-    found = list(csv.DictReader(out.read_text().splitlines()))
-    assert list(found[0]) == ["before", "after", "kind", "predicted", "low80", "high80", "abstained", "reason"]
-    for row in found:
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert list(rows[0]) == ["before", "after", "kind", "predicted", "low80", "high80", "abstained", "reason"]
+    for row in rows:
         if row["abstained"] == "1":
             assert row["reason"] and not row["predicted"]
         else:
             low, likely, high = (float(row[name]) for name in ("low80", "predicted", "high80"))
             assert 0 < low < likely < high < np.inf
-    assert [row["abstained"] for row in found] == ["0", "1", "1", "1", "0", "1"]
-    assert "Foo-9000" in found[1]["reason"] and "nothing that differs" in found[5]["reason"]
-    assert float(found[0]["predicted"]) > 2
+    assert [row["abstained"] for row in rows] == ["0", "1", "1", "1", "0", "1"]
+    assert "Foo-9000" in rows[1]["reason"] and "nothing that differs" in rows[5]["reason"]
+    assert float(rows[0]["predicted"]) > 2
     report = json.loads(done.stdout)
     assert report["name"] == "forecast" and report["targets"] == []
     assert [row["value"] for row in report["rows"]] == [2, 4]
@@ -105,14 +105,14 @@ def test_predictions_read_no_result_of_a_row_after_its_change(rows: tuple[Measur
     lines = [dict(measurements.rows[end]) for place in places for end in (pairs.before[place], pairs.after[place])]
     blind = [{**line, **dict.fromkeys(RESULTS, "1e-2")} if n % 2 else line for n, line in enumerate(lines)]
     changes = [dict(pairs.rows[place]) for place in places]
-    unknown = [{**each, "ratio_output_tok_s": "", "ratio_energy_per_token": ""} for each in changes]
-    found = []
+    unknown = [{**change, "ratio_output_tok_s": "", "ratio_energy_per_token": ""} for change in changes]
+    predictions = []
     for name, (some, asked) in {"all": (lines, changes), "blind": (blind, unknown)}.items():
         measured_rows = measured(list({line["key"]: line for line in some}.values()))
         ends = paired(measured_rows.rows, asked)
         write_predictions(tmp_path / name, ends, *by_shipped_table(measured_rows, ends, Watts(measured_rows)))
-        found.append((tmp_path / name).read_text())
-    assert len(places) > 20 and found[0] == found[1]
+        predictions.append((tmp_path / name).read_text())
+    assert len(places) > 20 and predictions[0] == predictions[1]
 
 
 SLIPS = (
@@ -152,15 +152,15 @@ def test_cells_with_slips_still_give_every_pair_a_number_or_a_reason(
         changes.append(change)
     measurements = measured(lines)
     pairs = paired(measurements.rows, changes)
-    found, half, why = by_shipped_table(measurements, pairs, Watts(measurements))
-    said = np.array([not each for each in why])
-    assert said.sum() > 20
-    assert np.isfinite(found.log_ratio[said]).all() and (half[said] > 0).all()
-    assert np.isfinite(predict(measurements, pairs, efficiency(), deviation()).log_ratio[said]).all()
+    predicted, half, why = by_shipped_table(measurements, pairs, Watts(measurements))
+    predictable = np.array([not reason for reason in why])
+    assert predictable.sum() > 20
+    assert np.isfinite(predicted.log_ratio[predictable]).all() and (half[predictable] > 0).all()
+    assert np.isfinite(predict(measurements, pairs, efficiency(), deviation()).log_ratio[predictable]).all()
 
 
 @pytest.mark.parametrize(
-    ("measurements", "pairs", "said"),
+    ("measurements", "pairs", "message"),
     [
         ("key,model,gpu\na,m,H100", "kind,before,after\nx,a,b", "'b' is not a key"),
         ("key,model,gpu\na,m,H100", "kind,before\nx,a", "no column after"),
@@ -169,19 +169,19 @@ def test_cells_with_slips_still_give_every_pair_a_number_or_a_reason(
     ],
 )
 def test_a_file_that_is_no_such_file_is_one_line_and_exit_2(
-    tmp_path: Path, measurements: str, pairs: str, said: str
+    tmp_path: Path, measurements: str, pairs: str, message: str
 ) -> None:
     (tmp_path / "m.csv").write_text(measurements)
     (tmp_path / "p.csv").write_text(pairs)
     done = run("--measurements", tmp_path / "m.csv", "--pairs", tmp_path / "p.csv")
     assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1 and said in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and message in done.stderr
 
 
 def test_predictions_of_every_carried_pair_are_numbers(rows: tuple[Measurements, Pairs]) -> None:
-    found = predict(*rows, efficiency(), deviation())
-    assert np.isfinite(found.log_ratio).all() and (found.log_sd > 0).all()
-    assert np.abs(found.log_ratio).max() < np.log(1000)
+    predicted = predict(*rows, efficiency(), deviation())
+    assert np.isfinite(predicted.log_ratio).all() and (predicted.log_sd > 0).all()
+    assert np.abs(predicted.log_ratio).max() < np.log(1000)
 
 
 def test_the_shipped_table_beats_no_change_and_a_roofline_on_the_carried_pairs(
@@ -190,19 +190,19 @@ def test_the_shipped_table_beats_no_change_and_a_roofline_on_the_carried_pairs(
     pairs = rows[1]
     ours = predict(*rows, efficiency(), deviation()).log_ratio
     others = baselines(*rows)
-    nobody = np.zeros(len(pairs.rows), dtype=bool)
+    none_abstained = np.zeros(len(pairs.rows), dtype=bool)
     trusted = pairs.column("trust") != "low"
     for kind in ("tp_change", "move_gpu", "raise_batch"):
         chosen = np.flatnonzero(trusted & (pairs.column("kind") == kind))
         figures = [
-            score(pairs.log_ratio[chosen], each[chosen], None, clusters(pairs)[chosen], nobody[chosen]).median
-            for each in (ours, others["no change"], others["additive"], others["naive"])
+            score(pairs.log_ratio[chosen], column[chosen], None, clusters(pairs)[chosen], none_abstained[chosen]).median
+            for column in (ours, others["no change"], others["additive"], others["naive"])
         ]
         assert figures[0] == min(figures)
 
 
 def few(rows: tuple[Measurements, Pairs]) -> Evidence:
-    """Every fortieth pair and its rows."""
+    """Return every fortieth pair and its rows."""
     measurements, pairs = rows
     evidence = Evidence(measurements, pairs)
     keep = np.zeros(len(pairs.rows), dtype=bool)
@@ -220,8 +220,8 @@ def test_a_refit_is_deterministic_and_closer_to_its_rows_than_the_prior(rows: tu
     assert (values == fit(evidence)).all()
     chosen = np.flatnonzero(evidence.row_weight > 0)
     errors = [
-        np.median(np.abs(evidence.log_tok_s[chosen] - evidence.predict(each, chosen)[0]))
-        for each in (values, parameters().mean)
+        np.median(np.abs(evidence.log_tok_s[chosen] - evidence.predict(array, chosen)[0]))
+        for array in (values, parameters().mean)
     ]
     assert errors[0] < errors[1]
 
@@ -265,9 +265,9 @@ def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None
     measured, predicted = np.log([2.0, 2.0, 2.0, 4.0]), np.log([2.0, 2.0, 2.0, 4.0])
     labels = np.array(["a", "a", "a", "b"])
     silent = np.array([False, False, False, True])
-    found = score(measured, predicted, np.full(4, 0.1), labels, silent)
-    assert (found.median, found.p90, found.coverage, found.sign) == (0.0, 0.75, 1.0, 1.0)
-    assert found.abstained == 0.5
+    result = score(measured, predicted, np.full(4, 0.1), labels, silent)
+    assert (result.median, result.p90, result.coverage, result.sign) == (0.0, 0.75, 1.0, 1.0)
+    assert result.abstained == 0.5
     assert quantile(np.array([1.0, 2.0]), np.array([0.6, 0.4]), 0.5) == 1.0
 
 
@@ -286,8 +286,8 @@ def test_an_abstention_counts_as_no_change_and_clusters_weigh_the_same() -> None
     ],
 )
 def test_devices_are_known_by_the_names_people_write(written: str, meant: str | None) -> None:
-    found = device(written)
-    assert (found.name if found else None) == meant
+    known = device(written)
+    assert (known.name if known else None) == meant
 
 
 def test_a_refit_sees_the_scored_rows_first_and_every_carried_one_once(rows: tuple[Measurements, Pairs]) -> None:
@@ -306,8 +306,8 @@ def test_energy_per_token_is_scored_where_measured_and_an_abstention_is_no_chang
     measurements, pairs = rows
     watts, everything = Watts(measurements), np.ones(len(pairs.before), dtype=bool)
     doubled = replace(pairs, log_energy_ratio=np.full(len(pairs.before), np.log(2.0)))
-    found = energy_tables(watts, doubled, np.zeros(len(pairs.before)), everything)
-    assert {round(each.median, 9) for scores in found.values() for each in scores.values()} == {0.5}
+    tables = energy_tables(watts, doubled, np.zeros(len(pairs.before)), everything)
+    assert {round(result.median, 9) for scores in tables.values() for result in scores.values()} == {0.5}
     unknown = replace(pairs, log_energy_ratio=np.full(len(pairs.before), np.nan))
     assert energy_rows(energy_tables(watts, unknown, pairs.log_ratio, ~everything)) == []
 
@@ -349,8 +349,8 @@ def test_the_fit_writes_a_table_of_every_term_and_the_rows_that_may_be_copied(
     write_rows(tmp_path / "pairs.csv", [pairs.rows[place] for place in chosen])
     (tmp_path / "licensed").mkdir()
     fit_main([str(tmp_path), "--out", str(tmp_path / "table.toml"), "--licensed", str(tmp_path / "licensed")])
-    found = tomllib.loads((tmp_path / "table.toml").read_text())
-    assert set(found["terms"]) == set(TERMS) and found["fit"]["pairs"] <= len(chosen)
-    assert found["interval"]["quantiles"]["other"] > 0 and found["paths"]
+    table = tomllib.loads((tmp_path / "table.toml").read_text())
+    assert set(table["terms"]) == set(TERMS) and table["fit"]["pairs"] <= len(chosen)
+    assert table["interval"]["quantiles"]["other"] > 0 and table["paths"]
     assert len(read(tmp_path / "licensed/measurements.csv", tmp_path / "licensed/pairs.csv")[0].rows) == len(ends)
     assert f"licensed rows only ({len(ends)} of {len(ends)})" in capsys.readouterr().out

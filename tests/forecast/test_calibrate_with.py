@@ -19,9 +19,9 @@ def test_further_rows_are_of_the_same_deployment_and_never_an_end_of_the_pair(
     public: tuple[Measurements, Pairs],
 ) -> None:
     measurements, pairs = public
-    found = others(measurements, pairs, 3)
-    assert {len(each) for each in found} == {0, 3}
-    for rows, before, after in zip(found, pairs.before, pairs.after, strict=True):
+    further = others(measurements, pairs, 3)
+    assert {len(rows) for rows in further} == {0, 3}
+    for rows, before, after in zip(further, pairs.before, pairs.after, strict=True):
         assert before not in rows and after not in rows
         for row in rows:
             assert all(measurements.rows[row][name] == measurements.rows[before][name] for name in SAME)
@@ -30,6 +30,6 @@ def test_further_rows_are_of_the_same_deployment_and_never_an_end_of_the_pair(
 def test_without_further_rows_a_pair_is_predicted_from_its_before_row(public: tuple[Measurements, Pairs]) -> None:
     measurements, pairs = public
     plain = predict(measurements, pairs, efficiency(), deviation())
-    found = predict_with(measurements, pairs, [np.empty(0, np.intp)] * len(pairs.before))
+    predicted = predict_with(measurements, pairs, [np.empty(0, np.intp)] * len(pairs.before))
     damped = np.array([attenuation([kind]) for kind in pairs.column("kind")])
-    assert found.log_ratio == pytest.approx(plain.log_ratio * damped, nan_ok=True)
+    assert predicted.log_ratio == pytest.approx(plain.log_ratio * damped, nan_ok=True)

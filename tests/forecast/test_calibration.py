@@ -1,4 +1,4 @@
-"""What a host measured moves the terms it can have come from, and says so by how much it narrows them."""
+"""Calibration: measurements of a host move the terms they depend on and narrow their intervals."""
 
 from dataclasses import replace
 from typing import Any
@@ -27,24 +27,24 @@ def share_of(name: str, mean: np.ndarray) -> float:
 
 
 def test_nothing_seen_is_the_prior() -> None:
-    found = posterior(CANDIDATE, efficiency(), PRIOR, [])
-    assert not found.mean.any()
-    assert np.sqrt(np.diagonal(found.covariance[0])) == pytest.approx(PRIOR.sd)
+    fitted = posterior(CANDIDATE, efficiency(), PRIOR, [])
+    assert not fitted.mean.any()
+    assert np.sqrt(np.diagonal(fitted.covariance[0])) == pytest.approx(PRIOR.sd)
 
 
 def test_one_operating_point_is_explained_and_narrows_what_is_left_open() -> None:
     seen = per_token(PRIOR, 1.5 * EXPECTED.token_s, RUNNING)
-    found = posterior(CANDIDATE, efficiency(), PRIOR, [seen])
-    explained = steady(CANDIDATE, efficiency(), RUNNING, found.mean @ PRIOR.groups).token_s
+    fitted = posterior(CANDIDATE, efficiency(), PRIOR, [seen])
+    explained = steady(CANDIDATE, efficiency(), RUNNING, fitted.mean @ PRIOR.groups).token_s
     assert explained == pytest.approx(1.5 * EXPECTED.token_s, rel=0.01)
-    assert np.linalg.det(found.covariance[0]) < 0.1 * np.prod(PRIOR.sd**2)
+    assert np.linalg.det(fitted.covariance[0]) < 0.1 * np.prod(PRIOR.sd**2)
 
 
 def test_a_slow_first_token_is_blamed_on_prefill_and_not_on_weights() -> None:
     seconds = 2 * first_token_s(CANDIDATE, efficiency())
     rate = per_token(PRIOR, EXPECTED.token_s, RUNNING)
-    found = posterior(CANDIDATE, efficiency(), PRIOR, [rate, first_token(PRIOR, CANDIDATE, seconds)])
-    assert share_of("prefill", found.mean) > 0.2 > abs(share_of("weights", found.mean))
+    fitted = posterior(CANDIDATE, efficiency(), PRIOR, [rate, first_token(PRIOR, CANDIDATE, seconds)])
+    assert share_of("prefill", fitted.mean) > 0.2 > abs(share_of("weights", fitted.mean))
 
 
 def test_a_busy_memory_says_that_a_slow_step_is_no_launch_overhead() -> None:
@@ -69,12 +69,12 @@ def test_before_and_after_share_what_was_learned() -> None:
     fp8 = resolve([LLAMA_8B.but(weight_dtype="fp8")], [CHAT], MARKET)
     known = posterior(CANDIDATE, efficiency(), PRIOR, [per_token(PRIOR, EXPECTED.token_s, RUNNING)])
     whole = np.ones(len(PRIOR.names))
-    there = ratio(CANDIDATE, fp8, efficiency(), PRIOR, (RUNNING, RUNNING), known, (whole, whole))
+    predicted_ratio = ratio(CANDIDATE, fp8, efficiency(), PRIOR, (RUNNING, RUNNING), known, (whole, whole))
     back = ratio(fp8, CANDIDATE, efficiency(), PRIOR, (RUNNING, RUNNING), known, (whole, whole))
-    assert there.log_ratio == pytest.approx(-back.log_ratio)
+    assert predicted_ratio.log_ratio == pytest.approx(-back.log_ratio)
     alone = posterior(CANDIDATE, efficiency(), PRIOR, [])
     unlearned = ratio(CANDIDATE, fp8, efficiency(), PRIOR, (RUNNING, RUNNING), alone, (whole, whole))
-    assert there.log_sd < unlearned.log_sd
+    assert predicted_ratio.log_sd < unlearned.log_sd
     assert ratio(
         CANDIDATE, CANDIDATE, efficiency(), PRIOR, (RUNNING, RUNNING), known, (whole, whole)
     ).log_sd == pytest.approx(np.sqrt(2) * PRIOR.noise)
@@ -86,9 +86,9 @@ def test_before_and_after_share_what_was_learned() -> None:
 )
 def test_whatever_a_host_can_measure_is_used(more: dict[str, Any]) -> None:
     plain = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
-    told = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0, **more)
-    assert told != plain
-    change = compare(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8"), CHAT, MARKET, told)
+    calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0, **more)
+    assert calibration != plain
+    change = compare(LLAMA_70B, LLAMA_70B.but(weight_dtype="fp8"), CHAT, MARKET, calibration)
     assert isinstance(change, Change) and 0 < change.ratio[0] < change.ratio[1] < change.ratio[2] < np.inf
 
 
@@ -106,7 +106,7 @@ def test_time_to_first_token_of_requests_that_queued_says_nothing_of_prefill() -
 
 
 def truth_points(batches: list[int], deviations: dict[str, float]) -> list[OperatingPoint]:
-    """What a host whose terms deviate like this would show at these batches."""
+    """Return the operating points of a host with these deviations of its terms, at these batches."""
     running = np.array(batches, float)
     c = CANDIDATE.take(np.zeros(len(batches), np.intp))
     shift = np.array([[deviations.get(name, 0.0) for name in PRIOR.names]])
@@ -138,10 +138,10 @@ def test_the_error_shown_is_of_points_predicted_before_they_were_seen() -> None:
     points = truth_points([1, 4, 16, 64] * 4, {"weights": 0.6})
     known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=points)
     assert known.error is not None and known.error.n == 15 and known.error.median_log < 0.03
-    jumpy = [replace(each, token_s=(each.token_s or 0) * (1.3 if n % 2 else 0.77)) for n, each in enumerate(points)]
+    jumpy = [replace(point, token_s=(point.token_s or 0) * (1.3 if n % 2 else 0.77)) for n, point in enumerate(points)]
     noisy = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=jumpy)
     assert noisy.error is not None and noisy.error.median_log > 0.15
-    at = [forecast(LLAMA_8B, CHAT, MARKET, each).running for each in (known, noisy)]
+    at = [forecast(LLAMA_8B, CHAT, MARKET, calibration).running for calibration in (known, noisy)]
     assert at[0] is not None and at[1] is not None
     assert at[0].tok_s[2] / at[0].tok_s[1] < at[1].tok_s[2] / at[1].tok_s[1]
     assert noisy.track_record is not None and "16 minutes" in noisy.track_record
@@ -149,24 +149,25 @@ def test_the_error_shown_is_of_points_predicted_before_they_were_seen() -> None:
 
 def test_the_newest_point_changes_no_earlier_prediction() -> None:
     points = truth_points([1, 4, 16, 64], {"overheads": 0.4})
-    owner, running = np.zeros(4, np.intp), np.array([each.running for each in points])
+    owner, running = np.zeros(4, np.intp), np.array([point.running for point in points])
     c = CANDIDATE.take(owner)
 
     def errors(seconds: list[float]) -> np.ndarray:
         return prequential(c, efficiency(), PRIOR, per_token(PRIOR, np.array(seconds), running), owner)[0]
 
-    times = [each.token_s or 0.0 for each in points]
+    times = [point.token_s or 0.0 for point in points]
     assert errors([*times[:3], 9.0])[:3] == pytest.approx(errors(times)[:3], nan_ok=True)
     assert np.isnan(errors(times)[0])
 
 
 def test_deployments_calibrated_side_by_side_do_not_see_each_others_points() -> None:
     slow, fast = (
-        Measured(LLAMA_8B, CHAT, 60.0, points=tuple(truth_points([1, 8, 64], {"weights": each}))) for each in (1, -0.5)
+        Measured(LLAMA_8B, CHAT, 60.0, points=tuple(truth_points([1, 8, 64], {"weights": literal})))
+        for literal in (1, -0.5)
     )
     mean = Measured(LLAMA_70B, CHAT, 33.0)
     together = calibrate_all([slow, mean, fast], MARKET)
-    assert together == [calibrate_all([each], MARKET)[0] for each in (slow, mean, fast)]
+    assert together == [calibrate_all([measured], MARKET)[0] for measured in (slow, mean, fast)]
 
 
 def test_too_few_points_leave_the_mean_of_the_window_in_force() -> None:
@@ -177,8 +178,10 @@ def test_too_few_points_leave_the_mean_of_the_window_in_force() -> None:
 
 def test_a_point_without_a_queue_blames_a_slow_first_token_on_prefill() -> None:
     points = truth_points([1, 2, 4], {})
-    slow = [replace(each, ttft_s=2 * float(first_token_s(CANDIDATE, efficiency())[0])) for each in points]
-    known, plain = (calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=each) for each in (slow, points))
+    slow = [replace(point, ttft_s=2 * float(first_token_s(CANDIDATE, efficiency())[0])) for point in points]
+    known, plain = (
+        calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=50, points=operating_points) for operating_points in (slow, points)
+    )
     at = PRIOR.names.index("prefill")
     assert known.mean[at] > plain.mean[at] + 0.2
 
@@ -192,5 +195,5 @@ def test_a_change_of_more_than_the_load_rests_on_the_mean_of_the_window() -> Non
     assert (known.window.mean, known.window.covariance) == (plain.mean, plain.covariance)
     assert known.window.track_record == known.track_record
     assert plain.for_change(fp8) is plain
-    change, unpointed = (compare(LLAMA_8B, fp8, CHAT, MARKET, each) for each in (known, plain))
+    change, unpointed = (compare(LLAMA_8B, fp8, CHAT, MARKET, calibration) for calibration in (known, plain))
     assert isinstance(change, Change) and isinstance(unpointed, Change) and change.ratio == unpointed.ratio

@@ -1,5 +1,5 @@
 """Popular claims about serving cost, checked against the forecast: each test asserts what holds, and docs/claims.md
-tells why. Sources of the claims and of the better figures are there."""
+gives the reasons. Sources of the claims and of the better figures are there."""
 
 import re
 from dataclasses import replace
@@ -27,9 +27,9 @@ H100_USD, H200_USD, L4_USD = 6.88, 7.91, 0.8048
 
 
 def model(name: str) -> Model:
-    found = MARKET.model(name)
-    assert found is not None
-    return found
+    known = MARKET.model(name)
+    assert known is not None
+    return known
 
 
 def deployment(name: str, accelerator: str = "H100 SXM5", tp: int = 1, weights: str = "bf16") -> Deployment:
@@ -60,7 +60,7 @@ def test_a_batch_of_32_costs_a_twentieth_of_a_batch_of_one(name: str, weights: s
 
 
 def test_one_request_uses_under_one_percent_of_the_products_the_device_could_do() -> None:
-    """The claim says that a single request wastes 90 %."""
+    """The claim states that a single request wastes 90 %."""
     where = deployment(LLAMA_8B)
     flops = 2 * 8.03e9 * tok_s(where, 1, 100, 100)
     assert flops / 989e12 < 0.01
@@ -80,7 +80,7 @@ def test_one_h200_replaces_two_h100_for_a_70b_in_fp8_at_two_thirds_to_nine_tenth
     """The claim, 45 % less for a token, takes the price ratio for the cost ratio: one H200 has 0.72 of the bandwidth
     and half of the products of two H100, so a token gets 15 to 35 % cheaper."""
     h200, h100 = deployment(LLAMA_70B, "H200 SXM", 1, "fp8"), deployment(LLAMA_70B, tp=2, weights="fp8")
-    fits = [float(fitting_sequences(candidate(each))[0]) for each in (h200, h100)]
+    fits = [float(fitting_sequences(candidate(deployment))[0]) for deployment in (h200, h100)]
     assert min(fits) > 100
     for running in (1, 16, 64):
         rate = tok_s(h200, running) / tok_s(h100, running)
@@ -90,10 +90,13 @@ def test_one_h200_replaces_two_h100_for_a_70b_in_fp8_at_two_thirds_to_nine_tenth
 
 def test_an_mi300x_gains_less_than_its_bandwidth_while_both_fit_and_most_where_the_h100_lacks_memory() -> None:
     """1.58 times the bandwidth: measured 0.96-1.12 while both fit, 1.5-2.6 once the H100 is short of cache."""
-    small = [tok_s(deployment(LLAMA_8B, "MI300X"), each) / tok_s(deployment(LLAMA_8B), each) for each in (1, 64, 256)]
+    small = [
+        tok_s(deployment(LLAMA_8B, "MI300X"), literal) / tok_s(deployment(LLAMA_8B), literal)
+        for literal in (1, 64, 256)
+    ]
     assert all(0.9 < ratio < 1.58 for ratio in small)
-    large = [candidate(deployment(LLAMA_70B, each, weights="fp8"), 4000, 500) for each in ("MI300X", "H100 SXM5")]
-    most = [min(float(fitting_sequences(each)[0]), 256.0) for each in large]
+    large = [candidate(deployment(LLAMA_70B, literal, weights="fp8"), 4000, 500) for literal in ("MI300X", "H100 SXM5")]
+    most = [min(float(fitting_sequences(candidates)[0]), 256.0) for candidates in large]
     assert most[1] < 20 < most[0]
     assert tok_s(large[0], most[0]) > 2 * tok_s(large[1], most[1])
 
@@ -129,7 +132,7 @@ def test_narrow_weights_gain_what_was_measured_alone_and_saturated(
 ) -> None:
     """Never the claimed 75 % off: that is the size of the weights against FP32. Ranges: medians measured by public
     sources, between small and large models."""
-    wide, narrow = (deployment(LLAMA_70B, accelerator, 4, each) for each in ("bf16", weights))
+    wide, narrow = (deployment(LLAMA_70B, accelerator, 4, dtype) for dtype in ("bf16", weights))
     for running, (low, high) in ((1, alone), (256, saturated)):
         assert low < tok_s(narrow, running, 500, 250) / tok_s(wide, running, 500, 250) < high
 
@@ -138,9 +141,9 @@ def test_four_bit_weights_lose_their_gain_as_the_batch_grows_and_eight_bit_produ
     """Weight-only formats read less and unpack more: what they save is shared by the whole batch."""
     gains = {
         weights: [
-            tok_s(deployment(LLAMA_70B, tp=4, weights=weights), each, 500)
-            / tok_s(deployment(LLAMA_70B, tp=4), each, 500)
-            for each in (1, 32, 256)
+            tok_s(deployment(LLAMA_70B, tp=4, weights=weights), literal, 500)
+            / tok_s(deployment(LLAMA_70B, tp=4), literal, 500)
+            for literal in (1, 32, 256)
         ]
         for weights in ("int4", "fp8")
     }
@@ -152,7 +155,7 @@ def test_speculation_gains_at_batch_one_and_next_to_nothing_when_saturated() -> 
     """The claimed 2-3 times holds for one stream at best: verification costs products, which a large batch lacks."""
     plain = candidate(deployment(LLAMA_70B, tp=4), 500, 250)
     drafting = replace(plain, accepted_len=np.array([2.5]), drafted_len=np.array([3.0]))
-    gains = [tok_s(drafting, each) / tok_s(plain, each) for each in (1, 32, 128, 512)]
+    gains = [tok_s(drafting, literal) / tok_s(plain, literal) for literal in (1, 32, 128, 512)]
     assert 1.4 < gains[0] < 2.5
     assert gains == sorted(gains, reverse=True)
     assert gains[-1] < 1.25
@@ -161,10 +164,13 @@ def test_speculation_gains_at_batch_one_and_next_to_nothing_when_saturated() -> 
 @pytest.mark.parametrize(("name", "tp"), [(LLAMA_8B, 1), (LLAMA_70B, 4)])
 def test_a_context_of_128k_costs_16_times_the_cache_and_30_to_80_times_the_prefill_of_8k(name: str, tp: int) -> None:
     """Not 64 times, and not exponentially: the cache is linear in the context and only attention is quadratic."""
-    short, long = (candidate(deployment(name, tp=tp), each, 1) for each in (8192, 131_072))
-    cache = [float(steady(each, efficiency(), np.ones(1)).term_s[0, TERMS.index("kv_cache")]) for each in (short, long)]
+    short, long = (candidate(deployment(name, tp=tp), literal, 1) for literal in (8192, 131_072))
+    cache = [
+        float(steady(candidates, efficiency(), np.ones(1)).term_s[0, TERMS.index("kv_cache")])
+        for candidates in (short, long)
+    ]
     assert cache[1] / cache[0] == pytest.approx(16, rel=0.01)
-    first = [float(first_token_s(each, efficiency())[0]) for each in (short, long)]
+    first = [float(first_token_s(candidates, efficiency())[0]) for candidates in (short, long)]
     assert 30 < first[1] / first[0] < 80
     places = fitting_sequences(short)[0] / fitting_sequences(long)[0]
     assert places == pytest.approx(16, rel=0.01)
@@ -176,16 +182,16 @@ def test_a_mixture_of_experts_saves_products_and_no_memory() -> None:
     mixture, dense = model("Qwen3-30B-A3B"), model("Qwen3-32B")
     assert mixture.params_active is not None and dense.params_active is not None
     assert 1 - mixture.params_active / dense.params_active > 0.85
-    free = [float(kv_tokens(candidate(deployment(each)))[0]) for each in ("Qwen3-30B-A3B", "Qwen3-8B")]
+    free = [float(kv_tokens(candidate(deployment(literal)))[0]) for literal in ("Qwen3-30B-A3B", "Qwen3-8B")]
     assert free[0] < 1.5 * free[1]
     for running in (1, 8, 64, 512):
-        against = [tok_s(deployment(each), running) for each in ("Qwen3-30B-A3B", "Qwen3-32B", "Qwen3-8B")]
+        against = [tok_s(deployment(literal), running) for literal in ("Qwen3-30B-A3B", "Qwen3-32B", "Qwen3-8B")]
         assert 1.5 < against[0] / against[1] < 4.5
         assert 0.5 < against[0] / against[2] < 2
 
 
 def graviton4(c: Candidates) -> Candidates:
-    """The same work on c8g.48xlarge: 24 channels of DDR5-5600, about 50 TFLOP/s of 16-bit products (an estimate)."""
+    """Return the same work on c8g.48xlarge: 24 channels of DDR5-5600, about 50 TFLOP/s at 16 bits (an estimate)."""
 
     def all_of(value: float) -> Array:
         return np.full(len(c), value)

@@ -33,7 +33,7 @@ def test_every_term_has_a_constant_and_only_known_tags_adjust_it() -> None:
 
 def test_tags_of_a_candidate_add_up() -> None:
     plain, quantized = (efficiency().log_scale(np.array([tag_row(held)])) for held in ((), ("int4", "ampere")))
-    places = [tag_names().index(each) for each in ("int4", "ampere")]
+    places = [tag_names().index(literal) for literal in ("int4", "ampere")]
     assert quantized - plain == pytest.approx(efficiency().by_tag[places].sum(axis=0)[None])
 
 
@@ -84,4 +84,4 @@ def test_kinds_that_few_sources_measured_are_not_attenuated() -> None:
 
 def test_every_kind_of_the_accuracy_average_has_a_width() -> None:
     assert {*MACRO, "other"} <= set(intervals().quantiles)
-    assert all(1 < each < 30 for each in intervals().quantiles.values())
+    assert all(1 < quantile < 30 for quantile in intervals().quantiles.values())

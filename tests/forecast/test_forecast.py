@@ -1,4 +1,4 @@
-"""What must hold of the forecast for any deployment, whatever was fitted."""
+"""Invariants of the forecast for any deployment, whatever was fitted."""
 
 import math
 from dataclasses import replace
@@ -21,9 +21,10 @@ from pertoken.forecast.terms import TERMS, seconds
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
+from tests.examples import examples
 
 MARKET = load_market()
-ACCELERATORS = [each.name for each in MARKET.accelerators]
+ACCELERATORS = [accelerator.name for accelerator in MARKET.accelerators]
 MODELS = ["Llama-3.1-8B", "Llama-3.3-70B", "Qwen3-30B-A3B", "DeepSeek-R1", "gpt-oss-120b", "Qwen2.5-0.5B"]
 WEIGHTS = ["bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 
@@ -31,9 +32,9 @@ WEIGHTS = ["bf16", "fp16", "fp8", "int8", "int4", "fp4"]
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     if draw(st.booleans()):
-        found = MARKET.model(draw(st.sampled_from(MODELS)))
-        assert found is not None
-        return found
+        model = MARKET.model(draw(st.sampled_from(MODELS)))
+        assert model is not None
+        return model
     total = draw(st.integers(10**7, 10**12))
     experts = draw(st.sampled_from([0, 8, 128, 256]))
     return Model(
@@ -86,7 +87,7 @@ def token_s(c: Candidates, running: float) -> float:
     return float(steady(c, efficiency(), np.array([running])).token_s[0])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(deployments(), loads)
 def test_no_number_is_nan_for_any_valid_input(deployment: Deployment, load: Load) -> None:
     c = resolved(deployment, load)
@@ -96,26 +97,33 @@ def test_no_number_is_nan_for_any_valid_input(deployment: Deployment, load: Load
     assert np.isfinite(seconds(c, np.array([running]))).all() and (seconds(c, np.array([running])) >= 0).all()
     assert 0 < token_s(c, running) < math.inf
     assert 0 < first_token_s(c, efficiency())[0] < math.inf
-    found = forecast(deployment, load, MARKET)
-    for point in (found.running, found.saturated, found.demand):
+    predicted = forecast(deployment, load, MARKET)
+    for point in (predicted.running, predicted.saturated, predicted.demand):
         if point is not None:
             for low, likely, high in (point.tok_s, point.tpot_ms, point.ttft_ms):
                 assert 0 < low <= likely <= high < math.inf
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(deployments(), st.floats(1e-4, 1e3), st.floats(1, 512))
 def test_no_number_under_a_load_is_nan(deployment: Deployment, rate: float, limit: float) -> None:
     c = resolved(deployment, Load(1.0, 1000, 200, running=1))
     if c is None:
         return
     prompt, generated = typical("conversation")
-    found = forecast_under(c, efficiency(), Arrivals(rate, prompt, generated), np.array([limit]))
-    for values in (found.running, found.waiting, found.tok_s, found.ttft_s, found.tpot_s, found.utilization):
+    predicted = forecast_under(c, efficiency(), Arrivals(rate, prompt, generated), np.array([limit]))
+    for values in (
+        predicted.running,
+        predicted.waiting,
+        predicted.tok_s,
+        predicted.ttft_s,
+        predicted.tpot_s,
+        predicted.utilization,
+    ):
         assert not np.isnan(values).any() and (values >= 0).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(deployments(), loads, st.floats(1.0, 10.0))
 def test_more_bandwidth_never_slows_decode(deployment: Deployment, load: Load, factor: float) -> None:
     c = resolved(deployment, load)
@@ -125,13 +133,13 @@ def test_more_bandwidth_never_slows_decode(deployment: Deployment, load: Load, f
     assert token_s(faster, max(1.0, load.running)) <= token_s(c, max(1.0, load.running)) * (1 + 1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(models(), st.sampled_from(ACCELERATORS), loads)
 def test_a_smaller_dtype_never_raises_bytes(model: Model, accelerator: str, load: Load) -> None:
     """Weights and cache read in a step, in order of the stored bits."""
     memory = [TERMS.index(name) for name in ("weights", "experts", "kv_cache")]
     read = []
-    for weights in sorted(WEIGHTS, key=lambda each: -(weight_format(each).bits if weight_format(each) else 0)):  # type: ignore[union-attr]
+    for weights in sorted(WEIGHTS, key=lambda dtype: -(weight_format(dtype).bits if weight_format(dtype) else 0)):  # type: ignore[union-attr]
         for kv in ("bf16", "fp8"):
             where = Deployment(
                 model, "vllm", placement=Placement(accelerator=accelerator), tp=1, weight_dtype=weights, kv_dtype=kv
@@ -146,7 +154,7 @@ def test_a_smaller_dtype_never_raises_bytes(model: Model, accelerator: str, load
                 assert (mine <= theirs * (1 + 1e-12)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(deployments(), loads, st.floats(1.0, 8.0))
 def test_capacity_never_falls_with_memory(deployment: Deployment, load: Load, factor: float) -> None:
     c = resolved(deployment, load)
@@ -157,29 +165,29 @@ def test_capacity_never_falls_with_memory(deployment: Deployment, load: Load, fa
     assert fitting_sequences(larger)[0] >= fitting_sequences(c)[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(ACCELERATORS), st.sampled_from(ACCELERATORS), st.sampled_from(WEIGHTS), st.floats(1, 64))
 def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(
-    here: str, there: str, weights: str, running: float
+    dtype: str, other_dtype: str, weights: str, running: float
 ) -> None:
     """Measured at `now`, asked for `now` to `to` and for `to` to `now`."""
     model = MARKET.model("Llama-3.1-8B")
     assert model is not None
     load = Load(generated_tok_s=100, prompt_len=500, generated_len=200, running=running)
-    now = Deployment(model, "vllm", placement=Placement(accelerator=here), tp=1, weight_dtype="bf16")
-    to = now.but(weight_dtype=weights).on(Placement(accelerator=there))
+    now = Deployment(model, "vllm", placement=Placement(accelerator=dtype), tp=1, weight_dtype="bf16")
+    to = now.but(weight_dtype=weights).on(Placement(accelerator=other_dtype))
     try:
         known = calibrate(now, load, MARKET, busy_tok_s=60 * running, tpot_ms=15)
         forth, back = compare(now, to, load, MARKET, known), compare(to, now, load, MARKET, known)
     except Abstained:
         return
     if isinstance(forth, Change) and isinstance(back, Change):
-        ran = [each.after.running.concurrency for each in (forth, back) if each.after.running]
+        ran = [change.after.running.concurrency for change in (forth, back) if change.after.running]
         if ran == [running, running]:
             assert math.isclose(forth.ratio[1] * back.ratio[1], 1.0, rel_tol=1e-6)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(deployments(), st.floats(0.01, 100), st.floats(1, 512))
 def test_scaling_the_units_of_the_model_changes_nothing(deployment: Deployment, unit: float, running: float) -> None:
     """Bytes and FLOPs counted in another unit, on both the work and the rates: seconds stay."""
@@ -200,5 +208,5 @@ def test_scaling_the_units_of_the_model_changes_nothing(deployment: Deployment, 
     )
     same = [name for name in TERMS if name != "all_reduce_bytes"]
     places = [TERMS.index(name) for name in same]
-    before, after = (seconds(each, np.array([running]))[0, places] for each in (c, scaled))
+    before, after = (seconds(candidates, np.array([running]))[0, places] for candidates in (c, scaled))
     assert np.allclose(before, after, rtol=1e-9)

@@ -1,16 +1,16 @@
-"""How weights and caches are stored, and what is assumed of engines."""
+"""Weight and cache formats, and assumptions about engines."""
 
 from pertoken.forecast.formats import defaults, engine_tag, gguf_format, hardware_tag, kv_bytes_per_value, weight_format
 
 
 def test_fewer_bits_are_fewer_bytes() -> None:
-    bits = [found.bits for dtype in ("bf16", "fp8", "int4") if (found := weight_format(dtype))]
+    bits = [stored.bits for dtype in ("bf16", "fp8", "int4") if (stored := weight_format(dtype))]
     assert bits == sorted(bits, reverse=True) and len(bits) == 3
 
 
 def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
     formats = [weight_format(gguf_format(dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")]
-    bits = [found.bits for found in formats if found]
+    bits = [stored.bits for stored in formats if stored]
     assert len(bits) == 6 and bits == sorted(set(bits), reverse=True)
 
 

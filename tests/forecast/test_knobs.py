@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.second_opinion.opinion import OperatingPoint, Said
+from pertoken.forecast.second_opinion.opinion import OperatingPoint, OpinionResult
 from pertoken.forecast.served import Abstained, Load, acceptance, accepted_len
 from pertoken.forecast.serving import Change, compare
 from pertoken.state.deployment import Deployment
@@ -24,10 +24,10 @@ def deployment(**knobs: Any) -> Deployment:
 
 
 def ratio(change: dict[str, object], load: Load = CHAT, now: Deployment | None = None) -> float:
-    here = now or deployment()
-    found = compare(here, here.but(**change), load, MARKET)
-    assert isinstance(found, Change)
-    return found.ratio[1]
+    present = now or deployment()
+    predicted = compare(present, present.but(**change), load, MARKET)
+    assert isinstance(predicted, Change)
+    return predicted.ratio[1]
 
 
 def test_what_drafts_gain_vanishes_as_the_batch_grows() -> None:
@@ -87,8 +87,8 @@ def test_what_telemetry_cannot_tell_yet_is_unpriced_with_the_way_to_learn_it(
 
 
 def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
-    class Nobody:
-        def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> Said:
+    class SilentOpinion:
+        def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> OpinionResult:
             raise AssertionError("asked")
 
     now = deployment()
@@ -98,8 +98,8 @@ def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
         {"max_num_batched_tokens": 512},
         {"enable_chunked_prefill": False},
     ):
-        found = compare(now, now.but(**change), CHAT, MARKET, opinion=Nobody())
-        assert isinstance(found, Change) and found.heard is None
+        predicted = compare(now, now.but(**change), CHAT, MARKET, opinion=SilentOpinion())
+        assert isinstance(predicted, Change) and predicted.heard is None
 
 
 @settings(deadline=None)

@@ -1,4 +1,4 @@
-"""What a row of public measurements is read as, where it leaves out what the forecast needs."""
+"""Rows of public measurements that leave out what the forecast needs."""
 
 import pytest
 
@@ -65,15 +65,15 @@ def test_launch_scripts_of_a_source_tell_the_cache_dtype_that_its_rows_leave_out
 def test_the_change_log_of_a_source_tells_which_rows_speculate(cells: dict[str, str], drafted: int) -> None:
     """A drafted token is accepted with the chance that gives 1.8 tokens a step where one is drafted."""
     usual = {"source": "aic-silicon-inferencex", "model": "deepseek-ai/DeepSeek-R1", "gpu": "B200-SXM", "n_gpus": "8"}
-    found = read_as(**usual | cells).candidates
-    assert found.drafted_len[0] == drafted
-    assert found.accepted_len[0] == pytest.approx(sum(0.8**place for place in range(drafted + 1)))
+    read = read_as(**usual | cells).candidates
+    assert read.drafted_len[0] == drafted
+    assert read.accepted_len[0] == pytest.approx(sum(0.8**place for place in range(drafted + 1)))
 
 
 def test_a_row_that_tells_its_draft_is_believed() -> None:
     cells = {"source": "aic-silicon-inferencex", "model": "deepseek-ai/DeepSeek-R1", "spec": "mtp", "accept_len": "2.1"}
-    found = read_as(**cells, engine="trtllm 1.2.0rc6.post3", notes="k=2").candidates
-    assert (found.drafted_len[0], found.accepted_len[0]) == (2, 2.1)
+    read = read_as(**cells, engine="trtllm 1.2.0rc6.post3", notes="k=2").candidates
+    assert (read.drafted_len[0], read.accepted_len[0]) == (2, 2.1)
 
 
 def test_a_server_splits_its_model_over_all_devices_unless_it_is_audited_or_runs_replicas() -> None:
@@ -83,8 +83,8 @@ def test_a_server_splits_its_model_over_all_devices_unless_it_is_audited_or_runs
         ({"source": "mlperf-v4.1"}, (1, 4)),
         ({"tp": "2"}, (2, 2)),
     ):
-        found = read_as(**cells, n_gpus="4").candidates
-        assert (found.tp[0], found.dp[0]) == layout
+        read = read_as(**cells, n_gpus="4").candidates
+        assert (read.tp[0], read.dp[0]) == layout
 
 
 def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_it_says_so() -> None:
@@ -108,8 +108,8 @@ def test_a_dated_row_is_as_old_as_it_says_and_others_are_new() -> None:
 def test_tensorrt_llm_starts_a_request_only_with_room_for_its_whole_length() -> None:
     cells = {"input_tokens": "512", "output_tokens": "3072", "batch_or_concurrency": "", "kv_dtype": "bf16"}
     cells |= {"model": "meta-llama/Llama-3.1-70B", "weight_dtype": "fp8"}
-    found = read_as(**cells, engine="trtllm 1.0").candidates
-    assert fitting_sequences(found)[0] == pytest.approx(kv_tokens(found)[0] / 3584)
+    read = read_as(**cells, engine="trtllm 1.0").candidates
+    assert fitting_sequences(read)[0] == pytest.approx(kv_tokens(read)[0] / 3584)
     other = read_as(**cells).candidates
     assert fitting_sequences(other)[0] == pytest.approx(kv_tokens(other)[0] / 2048)
 
@@ -145,11 +145,11 @@ def test_a_cache_in_fp8_is_slow_under_an_old_engine_on_hardware_that_does_not_co
     ]
     ends = {"before": "bf16", "after": "fp8", "kind": "kv_fp8", "source": "s", "model": "m"}
     measurements = measured(lines)
-    found, half, why = by_shipped_table(measurements, paired(lines, [ends]), Watts(measurements))
+    predicted, half, why = by_shipped_table(measurements, paired(lines, [ends]), Watts(measurements))
     # Kernels that unpack it differ so much that their interval is no estimate.
     assert ("too wide" in why[0]) == slow and (slow or not why[0])
     # Where the cache has room there is next to nothing to gain.
-    assert found.log_ratio[0] < -0.2 if slow else abs(found.log_ratio[0]) < 0.1
+    assert predicted.log_ratio[0] < -0.2 if slow else abs(predicted.log_ratio[0]) < 0.1
     assert (half[0] > 1) == slow
 
 

@@ -29,8 +29,8 @@ def test_a_straight_line_takes_one_step() -> None:
 
 
 def test_what_is_there_at_an_end_or_never_is_an_end() -> None:
-    found = crossing(lambda at: np.array([at[0] + 1, at[1] - 99, at[2]]), np.zeros(3), np.full(3, 10.0))
-    assert found.tolist() == [0.0, 10.0, 0.0]
+    crossings = crossing(lambda at: np.array([at[0] + 1, at[1] - 99, at[2]]), np.zeros(3), np.full(3, 10.0))
+    assert crossings.tolist() == [0.0, 10.0, 0.0]
 
 
 @given(st.lists(st.floats(0.01, 9.9), min_size=2, max_size=12), st.sampled_from([0.3, 1.0, 4.0]))
@@ -40,4 +40,4 @@ def test_a_row_ends_where_it_ends_alone(zeros: list[float], power: float) -> Non
         return crossing(lambda at: np.expm1((at - of) * power), np.zeros(n), np.full(n, 10.0))
 
     together = rising(np.array(zeros))
-    assert together.tolist() == [float(rising(np.array([each]))[0]) for each in zeros]
+    assert together.tolist() == [float(rising(np.array([zero]))[0]) for zero in zeros]

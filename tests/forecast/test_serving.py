@@ -73,8 +73,8 @@ def test_the_gain_of_four_bit_weights_is_gone_when_saturated() -> None:
 
 def test_a_full_cache_limits_how_many_run_at_once() -> None:
     long = Load(0, prompt_len=30_000, generated_len=500, running=64)
-    found = at(LLAMA_8B, long)
-    assert found.running is not None and found.running.concurrency == found.max_concurrency < 64
+    forecast = at(LLAMA_8B, long)
+    assert forecast.running is not None and forecast.running.concurrency == forecast.max_concurrency < 64
 
 
 def test_waiting_requests_run_once_the_limit_lets_them() -> None:
@@ -98,16 +98,16 @@ def test_cached_prompt_tokens_cost_no_prefill() -> None:
 
 def test_calibration_meets_what_was_measured() -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
-    found = forecast(LLAMA_70B, CHAT, MARKET, calibration).running
-    assert found is not None and found.tok_s[1] == pytest.approx(33.0, rel=0.01)
+    point = forecast(LLAMA_70B, CHAT, MARKET, calibration).running
+    assert point is not None and point.tok_s[1] == pytest.approx(33.0, rel=0.01)
 
 
 def test_a_host_slower_than_expected_at_batch_one_gains_less_from_fewer_bytes_if_launches_are_to_blame() -> None:
     fp8 = LLAMA_8B.but(weight_dtype="fp8")
     alone = replace(CHAT, running=1)
-    found = at(LLAMA_8B, alone).running
-    assert found is not None
-    slow = calibrate(LLAMA_8B, alone, MARKET, busy_tok_s=found.tok_s[1] / 3)
+    point = at(LLAMA_8B, alone).running
+    assert point is not None
+    slow = calibrate(LLAMA_8B, alone, MARKET, busy_tok_s=point.tok_s[1] / 3)
     change = compare(LLAMA_8B, fp8, alone, MARKET, slow)
     assert isinstance(change, Change) and change.ratio[1] != pytest.approx(ratio(LLAMA_8B, fp8, alone)[1], rel=0.01)
 
@@ -117,9 +117,9 @@ def test_a_host_slower_than_expected_at_batch_one_gains_less_from_fewer_bytes_if
 )
 def test_under_one_calibration_a_change_and_its_reverse_multiply_to_one(to: Deployment) -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
-    there, back = compare(LLAMA_70B, to, CHAT, MARKET, calibration), compare(to, LLAMA_70B, CHAT, MARKET, calibration)
-    assert isinstance(there, Change) and isinstance(back, Change)
-    assert there.ratio[1] * back.ratio[1] == pytest.approx(1)
+    forth, back = compare(LLAMA_70B, to, CHAT, MARKET, calibration), compare(to, LLAMA_70B, CHAT, MARKET, calibration)
+    assert isinstance(forth, Change) and isinstance(back, Change)
+    assert forth.ratio[1] * back.ratio[1] == pytest.approx(1)
 
 
 def test_more_sequences_than_the_model_thinks_fit_raise_its_capacity() -> None:
@@ -165,10 +165,10 @@ def test_a_cache_in_fp8_is_far_slower_where_the_hardware_has_no_fp8_unless_the_e
         # Few kernels were measured, and they differ by far: the rate is forecast, the change is not.
         with pytest.raises(Abstained, match="span a factor of more than 20"):
             compare(slow, narrow, busy, MARKET)
-        before, after = (at(each, busy) for each in (slow, narrow))
+        before, after = (at(deployment, busy) for deployment in (slow, narrow))
         assert before.running is not None and after.running is not None
         assert after.running.tok_s[1] < 0.7 * before.running.tok_s[1]
-        assert any("does not convert FP8" in each for each in after.assumptions)
+        assert any("does not convert FP8" in assumption for assumption in after.assumptions)
         assert ratio(slow, slow.but(kv_dtype="fp8_e5m2"), busy)[1] > 0.9
     for known in (LLAMA_8B, replace(a100, engine_version="0.11.0")):
         low, likely, high = ratio(known, known.but(kv_dtype="fp8"), busy)
@@ -191,9 +191,9 @@ def test_a_host_whose_residual_changes_the_ratio_has_a_wider_interval() -> None:
     widths = []
     for slower in (1.0, 2.5):
         known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=expected.tok_s[1] / slower)
-        found = compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET, known)
-        assert isinstance(found, Change)
-        widths.append(found.ratio[2] / found.ratio[0])
+        change = compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET, known)
+        assert isinstance(change, Change)
+        widths.append(change.ratio[2] / change.ratio[0])
     assert widths[1] > widths[0]
 
 
@@ -201,24 +201,26 @@ def test_tensorrt_llm_gives_its_cache_a_share_of_what_weights_leave_and_the_dtyp
     vllm = LLAMA_70B.but(weight_dtype="fp8")
     trtllm = replace(vllm, engine="trtllm")
     short = replace(CHAT, generated_len=8)
-    of_all, of_free = (forecast(each.but(kv_dtype="bf16"), short, MARKET) for each in (vllm, trtllm))
+    of_all, of_free = (forecast(deployment.but(kv_dtype="bf16"), short, MARKET) for deployment in (vllm, trtllm))
     assert of_free.max_concurrency > of_all.max_concurrency
     unseen = forecast(trtllm, CHAT, MARKET)
-    assert any("kv_dtype fp8" in each for each in unseen.assumptions)
+    assert any("kv_dtype fp8" in assumption for assumption in unseen.assumptions)
     assert unseen.max_concurrency == forecast(trtllm.but(kv_dtype="fp8"), CHAT, MARKET).max_concurrency
-    assert not any("kv_dtype" in each for each in forecast(vllm, CHAT, MARKET).assumptions)
+    assert not any("kv_dtype" in assumption for assumption in forecast(vllm, CHAT, MARKET).assumptions)
 
 
 def test_a_version_of_vllm_before_its_rewrite_is_slower() -> None:
-    old, new = (at(replace(LLAMA_8B, engine_version=each), replace(CHAT, running=64)) for each in ("0.7.2", "0.12.0"))
+    old, new = (
+        at(replace(LLAMA_8B, engine_version=literal), replace(CHAT, running=64)) for literal in ("0.7.2", "0.12.0")
+    )
     assert old.running is not None and new.running is not None
     assert old.running.tok_s[1] < new.running.tok_s[1]
     assert at(replace(LLAMA_8B, engine_version=None), replace(CHAT, running=64)).running == new.running
 
 
 def test_what_was_not_seen_is_named_among_the_assumptions() -> None:
-    said = at(LLAMA_8B, CHAT).assumptions
-    assert said == ("gpu_memory_utilization 0.9 (not seen)", "max_num_seqs 256 (not seen)")
+    assumptions = at(LLAMA_8B, CHAT).assumptions
+    assert assumptions == ("gpu_memory_utilization 0.9 (not seen)", "max_num_seqs 256 (not seen)")
     assert at(LLAMA_8B.but(gpu_memory_utilization=0.9, max_num_seqs=256), CHAT).assumptions == ()
 
 
@@ -236,7 +238,9 @@ DEPLOYMENTS = st.builds(
         base, placement=Placement(accelerator=device), weight_dtype=dtype, tp=tp, enable_chunked_prefill=chunked
     ),
     st.sampled_from([LLAMA_8B, LLAMA_70B, MOE]),
-    st.sampled_from([each.name for each in MARKET.accelerators if hardware_tag(each.arch) is not None]),
+    st.sampled_from(
+        [accelerator.name for accelerator in MARKET.accelerators if hardware_tag(accelerator.arch) is not None]
+    ),
     st.sampled_from(["bf16", "fp8", "int8", "int4", "fp4"]),
     st.sampled_from([1, 2, 4, 8]),
     st.sampled_from([None, False]),
@@ -255,15 +259,15 @@ def forecast_or_none(deployment: Deployment, load: Load) -> Forecast | None:
 @settings(deadline=None)
 @given(DEPLOYMENTS, LOADS)
 def test_every_number_is_finite_positive_and_in_order(deployment: Deployment, load: Load) -> None:
-    found = forecast_or_none(deployment, load)
-    if found is None:
+    forecast = forecast_or_none(deployment, load)
+    if forecast is None:
         return
-    points = [each for each in (found.running, found.saturated, found.demand) if each is not None]
-    assert points or found.refusal
+    points = [point for point in (forecast.running, forecast.saturated, forecast.demand) if point is not None]
+    assert points or forecast.refusal
     for point in points:
         for low, likely, high in (point.tok_s, point.tpot_ms, point.ttft_ms):
             assert 0 < low <= likely <= high < math.inf
-        assert point.concurrency <= found.max_concurrency * (1 + 1e-9)
+        assert point.concurrency <= forecast.max_concurrency * (1 + 1e-9)
 
 
 @settings(deadline=None)
@@ -278,8 +282,8 @@ def test_forecasts_side_by_side_are_those_of_each_alone() -> None:
     known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=1000)
     asked = [(LLAMA_8B, replace(CHAT, cached_share=share)) for share in (0.0, 0.5, 1.0)]
     unknown = (replace(LLAMA_8B, engine="lmdeploy"), CHAT)
-    *found, missing = forecast_all([*asked, unknown], MARKET, known)
-    assert found == [forecast(each, load, MARKET, known) for each, load in asked]
+    *forecasts, missing = forecast_all([*asked, unknown], MARKET, known)
+    assert forecasts == [forecast(deployment, load, MARKET, known) for deployment, load in asked]
     assert isinstance(missing, Abstained) and isinstance(forecast_all([unknown], MARKET, known)[0], Abstained)
 
 
@@ -287,20 +291,20 @@ def test_no_digit_of_a_forecast_depends_on_what_is_forecast_beside_it() -> None:
     deployments = [LLAMA_8B, LLAMA_70B, MOE, LLAMA_8B.but(max_num_seqs=16, enable_chunked_prefill=False)]
     loads = [replace(CHAT, running=running) for running in (1.0, 3.7, 40.0)]
     seen = [
-        Measured(each, load, 120.0 + 7 * load.running, 9.1, 45.0, 0.4, 0.3, 0.1)
-        for each in deployments
+        Measured(deployment, load, 120.0 + 7 * load.running, 9.1, 45.0, 0.4, 0.3, 0.1)
+        for deployment in deployments
         for load in loads
     ]
     known = calibrate_all(seen, MARKET)
-    assert [calibrate_all([each], MARKET)[0] for each in seen] == known
+    assert [calibrate_all([measured], MARKET)[0] for measured in seen] == known
     asked = [
-        Comparison(each.deployment, each.deployment.but(**change), each.load, calibration)
-        for each, calibration in zip(seen, known, strict=True)
+        Comparison(measured.deployment, measured.deployment.but(**change), measured.load, calibration)
+        for measured, calibration in zip(seen, known, strict=True)
         for change in ({"weight_dtype": "fp8"}, {"tp": 4}, {"max_num_seqs": 512})
         if not isinstance(calibration, Exception)
     ]
-    alone, together = [compare_all([each], MARKET)[0] for each in asked], compare_all(asked, MARKET)
-    assert [each if isinstance(each, Change) else str(each) for each in alone] == [
-        each if isinstance(each, Change) else str(each) for each in together
+    alone, together = [compare_all([comparison], MARKET)[0] for comparison in asked], compare_all(asked, MARKET)
+    assert [answer if isinstance(answer, Change) else str(answer) for answer in alone] == [
+        answer if isinstance(answer, Change) else str(answer) for answer in together
     ]
-    assert any(isinstance(each, Change) for each in together)
+    assert any(isinstance(answer, Change) for answer in together)

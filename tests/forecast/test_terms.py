@@ -11,18 +11,18 @@ from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, secon
 from tests.forecast.builders import LLAMA_8B, LLAMA_70B, MARKET, MOE, SHORT
 
 
-def term(name: str, found: np.ndarray) -> float:
-    return float(found[0, TERMS.index(name)])
+def term(name: str, value: np.ndarray) -> float:
+    return float(value[0, TERMS.index(name)])
 
 
 def test_a_small_dense_step_reads_its_weights_and_its_cache_and_computes_two_flops_per_parameter() -> None:
-    found = seconds(resolve([LLAMA_8B], [SHORT], MARKET), np.array([1.0]))
-    assert term("weights", found) == pytest.approx(8.03e9 * 2 / 3.35e12)
-    assert term("kv_cache", found) == pytest.approx(100 * 131_072 / 3.35e12)
-    assert term("decode_flops", found) == pytest.approx(2 * 8.03e9 / 989e12)
-    assert term("prefill_flops", found) == pytest.approx(2 * 8.03e9 * 50 / 100 / 989e12)
-    assert term("layers", found) == 32 * OVERHEAD_S["layers"]
-    assert term("experts", found) == term("all_reduce_latency", found) == term("draft", found) == 0
+    times_s = seconds(resolve([LLAMA_8B], [SHORT], MARKET), np.array([1.0]))
+    assert term("weights", times_s) == pytest.approx(8.03e9 * 2 / 3.35e12)
+    assert term("kv_cache", times_s) == pytest.approx(100 * 131_072 / 3.35e12)
+    assert term("decode_flops", times_s) == pytest.approx(2 * 8.03e9 / 989e12)
+    assert term("prefill_flops", times_s) == pytest.approx(2 * 8.03e9 * 50 / 100 / 989e12)
+    assert term("layers", times_s) == 32 * OVERHEAD_S["layers"]
+    assert term("experts", times_s) == term("all_reduce_latency", times_s) == term("draft", times_s) == 0
 
 
 def test_ranks_share_weights_and_pay_for_talking() -> None:
@@ -47,7 +47,7 @@ def test_a_mixture_reads_the_active_experts_at_batch_one_and_nearly_all_at_a_lar
     candidate = resolve([MOE], [SHORT], MARKET)
     assert touched_share(candidate, np.array([1.0])) == pytest.approx(8 / 128)
     few, many = (seconds(candidate, np.array([batch])) for batch in (1.0, 128.0))
-    read = [3.35e12 * (term("weights", each) + term("experts", each)) for each in (few, many)]
+    read = [3.35e12 * (term("weights", times_s) + term("experts", times_s)) for times_s in (few, many)]
     assert read[0] == pytest.approx(3.3e9 * 2, rel=1e-6)
     assert 0.98 * 30.5e9 * 2 < read[1] < 30.5e9 * 2
 
@@ -56,7 +56,7 @@ def test_speculation_spreads_a_step_over_the_tokens_it_accepts() -> None:
     candidate = resolve([LLAMA_8B], [SHORT], MARKET)
     ones = np.ones(1)
     guessed = replace(candidate, accepted_len=2.5 * ones, drafted_len=3 * ones)
-    plain, fast = (seconds(each, ones) for each in (candidate, guessed))
+    plain, fast = (seconds(candidates, ones) for candidates in (candidate, guessed))
     assert term("weights", fast) == pytest.approx(term("weights", plain) / 2.5)
     assert term("decode_flops", fast) == pytest.approx(term("decode_flops", plain) * 4 / 2.5)
     assert term("draft", fast) > 0
@@ -67,8 +67,10 @@ def test_a_prompt_computed_whole_takes_a_step_that_reads_all_weights_once_more()
     alone = 1 - math.exp(-1)
     for deployment in (LLAMA_70B, MOE):
         load = replace(SHORT, generated_len=4.0, running=4.0)
-        whole, chunked = (replace(deployment, tp=4, enable_chunked_prefill=each) for each in (False, None))
-        own, along = (seconds(resolve([each], [load], MARKET), np.array([4.0])) for each in (whole, chunked))
+        whole, chunked = (replace(deployment, tp=4, enable_chunked_prefill=literal) for literal in (False, None))
+        own, along = (
+            seconds(resolve([deployment], [load], MARKET), np.array([4.0])) for deployment in (whole, chunked)
+        )
         for name in ("weights", "step", "layers", "all_reduce_latency", "mixture_layers"):
             assert term(name, own) == pytest.approx(term(name, along) * (1 + alone))
         for name in ("kv_cache", "decode_flops", "prefill_flops", "sequences", "requests", "all_reduce_bytes"):

@@ -27,6 +27,7 @@ from pertoken.catalog.knobs import (
     tls_argument,
     variables,
 )
+from tests.examples import examples
 from tests.fuzz.damage import TEXTS, bounded, damaged
 
 ENGINES = sorted({row.engine for row in table().knobs} | set(ADAPTERS))
@@ -38,7 +39,7 @@ WORDS = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(argv=st.lists(WORDS, max_size=12))
 def test_any_command_line_is_read_as_far_as_it_is_understood(argv: list[str]) -> None:
     with bounded():
@@ -59,7 +60,7 @@ def test_a_flag_with_any_value_is_read_as_far_as_it_is_understood(flag: str) -> 
                 read_argv(engine, argv)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(value=st.one_of(st.sampled_from(TEXTS), st.text(max_size=30)))
 def test_any_value_in_an_environment_is_read_as_far_as_it_is_understood(value: str) -> None:
     for engine in ENGINES:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pertoken.config import Settings, load
 from pertoken.config_file import template
 from pertoken.errors import BadInput
+from tests.examples import examples
 from tests.fuzz.damage import DEEP, TEXTS, damaged, read_or_refused
 
 WHOLE = "\n".join(line.removeprefix("# ") if " = " in line else line for line in template().splitlines())
@@ -52,7 +53,7 @@ scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.tex
 tables = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(key=st.sampled_from(Settings.table()), value=tables)
 def test_a_value_of_any_type_is_taken_or_refused(key: Any, value: Any) -> None:
     """As TOML gives them, and as a program would."""

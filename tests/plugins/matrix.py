@@ -37,13 +37,13 @@ class Cell:
     @property
     def text(self) -> str:
         names = ", ".join(self.names)
-        return " ".join(each for each in (self.kind, names, "!" if self.by_hand else "") if each)
+        return " ".join(word for word in (self.kind, names, "!" if self.by_hand else "") if word)
 
-    def agrees(self, found: "Cell") -> bool:
+    def agrees(self, observed: "Cell") -> bool:
         """Return whether a rule that yields `found` keeps to this cell: one by hand may leave out codes."""
         if self.by_hand and not self.names:
-            return self.kind == found.kind
-        return (self.kind, set(self.names)) == (found.kind, set(found.names))
+            return self.kind == observed.kind
+        return (self.kind, set(self.names)) == (observed.kind, set(observed.names))
 
 
 def cell_of(result: Result) -> Cell:
@@ -65,7 +65,7 @@ def read(rule_id: str) -> dict[str, Cell]:
 
 def _parsed(text: str) -> Cell:
     kind, *names = text.replace("!", " ").replace(",", " ").split()
-    return Cell(kind, tuple(each for each in names if each != "refuses"), "!" in text)
+    return Cell(kind, tuple(name for name in names if name != "refuses"), "!" in text)
 
 
 def recorded(rule: Rule, known: Mapping[str, Cell]) -> dict[str, Cell]:

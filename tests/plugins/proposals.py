@@ -13,7 +13,7 @@ def chat(count: int = 1, **fields: Any) -> Fleet:
     """A fleet whose service `chat` is replicas of a 70B, with any fields set on each of them."""
     fleet = replicas(count)
     (service,) = fleet.services
-    changed = replace(service, deployments=tuple(replace(each, **fields) for each in service.deployments))
+    changed = replace(service, deployments=tuple(replace(deployment, **fields) for deployment in service.deployments))
     return replace(fleet, services=(changed,))
 
 
@@ -28,7 +28,7 @@ def yielded(rule: Rule, fleet: Fleet | None = None, seen: Evidence | FleetEviden
 
 def proposals(*arguments: Any, **more: Any) -> Any:
     """Return the states and refusals that a rule yields, its proposals without risk and effort."""
-    return [each.state if isinstance(each, Proposal) else each for each in yielded(*arguments, **more)]
+    return [proposal.state if isinstance(proposal, Proposal) else proposal for proposal in yielded(*arguments, **more)]
 
 
 def refusal(rule: Rule, *arguments: Any, **more: Any) -> tuple[str, str]:

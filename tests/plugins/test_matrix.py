@@ -11,26 +11,26 @@ from pertoken.testing import Proposed, Regime, regimes, run
 from tests.plugins.matrix import FOLDER, Cell, cell_of, read, recorded
 from tests.testing.test_conformity import BUILT_IN
 
-RULES = {each.rule_id: each for each in BUILT_IN}
+RULES = {rule.rule_id: rule for rule in BUILT_IN}
 
 
 def test_every_built_in_rule_has_a_line_for_every_situation_and_no_other_file_is_there() -> None:
-    assert {each.stem for each in FOLDER.iterdir()} == set(RULES)
+    assert {path.stem for path in FOLDER.iterdir()} == set(RULES)
     assert {name: list(read(name)) for name in RULES} == {name: list(regimes()) for name in RULES}
 
 
 def test_every_rule_has_triggers_and_hard_stops_that_are_written_by_hand() -> None:
     for name in RULES:
-        kinds = {each.kind for each in read(name).values() if each.by_hand}
+        kinds = {cell.kind for cell in read(name).values() if cell.by_hand}
         assert "proposes" in kinds and kinds - {"proposes"}, name
 
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
 def test_a_rule_yields_in_each_situation_what_its_file_states(rule: Rule) -> None:
-    found = {name: cell_of(run(rule, name)) for name in regimes()}
+    observed = {name: cell_of(run(rule, name)) for name in regimes()}
     written = read(rule.rule_id)
     differing = {
-        name: (written[name].text, found[name].text) for name in found if not written[name].agrees(found[name])
+        name: (written[name].text, observed[name].text) for name in observed if not written[name].agrees(observed[name])
     }
     assert not differing
 
@@ -57,18 +57,18 @@ def _size(field: str, value: object) -> float | None:
     return None
 
 
-def moves(proposed: Proposed, there: Regime) -> Iterator[Moved]:
+def moves(proposed: Proposed, regime: Regime) -> Iterator[Moved]:
     """Yield what a proposal moves up or down. Hosts fall when they are released, and rise where something moves in.
 
     Ranks of a deployment that moves to another accelerator count other devices, so that they are not compared.
     """
-    moved = {each.target for each in proposed.diff.changes if each.field == "placement.accelerator"}
+    moved = {change.target for change in proposed.diff.changes if change.field == "placement.accelerator"}
     for change in proposed.diff.changes:
         if change.field in RANKS and change.target in moved:
             continue
         before = change.before
         if change.field == "replicas" and before is None:
-            before = len(there.fleet.service(str(change.target)).deployments)
+            before = len(regime.fleet.service(str(change.target)).deployments)
         if change.field not in (*knobs(), "replicas") or FEWEST in (before, change.after):
             continue
         low, high = _size(change.field, before), _size(change.field, change.after)
@@ -77,20 +77,20 @@ def moves(proposed: Proposed, there: Regime) -> Iterator[Moved]:
     yield from (("host", host.host_id, -1) for host in proposed.diff.released)
     used = {device for change in proposed.diff.changes if change.field == "device_ids" for device in change.after}
     used |= {device for added in proposed.diff.added for device in added.device_ids}
-    yield from (("host", there.fleet.device(device).host_id, 1) for device in sorted(used))
+    yield from (("host", regime.fleet.device(device).host_id, 1) for device in sorted(used))
 
 
-def contradictions(rules: list[Rule], there: Regime) -> list[str]:
+def contradictions(rules: list[Rule], regime: Regime) -> list[str]:
     """Return the pairs of proposals of different rules that move one thing to opposite sides."""
-    found = [(each.rule_id, proposed) for each in rules for proposed in run(each, there).proposals]
+    proposed_by = [(rule.rule_id, proposed) for rule in rules for proposed in run(rule, regime).proposals]
     pulls: dict[tuple[str, object], list[tuple[str, Proposed, int]]] = {}
-    for rule_id, proposed in found:
-        for field, whose, side in moves(proposed, there):
-            pulls.setdefault((field, whose), []).append((rule_id, proposed, side))
+    for rule_id, proposed in proposed_by:
+        for field, target, side in moves(proposed, regime):
+            pulls.setdefault((field, target), []).append((rule_id, proposed, side))
     return [
-        f"{one} and {other}: {field} of {whose}"
-        for (field, whose), some in pulls.items()
-        for (one, first, up), (other, second, down) in combinations(some, 2)
+        f"{one} and {other}: {field} of {target}"
+        for (field, target), sides in pulls.items()
+        for (one, first, up), (other, second, down) in combinations(sides, 2)
         if one != other and up != down and other not in first.excludes and one not in second.excludes
     ]
 
@@ -122,11 +122,11 @@ def resizing(rule_id: str, limit: int, excludes: tuple[str, ...] = ()) -> Rule:
 
 
 def test_a_limit_that_one_rule_raises_and_another_lowers_is_a_contradiction_unless_excluded() -> None:
-    there = regimes()["saturated"]
+    saturated = regimes()["saturated"]
     up, down = resizing("more", 128), resizing("less", 1)
-    found = contradictions([up, down], there)
-    assert found == [
+    clashes = contradictions([up, down], saturated)
+    assert clashes == [
         f"more and less: {what}" for what in ("replicas of chat", "max_num_seqs of 1", "max_num_seqs of 2")
     ]
-    assert contradictions([resizing("more", 128, excludes=("less",)), down], there) == []
-    assert contradictions([up, resizing("even-more", 256)], there) == []
+    assert contradictions([resizing("more", 128, excludes=("less",)), down], saturated) == []
+    assert contradictions([up, resizing("even-more", 256)], saturated) == []

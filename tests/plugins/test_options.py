@@ -11,19 +11,19 @@ from pertoken.settings.rules import options_of
 from pertoken.testing import Regime, regimes, run
 from tests.testing.test_conformity import BUILT_IN
 
-RULES = {each.rule_id: each for each in BUILT_IN}
+RULES = {rule.rule_id: rule for rule in BUILT_IN}
 
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
 def test_every_proposal_states_its_risk_and_effort(rule: Rule) -> None:
-    proposals = [each for name in regimes() for each in run(rule, name).proposals]
-    assert proposals and all(each.risk and each.effort for each in proposals)
+    proposals = [proposal for name in regimes() for proposal in run(rule, name).proposals]
+    assert proposals and all(proposal.risk and proposal.effort for proposal in proposals)
 
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
 def test_every_threshold_is_an_option_with_a_meaning(rule: Rule) -> None:
     assert rule.options is not None
-    assert all(each.meaning for each in options_of(type(rule.options)))
+    assert all(option.meaning for option in options_of(type(rule.options)))
 
 
 WITHOUT_FIGURES = {
@@ -47,8 +47,8 @@ WITHOUT_FIGURES = {
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
 def test_a_refusal_carries_the_figure_it_rests_on(rule: Rule) -> None:
-    for each in (refusal for name in regimes() for refusal in run(rule, name).refusals):
-        assert each.code in WITHOUT_FIGURES or re.search(r"\d", each.reason), each
+    for refusal in (refusal for name in regimes() for refusal in run(rule, name).refusals):
+        assert refusal.code in WITHOUT_FIGURES or re.search(r"\d", refusal.reason), refusal
 
 
 UNSEEN = ("weight_dtype", "kv_dtype", "max_num_seqs", "enable_prefix_caching", "max_num_batched_tokens")
@@ -58,21 +58,21 @@ WAYS = re.compile(r"`[^`]+`|catalog|needs |its configuration file")
 
 def unseen(name: str, field: str) -> Regime:
     """A regime in which nobody could see one value of any deployment."""
-    there = regimes()[name]
+    known = regimes()[name]
     fields: Any = {"model": Model("unheard-of")} if field == "model" else {field: None}
     services = [
-        replace(each, deployments=tuple(replace(one, **fields) for one in each.deployments))
-        for each in there.fleet.services
+        replace(service, deployments=tuple(replace(one, **fields) for one in service.deployments))
+        for service in known.fleet.services
     ]
-    return replace(there, fleet=replace(there.fleet, services=tuple(services)))
+    return replace(known, fleet=replace(known.fleet, services=tuple(services)))
 
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
 def test_a_refusal_of_an_unknown_value_says_what_would_tell_it(rule: Rule) -> None:
     for name in regimes():
-        for there in (regimes()[name], *(unseen(name, field) for field in (*UNSEEN, "model"))):
-            for each in run(rule, there).refusals:
-                assert not each.code.endswith("-unknown") or WAYS.search(each.reason), each
+        for regime in (regimes()[name], *(unseen(name, field) for field in (*UNSEEN, "model"))):
+            for refusal in run(rule, regime).refusals:
+                assert not refusal.code.endswith("-unknown") or WAYS.search(refusal.reason), refusal
 
 
 @pytest.mark.parametrize(

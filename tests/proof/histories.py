@@ -28,5 +28,5 @@ def asked(seed: int, effect: float = 0.0, *, sd: float = 0.05, load: float = 1.0
 
 
 def scaled(outcomes: HourlyOutcomes, factor: Any) -> HourlyOutcomes:
-    """The same hours at a multiple of the cost."""
+    """Return the same hours at a multiple of the cost."""
     return replace(outcomes, device_s_per_token=outcomes.device_s_per_token * factor)

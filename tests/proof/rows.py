@@ -20,9 +20,9 @@ INT4 = replace(FP8, key="bbbb000000000000", title="weights bf16 → int4", banka
 
 
 def row(state: State = State.OPEN, rule_id: str = "quantize", **values: Any) -> Recommendation:
-    """A recommendation for the deployment with id 7."""
+    """Return a recommendation for the deployment with id 7."""
     proposed = State.OPEN if state not in (State.REFUSED, State.BLOCKED, State.FAILED) else state
-    each = Recommendation(
+    recommendation = Recommendation(
         recommendation_id=identity(rule_id, "deployment", "7"),
         rule_id=rule_id,
         state=proposed,
@@ -36,4 +36,4 @@ def row(state: State = State.OPEN, rule_id: str = "quantize", **values: Any) -> 
         created_ts=NOW,
         updated_ts=NOW,
     )
-    return replace(each, state=state, **values)
+    return replace(recommendation, state=state, **values)

@@ -1,4 +1,4 @@
-"""What a person does with a recommendation."""
+"""Acts of a person on a recommendation."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,7 +39,7 @@ def test_what_is_put_off_ends_at_a_date_of_the_next_year(act: PutOff) -> None:
 
 def test_a_withdrawn_acceptance_ends_with_its_estimate_and_its_proposal_goes_on_as_the_next_life() -> None:
     (accepted,) = acts.accept(row(), NOW)
-    ended, again = (each.recommendation for each in acts.reopen(accepted.recommendation, NOW + 1, "too risky"))
+    ended, again = (moved.recommendation for moved in acts.reopen(accepted.recommendation, NOW + 1, "too risky"))
     assert (ended.state, ended.estimate, ended.life) == (State.EXPIRED, FP8, 1)
     assert (again.state, again.estimate, again.life, again.created_ts) == (State.OPEN, None, 2, NOW + 1)
     assert again.recommendation_id != ended.recommendation_id and again.variants == ended.variants

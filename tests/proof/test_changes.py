@@ -1,4 +1,4 @@
-"""Which edits of a variant telemetry shows, whether they hold, and what brought them about."""
+"""Edits of a variant that telemetry shows, whether they hold, and their cause."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def test_fewer_replicas_hold_when_as_many_run_as_pricing_kept() -> None:
 
 
 def test_a_host_is_released_when_nothing_runs_on_its_devices() -> None:
-    host = next(each for each in FLEET.hosts if each.device_ids and set(each.device_ids) & set(CHAT.device_ids))
+    host = next(host for host in FLEET.hosts if host.device_ids and set(host.device_ids) & set(CHAT.device_ids))
     assert not holds(variant(Edit("host", host.host_id, "running", True, False)), FLEET)
     assert holds(variant(Edit("host", -9, "running", True, False)), FLEET)
 

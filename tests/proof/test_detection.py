@@ -64,28 +64,34 @@ def recorded(where: StoreLocation, *epochs: EpochRow, ts: int = NOW - 60) -> Non
 
 
 def proposal(**values: Any) -> Recommendation:
-    """An open recommendation of the time before the change."""
+    """Return an open recommendation of the time before the change."""
     return row(**{"variants": (VARIANT,), "created_ts": CHANGED - HOUR, **values})
 
 
 class Stored:
     """A database with recommendations, as an advice run keeps them."""
 
-    def __init__(self, folder: Path, *found: Recommendation) -> None:
+    def __init__(self, folder: Path, *recommendations: Recommendation) -> None:
         self.where = locate(str(folder))
         self.target = AdviceRepository(self.where)
-        keep(self.target, found, {each.rule_id for each in found}, CHANGED - HOUR, "advisor")
+        keep(
+            self.target,
+            recommendations,
+            {recommendation.rule_id for recommendation in recommendations},
+            CHANGED - HOUR,
+            "advisor",
+        )
 
     def look(self, now_ts: int = NOW) -> int:
         return detect(open_store(self.where), self.target, load_market(), Settings(), now_ts)
 
     def act(self, rule_id: str, act: Callable[[Recommendation], Sequence[Any]]) -> None:
-        each = next(each for each in self.rows() if each.rule_id == rule_id)
-        store_acts(self.target, each, act(each), "someone")
+        recommendation = next(row for row in self.rows() if row.rule_id == rule_id)
+        store_acts(self.target, recommendation, act(recommendation), "someone")
 
     def rows(self) -> tuple[Recommendation, ...]:
         with self.target.writing() as connection:
-            return tuple(sorted(stored(connection), key=lambda each: each.rule_id))
+            return tuple(sorted(stored(connection), key=lambda recommendation: recommendation.rule_id))
 
     def verdicts(self) -> tuple[Verdict, ...]:
         with self.target.writing() as connection:
@@ -96,19 +102,19 @@ class Stored:
 def test_a_change_that_a_recommendation_proposes_applies_it_accepted_or_not(folder: Path, state: str) -> None:
     kept = Stored(folder, proposal())
     acting: dict[str, Callable[[Recommendation], Sequence[Any]]] = {
-        "accepted": lambda each: acts.accept(each, CHANGED - 60),
-        "snoozed": lambda each: acts.snooze(each, CHANGED - 60, CHANGED + 99 * HOUR),
-        "dismissed": lambda each: acts.dismiss(each, CHANGED - 60, CHANGED + 99 * HOUR),
+        "accepted": lambda recommendation: acts.accept(recommendation, CHANGED - 60),
+        "snoozed": lambda recommendation: acts.snooze(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
+        "dismissed": lambda recommendation: acts.dismiss(recommendation, CHANGED - 60, CHANGED + 99 * HOUR),
     }
     if state in acting:
         kept.act("quantize", acting[state])
     recorded(kept.where, BF16, TO_FP8)
     assert kept.look() == 1
-    (each,), (verdict,) = kept.rows(), kept.verdicts()
-    assert (each.state, each.estimate, each.until_ts) == (State.APPLIED, VARIANT, None)
-    assert (verdict.recommendation_id, verdict.edits) == (each.recommendation_id, EDITS)
+    (recommendation,), (verdict,) = kept.rows(), kept.verdicts()
+    assert (recommendation.state, recommendation.estimate, recommendation.until_ts) == (State.APPLIED, VARIANT, None)
+    assert (verdict.recommendation_id, verdict.edits) == (recommendation.recommendation_id, EDITS)
     with kept.target.writing() as connection:
-        entries = journal(connection, each.recommendation_id)
+        entries = journal(connection, recommendation.recommendation_id)
     newest = entries[-1]
     assert (newest.what, newest.who, newest.why) == ("applied", "detected", "tiny on gpu-1: weight_dtype")
     assert EDITS in [entry.edits for entry in entries]
@@ -118,15 +124,15 @@ def test_a_second_look_finds_nothing_new(folder: Path) -> None:
     kept = Stored(folder, proposal())
     recorded(kept.where, BF16, TO_FP8)
     assert [kept.look(), kept.look()] == [1, 0]
-    assert [each.version for each in kept.rows()] == [2]
+    assert [row.version for row in kept.rows()] == [2]
 
 
 def test_a_change_that_nobody_recommended_is_a_pending_verdict_that_names_the_previous_version(folder: Path) -> None:
     kept = Stored(folder, proposal())
     recorded(kept.where, BF16, UPGRADED)
     kept.look()
-    (each,), (verdict,) = kept.rows(), kept.verdicts()
-    assert each.state is State.OPEN
+    (recommendation,), (verdict,) = kept.rows(), kept.verdicts()
+    assert recommendation.state is State.OPEN
     assert (verdict.recommendation_id, verdict.judgement.result) == (None, Result.PENDING)
     assert (verdict.version_before, verdict.version_after) == ("0.32.0", "0.33.0")
     assert [(edit.field, edit.before, edit.after) for edit in verdict.edits] == [
@@ -139,7 +145,7 @@ def test_a_change_of_before_the_proposal_does_not_apply_it(folder: Path) -> None
     kept = Stored(folder, proposal(created_ts=CHANGED + HOUR))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
-    assert [each.state for each in kept.rows()] == [State.OPEN]
+    assert [row.state for row in kept.rows()] == [State.OPEN]
 
 
 def test_a_change_that_lacks_a_part_of_the_proposal_does_not_apply_it(folder: Path) -> None:
@@ -147,7 +153,7 @@ def test_a_change_that_lacks_a_part_of_the_proposal_does_not_apply_it(folder: Pa
     kept = Stored(folder, proposal(variants=(whole,)))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
-    assert [each.state for each in kept.rows()] == [State.OPEN]
+    assert [row.state for row in kept.rows()] == [State.OPEN]
 
 
 def test_of_several_proposals_of_one_change_the_accepted_one_is_applied_and_the_others_are_superseded(
@@ -155,10 +161,10 @@ def test_of_several_proposals_of_one_change_the_accepted_one_is_applied_and_the_
 ) -> None:
     better = replace(VARIANT, key="cc", bankable=(9 * 10**9,) * 3)
     kept = Stored(folder, proposal(), proposal(rule_id="other-rule", variants=(better,)))
-    kept.act("quantize", lambda each: acts.accept(each, CHANGED - 60))
+    kept.act("quantize", lambda recommendation: acts.accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
-    assert [(each.rule_id, each.state) for each in kept.rows()] == [
+    assert [(row.rule_id, row.state) for row in kept.rows()] == [
         ("other-rule", State.SUPERSEDED),
         ("quantize", State.APPLIED),
     ]
@@ -170,18 +176,18 @@ def test_a_change_back_rolls_the_recommendation_back(folder: Path) -> None:
     kept.look()
     recorded(kept.where, BF16, replace(TO_FP8, end_ts=BACK.start_ts), BACK, ts=NOW)
     kept.look()
-    (each,) = kept.rows()
-    assert (each.state, each.estimate) == (State.ROLLED_BACK, VARIANT)
-    assert [verdict.recommendation_id for verdict in kept.verdicts()] == [each.recommendation_id] * 2
+    (rows,) = kept.rows()
+    assert (rows.state, rows.estimate) == (State.ROLLED_BACK, VARIANT)
+    assert [verdict.recommendation_id for verdict in kept.verdicts()] == [rows.recommendation_id] * 2
 
 
 def test_what_no_epoch_shows_is_applied_only_where_it_was_accepted(folder: Path) -> None:
     gone = replace(VARIANT, edits=(Edit("deployment", 77, "running", True, False),))
     kept = Stored(folder, proposal(variants=(gone,)), proposal(rule_id="other-rule", variants=(gone,)))
-    kept.act("quantize", lambda each: acts.accept(each, CHANGED - 60))
+    kept.act("quantize", lambda recommendation: acts.accept(recommendation, CHANGED - 60))
     recorded(kept.where, BF16)
     kept.look()
-    assert [(each.rule_id, each.state) for each in kept.rows()] == [
+    assert [(row.rule_id, row.state) for row in kept.rows()] == [
         ("other-rule", State.SUPERSEDED),
         ("quantize", State.APPLIED),
     ]
@@ -193,4 +199,4 @@ def test_the_estimate_stays_as_it_was_whatever_later_runs_find(folder: Path) -> 
     kept.look()
     cheaper: tuple[Variant, ...] = (replace(VARIANT, bankable=(7, 8, 9)),)
     keep(kept.target, [proposal(variants=cheaper)], {"quantize"}, NOW, "advisor")
-    assert [each.estimate for each in kept.rows()] == [VARIANT]
+    assert [row.estimate for row in kept.rows()] == [VARIANT]

@@ -1,4 +1,4 @@
-"""What an advice run found, merged with what is stored."""
+"""Merge of an advice run with stored rows."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,15 @@ RAN = ("quantize",)
 
 
 def after(
-    before: Recommendation | None, found: Recommendation | None, ran: Sequence[str] = RAN, now_ts: int = NOW + 1
+    before: Recommendation | None,
+    recommendation: Recommendation | None,
+    ran: Sequence[str] = RAN,
+    now_ts: int = NOW + 1,
 ) -> list[tuple[State, str]]:
-    changes = merged([] if before is None else [before], [] if found is None else [found], ran, now_ts)
-    return [(each.recommendation.state, each.code) for each in changes]
+    changes = merged(
+        [] if before is None else [before], [] if recommendation is None else [recommendation], ran, now_ts
+    )
+    return [(change.recommendation.state, change.code) for change in changes]
 
 
 @pytest.mark.parametrize("state", [State.REFUSED, State.BLOCKED])
@@ -56,8 +61,8 @@ def test_the_same_finding_again_changes_nothing() -> None:
 
 @pytest.mark.parametrize("state", [State.ACCEPTED, State.APPLIED, State.VERIFYING])
 def test_a_decision_stays_whatever_a_run_finds(state: State) -> None:
-    for found in (row(variants=()), row(State.REFUSED), row(State.FAILED), None):
-        assert after(row(state, estimate=FP8), found) == []
+    for recommendation in (row(variants=()), row(State.REFUSED), row(State.FAILED), None):
+        assert after(row(state, estimate=FP8), recommendation) == []
 
 
 @pytest.mark.parametrize("state", [State.SNOOZED, State.DISMISSED])
@@ -66,7 +71,7 @@ def test_what_is_put_off_stays_until_its_date_and_is_what_the_run_finds_then(sta
     assert after(before, row(State.REFUSED), now_ts=NOW + DAY - 1) == []
     code = {State.SNOOZED: "snooze-ended", State.DISMISSED: "dismissal-ended"}[state]
     woken = merged([before], [row()], RAN, NOW + DAY)
-    assert [(each.recommendation.state, each.recommendation.until_ts, each.code) for each in woken] == [
+    assert [(moved.recommendation.state, moved.recommendation.until_ts, moved.code) for moved in woken] == [
         (State.OPEN, None, code)
     ]
     assert after(before, row(State.FAILED), now_ts=NOW + DAY) == [(State.OPEN, code), (State.FAILED, "failed")]
@@ -75,9 +80,14 @@ def test_what_is_put_off_stays_until_its_date_and_is_what_the_run_finds_then(sta
 @pytest.mark.parametrize("state", FINAL)
 def test_a_proposal_after_a_final_state_opens_the_next_life(state: State) -> None:
     (next_life,) = merged([row(state, estimate=FP8)], [row()], RAN, NOW + 1)
-    found = next_life.recommendation
-    assert (found.state, found.life, found.estimate, found.version) == (State.OPEN, 2, None, 0)
-    assert found.recommendation_id != row().recommendation_id
+    recommendation = next_life.recommendation
+    assert (recommendation.state, recommendation.life, recommendation.estimate, recommendation.version) == (
+        State.OPEN,
+        2,
+        None,
+        0,
+    )
+    assert recommendation.recommendation_id != row().recommendation_id
 
 
 def test_what_expired_without_a_proposal_goes_on_in_the_same_row() -> None:

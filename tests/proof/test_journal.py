@@ -17,13 +17,13 @@ EDIT = Edit("deployment", 7, "weight_dtype", "bf16", "fp8")
 
 def test_moves_and_recorded_changes_are_one_history_by_time(tmp_path: Path) -> None:
     target = AdviceRepository(new_store(tmp_path))
-    (each,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
-    store_acts(target, each, acts.accept(each, NOW + 5, "cheap"), "ann")
+    (recommendation,) = keep(target, [row()], {"quantize"}, NOW, "advisor")
+    store_acts(target, recommendation, acts.accept(recommendation, NOW + 5, "cheap"), "ann")
     with target.writing() as connection:
         change = EpochChange(7, 2, 1, NOW + 9, "chat on gpu-1", (EDIT,), None, None)
-        verdicts.add(connection, [verdicts.pending(change, each.recommendation_id, NOW + 10)])
+        verdicts.add(connection, [verdicts.pending(change, recommendation.recommendation_id, NOW + 10)])
         verdicts.add(connection, [verdicts.pending(EpochChange(7, 3, 2, NOW, "x", (), None, None), None, NOW)])
-        entries = journal(connection, each.recommendation_id)
+        entries = journal(connection, recommendation.recommendation_id)
     assert [(entry.ts, entry.what, entry.who, entry.why, entry.edits) for entry in entries] == [
         (NOW, "open", "advisor", "proposed by its rule", ()),
         (NOW + 5, "accepted", "ann", "cheap", ()),

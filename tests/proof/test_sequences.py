@@ -41,8 +41,8 @@ from tests.values import new_store
 Act = Callable[[Recommendation, int], Sequence[Moved]]
 ACTS: dict[str, Act] = {
     "accept": acts.accept,
-    "snooze": lambda each, now_ts: acts.snooze(each, now_ts, now_ts + DAY),
-    "dismiss": lambda each, now_ts: acts.dismiss(each, now_ts, now_ts + 2 * DAY),
+    "snooze": lambda recommendation, now_ts: acts.snooze(recommendation, now_ts, now_ts + DAY),
+    "dismiss": lambda recommendation, now_ts: acts.dismiss(recommendation, now_ts, now_ts + 2 * DAY),
     "reopen": acts.reopen,
     "declare": acts.declare,
     "undo": acts.roll_back,
@@ -51,10 +51,10 @@ MOVES_OF_PROOF = (
     "detected",
     "superseded",
     "verifying",
-    *(each.code for each in MOVES if each.after in JUDGED),
+    *(move.code for move in MOVES if move.after in JUDGED),
     "decayed",
 )
-FOUND = (State.OPEN, State.REFUSED, State.BLOCKED, State.FAILED, None)
+SET_BY_RUN = (State.OPEN, State.REFUSED, State.BLOCKED, State.FAILED, None)
 
 
 class Life(RuleBasedStateMachine):
@@ -75,53 +75,53 @@ class Life(RuleBasedStateMachine):
             connection.execute(delete(tables.recommendation))
         self.frozen: dict[int, Variant] = {}
 
-    @rule(state=strategies.sampled_from(FOUND), hours=strategies.sampled_from((1, 20, 50)))
+    @rule(state=strategies.sampled_from(SET_BY_RUN), hours=strategies.sampled_from((1, 20, 50)))
     def run(self, state: State | None, hours: int) -> None:
-        """An advice run finds something, or nothing of this target."""
+        """Simulate an advice run that proposes something, or nothing for this target."""
         self.now_ts += hours * 3600
         variants = {"variants": (VARIANT,)} if state is State.OPEN else {}
         times = {"created_ts": self.now_ts, "updated_ts": self.now_ts}
-        found = [] if state is None else [row(state, self.rule_id, **times, **variants)]
-        keep(self.target, found, (self.rule_id,), self.now_ts, "advisor")
+        recommendations = [] if state is None else [row(state, self.rule_id, **times, **variants)]
+        keep(self.target, recommendations, (self.rule_id,), self.now_ts, "advisor")
 
     @precondition(lambda self: self.rows())
     @rule(name=strategies.sampled_from(sorted(ACTS)))
     def act(self, name: str) -> None:
-        """A person does something."""
-        self.attempt(lambda each: ACTS[name](each, self.now_ts))
+        """Apply an act of a person."""
+        self.attempt(lambda recommendation: ACTS[name](recommendation, self.now_ts))
 
     @precondition(lambda self: self.rows())
     @rule(code=strategies.sampled_from(MOVES_OF_PROOF))
     def prove(self, code: str) -> None:
         """Something is detected or judged."""
-        self.attempt(lambda each: self.proof(each, code))
+        self.attempt(lambda recommendation: self.proof(recommendation, code))
 
     @precondition(lambda self: self.rows())
     @rule(data=strategies.data())
     def go_on(self, data: strategies.DataObject) -> None:
         """Make a legal move of proof, so that sequences get far."""
-        (each,) = newest(self.rows())
-        legal = [move.code for move in MOVES if move.code in MOVES_OF_PROOF and each.state in move.before]
+        (recommendation,) = newest(self.rows())
+        legal = [move.code for move in MOVES if move.code in MOVES_OF_PROOF and recommendation.state in move.before]
         if legal:
             code = data.draw(strategies.sampled_from(legal))
-            self.attempt(lambda each: self.proof(each, code))
+            self.attempt(lambda recommendation: self.proof(recommendation, code))
 
-    def proof(self, each: Recommendation, code: str) -> Sequence[Moved]:
+    def proof(self, recommendation: Recommendation, code: str) -> Sequence[Moved]:
         apply = acts.applied if code == "detected" else moved
-        return (apply(each, code, code, self.now_ts),)
+        return (apply(recommendation, code, code, self.now_ts),)
 
     @precondition(lambda self: self.rows())
     @rule()
     def try_it(self) -> None:
-        """A person begins a trial."""
+        """Begin a trial."""
 
-        def begin(each: Recommendation) -> Sequence[Moved]:
+        def begin(recommendation: Recommendation) -> Sequence[Moved]:
             after, trial = look.begin(
-                self.store, self.target, each, Settings(), self.now_ts, "someone", quality_waived=True
+                self.store, self.target, recommendation, Settings(), self.now_ts, "someone", quality_waived=True
             )
-            assert each.state in TRIED and after.state is State.ACCEPTED and after.estimate is not None
-            assert trial.recommendation_id == each.recommendation_id
-            self.tried.add(each.recommendation_id)
+            assert recommendation.state in TRIED and after.state is State.ACCEPTED and after.estimate is not None
+            assert trial.recommendation_id == recommendation.recommendation_id
+            self.tried.add(recommendation.recommendation_id)
             return ()
 
         self.attempt(begin)
@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
     @precondition(lambda self: self.running())
     @rule()
     def stop(self) -> None:
-        """A person ends a trial."""
+        """End a trial."""
         (trial,) = self.running()
         look.stop(self.target, trial, self.now_ts)
 
@@ -138,49 +138,53 @@ class Life(RuleBasedStateMachine):
             return running(read_trials(connection))
 
     def attempt(self, act: Callable[[Recommendation], Sequence[Moved]]) -> None:
-        (each,) = newest(self.rows())
+        (recommendation,) = newest(self.rows())
         try:
-            after = act(each)
+            after = act(recommendation)
         except BadInput as error:
             assert len(str(error).splitlines()) == 1
             return
         if after:
-            store_acts(self.target, each, after, "someone")
+            store_acts(self.target, recommendation, after, "someone")
 
     def rows(self) -> list[Recommendation]:
         with self.target.writing() as connection:
-            return [each for each in stored(connection) if each.rule_id == self.rule_id]
+            return [recommendation for recommendation in stored(connection) if recommendation.rule_id == self.rule_id]
 
     @invariant()
     def one_life_goes_on_and_estimates_stay_frozen(self) -> None:
         rows = self.rows() if hasattr(self, "rule_id") else []
-        assert sorted(each.life for each in rows) == list(range(1, len(rows) + 1))
-        assert all(each.state in FINAL for each in rows if each.life < len(rows))
-        for each in rows:
-            if each.recommendation_id in self.frozen:
-                assert each.estimate == self.frozen[each.recommendation_id]
-            if each.estimate is not None:
-                self.frozen[each.recommendation_id] = each.estimate
-            assert (each.until_ts is not None) == (each.state in (State.SNOOZED, State.DISMISSED))
-            assert each.estimate is not None or each.state not in (State.ACCEPTED, State.APPLIED, State.VERIFYING)
+        assert sorted(row.life for row in rows) == list(range(1, len(rows) + 1))
+        assert all(row.state in FINAL for row in rows if row.life < len(rows))
+        for stored_row in rows:
+            if stored_row.recommendation_id in self.frozen:
+                assert stored_row.estimate == self.frozen[stored_row.recommendation_id]
+            if stored_row.estimate is not None:
+                self.frozen[stored_row.recommendation_id] = stored_row.estimate
+            assert (stored_row.until_ts is not None) == (stored_row.state in (State.SNOOZED, State.DISMISSED))
+            assert stored_row.estimate is not None or stored_row.state not in (
+                State.ACCEPTED,
+                State.APPLIED,
+                State.VERIFYING,
+            )
 
     @invariant()
     def a_trial_runs_only_while_its_recommendation_is_accepted(self) -> None:
         if hasattr(self, "rule_id"):
-            assert {each.recommendation_id for each in self.running()} <= {
-                each.recommendation_id for each in self.rows() if each.state is State.ACCEPTED
+            assert {trial.recommendation_id for trial in self.running()} <= {
+                row.recommendation_id for row in self.rows() if row.state is State.ACCEPTED
             }
             assert len(self.running()) <= 1
 
     def teardown(self) -> None:
         """Check the history of every row against the table."""
-        self.reached.update(each.state for each in self.rows() if hasattr(self, "rule_id"))
+        self.reached.update(row.state for row in self.rows() if hasattr(self, "rule_id"))
         legal = {(before, move.after, move.code) for move in MOVES for before in move.before}
-        for each in self.rows() if hasattr(self, "rule_id") else ():
+        for recommendation in self.rows() if hasattr(self, "rule_id") else ():
             with self.target.writing() as connection:
-                transitions = repository.transitions(connection, each.recommendation_id)
+                transitions = repository.transitions(connection, recommendation.recommendation_id)
             states = [None, *(State(move.to_state) for move in transitions)]
-            assert [move.from_state for move in transitions] == states[:-1] and states[-1] is each.state
+            assert [move.from_state for move in transitions] == states[:-1] and states[-1] is recommendation.state
             for earlier, move in zip(states, transitions, strict=False):
                 assert (earlier, State(move.to_state), move.code) in legal
 
@@ -188,12 +192,12 @@ class Life(RuleBasedStateMachine):
 def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: Path) -> None:
     where = before(tmp_path, CANARY, CONTROL)
 
-    class Here(Life):
+    class EmbeddedLife(Life):
         store, target = open_store(where), AdviceRepository(where)
         numbers, reached, tried = count(), set[State](), set[int]()
 
     run_state_machine_as_test(
-        Here,
+        EmbeddedLife,
         settings=settings(
             max_examples=8,
             stateful_step_count=25,
@@ -202,8 +206,8 @@ def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: 
             suppress_health_check=[HealthCheck.too_slow],
         ),
     )
-    assert len(Here.reached) >= 8, Here.reached
-    assert Here.tried
+    assert len(EmbeddedLife.reached) >= 8, EmbeddedLife.reached
+    assert EmbeddedLife.tried
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -217,19 +221,19 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreLocat
 
 def test_two_people_acting_at_once_lose_nothing(where: StoreLocation) -> None:
     target = AdviceRepository(where)
-    (each,) = keep(target, [row()], ("quantize",), NOW, "advisor")
+    (recommendation,) = keep(target, [row()], ("quantize",), NOW, "advisor")
     start, done = Barrier(2), Queue[tuple[str, str]]()
 
     def person(name: str, act: Act) -> None:
         mine = AdviceRepository(where)  # a connection of one's own
         start.wait(20)
         try:
-            store_acts(mine, each, act(each, NOW + 1), name)
+            store_acts(mine, recommendation, act(recommendation, NOW + 1), name)
             done.put((name, "stored"))
         except AdviceChanged as error:
             done.put((name, str(error)))
 
-    people = [Thread(target=person, args=each) for each in (("ann", acts.accept), ("bob", ACTS["dismiss"]))]
+    people = [Thread(target=person, args=literals) for literals in (("ann", acts.accept), ("bob", ACTS["dismiss"]))]
     for thread in people:
         thread.start()
     for thread in people:

@@ -1,4 +1,4 @@
-"""What is stored of advice, and how it is read back."""
+"""Stored advice, and how it is read back."""
 
 import json
 from dataclasses import asdict
@@ -21,10 +21,10 @@ def test_advice_no_longer_found_expires_and_its_moves_are_kept(tmp_path: Path) -
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
     file = tmp_path / "own.py"
     file.write_text(source("yield now.but(max_model_len=4096)"))
-    first = {each["recommendation_id"] for each in advise(tmp_path, "--rule", str(file))}
+    first = {row["recommendation_id"] for row in advise(tmp_path, "--rule", str(file))}
     advise(tmp_path)
     store = open_store(where)
-    now = {each.recommendation_id for each in standing(store)}
+    now = {recommendation.recommendation_id for recommendation in standing(store)}
     (gone,) = first - now
     with store.read("advice") as connection:
         moves = connection.execute(
@@ -49,10 +49,12 @@ def test_one_row_goes_through_its_states_and_keeps_its_refusals_beside_it(tmp_pa
     for body in bodies:
         file.write_text(source(body))
         advise(tmp_path, "--rule", str(file), code=2 if "broken" in body else 0)
-        (row,) = [each for each in standing(open_store(where)) if each.rule_id == "own-rule"]
+        (row,) = [
+            recommendation for recommendation in standing(open_store(where)) if recommendation.rule_id == "own-rule"
+        ]
         ids.add(row.recommendation_id)
         states.append(row.state.value)
-        refusals.append([(each.code, each.reason) for each in row.refusals])
+        refusals.append([(refusal.code, refusal.reason) for refusal in row.refusals])
     assert len(ids) == 1 and states == ["REFUSED", "OPEN", "FAILED", "BLOCKED"]
     assert refusals == [[("too-early", "not yet")], [("too-small", "four bits are not enough")], [], []]
     with open_store(where).read("advice") as connection:
@@ -66,11 +68,11 @@ def test_one_row_goes_through_its_states_and_keeps_its_refusals_beside_it(tmp_pa
 
 def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
-    found = advise(tmp_path)
-    stored = {each.recommendation_id: each for each in standing(open_store(where))}
-    for each in found:
-        read = json.loads(json.dumps(asdict(stored[each["recommendation_id"]])))
-        assert {"id": full_id(stored[each["recommendation_id"]]), **read} == each
+    rows = advise(tmp_path)
+    stored = {recommendation.recommendation_id: recommendation for recommendation in standing(open_store(where))}
+    for row_json in rows:
+        read = json.loads(json.dumps(asdict(stored[row_json["recommendation_id"]])))
+        assert {"id": full_id(stored[row_json["recommendation_id"]]), **read} == row_json
 
 
 @pytest.mark.usefixtures("without_built_in_rules")
@@ -81,6 +83,8 @@ def test_what_a_rule_prints_is_stored_and_makes_no_new_version_by_itself(tmp_pat
     for number in (1, 2):
         file.write_text(source(f"print('run {number}')\nyield skip('no', 'never')"))
         advise(tmp_path, "--rule", str(file))
-        (row,) = [each for each in standing(open_store(where)) if each.rule_id == "own-rule"]
+        (row,) = [
+            recommendation for recommendation in standing(open_store(where)) if recommendation.rule_id == "own-rule"
+        ]
         versions.append((row.version, row.output))
     assert versions == [(1, "run 1\n"), (1, "run 1\n")]

@@ -41,16 +41,16 @@ def test_other_rules_do_not_count() -> None:
 
 def test_a_regime_without_receipts_starts_from_its_rule() -> None:
     other = [realised(0.05)] * 20
-    found = record(other, "quantize-kv", "prefill")
-    assert found.receipts == 0
-    assert found.ratio == pytest.approx(0.5, abs=0.03)
+    track_record = record(other, "quantize-kv", "prefill")
+    assert track_record.receipts == 0
+    assert track_record.ratio == pytest.approx(0.5, abs=0.03)
     mixed = record([*other, realised(0.10, regime="prefill")], "quantize-kv", "prefill")
-    assert found.ratio < mixed.ratio < 1
+    assert track_record.ratio < mixed.ratio < 1
 
 
 def test_a_regime_without_receipts_of_its_own_corrects_by_its_rule() -> None:
-    found = record([realised(0.05)] * 20, "quantize-kv", "prefill")
-    assert corrected(TENTH, found).likely == pytest.approx(0.05, abs=0.005)
+    track_record = record([realised(0.05)] * 20, "quantize-kv", "prefill")
+    assert corrected(TENTH, track_record).likely == pytest.approx(0.05, abs=0.005)
 
 
 def test_receipts_that_agree_narrow_the_next_interval_and_those_that_scatter_widen_it() -> None:
@@ -63,10 +63,10 @@ def test_receipts_that_agree_narrow_the_next_interval_and_those_that_scatter_wid
 
 @given(st.lists(st.floats(-0.1, 0.3), min_size=1, max_size=20))
 def test_the_ratio_lies_between_1_and_what_was_seen_and_a_corrected_promise_rises(likely: list[float]) -> None:
-    found = record([realised(each) for each in likely], "quantize-kv")
-    ratios = [1.0, *(each / 0.10 for each in likely)]
-    assert min(ratios) - 1e-9 <= found.ratio <= max(ratios) + 1e-9
-    promise = corrected(TENTH, found)
+    track_record = record([realised(value) for value in likely], "quantize-kv")
+    ratios = [1.0, *(value / 0.10 for value in likely)]
+    assert min(ratios) - 1e-9 <= track_record.ratio <= max(ratios) + 1e-9
+    promise = corrected(TENTH, track_record)
     assert promise.low <= promise.likely <= promise.high
 
 

@@ -1,4 +1,4 @@
-"""What a comparison of two epochs decides, and what it makes of a recommendation."""
+"""Verdict of a comparison of two epochs, and its effect on a recommendation."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +15,10 @@ from pertoken.proof.verdicts import (
     pending,
     put,
     read_verdicts,
+    standing_verdicts,
     with_judgement,
 )
+from pertoken.store.connect.open import open_store
 from pertoken.store.repository import AdviceChanged, AdviceRepository
 from tests.proof.rows import FP8
 from tests.values import new_store
@@ -57,3 +59,15 @@ def test_a_verdict_is_read_back_as_it_was_stored_and_one_that_is_pending_has_no_
         assert read_verdicts(connection) == (replace(decided, version=2),)
         with pytest.raises(AdviceChanged):
             put(connection, decided)
+
+
+def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_before_it_was_noted(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    waiting = pending(CHANGE, None, now_ts=200)
+    with AdviceRepository(where).writing() as connection:
+        add(connection, [with_judgement(waiting, Judgement(Result.DEARER, (0.1, 0.2, 0.3), "why"), 300)])
+    store = open_store(where)
+    assert standing_verdicts(store, 199) == ()
+    assert standing_verdicts(store, 299) == (replace(waiting, version=1),)
+    assert standing_verdicts(store, 300) == standing_verdicts(store)
+    assert standing_verdicts(store)[0].judgement.result is Result.DEARER

@@ -27,13 +27,13 @@ def test_a_screen_looks_closer_only_when_an_epoch_was_added(folder: Path) -> Non
     watch.look(store, NOW)
     recorded(kept.where, BF16, TO_FP8, ts=NOW)
     watch.look(store, NOW)
-    assert [each.state for each in kept.rows()] == [State.VERIFYING]
-    kept.act("quantize", lambda each: acts.roll_back(each, NOW))
+    assert [row.state for row in kept.rows()] == [State.VERIFYING]
+    kept.act("quantize", lambda recommendation: acts.roll_back(recommendation, NOW))
     keep(kept.target, [proposal()], {"quantize"}, NOW, "advisor")
     with kept.target.writing() as connection:
         connection.execute(delete(tables.verdict))  # a look would detect the change again
     watch.look(store, NOW)
-    assert sorted(each.state for each in kept.rows()) == [State.OPEN, State.ROLLED_BACK]
+    assert sorted(row.state for row in kept.rows()) == [State.OPEN, State.ROLLED_BACK]
 
 
 @pytest.mark.parametrize("due", [False, True])
@@ -42,7 +42,7 @@ def test_a_screen_judges_what_is_due_now_and_then(tmp_path: Path, due: bool) -> 
     kept = Changed(written(tmp_path, -0.1, weeks_after=1), changed)
     watch, store = ChangeWatch(kept.where, Settings()), open_store(kept.where)
     watch.look(store, changed + WEEK - JUDGED_EVERY_S + 60)
-    assert [each.judgement.result for each in kept.verdicts()] == [Result.PENDING]
+    assert [verdict.judgement.result for verdict in kept.verdicts()] == [Result.PENDING]
     watch.look(store, changed + WEEK + (60 if due else -JUDGED_EVERY_S + 120))
     expected = Result.CHEAPER if due else Result.PENDING
-    assert [each.judgement.result for each in kept.verdicts()] == [expected]
+    assert [verdict.judgement.result for verdict in kept.verdicts()] == [expected]

@@ -10,7 +10,7 @@ def test_a_period_starts_with_an_hour_and_ends_now_or_as_named() -> None:
     assert period_of(None, None, NOW, dated=False) == Period((NOW - 30 * 86_400) // 3600 * 3600, NOW, dated=False)
     named = period_of("2026-11-21T10:20Z", "2026-11-22T00:00Z", NOW, dated=False)
     assert named.text == "2026-11-21 10:00Z to 2026-11-22 00:00Z"
-    assert named.dated and named.hours == 15 and len(named.days()) == 1
+    assert named.dated and named.hours == 14 and len(named.days()) == 1
 
 
 def test_a_period_that_is_empty_or_lies_ahead_is_refused() -> None:

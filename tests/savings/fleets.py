@@ -10,7 +10,8 @@ from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.demand import Demand, Quantity
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, NANO_USD
@@ -55,9 +56,9 @@ def low_batch(**more: float) -> Evidence:
 
 
 def summed(seen: Evidence, times: int) -> Evidence:
-    """The evidence of a service of so many alike replicas."""
+    """Return the evidence of a service of a number of alike replicas."""
     scaled = ("generated_tok_s", "prompt_tok_s", "requests_s", "running", "waiting")
-    return evidence(**{name: each.mean * (times if name in scaled else 1) for name, each in seen.items()})
+    return evidence(**{name: series.mean * (times if name in scaled else 1) for name, series in seen.items()})
 
 
 def llama(number: int, devices: tuple[int, ...], service: str = "chat", **knobs: Any) -> Deployment:
@@ -89,9 +90,9 @@ def host(number: int, devices: int = 2, placement: Placement = AWS, **fields: An
 def fleet_of(services: Iterable[Service], hosts: Iterable[Host]) -> Fleet:
     known = tuple(hosts)
     devices = tuple(
-        Device(each, f"H100 #{each % 10}", one.host_id, one.placement.accelerator)
+        Device(device_id, f"H100 #{device_id % 10}", one.host_id, one.placement.accelerator)
         for one in known
-        for each in one.device_ids
+        for device_id in one.device_ids
     )
     return Fleet(tuple(services), known, devices)
 
@@ -99,8 +100,8 @@ def fleet_of(services: Iterable[Service], hosts: Iterable[Host]) -> Fleet:
 def replicas(count: int, **fields: Any) -> Fleet:
     """One service of replicas, each on a host of two devices of its own."""
     demand = Demand(Quantity(0.1 * count, Provenance.COUNTER), (0.05 * count,) * 168)
-    hosts = [host(each) for each in range(1, count + 1)]
-    deployments = tuple(llama(each.host_id, each.device_ids) for each in hosts)
+    hosts = [host(host_id) for host_id in range(1, count + 1)]
+    deployments = tuple(llama(host.host_id, host.device_ids) for host in hosts)
     return fleet_of([Service("chat", deployments, demand, **fields)], hosts)
 
 
@@ -109,9 +110,9 @@ def context(fleet: Fleet, seen: Evidence | None = None, price: int | None = AWS_
     return Context(
         market=fields.pop("market", MARKET),
         now_ts=fields.pop("now_ts", NOW_TS),
-        deployments={each.deployment_id: one for each in fleet.deployments},
-        services={each.name: summed(one, len(each.deployments)) for each in fleet.services},
-        nano_usd_per_hour={each.device_id: price for each in fleet.devices},
+        deployments={deployment.deployment_id: one for deployment in fleet.deployments},
+        services={service.name: summed(one, len(service.deployments)) for service in fleet.services},
+        nano_usd_per_hour={device.device_id: price for device in fleet.devices},
         **fields,
     )
 

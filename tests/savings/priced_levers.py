@@ -17,7 +17,7 @@ SMALL = model("Qwen3-1.7B")
 
 def fleet() -> Fleet:
     """Four replicas of an 8B on two instances, one more model on a third, the fourth idle."""
-    hosts = [host(each, placement=P5) for each in (1, 2, 3, 4)]
+    hosts = [host(literal, placement=P5) for literal in (1, 2, 3, 4)]
     knobs: dict[str, Any] = {"model": model("Qwen3-8B"), "served_model": "8b", "placement": P5, "max_num_seqs": 64}
     chat = tuple(llama(100 + at, (10 * (1 + at // 2) + at % 2,), **knobs) for at in range(4))
     code = llama(200, (30,), "code", **knobs)
@@ -55,7 +55,7 @@ EXPECTED: dict[str, str] = {
     "parallelism": "the bill would rise by",
     "replicas": BANKABLE,
     "consolidate": BANKABLE,
-    "MIG": "dividing a device changes no bill by itself",
+    "MIG": "dividing a device alone changes no bill",
     "multi-LoRA": "what adapters cost in one engine is not forecast",
     "sleep mode": "does not know what sleep does",
     "nights off": BANKABLE,

@@ -1,4 +1,4 @@
-"""What proposals save, in whole hosts."""
+"""Savings of proposals, in whole hosts."""
 
 from dataclasses import replace
 
@@ -25,40 +25,40 @@ from tests.savings.fleets import (
 
 
 def test_a_faster_model_on_a_half_idle_host_banks_nothing() -> None:
-    found = priced(ONE, chat(ONE).but(weight_dtype="fp8"))
-    assert found.bankable == NOTHING and found.released == ()
-    assert found.capacity is not None and 0 < found.capacity[0] < found.capacity[1] < found.capacity[2]
-    assert found.capacity[2] < 0.6 * usd_month(2 * 6.88)
+    estimate = priced(ONE, chat(ONE).but(weight_dtype="fp8"))
+    assert estimate.bankable == NOTHING and estimate.released == ()
+    assert estimate.capacity is not None and 0 < estimate.capacity[0] < estimate.capacity[1] < estimate.capacity[2]
+    assert estimate.capacity[2] < 0.6 * usd_month(2 * 6.88)
 
 
 def test_a_rank_fewer_on_a_host_that_stays_is_capacity() -> None:
-    found = priced(ONE, chat(ONE).but(weight_dtype="fp8", tp=1), seen=low_batch(running=1, generated_tok_s=10))
-    assert found.bankable == NOTHING
-    assert found.capacity is not None and found.capacity[0] >= usd_month(6.88)
-    assert any("1 of 2 devices of gpu-1 become free" in said for said in found.against)
+    estimate = priced(ONE, chat(ONE).but(weight_dtype="fp8", tp=1), seen=low_batch(running=1, generated_tok_s=10))
+    assert estimate.bankable == NOTHING
+    assert estimate.capacity is not None and estimate.capacity[0] >= usd_month(6.88)
+    assert any("1 of 2 devices of gpu-1 become free" in reason for reason in estimate.against)
 
 
 def test_without_a_price_there_are_no_dollars_and_the_way_to_set_one() -> None:
-    found = priced(ONE, chat(ONE).but(weight_dtype="fp8"), price=None)
-    assert found.bankable is None and found.unpriced is not None
-    assert "no price is set for H100 #0" in found.unpriced and "pertoken prices set" in found.unpriced
+    estimate = priced(ONE, chat(ONE).but(weight_dtype="fp8"), price=None)
+    assert estimate.bankable is None and estimate.unpriced is not None
+    assert "no price is set for H100 #0" in estimate.unpriced and "pertoken prices set" in estimate.unpriced
 
 
 @pytest.mark.parametrize(
-    ("knobs", "said"),
+    ("knobs", "reason"),
     [
         ({"weight_dtype": "fp8"}, "no public measurement covers how vllm multiplies weights in fp8-w8a16"),
         ({"kv_dtype": "fp8"}, "its 80 % interval would span a factor of more than 20"),
     ],
 )
 def test_an_estimate_that_is_abstained_or_too_wide_banks_nothing_and_gives_the_reason(
-    knobs: dict[str, str], said: str
+    knobs: dict[str, str], reason: str
 ) -> None:
     a100 = replace(AWS, accelerator="A100 80GB SXM4")
     fleet = fleet_of([Service("chat", (llama(1, (10, 11), placement=a100),))], [host(1, placement=a100)])
-    found = priced(fleet, chat(fleet).but(**knobs))
-    assert found.bankable is None and found.capacity is None
-    assert found.unpriced is not None and said in found.unpriced
+    estimate = priced(fleet, chat(fleet).but(**knobs))
+    assert estimate.bankable is None and estimate.capacity is None
+    assert estimate.unpriced is not None and reason in estimate.unpriced
 
 
 def test_the_present_is_no_proposal() -> None:
@@ -74,8 +74,12 @@ def test_consolidating_onto_free_devices_releases_the_host_that_is_left() -> Non
     ]
     fleet = fleet_of(services, hosts)
     moving = fleet.deployment(2)
-    found = priced(fleet, fleet.replace(moving, moving.on_devices((12, 13))).release(2))
-    assert found.released == ("gpu-2",) and found.bankable is not None and found.bankable[1] == usd_month(2 * 6.88)
+    estimate = priced(fleet, fleet.replace(moving, moving.on_devices((12, 13))).release(2))
+    assert (
+        estimate.released == ("gpu-2",)
+        and estimate.bankable is not None
+        and estimate.bankable[1] == usd_month(2 * 6.88)
+    )
     onto = priced(fleet, fleet.replace(moving, moving.on_devices((10, 11))).release(2))
     assert onto.infeasible is not None and "would reserve 180% of one device's memory" in onto.infeasible
 
@@ -88,10 +92,10 @@ def test_disaggregation_is_measured_first() -> None:
 
 def test_another_model_enters_a_total_only_once_a_person_evaluated_it() -> None:
     smaller = chat(FOUR).but(model=model("Llama-3.1-8B"), tp=1).resized()
-    found = priced(FOUR, smaller)
-    assert (found.bankable, found.capacity) == (None, None)
-    assert found.unpriced is not None and '"model=meta-llama/Llama-3.1-8B" to `quality_passed`' in found.unpriced
-    assert found.break_even is not None and "of the bill if its outputs are as good: $10,000" in found.break_even
+    estimate = priced(FOUR, smaller)
+    assert (estimate.bankable, estimate.capacity) == (None, None)
+    assert estimate.unpriced is not None and '"model=meta-llama/Llama-3.1-8B" to `quality_passed`' in estimate.unpriced
+    assert estimate.break_even is not None and "of the bill if its outputs are as good: $10,000" in estimate.break_even
     passed = replace(chat(FOUR), quality_passed=("model=Llama-3.1-8B",))
     fleet = replace(FOUR, services=(passed,))
     counted = priced(fleet, passed.but(model=model("Llama-3.1-8B"), tp=1).resized())
@@ -100,9 +104,9 @@ def test_another_model_enters_a_total_only_once_a_person_evaluated_it() -> None:
 
 def test_another_model_that_saves_nothing_is_no_break_even() -> None:
     larger = chat(ONE).but(model=model("Qwen3-235B-A22B"), tp=8)
-    found = priced(ONE, larger)
-    assert found.break_even is None
-    assert found.infeasible is not None or found.bankable == (0, 0, 0)
+    estimate = priced(ONE, larger)
+    assert estimate.break_even is None
+    assert estimate.infeasible is not None or estimate.bankable == (0, 0, 0)
 
 
 LIST_PRICE = "list price of aws p5.48xlarge on-demand in us-east-1, 2025-09-01 (a feed); stale: listed up to 400 days"
@@ -114,11 +118,11 @@ def test_dollars_by_a_list_price_that_nobody_confirmed_name_it_with_its_marks() 
         chat(FOUR).but(weight_dtype="fp8").resized(),
         chat(FOUR).on(Placement(purchase="spot"), all_but=1),
     ):
-        set_by_a_person, found = (priced(FOUR, proposal, listed=known) for known in ({}, listed))
-        assert found.bankable == set_by_a_person.bankable and found.bankable is not None
-        assert f"nobody set what is paid: dollars are by the {LIST_PRICE}" in found.assumptions
-        assert found.provenance is not None and found.provenance >= Provenance.LISTED
-        assert not any("nobody set" in each for each in set_by_a_person.assumptions)
+        set_by_a_person, estimate = (priced(FOUR, proposal, listed=known) for known in ({}, listed))
+        assert estimate.bankable == set_by_a_person.bankable and estimate.bankable is not None
+        assert f"nobody set what is paid: dollars are by the {LIST_PRICE}" in estimate.assumptions
+        assert estimate.provenance is not None and estimate.provenance >= Provenance.LISTED
+        assert not any("nobody set" in assumption for assumption in set_by_a_person.assumptions)
     other = dict.fromkeys((99,), LIST_PRICE)
     assert (
         priced(FOUR, chat(FOUR).resized(), listed=other).assumptions == priced(FOUR, chat(FOUR).resized()).assumptions
@@ -130,5 +134,5 @@ def test_a_released_or_committed_host_names_its_list_price_too() -> None:
     fleet = fleet_of([], [host(1, placement=p5)])
     listed = {10: LIST_PRICE}
     cheap = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 10**9, years=1)
-    for found in (priced(fleet, fleet.release(1), listed=listed), priced(fleet, fleet.commit(cheap), listed=listed)):
-        assert any(LIST_PRICE in each for each in found.assumptions)
+    for estimate in (priced(fleet, fleet.release(1), listed=listed), priced(fleet, fleet.commit(cheap), listed=listed)):
+        assert any(LIST_PRICE in assumption for assumption in estimate.assumptions)

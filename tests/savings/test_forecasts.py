@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pertoken.evidence import Evidence, OperatingPoint
-from pertoken.forecast.queue.latency import Asked, latency, overruns
+from pertoken.forecast.queue.latency import LatencyQuery, latency, overruns
 from pertoken.forecast.serving import Comparison, compare_all
 from pertoken.savings import forecasts
 from pertoken.savings.context import Context
@@ -25,8 +25,8 @@ from tests.savings.fleets import context, llama, low_batch, replicas
 def proposals(before: Fleet) -> list[Fleet]:
     (service,) = before.services
     return [
-        before.edit(each)
-        for each in (
+        before.edit(edited)
+        for edited in (
             service.but(weight_dtype="fp8"),
             service.but(weight_dtype="int4"),
             service.but(weight_dtype="fp8", tp=1),
@@ -43,10 +43,10 @@ def replicated() -> tuple[Fleet, Context]:
 
 def test_proposals_that_are_forecast_side_by_side_cost_what_each_costs_alone() -> None:
     before, known = replicated()
-    alone = [estimate(before, each, replace(known, forecasts=Forecasts())) for each in proposals(before)]
+    alone = [estimate(before, proposal, replace(known, forecasts=Forecasts())) for proposal in proposals(before)]
     after = proposals(before)
     prepare(before, after, known)
-    together = [estimate(before, each, known) for each in after]
+    together = [estimate(before, fleet, known) for fleet in after]
     for one, other in zip(alone, together, strict=True):
         assert replace(one, latency=None) == replace(other, latency=None)
         assert (one.latency is None) == (other.latency is None)
@@ -80,8 +80,8 @@ def test_a_likely_figure_overruns_a_limit_where_its_quantile_does(figure: str, l
     asked = _asked(low_batch())
     slo = Slo(**{figure: limit_ms})
     (overrun,) = overruns([asked], near_miss_limits(slo), MARKET)
-    found = latency(asked.deployment, asked.load, asked.arrivals, MARKET, asked.calibration)
-    assert overrun == (getattr(found, figure)[1] > 1.2 * limit_ms)
+    predicted = latency(asked.deployment, asked.load, asked.arrivals, MARKET, asked.calibration)
+    assert overrun == (getattr(predicted, figure)[1] > 1.2 * limit_ms)
 
 
 def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
@@ -90,23 +90,23 @@ def test_more_than_a_deployment_serves_overruns_without_any_limit() -> None:
     assert overruns([asked, flood], (None, None, None, None), MARKET) == [False, True]
 
 
-def _asked(seen: Evidence) -> Asked:
+def _asked(seen: Evidence) -> LatencyQuery:
     run, now = Forecasts(), llama(1, (1, 2))
     load, requests = measured_load(seen), run.arrivals(seen)
     assert not isinstance(requests, Exception)
-    return Asked(now, load.load, requests.arrivals, run.calibration(now, load, MARKET))
+    return LatencyQuery(now, load.load, requests.arrivals, run.calibration(now, load, MARKET))
 
 
 def test_each_estimate_shows_how_well_its_deployment_was_predicted_so_far() -> None:
     points = [OperatingPoint(60 * n, batch, 0.02 + 0.001 * batch, 1600, 400) for n, batch in enumerate((1, 2, 4, 8))]
     before, known = replicated()
-    seen = {key: each.with_points(points) for key, each in known.deployments.items()}
+    seen = {key: deployment.with_points(points) for key, deployment in known.deployments.items()}
     (service,) = before.services
     after = before.edit(service.but(weight_dtype="fp8"))
-    plain, shown = (estimate(before, after, each) for each in (known, replace(known, deployments=seen)))
+    plain, shown = (estimate(before, after, context) for context in (known, replace(known, deployments=seen)))
     record = "on 4 minutes of this deployment, each predicted before it was seen"
-    assert any(each.startswith(record) for each in shown.assumptions)
-    assert not any("each predicted before" in each for each in plain.assumptions)
+    assert any(assumption.startswith(record) for assumption in shown.assumptions)
+    assert not any("each predicted before" in assumption for assumption in plain.assumptions)
 
 
 def test_nothing_is_forecast_alone_that_pricing_asks_of_every_replica(monkeypatch: pytest.MonkeyPatch) -> None:

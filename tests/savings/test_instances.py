@@ -1,4 +1,4 @@
-"""What is rented elsewhere is rented in whole instances."""
+"""Devices rented elsewhere, in whole instances."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from tests.savings.fleets import AWS, context, fleet_of, host, llama, low_batch
 
 
 @pytest.mark.parametrize(
-    ("there", "replicas", "devices", "paid"),
+    ("placement", "replicas", "devices", "paid"),
     [
         (Placement("aws", None, None, "H200 SXM"), 1, 2, 8),
         (Placement("aws", None, None, "H200 SXM"), 4, 2, 8),
@@ -28,16 +28,16 @@ from tests.savings.fleets import AWS, context, fleet_of, host, llama, low_batch
     ],
 )
 def test_replicas_share_instances_and_the_rest_of_the_last_is_paid_too(
-    there: Placement, replicas: int, devices: int, paid: int
+    placement: Placement, replicas: int, devices: int, paid: int
 ) -> None:
-    assert rented_devices(there, replicas, devices, MARKET) == paid
+    assert rented_devices(placement, replicas, devices, MARKET) == paid
 
 
 def test_two_devices_of_an_instance_bank_nothing_by_moving_to_a_whole_other_one() -> None:
     p5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=8)
     fleet = fleet_of([Service("chat", (llama(1, (10, 11), placement=p5),))], [host(1, 8, p5)])
     moved = fleet.edit(fleet.service("chat").on(Placement(accelerator="H200 SXM")))
-    found = estimate(fleet, moved, context(fleet, low_batch()))
-    assert found.bankable == NOTHING
-    assert any("instances are rented whole" in said for said in found.against)
-    assert any("the bill would rise by" in said for said in found.against)
+    priced = estimate(fleet, moved, context(fleet, low_batch()))
+    assert priced.bankable == NOTHING
+    assert any("instances are rented whole" in reason for reason in priced.against)
+    assert any("the bill would rise by" in reason for reason in priced.against)

@@ -8,24 +8,24 @@ from tests.savings.fleets import evidence, low_batch
 
 def test_the_load_is_what_was_measured_and_its_demand_the_95th_percentile() -> None:
     bursty = Series(mean=40, p50=35, p95=90, max=120, n=1440, provenance=Provenance.COUNTER)
-    found = measured_load(Evidence(dict(low_batch().items()) | {"generated_tok_s": bursty}))
-    load = found.load
+    measured = measured_load(Evidence(dict(low_batch().items()) | {"generated_tok_s": bursty}))
+    load = measured.load
     assert (load.generated_tok_s, load.running, load.prompt_len, load.generated_len) == (90, 2, 1600, 400)
-    assert (found.busy, found.busy_tok_s, found.tpot_ms) == (0.6, 66, 28)
-    assert found.assumptions == () and found.provenance is Provenance.INTEGRAL
+    assert (measured.busy, measured.busy_tok_s, measured.tpot_ms) == (0.6, 66, 28)
+    assert measured.assumptions == () and measured.provenance is Provenance.INTEGRAL
 
 
 def test_without_prompt_lengths_the_ratio_of_the_counters_gives_them() -> None:
     known = {name: series.mean for name, series in low_batch().items() if name != "prompt_len"}
-    found = measured_load(evidence(**known))
-    assert found.load.prompt_len == 1600
-    assert found.assumptions == ("1600 tokens per prompt, from the ratio of prompt to generated tokens",)
+    load = measured_load(evidence(**known))
+    assert load.load.prompt_len == 1600
+    assert load.assumptions == ("1600 tokens per prompt, from the ratio of prompt to generated tokens",)
 
 
 def test_without_any_length_or_prompt_counter_both_are_assumed_and_said() -> None:
-    found = measured_load(evidence(generated_tok_s=40, busy_generated_tok_s=66, running=2, busy=0.6))
-    assert (found.load.prompt_len, found.load.generated_len, found.load.waiting) == (1155, 211, 0)
-    assert len(found.assumptions) == 2 and found.provenance is Provenance.ASSUMED
+    load = measured_load(evidence(generated_tok_s=40, busy_generated_tok_s=66, running=2, busy=0.6))
+    assert (load.load.prompt_len, load.load.generated_len, load.load.waiting) == (1155, 211, 0)
+    assert len(load.assumptions) == 2 and load.provenance is Provenance.ASSUMED
 
 
 def test_no_generated_tokens_means_no_load() -> None:
@@ -34,31 +34,31 @@ def test_no_generated_tokens_means_no_load() -> None:
 
 
 def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> None:
-    told = {name: series.mean for name, series in low_batch().items() if name not in ("dram_active", "tensor_active")}
-    found = measured_load(evidence(**told, mbu=0.5, mfu=0.04))
-    assert (found.memory_active, found.gemm_active) == (0.5, 0.04)
-    both = measured_load(evidence(**told, dram_active=0.3, mbu=0.9, mfu=0.0))
+    means = {name: series.mean for name, series in low_batch().items() if name not in ("dram_active", "tensor_active")}
+    load = measured_load(evidence(**means, mbu=0.5, mfu=0.04))
+    assert (load.memory_active, load.gemm_active) == (0.5, 0.04)
+    both = measured_load(evidence(**means, dram_active=0.3, mbu=0.9, mfu=0.0))
     assert (both.memory_active, both.gemm_active) == (0.5, None)
 
 
 def test_requests_come_as_often_as_the_p95_demand_says_and_are_as_long_as_the_histograms_do() -> None:
     lengths = Series(150, 130, 200, 200, 10, Provenance.COUNTER, ((100.0, 0.0), (200.0, 10.0), (float("inf"), 0.0)))
-    told = dict(low_batch().items()) | {"prompt_len": lengths, "generated_len": lengths}
-    found = measured_arrivals(Evidence(told))
-    for asked in (found.arrivals.prompt, found.arrivals.generated):
+    known = dict(low_batch().items()) | {"prompt_len": lengths, "generated_len": lengths}
+    arrivals = measured_arrivals(Evidence(known))
+    for asked in (arrivals.arrivals.prompt, arrivals.arrivals.generated):
         assert 100 <= asked.tokens.min() < asked.tokens.max() <= 200
-    assert found.arrivals.requests_per_s == pytest.approx(40 / found.arrivals.generated.mean)
-    assert found.assumptions == () and found.provenance is Provenance.INTEGRAL
+    assert arrivals.arrivals.requests_per_s == pytest.approx(40 / arrivals.arrivals.generated.mean)
+    assert arrivals.assumptions == () and arrivals.provenance is Provenance.INTEGRAL
 
 
 def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is_assumed_and_said() -> None:
-    found = measured_arrivals(evidence(generated_tok_s=40, prompt_tok_s=160, requests_s=0.1))
-    assert found.arrivals.prompt.mean == pytest.approx(1600, rel=0.01)
-    assert found.arrivals.generated.mean == pytest.approx(400, rel=0.01)
-    assert found.arrivals.generated.tokens.std() > 100
-    assert found.provenance is Provenance.ASSUMED
-    assert all("spread as in a published conversation trace" in said for said in found.assumptions)
-    assert len(found.assumptions) == 2
+    arrivals = measured_arrivals(evidence(generated_tok_s=40, prompt_tok_s=160, requests_s=0.1))
+    assert arrivals.arrivals.prompt.mean == pytest.approx(1600, rel=0.01)
+    assert arrivals.arrivals.generated.mean == pytest.approx(400, rel=0.01)
+    assert arrivals.arrivals.generated.tokens.std() > 100
+    assert arrivals.provenance is Provenance.ASSUMED
+    assert all("spread as in a published conversation trace" in assumption for assumption in arrivals.assumptions)
+    assert len(arrivals.assumptions) == 2
 
 
 def test_an_engine_that_counts_no_requests_and_tells_no_lengths_is_asked_for_them() -> None:
@@ -69,12 +69,12 @@ def test_an_engine_that_counts_no_requests_and_tells_no_lengths_is_asked_for_the
 def test_counted_drafts_tell_the_chance_of_a_drafted_token() -> None:
     """Four drafted, of which 1.4 are accepted: a + a² + a³ + a⁴ = 1.4."""
     known = {name: series.mean for name, series in low_batch().items()}
-    found = measured_load(evidence(**known, spec_acceptance_rate=0.35, spec_acceptance_length=2.4)).load.acceptance
-    assert found is not None and sum(found**n for n in (1, 2, 3, 4)) == pytest.approx(1.4)
+    acceptance = measured_load(evidence(**known, spec_acceptance_rate=0.35, spec_acceptance_length=2.4)).load.acceptance
+    assert acceptance is not None and sum(acceptance**n for n in (1, 2, 3, 4)) == pytest.approx(1.4)
     assert measured_load(low_batch()).load.acceptance is None
 
 
 def test_a_host_that_is_idle_in_most_minutes_still_has_arrivals() -> None:
     rare = Series(mean=2, p50=0, p95=0, max=300, n=1440, provenance=Provenance.COUNTER)
-    found = measured_arrivals(Evidence(dict(low_batch().items()) | {"generated_tok_s": rare}))
-    assert found.arrivals.requests_per_s == pytest.approx(2 / 400, rel=0.01)
+    arrivals = measured_arrivals(Evidence(dict(low_batch().items()) | {"generated_tok_s": rare}))
+    assert arrivals.arrivals.requests_per_s == pytest.approx(2 / 400, rel=0.01)

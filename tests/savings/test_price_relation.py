@@ -17,13 +17,13 @@ PAID = 6.88e9
 
 
 def test_the_relation_is_the_median_of_pairs_at_one_provider_and_region_with_its_range() -> None:
-    found = price_relation(H100, H200, MARKET, FRESH, PAID)
-    assert isinstance(found, Relation)
-    low, likely, high = found.ratio
+    relation = price_relation(H100, H200, MARKET, FRESH, PAID)
+    assert isinstance(relation, Relation)
+    low, likely, high = relation.ratio
     assert low == pytest.approx(1.15, abs=1e-4)
     assert likely == pytest.approx(63.296 / 55.04, abs=1e-4)
     assert high == pytest.approx(3.39 / 2.29)
-    assert "stale" not in found.note
+    assert "stale" not in relation.note
 
 
 def test_a_listed_price_past_its_limit_is_marked_when_the_day_is_known() -> None:
@@ -34,8 +34,8 @@ def test_a_listed_price_past_its_limit_is_marked_when_the_day_is_known() -> None
 
 def test_no_pair_is_a_reason_and_not_a_price() -> None:
     spot = Placement(accelerator="H100 SXM5", purchase="spot")
-    found = price_relation(H100, spot, load_market("lambda"), TODAY, PAID)
-    assert found == "no provider lists H100 SXM5 spot beside H100 SXM5 on-demand"
+    relation = price_relation(H100, spot, load_market("lambda"), TODAY, PAID)
+    assert relation == "no provider lists H100 SXM5 spot beside H100 SXM5 on-demand"
 
 
 def test_a_device_outside_the_catalog_is_a_reason() -> None:
@@ -43,19 +43,19 @@ def test_a_device_outside_the_catalog_is_a_reason() -> None:
 
 
 def test_another_provider_is_compared_by_what_both_list() -> None:
-    here = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
-    there = Placement("lambda", accelerator="H100 SXM5", purchase="on_demand")
-    found = price_relation(here, there, MARKET, FRESH, PAID)
-    assert isinstance(found, Relation) and 0 < found.ratio[0] <= found.ratio[1] <= found.ratio[2]
-    assert "lambda" in found.note
-    nowhere = price_relation(here, Placement("nobody", accelerator="H100 SXM5"), MARKET, FRESH, PAID)
+    before = Placement("aws", "us-east-1", accelerator="H100 SXM5", purchase="on_demand")
+    after = Placement("lambda", accelerator="H100 SXM5", purchase="on_demand")
+    relation = price_relation(before, after, MARKET, FRESH, PAID)
+    assert isinstance(relation, Relation) and 0 < relation.ratio[0] <= relation.ratio[1] <= relation.ratio[2]
+    assert "lambda" in relation.note
+    nowhere = price_relation(before, Placement("nobody", accelerator="H100 SXM5"), MARKET, FRESH, PAID)
     assert nowhere == "no offer of H100 SXM5 on-demand at nobody is listed"
 
 
 @pytest.mark.parametrize("purchase", ["owned", "reserved", "per_token"])
 def test_what_is_not_listed_by_the_device_hour_has_no_relation(purchase: str) -> None:
-    there = Placement(accelerator="H100 SXM5", purchase=purchase)
-    assert isinstance(price_relation(H100, there, MARKET, TODAY, PAID), str)
+    placement = Placement(accelerator="H100 SXM5", purchase=purchase)
+    assert isinstance(price_relation(H100, placement, MARKET, TODAY, PAID), str)
 
 
 def at(provider: str | None, region: str | None, purchase: str = "on_demand", **fields: Any) -> Placement:
@@ -63,9 +63,9 @@ def at(provider: str | None, region: str | None, purchase: str = "on_demand", **
 
 
 def test_another_provider_asks_for_its_list_price_whatever_is_paid_here() -> None:
-    there = at("lambda", None)
-    listed = price_relation(at("aws", "us-east-1"), there, MARKET, FRESH, PAID)
-    discounted = price_relation(at("aws", "us-east-1"), there, MARKET, FRESH, 2e9)
+    placement = at("lambda", None)
+    listed = price_relation(at("aws", "us-east-1"), placement, MARKET, FRESH, PAID)
+    discounted = price_relation(at("aws", "us-east-1"), placement, MARKET, FRESH, 2e9)
     assert isinstance(listed, Relation) and isinstance(discounted, Relation)
     for mine, yours in zip(listed.ratio, discounted.ratio, strict=True):
         assert mine * PAID == pytest.approx(yours * 2e9), "dollars there do not depend on the discount here"
@@ -75,16 +75,16 @@ def test_another_provider_asks_for_its_list_price_whatever_is_paid_here() -> Non
 
 
 def test_a_discount_holds_in_another_region_of_the_same_provider() -> None:
-    here, there = (at("aws", region, instance_type="p5.48xlarge") for region in ("us-east-1", "ap-south-1"))
-    found = [price_relation(here, there, MARKET, FRESH, paid) for paid in (PAID, 2e9)]
-    assert found[0] == found[1]
+    before, after = (at("aws", region, instance_type="p5.48xlarge") for region in ("us-east-1", "ap-south-1"))
+    relations = [price_relation(before, after, MARKET, FRESH, paid) for paid in (PAID, 2e9)]
+    assert relations[0] == relations[1]
 
 
 def test_in_another_region_an_instance_is_compared_with_its_like() -> None:
-    (here,) = [each for each in MARKET.offers("L40S") if each.instance_type == "g6e.16xlarge"]
-    there = replace(here, region="us-west-9", nano_usd_per_device_hour=here.nano_usd_per_device_hour // 2)
-    others = [replace(each, region="us-west-9") for each in MARKET.offers("L40S") if each.provider == "aws"]
-    market = MARKET.having([*others, there])
+    (offer,) = [offer for offer in MARKET.offers("L40S") if offer.instance_type == "g6e.16xlarge"]
+    cheaper = replace(offer, region="us-west-9", nano_usd_per_device_hour=offer.nano_usd_per_device_hour // 2)
+    others = [replace(offer, region="us-west-9") for offer in MARKET.offers("L40S") if offer.provider == "aws"]
+    market = MARKET.having([*others, cheaper])
     relation = price_relation(
         at("aws", "us-east-1", accelerator="L40S", instance_type="g6e.16xlarge"),
         at("aws", "us-west-9", accelerator="L40S", instance_type="g6e.16xlarge"),
@@ -96,21 +96,21 @@ def test_in_another_region_an_instance_is_compared_with_its_like() -> None:
 
 
 def test_spot_that_moves_stays_spot_and_is_not_discounted_twice() -> None:
-    here, there = at("aws", "us-east-1", "spot"), at("aws", "eu-west-2", "spot")
-    relation = price_relation(here, there, MARKET, FRESH, 2e9)
-    spot = {each.region: each for each in MARKET.offers("H100 SXM5", "spot") if each.provider == "aws"}
+    before, after = at("aws", "us-east-1", "spot"), at("aws", "eu-west-2", "spot")
+    relation = price_relation(before, after, MARKET, FRESH, 2e9)
+    spot = {offer.region: offer for offer in MARKET.offers("H100 SXM5", "spot") if offer.provider == "aws"}
     assert isinstance(relation, Relation)
     ratio = spot["eu-west-2"].nano_usd_per_device_hour / spot["us-east-1"].nano_usd_per_device_hour
     assert relation.ratio[1] == pytest.approx(ratio)
 
 
 def test_whoever_leaves_owned_or_reserved_devices_pays_the_list_price() -> None:
-    found = price_relation(at("aws", "us-east-1", "reserved"), at("aws", "us-east-1"), MARKET, FRESH, 2e9)
-    assert isinstance(found, Relation) and found.ratio[1] * 2e9 == pytest.approx(6.88e9)
+    relation = price_relation(at("aws", "us-east-1", "reserved"), at("aws", "us-east-1"), MARKET, FRESH, 2e9)
+    assert isinstance(relation, Relation) and relation.ratio[1] * 2e9 == pytest.approx(6.88e9)
 
 
 def test_offers_of_low_confidence_are_used_only_where_there_are_no_others_and_marked() -> None:
     relation = price_relation(at("aws", "us-east-1"), at("oci", None, accelerator="MI300X"), MARKET, FRESH, PAID)
     assert isinstance(relation, Relation) and "low confidence" in relation.note
     pairs = MARKET.pairs(("H100 SXM5", "on_demand"), ("H200 SXM", "on_demand"))
-    assert pairs and all(each.here.confidence != "low" for each in pairs)
+    assert pairs and all(pair.base.confidence != "low" for pair in pairs)

@@ -8,27 +8,27 @@ from tests.savings.priced_levers import BANKABLE, CAPACITY, CONTEXT, EXPECTED, F
 
 @pytest.mark.parametrize("lever", LEVERS)
 def test_each_lever_has_a_price_or_the_reason_why_it_has_none(lever: str) -> None:
-    found = estimate(FLEET, FLEET.edit(LEVERS[lever]()), CONTEXT)
-    assert _verdict(found) == EXPECTED[lever] or EXPECTED[lever] in _words(found), found
-    if found.unpriced or found.infeasible:
-        assert found.bankable is None and found.capacity is None
+    priced = estimate(FLEET, FLEET.edit(LEVERS[lever]()), CONTEXT)
+    assert _verdict(priced) == EXPECTED[lever] or EXPECTED[lever] in _words(priced), priced
+    if priced.unpriced or priced.infeasible:
+        assert priced.bankable is None and priced.capacity is None
 
 
 def test_no_lever_saves_more_than_is_paid() -> None:
-    paid = sum(each or 0 for each in CONTEXT.nano_usd_per_hour.values()) * 730
+    paid = sum(nano_usd or 0 for nano_usd in CONTEXT.nano_usd_per_hour.values()) * 730
     for propose in LEVERS.values():
-        found = estimate(FLEET, FLEET.edit(propose()), CONTEXT)
-        for money in (found.bankable, found.capacity):
+        priced = estimate(FLEET, FLEET.edit(propose()), CONTEXT)
+        for money in (priced.bankable, priced.capacity):
             assert money is None or (0 <= money[0] <= money[1] <= money[2] <= paid)
 
 
-def _verdict(found: Estimate) -> str:
-    if found.unpriced or found.infeasible:
+def _verdict(estimate: Estimate) -> str:
+    if estimate.unpriced or estimate.infeasible:
         return "reason"
-    if found.bankable and found.bankable[1] > 0:
+    if estimate.bankable and estimate.bankable[1] > 0:
         return BANKABLE
-    return CAPACITY if found.capacity and found.capacity[1] > 0 else "it saves nothing"
+    return CAPACITY if estimate.capacity and estimate.capacity[1] > 0 else "it saves nothing"
 
 
-def _words(found: Estimate) -> str:
-    return "; ".join(filter(None, (found.unpriced, found.infeasible, found.break_even, *found.against)))
+def _words(estimate: Estimate) -> str:
+    return "; ".join(filter(None, (estimate.unpriced, estimate.infeasible, estimate.break_even, *estimate.against)))

@@ -25,7 +25,7 @@ def shared(chat_busy: float, code_busy: float) -> tuple[Fleet, Context]:
 
 def cost(fleet: Fleet, known: Context, number: int) -> float:
     one = fleet.deployment(number)
-    return busy_cost(fleet, fleet.holders_of, one, one.device_ids, known).nano_usd_per_hour
+    return busy_cost(fleet, fleet.deployments_by_device, one, one.device_ids, known).nano_usd_per_hour
 
 
 def test_engines_that_take_turns_cost_their_own_busy_time() -> None:
@@ -47,20 +47,23 @@ def test_a_faster_model_on_a_shared_device_frees_its_part_and_banks_nothing() ->
     lonely = estimate(alone, alone.edit(alone.service("chat").but(weight_dtype="fp8")), known)
     assert faster.bankable == NOTHING and faster.capacity is not None and lonely.capacity is not None
     assert faster.capacity[1] == pytest.approx(lonely.capacity[1] / 1.5, rel=1e-6)
-    assert any("60% of the time of H100 #0 is its share beside Llama-3.3-70B" in said for said in faster.assumptions)
-    assert not any("is its share beside" in said for said in lonely.assumptions)
+    assert any(
+        "60% of the time of H100 #0 is its share beside Llama-3.3-70B" in assumption
+        for assumption in faster.assumptions
+    )
+    assert not any("is its share beside" in assumption for assumption in lonely.assumptions)
 
 
 def test_a_rank_fewer_on_a_shared_device_frees_its_busy_time_and_not_the_device() -> None:
     fleet, known = shared(0.3, 0.3)
-    found = estimate(fleet, fleet.edit(fleet.service("chat").but(weight_dtype="fp8", tp=1)), known)
-    assert found.bankable == NOTHING and found.capacity is not None
-    assert found.capacity[1] < usd_month(2 * 6.88 * 0.3) and found.capacity[1] >= usd_month(6.88 * 0.3)
+    priced = estimate(fleet, fleet.edit(fleet.service("chat").but(weight_dtype="fp8", tp=1)), known)
+    assert priced.bankable == NOTHING and priced.capacity is not None
+    assert priced.capacity[1] < usd_month(2 * 6.88 * 0.3) and priced.capacity[1] >= usd_month(6.88 * 0.3)
 
 
 def test_a_shared_host_is_released_only_when_its_last_model_leaves() -> None:
     fleet, known = shared(0.5, 0.25)
-    chat, code = (fleet.deployment(each) for each in (1, 2))
+    chat, code = (fleet.deployment(literal) for literal in (1, 2))
     one = fleet.replace(chat, chat.on_devices((20, 21)))
     assert estimate(fleet, one, known).bankable == NOTHING
     both = one.replace(code, code.on_devices((20, 21)))
@@ -72,22 +75,22 @@ def test_a_shared_host_is_released_only_when_its_last_model_leaves() -> None:
 def test_two_models_do_not_come_to_share_a_device_whose_memory_each_reserves() -> None:
     apart = [Service("chat", (llama(1, (10, 11)),)), Service("code", (llama(2, (20, 21), "code"),))]
     fleet = fleet_of(apart, [host(1), host(2), host(3)])
-    chat, code = (fleet.deployment(each) for each in (1, 2))
+    chat, code = (fleet.deployment(literal) for literal in (1, 2))
     stacked = fleet.replace(chat, chat.on_devices((30, 31)))
     stacked = stacked.replace(code, code.on_devices((30, 31))).release(1).release(2)
-    found = estimate(fleet, stacked, context(fleet))
-    assert found.bankable is None and "would reserve 180% of one device's memory" in (found.infeasible or "")
+    priced = estimate(fleet, stacked, context(fleet))
+    assert priced.bankable is None and "would reserve 180% of one device's memory" in (priced.infeasible or "")
 
 
 def test_without_the_busy_time_of_all_there_is_no_share() -> None:
     fleet, known = shared(0.5, 0.25)
     unknown = replace(known, deployments={1: known.deployments[1], 2: Evidence({})})
-    found = estimate(fleet, fleet.edit(fleet.service("chat").but(weight_dtype="fp8")), unknown)
-    assert found.capacity is None and "of Llama-3.3-70B, which shares its devices" in (found.unpriced or "")
+    priced = estimate(fleet, fleet.edit(fleet.service("chat").but(weight_dtype="fp8")), unknown)
+    assert priced.capacity is None and "of Llama-3.3-70B, which shares its devices" in (priced.unpriced or "")
 
 
 def test_leaving_a_shared_device_for_another_accelerator_releases_nothing_alone() -> None:
     fleet, known = shared(0.5, 0.25)
     moved = fleet.edit(fleet.service("chat").on(Placement(purchase="spot")))
-    found = estimate(fleet, moved, known)
-    assert found.released == () and (found.bankable or NOTHING)[1] == 0
+    priced = estimate(fleet, moved, known)
+    assert priced.released == () and (priced.bankable or NOTHING)[1] == 0

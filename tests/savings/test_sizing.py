@@ -1,4 +1,4 @@
-"""How many replicas a service keeps: its demand, its objectives, its minimum and its spares."""
+"""Number of replicas of a service: by its demand, objectives, minimum and spares."""
 
 from pertoken.savings.context import NOTHING
 from pertoken.state.service import Slo
@@ -23,10 +23,10 @@ def test_a_half_idle_service_of_four_replicas_releases_whole_hosts() -> None:
 
 def test_fp8_that_frees_two_replicas_banks_their_hosts() -> None:
     busy = low_batch(generated_tok_s=1200, busy_generated_tok_s=1300, running=60, prompt_tok_s=4800, requests_s=3.0)
-    found = priced(FOUR, chat(FOUR).but(weight_dtype="fp8").resized(), seen=busy)
+    estimate = priced(FOUR, chat(FOUR).but(weight_dtype="fp8").resized(), seen=busy)
     plain = priced(FOUR, chat(FOUR).resized(), seen=busy)
-    assert found.replicas is not None and found.replicas[1] <= 3
-    assert found.bankable is not None and found.bankable[1] > (plain.bankable or NOTHING)[1]
+    assert estimate.replicas is not None and estimate.replicas[1] <= 3
+    assert estimate.bankable is not None and estimate.bankable[1] > (plain.bankable or NOTHING)[1]
 
 
 def test_minimum_replicas_keep_their_hosts_and_say_so() -> None:
@@ -34,7 +34,7 @@ def test_minimum_replicas_keep_their_hosts_and_say_so() -> None:
     resized = priced(fleet, chat(fleet).resized())
     assert resized.infeasible is not None and "4 replicas are the minimum set for chat" in resized.infeasible
     faster = priced(fleet, chat(fleet).but(weight_dtype="fp8").resized())
-    assert faster.bankable == NOTHING and any("4 replicas are the minimum" in said for said in faster.against)
+    assert faster.bankable == NOTHING and any("4 replicas are the minimum" in reason for reason in faster.against)
     assert faster.capacity is not None and faster.capacity[1] > 0
 
 
@@ -47,8 +47,8 @@ def test_spare_replicas_are_kept_beyond_the_demand() -> None:
 
 def test_a_number_of_replicas_that_does_not_hold_the_demand_is_refused() -> None:
     heavy = low_batch(generated_tok_s=1200, busy_generated_tok_s=1300, running=60, prompt_tok_s=4800, requests_s=3.0)
-    found = priced(FOUR, chat(FOUR).scaled_to(1), seen=heavy)
-    assert found.infeasible is not None and "1 replicas do not hold the p95 demand" in found.infeasible
+    estimate = priced(FOUR, chat(FOUR).scaled_to(1), seen=heavy)
+    assert estimate.infeasible is not None and "1 replicas do not hold the p95 demand" in estimate.infeasible
 
 
 def test_an_slo_needs_more_replicas_than_the_demand_alone() -> None:

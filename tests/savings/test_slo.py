@@ -43,8 +43,8 @@ def asked(seen: Evidence, slo: Slo = Slo(), replicas: int = 1) -> Latencies:  # 
     ],
 )
 def test_the_worst_objective_is_the_verdict(slo: Slo, wanted: str) -> None:
-    found, miss = verdict(KNOWN, POINT, slo)
-    assert found == wanted
+    worst, miss = verdict(KNOWN, POINT, slo)
+    assert worst == wanted
     assert (miss is None) == (wanted in ("unknown", "pass"))
 
 
@@ -56,25 +56,25 @@ def test_a_miss_says_which_quantile_by_how_much() -> None:
 def test_what_is_likely_overloaded_is_never_a_pass() -> None:
     from dataclasses import replace
 
-    found, miss = verdict(replace(KNOWN, overloaded=0.3), POINT, Slo(ttft_p95_ms=1000))
-    assert found == "near_miss" and miss is not None and "in 30% of what is likely it is overloaded" in miss
+    worst, miss = verdict(replace(KNOWN, overloaded=0.3), POINT, Slo(ttft_p95_ms=1000))
+    assert worst == "near_miss" and miss is not None and "in 30% of what is likely it is overloaded" in miss
 
 
 def test_without_quantiles_a_mean_can_miss_an_objective_for_the_tail_and_cannot_keep_it() -> None:
     known = asked(low_batch())
     nothing = Latencies(None, known.forecast, known.fewest, unknown="prompt_len was not measured: ...")
     assert nothing.verdict(POINT, Slo(tpot_p95_ms=1000)) == ("unknown", None)
-    found, miss = nothing.verdict(POINT, Slo(tpot_p95_ms=10))
-    assert found == "fail" and miss is not None and miss.startswith("mean TPOT")
+    worst, miss = nothing.verdict(POINT, Slo(tpot_p95_ms=10))
+    assert worst == "fail" and miss is not None and miss.startswith("mean TPOT")
 
 
 def test_fewer_bits_answer_sooner_and_both_are_forecast_of_one_load() -> None:
-    found = asked(low_batch())
-    assert found.unknown is None and found.before is not None and found.after is not None
-    assert found.before.tpot_p95_ms is not None and found.after.tpot_p95_ms is not None
-    assert found.after.tpot_p95_ms[1] < found.before.tpot_p95_ms[1]
-    assert found.after.utilization < found.before.utilization
-    assert found.provenance is Provenance.ASSUMED  # the spread of lengths
+    latencies = asked(low_batch())
+    assert latencies.unknown is None and latencies.before is not None and latencies.after is not None
+    assert latencies.before.tpot_p95_ms is not None and latencies.after.tpot_p95_ms is not None
+    assert latencies.after.tpot_p95_ms[1] < latencies.before.tpot_p95_ms[1]
+    assert latencies.after.utilization < latencies.before.utilization
+    assert latencies.provenance is Provenance.ASSUMED  # the spread of lengths
 
 
 def test_the_fewest_copies_hold_what_all_replicas_get() -> None:
@@ -83,8 +83,8 @@ def test_the_fewest_copies_hold_what_all_replicas_get() -> None:
     assert one.replicas is not None and all_of_them.replicas is not None
     for alone, together in zip(one.replicas, all_of_them.replicas, strict=True):
         assert alone is not None and together is not None and alone < together <= 8 * alone
-    said = "each of its 8 replicas gets as many requests"
-    assert said in all_of_them.assumptions and said not in one.assumptions
+    note = "each of its 8 replicas gets as many requests"
+    assert note in all_of_them.assumptions and note not in one.assumptions
     before, after = all_of_them.replicas
     assert before is not None and after is not None and after < before
 
@@ -93,6 +93,8 @@ def test_an_engine_without_lengths_is_told_what_is_missing() -> None:
     seen = Evidence(
         {name: series for name, series in low_batch().items() if not name.endswith("_len") and name != "requests_s"}
     )
-    found = asked(seen)
-    assert found.before is None and found.after is None
-    assert found.unknown is not None and found.unknown.startswith("prompt_len was not measured: needs an engine that")
+    latencies = asked(seen)
+    assert latencies.before is None and latencies.after is None
+    assert latencies.unknown is not None and latencies.unknown.startswith(
+        "prompt_len was not measured: needs an engine that"
+    )

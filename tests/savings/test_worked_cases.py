@@ -20,19 +20,19 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-the-numbers-are-made.md"
 Figures = dict[str, float]
 
 
-def usd(found: Estimate) -> Figures:
-    assert found.bankable is not None and found.capacity is not None
+def usd(estimate: Estimate) -> Figures:
+    assert estimate.bankable is not None and estimate.capacity is not None
     return {
-        "bankable_usd_per_month": found.bankable[1] / NANO_USD,
-        "capacity_usd_per_month": found.capacity[1] / NANO_USD,
-        "hosts_released": len(found.released),
+        "bankable_usd_per_month": estimate.bankable[1] / NANO_USD,
+        "capacity_usd_per_month": estimate.capacity[1] / NANO_USD,
+        "hosts_released": len(estimate.released),
     }
 
 
 def half_idle_host() -> Figures:
-    found = usd(priced(ONE, chat(ONE).but(weight_dtype="fp8")))
-    assert found.pop("capacity_usd_per_month") > 0  # by the forecast, whose fit changes: no figure of the page
-    return found
+    dollars = usd(priced(ONE, chat(ONE).but(weight_dtype="fp8")))
+    assert dollars.pop("capacity_usd_per_month") > 0  # by the forecast, whose fit changes: no figure of the page
+    return dollars
 
 
 def four_replicas() -> Figures:
@@ -53,24 +53,27 @@ def committed_host() -> Figures:
 
 
 def spot_without_discount() -> Figures:
-    listed = {each.key: each.nano_usd_per_device_hour for each in MARKET.all_offers}
+    listed = {all_offer.key: all_offer.nano_usd_per_device_hour for all_offer in MARKET.all_offers}
     same = tuple(
-        replace(each, nano_usd_per_device_hour=listed.get((*each.key[:3], "on_demand"), each.nano_usd_per_device_hour))
-        for each in MARKET.all_offers
+        replace(
+            all_offer,
+            nano_usd_per_device_hour=listed.get((*all_offer.key[:3], "on_demand"), all_offer.nano_usd_per_device_hour),
+        )
+        for all_offer in MARKET.all_offers
     )
     market = replace(MARKET, all_offers=same)
-    found = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1), market=market)
-    return {"bankable_usd_per_month": 0.0 if found.bankable is None else found.bankable[1] / NANO_USD}
+    estimate = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1), market=market)
+    return {"bankable_usd_per_month": 0.0 if estimate.bankable is None else estimate.bankable[1] / NANO_USD}
 
 
 def owned_gpu() -> Figures:
     terms = {"years": 4.0, "cost_of_capital": 0.08, "residual": 0.1, "maintenance": 0.05, "pue": 1.3}
-    found = device_hour(Ownership(300_000, usd_per_kwh=0.1, **terms), 8, 500.0)
+    cost = device_hour(Ownership(300_000, usd_per_kwh=0.1, **terms), 8, 500.0)
     return {
-        "capital_usd": found.capital,
-        "maintenance_usd": found.maintenance,
-        "energy_usd": found.energy,
-        "device_hour_usd": found.nano_usd / NANO_USD,
+        "capital_usd": cost.capital,
+        "maintenance_usd": cost.maintenance,
+        "energy_usd": cost.energy,
+        "device_hour_usd": cost.nano_usd / NANO_USD,
     }
 
 
@@ -84,7 +87,7 @@ def a100_or_h100() -> Figures:
 
 
 def mi300x() -> Figures:
-    """The same at a hyperscaler's list price, and at what a neocloud asks for over three years."""
+    """Return the same at a hyperscaler's list price, and at what a neocloud asks for over three years."""
     return {
         "azure_usd_per_1000_tb": usd_per_1000_tb("MI300X", listed("MI300X", "azure", "eastus")),
         "neocloud_usd_per_1000_tb": usd_per_1000_tb("MI300X", 1.55),
@@ -95,7 +98,7 @@ def mi300x() -> Figures:
 
 def listed(accelerator: str, provider: str, region: str) -> float:
     """Dollars of a device-hour, the cheapest there."""
-    offers = (each for each in MARKET.offers(accelerator) if (each.provider, each.region) == (provider, region))
+    offers = (offer for offer in MARKET.offers(accelerator) if (offer.provider, offer.region) == (provider, region))
     return next(offers).nano_usd_per_device_hour / NANO_USD
 
 
@@ -112,7 +115,7 @@ def shared_device() -> Figures:
 
     def hourly(number: int) -> float:
         one = fleet.deployment(number)
-        return busy_cost(fleet, fleet.holders_of, one, one.device_ids, known).nano_usd_per_hour / NANO_USD
+        return busy_cost(fleet, fleet.deployments_by_device, one, one.device_ids, known).nano_usd_per_hour / NANO_USD
 
     return {
         "chat_usd_per_hour": hourly(1),
@@ -122,8 +125,8 @@ def shared_device() -> Figures:
 
 
 CASES: dict[str, Callable[[], Figures]] = {
-    each.__name__.replace("_", "-"): each
-    for each in (
+    case.__name__.replace("_", "-"): case
+    for case in (
         half_idle_host, four_replicas, part_of_an_instance, committed_host, spot_without_discount, owned_gpu,
         a100_or_h100, mi300x, shared_device,
     )

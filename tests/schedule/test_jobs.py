@@ -46,9 +46,9 @@ def test_status_and_doctor_show_the_jobs_of_the_agent_that_runs(tmp_path: Path) 
         until(lambda: "job       roll-ups: ran" in status(), "the first roll-up to be noted")
         shown = status()
         assert [name for name in JOBS if f"job       {name}: " not in shown] == []
-        found = of_jobs(locate(str(folder)), time.time())
-        assert [finding.subject for finding in found] == list(JOBS)
-        assert all(finding.ok for finding in found)
+        states = of_jobs(locate(str(folder)), time.time())
+        assert [finding.subject for finding in states] == list(JOBS)
+        assert all(finding.ok for finding in states)
         assert [state for state in read_states(folder, process.pid) if state.error] == []
     assert of_jobs(locate(str(folder)), time.time()) == []
 
@@ -58,9 +58,9 @@ def test_a_server_that_is_not_there_is_why_the_job_that_ships_failed(tmp_path: P
     away = {"PERTOKEN_SHIP_URL": "postgresql://someone@127.0.0.1:1/none", "PERTOKEN_SHIP_EVERY": "1s"}
 
     def shipping() -> list[Finding]:
-        return [each for each in of_jobs(locate(str(folder)), time.time()) if each.subject == "shipping"]
+        return [job for job in of_jobs(locate(str(folder)), time.time()) if job.subject == "shipping"]
 
     with agent(folder, PERTOKEN_AGENT_DISCOVER="false", **away):
-        until(lambda: any("; failed: " in each.text for each in shipping()), "a round of shipping")
-        (found,) = shipping()
-    assert not found.ok and "127.0.0.1:1" in found.text
+        until(lambda: any("; failed: " in job.text for job in shipping()), "a round of shipping")
+        (job,) = shipping()
+    assert not job.ok and "127.0.0.1:1" in job.text

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pertoken.provenance import Provenance
 from pertoken.state.demand import Demand, Quantity
 from pertoken.state.deployment import Deployment
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
@@ -42,7 +43,9 @@ def fleet() -> Fleet:
         services=(Service("chat", replicas, demand), Service("code", (code,), demand)),
         hosts=hosts,
         devices=tuple(
-            Device(each, f"H100 #{each % 10}", host.host_id, "H100 SXM5") for host in hosts for each in host.device_ids
+            Device(device_id, f"H100 #{device_id % 10}", host.host_id, "H100 SXM5")
+            for host in hosts
+            for device_id in host.device_ids
         ),
     )
 

@@ -1,4 +1,4 @@
-"""What changes of a demand refuse, and what they make of it."""
+"""Results and refusals of changes of a demand."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def test_a_change_takes_finite_numbers_only(number: Any) -> None:
 
 
 def test_a_number_that_a_person_supplied_is_marked_and_is_the_same_change_as_the_guess() -> None:
-    guess, supplied = (CHAT.serving(output_len=times(0.7, confirmed=each)) for each in (False, True))
+    guess, supplied = (CHAT.serving(output_len=times(0.7, confirmed=literal)) for literal in (False, True))
     assert supplied.demand.output_len is not None and guess.demand.output_len is not None
     assert (supplied.demand.output_len.confirmed, guess.demand.output_len.confirmed) == (True, False)
     assert supplied.demand.output_len.provenance is Provenance.ASSUMED

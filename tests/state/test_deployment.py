@@ -1,4 +1,4 @@
-"""What edits of a deployment refuse, and what they leave alone."""
+"""Refusals of edits of a deployment, and the fields that they leave alone."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What no edit leads to has no difference."""
+"""Fleets that no edit leads to have no difference."""
 
 import re
 from dataclasses import replace
@@ -26,7 +26,7 @@ def test_what_a_change_costs_or_promises_is_no_part_of_its_identity() -> None:
     promised = diff(FLEET, FLEET.edit(NOW.but(tp=2).expecting(1, 2, 3, "a paper")))
     assert plain.key == promised.key
     offers = [Placement(accelerator="H200 SXM", offer=offer) for offer in ("a", "b")]
-    first, second = (diff(FLEET, FLEET.edit(CODE.on(each))).key for each in offers)
+    first, second = (diff(FLEET, FLEET.edit(CODE.on(offer))).key for offer in offers)
     assert first == second
 
 

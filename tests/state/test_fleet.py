@@ -6,7 +6,8 @@ import pytest
 
 from pertoken.state.demand import Demand
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Device, Fleet, Partition, deployments_unlike, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.host import Device, Partition
 from pertoken.state.service import Service
 from tests.state.fleets import FLEET, LARGE, NOW, fleet
 
@@ -16,7 +17,7 @@ def test_a_host_that_is_held_cannot_be_released() -> None:
         FLEET.release(1)
     with pytest.raises(InvalidEdit, match="host 9 is not part of this fleet"):
         FLEET.release(9)
-    assert [each.device_id for each in FLEET.release(4).devices if each.host_id == 4] == []
+    assert [device.device_id for device in FLEET.release(4).devices if device.host_id == 4] == []
 
 
 def test_a_second_engine_does_not_take_the_devices_of_the_first() -> None:
@@ -52,7 +53,7 @@ def test_values_can_be_keys() -> None:
 
 def test_an_edit_shares_what_it_leaves_as_it_is() -> None:
     edited = FLEET.edit(NOW.but(tp=2))
-    assert [each.name for each in services_unlike(edited, FLEET)] == ["chat"]
+    assert [service.name for service in services_unlike(edited, FLEET)] == ["chat"]
     assert deployments_unlike(edited, FLEET) == (NOW.but(tp=2),)
     assert services_unlike(FLEET, FLEET) == () == deployments_unlike(FLEET.release(4), FLEET)
 
@@ -70,7 +71,7 @@ def test_the_slowest_link_of_a_deployment_is_that_of_its_worst_pair() -> None:
             device_id, f"GPU {device_id}", host_id, links=links, partitions=(Partition(100 + device_id, "x"),)
         )
 
-    there = Fleet(
+    linked = Fleet(
         devices=(
             device(1, 1, (2, "nvlink"), (3, "pcie_host")),
             device(2, 1, (1, "nvlink"), (3, "cross_socket")),
@@ -79,10 +80,10 @@ def test_the_slowest_link_of_a_deployment_is_that_of_its_worst_pair() -> None:
             device(5, 2),
         )
     )
-    assert there.slowest_link((1, 2)) == "nvlink"
-    assert there.slowest_link((1, 2, 3)) == "cross_socket"
-    assert there.slowest_link((1, 2, 5)) == "network"
-    assert there.slowest_link((101, 3)) == "pcie_host"
-    assert there.slowest_link((1, 101)) is there.slowest_link((1,)) is there.slowest_link((1, 4)) is None
+    assert linked.slowest_link((1, 2)) == "nvlink"
+    assert linked.slowest_link((1, 2, 3)) == "cross_socket"
+    assert linked.slowest_link((1, 2, 5)) == "network"
+    assert linked.slowest_link((101, 3)) == "pcie_host"
+    assert linked.slowest_link((1, 101)) is linked.slowest_link((1,)) is linked.slowest_link((1, 4)) is None
     with pytest.raises(InvalidEdit, match="device 9 is not part"):
-        there.slowest_link((1, 9))
+        linked.slowest_link((1, 9))

@@ -12,7 +12,7 @@ LEVERS = levers(FLEET, SMALL)
 _ALL = (100, 101, 102, 103)
 _MOVED = ("placement.instance_type", "placement.devices_per_instance", "device_ids")
 CHANGES: dict[str, set[tuple[Any, str]]] = {
-    "quantize weights": {*((each, "weight_dtype") for each in _ALL), ("chat", "replicas")},
+    "quantize weights": {*((number, "weight_dtype") for number in _ALL), ("chat", "replicas")},
     "quantize the KV cache": {(100, "kv_dtype")},
     "batch limit": {(100, "max_num_seqs")},
     "chunked prefill": {(100, "enable_chunked_prefill")},
@@ -24,10 +24,10 @@ CHANGES: dict[str, set[tuple[Any, str]]] = {
     "response cache": {("chat", "demand.response_cache_share")},
     "output budget": {("chat", "demand.output_len")},
     "shorter prompts": {("chat", "demand.prompt_len")},
-    "smaller model": {*((each, "model") for each in _ALL), ("chat", "replicas")},
+    "smaller model": {*((number, "model") for number in _ALL), ("chat", "replicas")},
     "route": {(100, "serves"), (1, "added")},
-    "accelerator": {("code", "replicas"), (200, "placement.accelerator"), *((200, each) for each in _MOVED)},
-    "provider and region": {(200, "placement.provider"), (200, "placement.region"), *((200, each) for each in _MOVED)},
+    "accelerator": {("code", "replicas"), (200, "placement.accelerator"), *((200, name) for name in _MOVED)},
+    "provider and region": {(200, "placement.provider"), (200, "placement.region"), *((200, name) for name in _MOVED)},
     "parallelism": {(200, "tp"), ("code", "replicas")},
     "replicas": {("chat", "replicas")},
     "consolidate": {(200, "device_ids"), (3, "released")},
@@ -38,11 +38,11 @@ CHANGES: dict[str, set[tuple[Any, str]]] = {
     "nights asleep": {("chat", "schedule")},
     "replicas by hour": {("chat", "schedule")},
     "idle host": {(4, "released")},
-    "spot": {(each, name) for each in _ALL[1:] for name in ("placement.purchase", "device_ids")},
+    "spot": {(number, name) for number in _ALL[1:] for name in ("placement.purchase", "device_ids")},
     "commitment": {(0, "commitments")},
     "serverless": {
-        *((200, f"placement.{each}") for each in ("provider", "region", "accelerator", "purchase")),
-        *((200, each) for each in _MOVED),
+        *((200, f"placement.{literal}") for literal in ("provider", "region", "accelerator", "purchase")),
+        *((200, name) for name in _MOVED),
     },
     "SM clock": {(100, "sm_clock_mhz")},
     "power cap": {(100, "power_cap_w")},
@@ -53,14 +53,14 @@ CHANGES: dict[str, set[tuple[Any, str]]] = {
 
 @pytest.mark.parametrize("lever", LEVERS)
 def test_each_lever_is_a_difference_of_two_fleets(lever: str) -> None:
-    found = diff(FLEET, FLEET.edit(LEVERS[lever]()))
+    difference = diff(FLEET, FLEET.edit(LEVERS[lever]()))
     assert {
-        *((each.target, each.field) for each in found.changes),
-        *((each.deployment_id, "added") for each in found.added),
-        *((each.deployment_id, "removed") for each in found.removed),
-        *((each.host_id, "released") for each in found.released),
+        *((change.target, change.field) for change in difference.changes),
+        *((deployment.deployment_id, "added") for deployment in difference.added),
+        *((deployment.deployment_id, "removed") for deployment in difference.removed),
+        *((host.host_id, "released") for host in difference.released),
     } == CHANGES[lever]
-    assert found and found.key == diff(FLEET, FLEET.edit(LEVERS[lever]())).key
+    assert difference and difference.key == diff(FLEET, FLEET.edit(LEVERS[lever]())).key
 
 
 def test_every_lever_has_an_identity_of_its_own() -> None:

@@ -5,13 +5,16 @@ from pertoken.testing import deployment, evidence, fleet, model, regime, series,
 
 
 def test_deployments_get_hosts_of_their_own_unless_they_name_devices_of_one_host() -> None:
-    there = fleet(service("chat", deployment(tp=2), deployment(tp=2)), idle_hosts=1)
-    assert [(each.deployment_id, each.device_ids) for each in there.deployments] == [(1, (10, 11)), (2, (20, 21))]
-    assert [each.device_ids for each in there.hosts] == [(10, 11), (20, 21), (30, 31)]
-    assert [len(there.holders(host)) for host in there.hosts] == [1, 1, 0]
+    state = fleet(service("chat", deployment(tp=2), deployment(tp=2)), idle_hosts=1)
+    assert [(deployment.deployment_id, deployment.device_ids) for deployment in state.deployments] == [
+        (1, (10, 11)),
+        (2, (20, 21)),
+    ]
+    assert [host.device_ids for host in state.hosts] == [(10, 11), (20, 21), (30, 31)]
+    assert [len(state.deployments_on(host)) for host in state.hosts] == [1, 1, 0]
     shared = fleet(service("a", deployment(device_ids=(10,))), service("b", deployment(device_ids=(11,))))
     (host,) = shared.hosts
-    assert [each.name for each in shared.holders(host)] == ["meta-llama/Llama-3.1-8B"] * 2
+    assert [holder.name for holder in shared.deployments_on(host)] == ["meta-llama/Llama-3.1-8B"] * 2
 
 
 def test_any_field_may_be_given_and_what_is_none_is_unknown() -> None:
@@ -24,8 +27,8 @@ def test_any_field_may_be_given_and_what_is_none_is_unknown() -> None:
 
 
 def test_a_service_is_measured_as_the_sum_of_its_replicas_and_a_device_as_held_or_idle() -> None:
-    there = fleet(service("chat", *[deployment(tp=2)] * 3, requests_s=3.0), idle_hosts=1)
-    made = regime(there, {"chat": evidence(running=2, busy=0.5, power_w=800, tpot_s=series(0.02, p95=0.05))})
+    state = fleet(service("chat", *[deployment(tp=2)] * 3, requests_s=3.0), idle_hosts=1)
+    made = regime(state, {"chat": evidence(running=2, busy=0.5, power_w=800, tpot_s=series(0.02, p95=0.05))})
     seen = made.of("service", "chat")
     assert (seen.running.mean, seen.busy.mean, seen.power_w.mean, seen.tpot_s.p95) == (6, 0.5, 2400, 0.05)
     assert made.of("deployment", 1).running.mean == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.rules.found import installed
+from pertoken.advisor.rules.discovery import installed
 from pertoken.advisor.rules.load import load
 from pertoken.config import Settings
 from pertoken.rule import SECTIONS, Deployment, Evidence, Rule, Service, skip
@@ -14,14 +14,14 @@ from tests.advisor.gathered import own
 
 BUILT_IN = [
     rule
-    for each in installed()
-    if each.distribution == "pertoken"
-    for loaded in load(each, Settings())
+    for plugin in installed()
+    if plugin.distribution == "pertoken"
+    for loaded in load(plugin, Settings())
     for rule in (*loaded.rules, *loaded.disabled)
 ]
 
 
-@pytest.mark.parametrize("rule", BUILT_IN, ids=[each.rule_id for each in BUILT_IN])
+@pytest.mark.parametrize("rule", BUILT_IN, ids=[built_in.rule_id for built_in in BUILT_IN])
 def test_the_built_in_rules_conform(rule: Rule) -> None:
     assert_conforms(rule)
 
@@ -92,12 +92,12 @@ def impossible(seen: Evidence, now: Deployment) -> Any:
     ],
 )
 def test_what_an_advice_run_would_stumble_over_is_a_fault(function: Callable[..., Any], fault: str) -> None:
-    found = faults(own(function))
-    assert any(each.startswith(fault) for each in found), found
+    found_faults = faults(own(function))
+    assert any(line.startswith(fault) for line in found_faults), found_faults
 
 
 def test_a_fault_names_the_regimes_that_show_it_and_all_faults_are_in_the_error() -> None:
-    (fault,) = [each for each in faults(own(raises)) if "A100" in each]
+    (fault,) = [fault for fault in faults(own(raises)) if "A100" in fault]
     assert fault.endswith("(regimes: committed, owned)")
     with pytest.raises(AssertionError, match=r"rule own-rule does not conform:\n(.*\n)*- it raises KeyError"):
         assert_conforms(own(raises))

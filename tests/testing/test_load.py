@@ -6,10 +6,10 @@ from pertoken.testing.load import Load, regime_of, service_of
 
 def test_requests_running_follow_from_arrivals_and_latencies() -> None:
     load = Load(2.0, 1000, 200, 0.2, 0.01, 0.5)
-    there = regime_of("own", "", load, fleet(service_of(load, 2, deployment())))
-    seen = there.of("deployment", 1)
+    state = regime_of("own", "", load, fleet(service_of(load, 2, deployment())))
+    seen = state.of("deployment", 1)
     assert seen.running.mean == pytest.approx(2.0 * (0.2 + 0.01 * 200) / 0.5)
-    assert there.of("service", "chat").requests_s.mean == pytest.approx(4.0)
+    assert state.of("service", "chat").requests_s.mean == pytest.approx(4.0)
 
 
 def test_what_a_host_does_not_measure_is_missing() -> None:

@@ -11,7 +11,7 @@ from tests.advisor.gathered import own
 
 def test_a_result_holds_proposals_with_their_differences_refusals_and_what_was_read() -> None:
     result = run(batch_limit, "saturated")
-    assert [each.diff.knobs(1)["max_num_seqs"] for each in result.proposals] == [(64, 128), (64, 256)]
+    assert [proposal.diff.knobs(1)["max_num_seqs"] for proposal in result.proposals] == [(64, 128), (64, 256)]
     assert (result.refusals, result.blocked) == ((), ())
     assert result.read[0] == "running" and "waiting" in result.read
     assert run(batch_limit, "idle").codes == ("below-limit",)
@@ -19,12 +19,12 @@ def test_a_result_holds_proposals_with_their_differences_refusals_and_what_was_r
 
 def test_a_rule_over_the_fleet_is_run_once_with_the_evidence_of_every_part() -> None:
     (proposed,) = run(release_idle, "idle").proposals
-    assert proposed.target is None and [each.name for each in proposed.diff.released] == ["gpu-3"]
+    assert proposed.target is None and [host.name for host in proposed.diff.released] == ["gpu-3"]
 
 
 def test_a_series_that_is_missing_blocks_a_rule_as_in_an_advice_run() -> None:
-    there = regime(fleet(service("chat", deployment())), {"chat": evidence(running=2)})
-    result = run(batch_limit, there)
+    state = regime(fleet(service("chat", deployment())), {"chat": evidence(running=2)})
+    result = run(batch_limit, state)
     assert (result.proposals, result.refusals, result.blocked) == ((), (), ("waiting",))
 
 
@@ -34,8 +34,10 @@ def test_risk_and_effort_of_a_proposal_are_kept_and_each_deployment_is_a_target(
         yield skip("one-is-enough", "there is one proposal already")
 
     result = run(own(twice), "idle")
-    assert [each.target.deployment_id for each in result.proposals if isinstance(each.target, Deployment)] == [1, 2]
-    assert {(each.risk, each.effort) for each in result.proposals} == {("latency", "high")}
+    assert [
+        proposal.target.deployment_id for proposal in result.proposals if isinstance(proposal.target, Deployment)
+    ] == [1, 2]
+    assert {(proposal.risk, proposal.effort) for proposal in result.proposals} == {("latency", "high")}
     assert len(result.refusals) == 2
 
 

@@ -2,12 +2,12 @@ from pertoken.testing import regimes
 
 
 def test_each_replica_has_its_own_earlier_epochs_and_their_service_has_them_all() -> None:
-    there = regimes()["upgraded-dearer"]
-    of_each = [there.of("deployment", each).epochs for each in (1, 2)]
-    assert [[epoch.deployment_id for epoch in each] for each in of_each] == [[1], [2]]
-    assert there.of("service", "chat").epochs == (*of_each[0], *of_each[1])
+    upgraded = regimes()["upgraded-dearer"]
+    of_each = [upgraded.of("deployment", deployment_id).epochs for deployment_id in (1, 2)]
+    assert [[epoch.deployment_id for epoch in epochs] for epochs in of_each] == [[1], [2]]
+    assert upgraded.of("service", "chat").epochs == (*of_each[0], *of_each[1])
     one = regimes()["upgraded-one"]
-    assert [len(one.of("deployment", each).epochs) for each in (1, 2)] == [1, 0]
+    assert [len(one.of("deployment", deployment_id).epochs) for deployment_id in (1, 2)] == [1, 0]
 
 
 def test_a_regime_without_epochs_is_one_in_which_nothing_changed() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules import found
+from pertoken.advisor.rules import discovery
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.proof.findings import keep
@@ -59,7 +59,7 @@ def test_a_trial_is_begun_looked_at_and_shown_with_what_it_waits_for(
 def test_rules_are_loaded_with_their_pages_and_switched_in_a_file_beside_the_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found, "installed", lambda: ())
+    monkeypatch.setattr(discovery, "installed", lambda: ())
     (tmp_path / "rules.d").mkdir()
     (tmp_path / "rules.d" / "mine.py").write_text("x = [\n")
     source = StoreSource(locate(str(tmp_path / "db")), settings=Settings(source=tmp_path / "pertoken.toml"))

@@ -1,4 +1,4 @@
-"""What an engine counts beside tokens, from its samples to a deployment's line and to what a rule reads."""
+"""Engine counters beside tokens, from samples to a deployment's line and to the evidence of rules."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ A_MINUTE = {
 
 
 def counting(folder: Path, counts: dict[str, int]) -> StoreLocation:
-    """A low batch host whose engine counts this in each minute."""
+    """Return a low batch host whose engine counts this in each minute."""
     where = seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END)
     with open_store(where).read() as connection:
         (epoch,) = read.epochs(connection, 0)
@@ -119,8 +119,8 @@ def test_utilization_is_of_one_gpu_of_each_data_parallel_rank() -> None:
 )
 def test_utilization_is_unknown_without_busy_time_ranks_or_a_known_gpu(more: dict[str, Any]) -> None:
     counts = {"gflop_per_gpu": 10**6, "read_mb_per_gpu": 10**6}
-    found = counted(counts, **{"weight_dtype": "bf16", **more})
-    assert (found.mfu, found.mbu) == (None, None)
+    engine_counts = counted(counts, **{"weight_dtype": "bf16", **more})
+    assert (engine_counts.mfu, engine_counts.mbu) == (None, None)
 
 
 def test_utilization_of_flops_needs_the_format_of_the_weights_and_flops() -> None:

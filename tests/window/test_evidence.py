@@ -32,12 +32,15 @@ GPU = DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3", 0)
 
 
 def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | DeviceShare]) -> Present:
-    """What rules see of an engine on one GPU after minutes with these samples."""
+    """Return the present state of an engine on one GPU after minutes with these samples."""
     where = new_store(folder)
     with Writer(where) as writer:
         for n, samples in enumerate(ticks):
             ts = NOW - 60 * (len(ticks) - n)
-            at = [each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in samples]
+            at = [
+                sample._replace(ts=ts) if isinstance(sample, DeviceSample) else replace(sample, ts=ts)
+                for sample in samples
+            ]
             known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (EPOCH,), "devices": (GPU,)}
             writer.commit(tick(ts, *at, **known))
         writer.roll_up()
@@ -45,8 +48,8 @@ def stored(folder: Path, *ticks: Sequence[DeploymentSample | DeviceSample | Devi
 
 
 def recorded(folder: Path, *minutes: DeploymentSample) -> Evidence:
-    """What rules see of the deployment."""
-    (seen,) = stored(folder, *((each,) for each in minutes)).context.deployments.values()
+    """Return the evidence of the deployment."""
+    (seen,) = stored(folder, *((minute,) for minute in minutes)).context.deployments.values()
     return seen
 
 
@@ -101,7 +104,7 @@ def test_a_device_that_two_hold_is_held_for_what_both_hold_of_it(tmp_path: Path)
 def test_a_quantile_is_the_first_value_that_reaches_its_share_of_the_time(tmp_path: Path) -> None:
     # Of 20 minutes 10 reach a half exactly, 19 reach 95 %.
     waiting = [*[100] * 10, *[200] * 9, 900]
-    seen = recorded(tmp_path, *(minute(60_000, waiting_1e2=each) for each in waiting))
+    seen = recorded(tmp_path, *(minute(60_000, waiting_1e2=count) for count in waiting))
     assert (seen.waiting.p50, seen.waiting.p95, seen.waiting.max) == (1.0, 2.0, 9.0)
 
 
@@ -109,8 +112,8 @@ def test_steady_minutes_are_operating_points_and_asking_for_them_is_not_reading_
     usual = {"generated_tokens": 3_000, "prompt_tokens": 6_000, "requests_finished": 10}
     seen = recorded(tmp_path, *(minute(60_000, running_1e2=100 * n, **usual) for n in (1, 2, 4, 8)))
     points = seen.fresh().operating_points()
-    assert [each.running for each in points] == [1, 2, 4, 8]
-    assert {(each.prompt_len, each.generated_len) for each in points} == {(600, 300)}
+    assert [point.running for point in points] == [1, 2, 4, 8]
+    assert {(point.prompt_len, point.generated_len) for point in points} == {(600, 300)}
     assert seen.read == ()
     probed = OperatingPoint(0, 16, 0.02, 100, 100, probed=True)
     assert seen.with_points([probed]).fresh().operating_points() == (probed, *points)

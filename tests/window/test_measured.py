@@ -35,14 +35,17 @@ OTHER_GPU = replace(GPU, device_id=6, uuid="GPU-6", slot=1)
 def stored(
     folder: Path, minutes: Sequence[Sequence[Any]], devices: Sequence[Any] = (GPU,), engine: Any = ENGINE, **more: Any
 ) -> Present:
-    """What rules see after minutes with these samples, whose times are set."""
+    """Return the present state after minutes with these samples, which get their times here."""
     where = new_store(folder)
-    epoch = EpochRow(9, 8, START, None, "1", "{}", tuple(each.device_id for each in devices))
+    epoch = EpochRow(9, 8, START, None, "1", "{}", tuple(device.device_id for device in devices))
     known = {"engines": (engine,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": tuple(devices), **more}
     with Writer(where) as writer:
         for n, samples in enumerate(minutes, 1):
             ts = START + 60 * n
-            at = [each._replace(ts=ts) if isinstance(each, DeviceSample) else replace(each, ts=ts) for each in samples]
+            at = [
+                sample._replace(ts=ts) if isinstance(sample, DeviceSample) else replace(sample, ts=ts)
+                for sample in samples
+            ]
             writer.commit(tick(ts, *at, **known))
         writer.roll_up()
     return present(open_store(where), load_market(), 6 * 3600, START + 60 * len(minutes))
@@ -71,12 +74,12 @@ def test_energy_of_a_deployment_is_its_share_of_its_devices_energy(tmp_path: Pat
         *(gpu(5, energy_counter_mj=36_000_000), gpu(6, energy_counter_mj=18_000_000)),
         *(share(1_000_000, 5), share(500_000, 6)),
     ]
-    found = stored(tmp_path, [[served(), *minute]] * 10, (GPU, OTHER_GPU))
-    (seen,) = found.context.deployments.values()
+    present = stored(tmp_path, [[served(), *minute]] * 10, (GPU, OTHER_GPU))
+    (seen,) = present.context.deployments.values()
     assert seen.energy_w.mean == pytest.approx(600 + 150)
     assert seen.energy_w.provenance is Provenance.COUNTER
     assert seen.j_per_token.mean == pytest.approx(750 * 60 / 600)
-    assert found.context.devices[6].energy_w.mean == pytest.approx(300)
+    assert present.context.devices[6].energy_w.mean == pytest.approx(300)
 
 
 def test_energy_of_devices_held_whole_is_all_of_theirs(tmp_path: Path) -> None:
@@ -87,7 +90,7 @@ def test_energy_of_devices_held_whole_is_all_of_theirs(tmp_path: Path) -> None:
 
 def test_energy_of_idle_time_is_part_of_what_a_token_takes(tmp_path: Path) -> None:
     busy, idle = [served(600), gpu(energy_counter_mj=30_000_000)], [served(0), gpu(energy_counter_mj=6_000_000)]
-    minutes = [[*each, share(1_000_000)] for each in [busy, idle] * 5]
+    minutes = [[*minute, share(1_000_000)] for minute in [busy, idle] * 5]
     assert seen_by(tmp_path, minutes).j_per_token.mean == pytest.approx((30_000 + 6_000) / 600)
 
 
@@ -105,15 +108,15 @@ def test_a_device_held_whole_for_half_a_minute_and_shared_for_the_rest_is_held_f
 
 
 def test_clocks_are_read_and_throttled_is_the_part_of_samples_with_a_reason(tmp_path: Path) -> None:
-    slowed, free, idle = (gpu(sm_clock_mhz=1_200, throttle_reasons=each) for each in (4, 0, 1))
-    seen = seen_by(tmp_path, [[served(), each] for each in (slowed, free, idle, slowed)])
+    slowed, free, idle = (gpu(sm_clock_mhz=1_200, throttle_reasons=literal) for literal in (4, 0, 1))
+    seen = seen_by(tmp_path, [[served(), device_sample] for device_sample in (slowed, free, idle, slowed)])
     assert (seen.throttled.mean, seen.sm_clock_mhz.p50) == (0.5, 1_200)
 
 
 def test_power_and_heat_are_told_apart_among_what_slowed_the_clocks(tmp_path: Path) -> None:
-    cap, brake, heat, both, locked, free = (gpu(throttle_reasons=each) for each in (4, 0x88, 0x20, 0x44, 2, 0))
-    seen = seen_by(tmp_path, [[served(), each] for each in (cap, brake, heat, both, locked, free)])
-    shares = [each.mean for each in (seen.throttled, seen.throttled_power, seen.throttled_thermal)]
+    cap, brake, heat, both, locked, free = (gpu(throttle_reasons=literal) for literal in (4, 0x88, 0x20, 0x44, 2, 0))
+    seen = seen_by(tmp_path, [[served(), device_sample] for device_sample in (cap, brake, heat, both, locked, free)])
+    shares = [series.mean for series in (seen.throttled, seen.throttled_power, seen.throttled_thermal)]
     assert shares == pytest.approx([5 / 6, 3 / 6, 2 / 6])
 
 

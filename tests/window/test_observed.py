@@ -1,4 +1,4 @@
-"""How much of a time was observed."""
+"""Observed share of a time."""
 
 from pertoken.window.observed import observed_share
 

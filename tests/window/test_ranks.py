@@ -65,14 +65,14 @@ def where(server: str | None, tmp_path: Path) -> Iterator[StoreLocation]:
 
 
 def probe_of(n: int, *pids: int) -> ProbeReading:
-    """A host with two GPUs of its own, held by these processes."""
+    """Return a host with two GPUs of its own, held by these processes."""
     host = replace(HOST, name=f"gpu-{n}", machine_id=f"machine-{n}")
     gpus = (gpu(slot, *pids)._replace(uuid=f"GPU-{n}-{slot}") for slot in (0, 1))
     return ProbeReading(host, (*gpus, CPU._replace(uuid=f"cpu:machine-{n}")))
 
 
 def serving(tick: int, meeting: str = MEETING) -> EngineReading:
-    """The head: what it did in a tick shows at its end, and it did something in every second one."""
+    """Return the head: what it did in a tick shows at its end, and it did something in every second one."""
     done = tick // 2
     return EngineReading(
         HEAD,
@@ -100,7 +100,7 @@ def following(knobs: dict[str, object] | None = None, path: str | None = MODEL) 
 
 
 def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReading]]) -> FleetReport:
-    """What all hosts recorded, in one database, with a price for every GPU."""
+    """Return the report of what all hosts recorded in one database, with a price for every GPU."""
     with Writer(where) as writer:
         for probe, readings in hosts:
             kept = TickState(watching_since_ms=START_MS, boot_ms=HOST.boot_ms)
@@ -144,15 +144,18 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     gathered = present(open_store(where), load_market(), 3600, END)
     (now,) = gathered.fleet.deployments
     assert (len(now.device_ids), now.n_devices) == (4, 4)
-    assert {each.device_id for each in gathered.fleet.devices if each.kind == "gpu"} == set(now.device_ids)
-    assert all(gathered.fleet.holders(each) == (now,) for each in gathered.fleet.hosts)
+    assert {device.device_id for device in gathered.fleet.devices if device.kind == "gpu"} == set(now.device_ids)
+    assert all(gathered.fleet.deployments_on(host) == (now,) for host in gathered.fleet.hosts)
 
 
 def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: StoreLocation) -> None:
     probe, readings = head()
     by_requests = [
-        replace(each, counters={("decode_ms" if word == "engine_ms" else word): n for word, n in each.counters.items()})
-        for each in readings
+        replace(
+            reading,
+            counters={("decode_ms" if word == "engine_ms" else word): n for word, n in reading.counters.items()},
+        )
+        for reading in readings
     ]
     report = recorded(where, (probe, by_requests), (probe_of(2, 200), [following()] * (TICKS + 1)))
     assert report.bill is not None

@@ -19,11 +19,11 @@ def test_power_is_the_measured_energy_over_its_time_by_week(tmp_path: Path) -> N
     where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=240, end_ts=MONDAY + 7200)
     with open_store(where).read() as connection:
         devices = Window(connection, 0, MONDAY + 7200).inventory.devices
-        (gpu,) = (each for each, row in devices.items() if row.kind == "gpu")
-        found = weekly_power_w(connection, [gpu])[gpu]
+        (gpu,) = (device_id for device_id, row in devices.items() if row.kind == "gpu")
+        weekly = weekly_power_w(connection, [gpu])[gpu]
         assert weekly_power_w(connection, []) == {}
-    assert [start for start, _ in found] == [MONDAY - 7 * 86_400, MONDAY]
-    assert found[0][1] == pytest.approx(found[1][1], rel=0.05) and found[0][1] > 50
+    assert [start for start, _ in weekly] == [MONDAY - 7 * 86_400, MONDAY]
+    assert weekly[0][1] == pytest.approx(weekly[1][1], rel=0.05) and weekly[0][1] > 50
 
 
 def test_buckets_shorter_than_a_minute_are_ticks_added_up_as_minutes_are(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""How it is now: sums over the newest minutes, and nothing later than the instant that was asked for."""
+"""Present state, without anything later than the requested instant."""
 
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store

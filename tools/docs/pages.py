@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pertoken.advisor.rules.found import installed
+from pertoken.advisor.rules.discovery import installed
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import RuleInfo, run_plugins

@@ -5,7 +5,7 @@ and with 8-bit weights, and measures each. Then the forecast is calibrated with 
 and predicts all the others. Needs PyTorch; one JSON object goes to stdout.
 
 `--device cpu --tiny` runs the same on a CPU with a small shape, to see that it runs: what it then predicts is for the
-accelerator that `--accelerator` names, and says nothing of either.
+accelerator that `--accelerator` names, and does not know either.
 """
 
 import argparse
@@ -92,17 +92,23 @@ def predict(
         known = calibrate(now, replace(load, running=base.batch), market, base.tok_s, 1000 * base.step_s)
     except Abstained as error:
         return None, {point: str(error) for point in points}
-    found: dict[Point, tuple[float, float, float] | str] = {}
+    predicted: dict[Point, tuple[float, float, float] | str] = {}
     for point in points:
         if point == base:
             continue
-        there = forecast(now.but(weight_dtype=point.weights), replace(load, running=point.batch), market, known)
-        found[point] = there.running.tok_s if there.running else there.refusal or "would not start"
-    return known, found
+        predicted_change = forecast(
+            now.but(weight_dtype=point.weights), replace(load, running=point.batch), market, known
+        )
+        predicted[point] = (
+            predicted_change.running.tok_s
+            if predicted_change.running
+            else predicted_change.refusal or "would not start"
+        )
+    return known, predicted
 
 
 def why_not(device: str) -> str | None:
-    """Why there is nothing to measure here; None if there is."""
+    """Return why there is nothing to measure here; None if there is."""
     if importlib.util.find_spec("torch") is None:
         return "PyTorch is not installed here: it does the work that is measured"
     import torch
@@ -147,12 +153,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for point in points:
         what = f"{point.weights}, batch {point.batch}"
         rows.append(Row("measured", what, round(point.tok_s, 2), "tok/s", METHOD))
-        said = predicted.get(point)
-        if isinstance(said, tuple):
-            errors.append(abs(said[1] / point.tok_s - 1))
-            rows.append(Row("forecast", what, round(said[1], 2), "tok/s", f"80 %: {said[0]:.2f} to {said[2]:.2f}"))
-        elif said is not None:
-            rows.append(Row("forecast", what, None, "tok/s", said))
+        prediction = predicted.get(point)
+        if isinstance(prediction, tuple):
+            errors.append(abs(prediction[1] / point.tok_s - 1))
+            rows.append(
+                Row(
+                    "forecast",
+                    what,
+                    round(prediction[1], 2),
+                    "tok/s",
+                    f"80 %: {prediction[0]:.2f} to {prediction[2]:.2f}",
+                )
+            )
+        elif prediction is not None:
+            rows.append(Row("forecast", what, None, "tok/s", prediction))
     value = statistics.median(errors) if errors else None
     rows.append(Row("forecast", "calibrated", int(known is not None), "", f"BF16, batch {CALIBRATED_AT}"))
     text = report("gpu_forecast", rows, [Target("gpu_forecast.median_error", value, 0.10, "<=")])

@@ -14,12 +14,12 @@ from torch.nn import functional
 
 from benchmarks.forecast.gpu.shape import Shape
 
-FP8_MOST = 448.0
+FP8_MAX = 448.0
 """Largest value of float8_e4m3fn."""
 
 
 def narrow_weights(device: str) -> str:
-    """The 8-bit format of this device: `fp8` where it multiplies FP8, else `int8`."""
+    """Return the 8-bit format of this device: `fp8` where it multiplies FP8, else `int8`."""
     return "fp8" if device == "cuda" and torch.cuda.get_device_capability() >= (8, 9) else "int8"
 
 
@@ -33,7 +33,7 @@ class Linear:
         if weights == "bf16":
             self.stored = wide
         elif weights == "fp8":
-            self.scale = (wide.abs().amax() / FP8_MOST).float()
+            self.scale = (wide.abs().amax() / FP8_MAX).float()
             self.stored = (wide / self.scale).to(torch.float8_e4m3fn)
         else:
             self.scale = (wide.abs().amax() / 127).to(torch.bfloat16)
@@ -44,7 +44,7 @@ class Linear:
             return functional.linear(x, self.stored)
         if self.weights == "int8":
             return functional.linear(x, self.stored.to(torch.bfloat16)) * self.scale
-        scale = (x.abs().amax() / FP8_MOST).float()
+        scale = (x.abs().amax() / FP8_MAX).float()
         narrow = (x / scale).to(torch.float8_e4m3fn)
         return torch._scaled_mm(narrow, self.stored.t(), scale_a=scale, scale_b=self.scale, out_dtype=torch.bfloat16)
 
@@ -63,7 +63,7 @@ class Layer:
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         s, batch = self.shape, x.shape[0]
         q, k, v = self.qkv(_normal(x)).split([size * s.head_dim for size in (s.n_heads, s.n_kv_heads, s.n_kv_heads)], 1)
-        keys[:, :, -1], values[:, :, -1] = (each.view(batch, s.n_kv_heads, s.head_dim) for each in (k, v))
+        keys[:, :, -1], values[:, :, -1] = (cache.view(batch, s.n_kv_heads, s.head_dim) for cache in (k, v))
         seen = functional.scaled_dot_product_attention(
             q.view(batch, s.n_heads, 1, s.head_dim), keys, values, enable_gqa=True
         )

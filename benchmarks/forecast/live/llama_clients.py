@@ -21,11 +21,11 @@ client would take the next character's time for the token's."""
 _ONLY_ASCII = [[token, False] for token in range(N_TOKENS) if token not in ASCII]
 PATIENCE_S = 300.0
 MAX_OPEN = 256
-"""Requests that are out at once, at the most."""
+"""Maximum of requests in flight."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Prompt:
     """One request: its prompt, and how many tokens it wants."""
 
     prompt: tuple[int, ...]
@@ -33,8 +33,8 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What its client saw. Seconds of one clock."""
+class Response:
+    """One response as its client saw it. Seconds of one clock."""
 
     sent_s: float
     token_s: tuple[float, ...]
@@ -51,16 +51,16 @@ class Answer:
         return (self.token_s[-1] - self.token_s[0]) / (len(self.token_s) - 1)
 
 
-def request(random: np.random.Generator, prompt: float, generated: float) -> Asked:
-    """A prompt of so many random tokens, rounded, that wants at least two."""
+def request(random: np.random.Generator, prompt: float, generated: float) -> Prompt:
+    """Return a prompt of a number of random tokens, rounded, that asks for two tokens or more."""
     tokens = random.choice(np.array(ASCII), max(1, round(prompt)))
-    return Asked(tuple(map(int, tokens)), max(2, round(generated)))
+    return Prompt(tuple(map(int, tokens)), max(2, round(generated)))
 
 
-def requests(random: np.random.Generator, prompt: Lengths, generated: Lengths, n: int) -> list[Asked]:
+def requests(random: np.random.Generator, prompt: Lengths, generated: Lengths, n: int) -> list[Prompt]:
     """So many requests, prompt and answer drawn independently, every length about equally often."""
     prompts, answers = (random.permutation(np.resize(lengths.tokens, n)) for lengths in (prompt, generated))
-    return [request(random, *each) for each in zip(prompts, answers, strict=True)]
+    return [request(random, *exchange) for exchange in zip(prompts, answers, strict=True)]
 
 
 def poisson_gaps(random: np.random.Generator, requests_per_s: float, n: int) -> list[float]:
@@ -91,7 +91,7 @@ class Clients:
             idle = 0.0 if self._open else time.perf_counter() - self._idle_since
             return time.clock_gettime(self._cpu_clock) + self._idle_s + idle
 
-    def ask(self, asked: Asked) -> Answer:
+    def ask(self, asked: Prompt) -> Response:
         """One streamed request. Raises RuntimeError if the answer is not as long as it was asked to be."""
         body = {
             "prompt": asked.prompt,
@@ -107,26 +107,26 @@ class Clients:
         with self.waiting():
             sent = self.now()
             with urlopen(message, timeout=PATIENCE_S) as reply:
-                for each in reply:
-                    if each.startswith(b"data:"):
+                for part in reply:
+                    if part.startswith(b"data:"):
                         came.append(self.now())
-                        line = each
-        if len(came) != asked.generated + 1:  # the last line tells of the whole and holds no token
+                        line = part
+        if len(came) != asked.generated + 1:  # the last line sums up the request and holds no token
             raise RuntimeError(f"{asked.generated} tokens were asked for, {len(came) - 1} came: {line!r}")
-        return Answer(sent, tuple(came[:-1]))
+        return Response(sent, tuple(came[:-1]))
 
-    def open_loop(self, asked: Iterable[Asked], gaps_s: Iterable[float]) -> list[Answer]:
+    def open_loop(self, asked: Iterable[Prompt], gaps_s: Iterable[float]) -> list[Response]:
         """Requests, each sent by a client of its own so long after the one before, in that order."""
         with ThreadPoolExecutor(MAX_OPEN) as pool:
             answers, due = [], self.now()
-            for each, gap in zip(asked, gaps_s, strict=False):
+            for prompt, gap in zip(asked, gaps_s, strict=False):
                 due += gap
                 while (early := due - self.now()) > 0:
                     time.sleep(early)
-                answers.append(pool.submit(self.ask, each))
-            return [each.result() for each in answers]
+                answers.append(pool.submit(self.ask, prompt))
+            return [future.result() for future in answers]
 
-    def closed_loop(self, asked: Iterable[Asked], clients: int) -> list[Answer]:
+    def closed_loop(self, asked: Iterable[Prompt], clients: int) -> list[Response]:
         """So many clients, each of which sends the next request as soon as it is answered."""
         with ThreadPoolExecutor(clients) as pool:
             return list(pool.map(self.ask, asked))

@@ -1,15 +1,15 @@
 """The queueing model beside a real engine: `python -m benchmarks.queueing`.
 
 A real llama.cpp server (xllamacpp, 33 MB of random weights, 8 slots, one thread) is first asked in a closed loop:
-prompts beside 7 streams tell what a prefill adds to a step, 1 to 8 clients the step of so many, and prompts sent alone
-what a request takes beside its steps (HTTP, reading the prompt). Then requests come at random (Poisson) at shares of
+prompts beside 7 streams show what a prefill adds to a step, 1 to 8 clients the step of each batch, prompts sent alone
+the time of a request beside its steps (HTTP, reading the prompt). Then requests come at random (Poisson) at shares of
 what the full server finishes, with lengths of the shape of a production trace; just before and after, a short closed
-loop tells how fast the server is at that time. The model gets the steps and prefills at that pace, and says what TTFT
-and time between tokens the clients should have seen. The same engine played step by step stands beside it: what
-separates the two is the model's, the rest is the calibration's.
+loop measures the speed of the server at that time. The model gets the steps and prefills at that pace, and predicts
+the TTFT and time between tokens that clients should see. The same engine simulated step by step stands beside it: the
+difference of the two is the model's error, the rest is the calibration's.
 
 The clients' clock stands still while other programs have the server's core, so a shared machine can measure it; what
-remains is told: a calibration in each round, their spread, and how far measured quantiles vary over blocks.
+remains is reported: a calibration in each round, their spread, and how far measured quantiles vary over blocks.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.forecast.live.llama_clients import Answer, Asked, Clients, poisson_gaps, request, requests
+from benchmarks.forecast.live.llama_clients import Clients, Prompt, Response, poisson_gaps, request, requests
 from benchmarks.report import Row, Target, report
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Arrivals, Lengths, typical
@@ -73,7 +73,7 @@ at length (what its formulas cost)."""
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What the server takes for its work. Seconds."""
+    """Measured step and prefill times of the server, in seconds."""
 
     step_s: Array
     """Shape (SLOTS,): a decode step of 1 to `SLOTS` sequences."""
@@ -83,7 +83,7 @@ class Calibrated:
     """What a client waits beside all steps."""
 
     def service(self, prompt: Lengths) -> Service:
-        """The server as the model sees it."""
+        """Return the server as the model sees it."""
         prefill = np.maximum(np.interp(prompt.tokens, PROMPTS, self.prefill_s), 1e-6)
         running = np.arange(1.0, SLOTS + 1)
         return Service(
@@ -95,7 +95,7 @@ class Calibrated:
         return float(under_load(self.service(asked[0]), np.array([1e-6]), asked[1]).capacity_per_s[0])
 
     def slower(self, times: float) -> "Calibrated":
-        """The same server when all takes so many times as long."""
+        """Return the same server with all times multiplied by a factor."""
         return Calibrated(self.step_s * times, self.prefill_s * times, self.request_s * times)
 
 
@@ -112,24 +112,26 @@ def calibrate(clients: Clients, random: np.random.Generator, asked: tuple[Length
 def _step_s(
     clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths], streams: int, prefill: Array
 ) -> float:
-    """A decode step while so many are answered: what prefills leave of the time, over the tokens of one of them."""
+    """Return the seconds of a decode step at this batch: the time without prefills over the tokens of one stream."""
     todo = requests(random, *asked, CLOSED)
     answers = clients.closed_loop(todo, streams)
-    sent = sorted(each.sent_s for each in answers)
+    sent = sorted(answer.sent_s for answer in answers)
     start, end = sent[streams - 1], sent[-1]
-    tokens = sum(start < at <= end for each in answers for at in each.token_s[1:])
-    began = [len(each.prompt) for each, answer in zip(todo, answers, strict=True) if start < answer.token_s[0] <= end]
+    tokens = sum(start < at <= end for answer in answers for at in answer.token_s[1:])
+    began = [
+        len(prompt.prompt) for prompt, answer in zip(todo, answers, strict=True) if start < answer.token_s[0] <= end
+    ]
     return float((end - start - np.interp(began, PROMPTS, prefill).sum()) * streams / tokens)
 
 
 def _prefill_s(clients: Clients, random: np.random.Generator, context: float, tokens: int) -> float:
-    """What a prompt adds to the step of `SLOTS` - 1 streams that it is computed in: median of several."""
+    """Return the seconds that a prefill adds to a step of `SLOTS` - 1 decoding streams: the median of several."""
     with ThreadPoolExecutor(SLOTS - 1) as pool:
         asked = [request(random, context - STREAMED / 2, STREAMED) for _ in range(SLOTS - 1)]
-        streams = [pool.submit(clients.ask, each) for each in asked]
+        streams = [pool.submit(clients.ask, prompt) for prompt in asked]
         prompts = [clients.ask(request(random, tokens, 2)) for _ in range(6)]
-        answers = [np.array(each.result().token_s) for each in streams]
-    step_s = float(np.median(np.concatenate([np.diff(each) for each in answers])))
+        answers = [np.array(stream.result().token_s) for stream in streams]
+    step_s = float(np.median(np.concatenate([np.diff(times) for times in answers])))
     stalls = []
     for prompt in prompts:
         for token_s in answers:
@@ -140,16 +142,18 @@ def _prefill_s(clients: Clients, random: np.random.Generator, context: float, to
 
 
 def pace(clients: Clients, random: np.random.Generator, asked: tuple[Lengths, Lengths], its: Calibrated) -> float:
-    """How much longer than the calibration says the full server takes for its work just now."""
+    """Return the present pace of the full server: its time over that of the calibration."""
     todo = requests(random, *asked, PACED)
     answers = clients.closed_loop(todo, SLOTS)
     # From when all slots are taken to when the first one stays empty.
     start, end = (
-        sorted(each.token_s[0] for each in answers)[SLOTS - 1],
-        sorted(each.token_s[-1] for each in answers)[-SLOTS],
+        sorted(answer.token_s[0] for answer in answers)[SLOTS - 1],
+        sorted(answer.token_s[-1] for answer in answers)[-SLOTS],
     )
-    began = [len(each.prompt) for each, answer in zip(todo, answers, strict=True) if start < answer.token_s[0] <= end]
-    tokens = sum(start < at <= end for each in answers for at in each.token_s[1:])
+    began = [
+        len(prompt.prompt) for prompt, answer in zip(todo, answers, strict=True) if start < answer.token_s[0] <= end
+    ]
+    tokens = sum(start < at <= end for answer in answers for at in answer.token_s[1:])
     work_s = float(np.interp(began, PROMPTS, its.prefill_s).sum() + tokens * its.step_s[-1] / SLOTS)
     return (end - start) / work_s
 
@@ -173,11 +177,11 @@ class Run:
     """The server in this run."""
     rate: float
     """Requests/s that were sent."""
-    asked: list[Asked]
-    answers: list[Answer]
+    asked: list[Prompt]
+    answers: list[Response]
 
     @property
-    def settled(self) -> list[Answer]:
+    def settled(self) -> list[Response]:
         """Without those at its start."""
         return self.answers[round(SETTLE * len(self.answers)) :]
 
@@ -194,11 +198,11 @@ class Measured:
 
 
 def mean(known: Sequence[Calibrated]) -> Calibrated:
-    """The server on average."""
+    """Return the server on average."""
     return Calibrated(
-        np.mean([each.step_s for each in known], axis=0),
-        np.mean([each.prefill_s for each in known], axis=0),
-        statistics.mean(each.request_s for each in known),
+        np.mean([calibrated.step_s for calibrated in known], axis=0),
+        np.mean([calibrated.prefill_s for calibrated in known], axis=0),
+        statistics.mean(calibrated.request_s for calibrated in known),
     )
 
 
@@ -208,25 +212,25 @@ def measure(asked: tuple[Lengths, Lengths], seconds: float, rounds: int, random:
     What others do to caches and memory slows it from one minute to the next, and near saturation 7 % of that are half
     of a wait.
     """
-    found = Measured([], [], {load: [] for load in LOADS})
+    measured = Measured([], [], {load: [] for load in LOADS})
     with tempfile.TemporaryDirectory() as folder:
         model = write_model(Path(folder) / "model.gguf", shape=SHAPE)
         with LlamaServer(model, slots=SLOTS) as server:
             clients = Clients(server)
             for n in range(rounds):
                 its = calibrate(clients, random, asked)
-                found.known.append(its)
+                measured.known.append(its)
                 before = pace(clients, random, asked, its)
                 for load in LOADS:
                     rate = load * its.capacity(asked) / before
                     todo = requests(random, *asked, round(rate * seconds))
                     answers = clients.open_loop(todo, poisson_gaps(random, rate, len(todo)))
                     after = pace(clients, random, asked, its)
-                    found.runs[load].append(Run(its.slower((before + after) / 2), rate, todo, answers))
-                    found.paces.extend((before, after))
+                    measured.runs[load].append(Run(its.slower((before + after) / 2), rate, todo, answers))
+                    measured.paces.extend((before, after))
                     say(f"round {n + 1} of {rounds}, {load:.0%}: {len(todo)} requests, pace {before:.3f}, {after:.3f}")
                     before = after
-    return found
+    return measured
 
 
 def lengths() -> tuple[Lengths, Lengths]:
@@ -239,7 +243,7 @@ def lengths() -> tuple[Lengths, Lengths]:
 
 
 def played(its: Calibrated, arrived_s: Array, prompt: Array, generated: Array) -> dict[str, Array]:
-    """What an engine with these steps and prefills, played step by step, shows its clients: no formula in between."""
+    """Return the latencies clients see when an engine with these step and prefill times is simulated step by step."""
     todo = [
         Request(float(at), round(p), max(2, round(g))) for at, p, g in zip(arrived_s, prompt, generated, strict=True)
     ]
@@ -255,8 +259,8 @@ def played(its: Calibrated, arrived_s: Array, prompt: Array, generated: Array) -
 
 
 def played_again(runs: Sequence[Run]) -> dict[str, Array]:
-    """The engine under the very requests that the server got."""
-    each = [
+    """Return the engine under the very requests that the server got."""
+    replayed = [
         played(
             run.its,
             np.array([answer.sent_s for answer in run.answers]),
@@ -265,34 +269,34 @@ def played_again(runs: Sequence[Run]) -> dict[str, Array]:
         )
         for run in runs
     ]
-    return {name: np.concatenate([seen[name] for seen in each]) for name in ("ttft", "tpot")}
+    return {name: np.concatenate([seen[name] for seen in replayed]) for name in ("ttft", "tpot")}
 
 
-def compared(found: Measured, asked: tuple[Lengths, Lengths], random: np.random.Generator) -> str:
-    """The result, as JSON text."""
-    capacity, slower = mean(found.known).capacity(asked), statistics.mean(found.paces)
-    of = f"{len(found.known)} rounds"
-    low, high = capacity / max(found.paces), capacity / min(found.paces)
-    spread = f"{SLOTS} clients; {len(found.paces)} looks, {low:.3g} to {high:.3g}"
+def compared(results: Measured, asked: tuple[Lengths, Lengths], random: np.random.Generator) -> str:
+    """Return the result, as JSON text."""
+    capacity, slower = mean(results.known).capacity(asked), statistics.mean(results.paces)
+    of = f"{len(results.known)} rounds"
+    low, high = capacity / max(results.paces), capacity / min(results.paces)
+    spread = f"{SLOTS} clients; {len(results.paces)} looks, {low:.3g} to {high:.3g}"
     rows = [
         Row("llama.cpp", "saturation", round(capacity / slower, 3), "requests/s", spread),
         Row("queueing model", "saturation", round(capacity, 3), "requests/s", f"of steps and prefills; {of}"),
     ]
     off: dict[str, list[float]] = {name: [] for name in LIMITS}
-    for load, runs in found.runs.items():
+    for load, runs in results.runs.items():
         its, rate = mean([run.its for run in runs]), statistics.mean(run.rate for run in runs)
-        said = under_load(its.service(asked[0]), np.array([rate]), asked[1], SHARES)
-        answers = [each for run in runs for each in run.settled]
+        forecast = under_load(its.service(asked[0]), np.array([rate]), asked[1], SHARES)
+        answers = [answer for run in runs for answer in run.settled]
         arrived_s = np.cumsum(random.exponential(1 / rate, PLAYED))
         again = played_again(runs)
-        long = played(its, arrived_s, *(random.choice(each.tokens, PLAYED) for each in asked))
+        long = played(its, arrived_s, *(random.choice(lengths.tokens, PLAYED) for lengths in asked))
         for name, values, model_s in (
-            ("ttft", np.array([each.ttft_s for each in answers]), said.ttft_s[0] + its.request_s),
-            ("tpot", np.array([each.tpot_s for each in answers]), said.tpot_s[0]),
+            ("ttft", np.array([answer.ttft_s for answer in answers]), forecast.ttft_s[0] + its.request_s),
+            ("tpot", np.array([answer.tpot_s for answer in answers]), forecast.tpot_s[0]),
         ):
             for share, ours in zip(SHARES, map(float, model_s), strict=True):
                 measured, same, stationary = (
-                    float(np.quantile(each, share)) for each in (values, again[name], long[name])
+                    float(np.quantile(array, share)) for array in (values, again[name], long[name])
                 )
                 low, high = varies(random, values, share)
                 figure = f"{name}.p{100 * share:.0f}"
@@ -310,17 +314,17 @@ def compared(found: Measured, asked: tuple[Lengths, Lengths], random: np.random.
     targets = [Target("queueing.saturation", abs(slower - 1), 0.10, "<=")]
     for name, limit in LIMITS.items():
         targets.append(Target(f"queueing.{name}", max(off[name]), limit, "<="))
-    return report("queueing", rows + calibration_rows(found.known), targets)
+    return report("queueing", rows + calibration_rows(results.known), targets)
 
 
 def calibration_rows(known: Sequence[Calibrated]) -> list[Row]:
-    """What the server took, and how that varied."""
+    """Return the measured step and prefill times of the server, with their spread."""
     rows = []
     for what, seconds in (
-        ("step of one sequence", [each.step_s[0] for each in known]),
-        (f"step of {SLOTS} sequences", [each.step_s[-1] for each in known]),
-        (f"prefill of {PROMPTS[2]} tokens", [each.prefill_s[2] for each in known]),
-        ("request beside its steps", [each.request_s for each in known]),
+        ("step of one sequence", [calibrated.step_s[0] for calibrated in known]),
+        (f"step of {SLOTS} sequences", [calibrated.step_s[-1] for calibrated in known]),
+        (f"prefill of {PROMPTS[2]} tokens", [calibrated.prefill_s[2] for calibrated in known]),
+        ("request beside its steps", [calibrated.request_s for calibrated in known]),
     ):
         spread = f"{len(seconds)} calibrations, {1000 * min(seconds):.1f} to {1000 * max(seconds):.1f}"
         rows.append(Row("llama.cpp", what, round(1000 * float(np.mean(seconds)), 2), "ms", spread))

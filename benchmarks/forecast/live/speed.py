@@ -1,4 +1,4 @@
-"""How fast a plan search is: `python -m benchmarks.forecast_speed`.
+"""Speed of a plan search: `python -m benchmarks.forecast_speed`.
 
 Forecasts output tokens/s, time per token and the sequences that fit for 10,000 candidates (models x devices x dtypes
 x layouts x batches) at once, on one thread, beside a loop that asks about one candidate at a time. Resolving
@@ -40,8 +40,8 @@ LAYOUTS = ((1, 1), (2, 1), (4, 1), (8, 1), (1, 2), (2, 2), (4, 2))
 
 def candidates(market: Market, wanted: int) -> tuple[list[Deployment], list[Load]]:
     """Deployments that differ from each other, with a load for each."""
-    models = [found for name in MODELS if (found := market.model(name)) is not None]
-    names = [each.name for each in market.accelerators]
+    models = [known_model for name in MODELS if (known_model := market.model(name)) is not None]
+    names = [accelerator.name for accelerator in market.accelerators]
     choices = itertools.product((1, 8, 64, 256), LAYOUTS, DTYPES, names, models)
     deployments, loads = [], []
     for running, (tp, dp), dtype, accelerator, model in choices:
@@ -61,7 +61,7 @@ def candidates(market: Market, wanted: int) -> tuple[list[Deployment], list[Load
 
 
 def plan(c: Candidates, table: Efficiency) -> tuple[Array, Array, Array]:
-    """What a plan search wants of each candidate: tokens/s, seconds per token, sequences that fit."""
+    """Return the figures a plan search needs of each candidate: tokens/s, seconds per token, sequences that fit."""
     fits = fitting_sequences(c)
     running = np.maximum(np.minimum(c.concurrency, fits), 1.0)
     state = steady(c, table, running)
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     some = c.take(np.arange(min(LOOPED, len(c))))
     asks: dict[str, tuple[int, Callable[[], object]]] = {
         "all at once": (len(c), lambda: plan(c, table)),
-        "one at a time": (len(few), lambda: [plan(each, table) for each in few]),
+        "one at a time": (len(few), lambda: [plan(candidates, table) for candidates in few]),
         "resolved from deployments": (len(c), lambda: resolve(deployments, loads, market)),
         "under a load, with quantiles": (
             len(some),

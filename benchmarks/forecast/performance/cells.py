@@ -1,4 +1,4 @@
-"""What cells of public measurements hold: numbers, and names in the words of others (`names.toml`)."""
+"""Values of cells in public measurements: numbers, and names translated by `names.toml`."""
 
 import math
 import re
@@ -8,26 +8,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 def number(text: str | None) -> float | None:
-    """A finite number in a cell, or None."""
+    """Return a finite number in a cell, or None."""
     try:
-        found = float(text or "")
+        value = float(text or "")
     except ValueError:
         return None
-    return found if math.isfinite(found) else None
+    return value if math.isfinite(value) else None
 
 
 @cache
 def names() -> dict[str, Any]:
-    """The table of names and assumptions."""
-    return tomllib.loads((HERE / "names.toml").read_text(encoding="utf-8"))
+    """Return the table of names and assumptions."""
+    return tomllib.loads((FOLDER / "names.toml").read_text(encoding="utf-8"))
 
 
 def first(table: Mapping[str, Any], text: str, pattern: bool = False) -> Any | None:
-    """The value of the first key that is in a text, or that matches it as a `pattern`."""
+    """Return the value of the first key that is in a text, or that matches it as a `pattern`."""
     for key, value in table.items():
         if re.search(key, text) if pattern else key in text:
             return value
@@ -42,7 +42,7 @@ class Cells(dict[str, str]):
         return ""
 
     def number(self, column: str) -> float | None:
-        """The cell as a number; None for one that is blank, a word or far from anything that can be."""
-        found = number(self[column])
+        """Return the cell as a number; None for one that is blank, a word or far from anything that can be."""
+        value = number(self[column])
         least, most = names()["plausible"].get(column, (-math.inf, math.inf))
-        return found if found is not None and least <= found <= most else None
+        return value if value is not None and least <= value <= most else None

@@ -1,4 +1,4 @@
-"""Which accelerator a public measurement means by the name it writes."""
+"""Accelerators behind the device names that public measurements use."""
 
 import csv
 import itertools
@@ -25,10 +25,10 @@ def extra_devices() -> dict[str, Accelerator]:
     """Devices that public measurements name and the catalog does not list, by name."""
     with (DATA / "devices.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    found = {}
+    devices = {}
     for row in rows:
         rate = {key: number(row[key]) for key in row if key.endswith(("_tflops", "_tops", "_gb_s"))}
-        found[row["name"]] = Accelerator(
+        devices[row["name"]] = Accelerator(
             name=row["name"],
             reported_names=(),
             vendor="",
@@ -47,12 +47,12 @@ def extra_devices() -> dict[str, Accelerator]:
             as_of=date(2026, 11, 21),
             confidence="medium",
         )
-    return found
+    return devices
 
 
 @cache
 def device(name: str) -> Accelerator | None:
-    """The accelerator a public measurement means by this name: the catalog's with the most words in common."""
+    """Return the accelerator a public measurement means by this name: the catalog's with the most words in common."""
     wanted = name.replace("?", "").strip()
     market = load_market()
     called = names()["devices"].get(wanted)
@@ -61,21 +61,25 @@ def device(name: str) -> Accelerator | None:
         return exact
     words = _words(wanted)
     best: tuple[float, Accelerator] | None = None
-    for each in (*extra_devices().values(), *market.accelerators):
-        theirs = _words(each.name)
+    for accelerator in (*extra_devices().values(), *market.accelerators):
+        theirs = _words(accelerator.name)
         # What sets a device apart is its model number; a name without one in common is another device.
-        if each.name in UNKNOWN.values() or not _distinctive(each.name) & (words | _joined(words)):
+        if accelerator.name in UNKNOWN.values() or not _distinctive(accelerator.name) & (words | _joined(words)):
             continue
         likeness = len(theirs & (words | _joined(words))) - 0.4 * len(theirs - words - _joined(words))
-        likeness += 0.05 * (("sxm" in each.name.lower()) - ("nvl" in each.name.lower() and "72" not in each.name))
+        likeness += 0.05 * (
+            ("sxm" in accelerator.name.lower()) - ("nvl" in accelerator.name.lower() and "72" not in accelerator.name)
+        )
         if best is None or likeness > best[0]:
-            best = (likeness, each)
+            best = (likeness, accelerator)
     return best[1] if best else None
 
 
 def stand_in(name: str) -> Accelerator:
-    """What is assumed of a device that nobody knows."""
-    return next(extra_devices()[found] for pattern, found in UNKNOWN.items() if re.search(pattern, name.lower()))
+    """Return an assumed accelerator for an unknown device."""
+    return next(
+        extra_devices()[catalog_name] for pattern, catalog_name in UNKNOWN.items() if re.search(pattern, name.lower())
+    )
 
 
 def _ordered(name: str) -> list[str]:
@@ -91,7 +95,8 @@ def _words(name: str) -> set[str]:
 
 
 def _distinctive(name: str) -> set[str]:
-    """Spellings of the word that tells a device from others: its first with a digit, alone or with the one before."""
+    """Return spellings of the word that identifies a device: its first with a digit, alone or after the previous
+    one."""
     words = _ordered(name)
     place = next((place for place, word in enumerate(words) if re.search(r"\d", word)), len(words) - 1)
     joined = {words[place - 1] + words[place]} if place else set()

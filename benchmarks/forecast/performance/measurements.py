@@ -16,7 +16,7 @@ from pertoken.forecast.candidates import Array, Candidates, stack
 DATA = Path(__file__).parents[2] / "data"
 Strings = NDArray[np.str_]
 MEASURED_BATCH = ("fixed batch", "static-batch", "single-stream")
-"""Modes whose batch ran as given, whatever the arithmetic of memory says."""
+"""Modes whose batch ran as given, whatever the memory arithmetic yields."""
 PAGED = ("vllm", "sglang")
 """Engines that queue what does not fit of a batch that is theirs to run."""
 CARRIED = DATA / "performance"
@@ -25,7 +25,7 @@ FILES = ("measurements.csv", "pairs.csv")
 
 
 class BadFile(Exception):
-    """A file of measurements cannot be read; the message says which and why."""
+    """A file of measurements cannot be read; the message states which and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Measurements:
     """The kernels that multiply each row's weights, as `efficiency.kernel_path` names them."""
 
     def column(self, name: str) -> Strings:
-        """A column as text; empty where the file has none."""
+        """Return a column as text; empty where the file has none."""
         return np.array([row[name] for row in self.rows])
 
 
@@ -62,12 +62,12 @@ class Pairs:
     log_energy_ratio: Array
 
     def take(self, index: NDArray[np.intp]) -> "Pairs":
-        """The pairs at these places."""
+        """Return the pairs at these places."""
         rows = tuple(self.rows[place] for place in index)
         return Pairs(rows, self.before[index], self.after[index], self.log_ratio[index], self.log_energy_ratio[index])
 
     def column(self, name: str) -> Strings:
-        """A column as text; empty where the file has none."""
+        """Return a column as text; empty where the file has none."""
         return np.array([row[name] for row in self.rows])
 
 
@@ -86,10 +86,10 @@ def read(measurements: Path, pairs: Path) -> tuple[Measurements, Pairs]:
 def with_carried(measurements: Measurements, pairs: Pairs) -> tuple[Measurements, Pairs]:
     """These rows and pairs first, then those the repository carries that are not among them: what a refit sees."""
     known = {row["key"] for row in measurements.rows}
-    said = {(row["kind"], row["before"], row["after"]) for row in pairs.rows}
+    published = {(row["kind"], row["before"], row["after"]) for row in pairs.rows}
     more, changes = (_csv(CARRIED / file, ("key",) if file == "measurements.csv" else ("kind",)) for file in FILES)
     rows = [*measurements.rows, *(row for row in more if row["key"] not in known)]
-    added = [row for row in changes if (row["kind"], row["before"], row["after"]) not in said]
+    added = [row for row in changes if (row["kind"], row["before"], row["after"]) not in published]
     return measured(rows), paired(rows, [*pairs.rows, *added])
 
 

@@ -80,11 +80,11 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []
     held += ["queued"] if row["mode"].startswith("offline") else []
     held += ["burst"] if row["mode"] == "burst" else []
-    return columns, tag_row([each for each in held if each], graded), "; ".join(doubts), path
+    return columns, tag_row([name for name in held if name], graded), "; ".join(doubts), path
 
 
 def _age_years(notes: str) -> float:
-    """How long before the newest dated row a row was measured, where its notes tell: engines get faster meanwhile."""
+    """Return the age of a row against the newest dated one, where its notes state a date: engines get faster."""
     newest = date.fromisoformat(names()["assumed"]["newest"])
     try:
         measured = date.fromisoformat(_day(notes) or names()["assumed"]["newest"])
@@ -94,9 +94,9 @@ def _age_years(notes: str) -> float:
 
 
 def _day(notes: str) -> str:
-    """When a row was measured, as its notes tell it; empty where they do not."""
-    found = re.search(r"measured=(20\d\d-\d\d-\d\d)", notes)
-    return found.group(1) if found else ""
+    """Return the date of measurement stated in a row's notes; empty if none is."""
+    match = re.search(r"measured=(20\d\d-\d\d-\d\d)", notes)
+    return match.group(1) if match else ""
 
 
 def _with_prior(accelerator: Accelerator) -> Accelerator:
@@ -112,20 +112,20 @@ def _dtype(
     doubts: list[str],
 ) -> str:
     text = row["weight_dtype"].lower()
-    found: str | None = first(names()["dtypes_of_engines"], f"{text}|{row['engine'].lower()}", pattern=True)
-    found = found or (first(names()["dtypes"], text, pattern=True) if text else None)
-    if found is None:
+    dtype: str | None = first(names()["dtypes_of_engines"], f"{text}|{row['engine'].lower()}", pattern=True)
+    dtype = dtype or (first(names()["dtypes"], text, pattern=True) if text else None)
+    if dtype is None:
         # Audited submissions run the narrowest format the hardware multiplies; others run 16 bits if they fit.
         fits = columns["params_total"] * 2 < accelerator.memory_bytes * n * 0.9
         narrowest = "fp4" if accelerator.fp4_flops else "fp8" if accelerator.fp8_flops else None
         audited = narrowest if "mlperf" in row["source"] else None
-        found = audited or ("bf16" if fits else "fp8")
+        dtype = audited or ("bf16" if fits else "fp8")
         doubts.append(f"the weight dtype {text!r} is not known" if text else "the weight dtype is not known")
-    return gguf_format(found) if engine in ("llama.cpp", "ollama") else found
+    return gguf_format(dtype) if engine in ("llama.cpp", "ollama") else dtype
 
 
 def _devices(row: Cells) -> tuple[float, Cells]:
-    """How many there are, and the row with that: one sample counts the ranks of experts as devices once more."""
+    """Return how many there are, and the row with that: one sample counts the ranks of experts as devices once more."""
     n, ep = max(1.0, row.number("n_gpus") or 1.0), row.number("ep") or 1.0
     if ep > 1 and n == row.number("tp") == ep * ep:
         return ep, Cells({**row, "tp": str(ep)})
@@ -145,10 +145,10 @@ def _kv_dtype(row: Cells, engine: str | None, weight_dtype: str, accelerator: Ac
 def _shape(row: Cells) -> tuple[dict[str, float], bool]:
     name = row["model"].lower()
     total, active = row.number("params_total_b"), row.number("params_active_b")
-    if total is None and (found := re.search(r"(?<![a-z\d])(\d+(?:\.\d+)?)b(?![a-z])", name)):
-        total = float(found.group(1))
-        found = re.search(r"a(\d+(?:\.\d+)?)b", name)
-        active = float(found.group(1)) if found else active
+    if total is None and (match := re.search(r"(?<![a-z\d])(\d+(?:\.\d+)?)b(?![a-z])", name)):
+        total = float(match.group(1))
+        match = re.search(r"a(\d+(?:\.\d+)?)b", name)
+        active = float(match.group(1)) if match else active
     known = total is not None and total > 0
     total = total if total and total > 0 else 8.0
     active = min(active, total) if active and active > 0 else total
@@ -195,7 +195,7 @@ def _layout(
     if engine in ("llama.cpp", "eager", "ollama") and n > 1:
         return 1.0, n, 1.0, 0.0
     if tp is None:
-        # Nobody said: a server splits its model over all devices; audited submissions and replicas serve copies, each
+        # Not stated: a server splits its model over all devices; audited submissions and replicas serve copies, each
         # on as few as hold the weights.
         copies = "mlperf" in row["source"] or "replicas" in row["notes"].lower()
         tp = 1.0 if copies else n / pp
@@ -213,24 +213,24 @@ def _layout(
 
 
 def drafted_len(row: Cells) -> float | None:
-    """Tokens drafted per step, where the notes of a row tell it."""
-    found = re.search(r"\bk=(\d{1,3})\b", row["notes"].lower())
-    return float(found.group(1)) if found else None
+    """Return the tokens drafted per step, where the notes of a row state them."""
+    match = re.search(r"\bk=(\d{1,3})\b", row["notes"].lower())
+    return float(match.group(1)) if match else None
 
 
 def _scripted_drafts(row: Cells) -> int | None:
-    """Tokens drafted per step where the row does not tell, but the launch scripts of its source do."""
+    """Return the tokens drafted per step by the launch scripts of a row's source, where the row does not state them."""
     copies = round(row.number("attn_dp") or 1)
-    told = (row["source"], row["model"], row["engine"], _day(row["notes"]), str(copies))
-    found: int | None = first(names()["drafted"], "|".join(told).lower(), pattern=True)
-    return found
+    keys = (row["source"], row["model"], row["engine"], _day(row["notes"]), str(copies))
+    drafted: int | None = first(names()["drafted"], "|".join(keys).lower(), pattern=True)
+    return drafted
 
 
 def _cached_share(notes: str) -> float:
-    """Prompt tokens found in the prefix cache, where the notes of a row tell it: those of a pair name both its rows."""
+    """Return the share of prompt tokens in the prefix cache, where notes state it: those of a pair name both rows."""
     off = notes.startswith("before:") and "off -> on" in notes
-    found = re.search(r"hit rate (\d{1,2}(?:\.\d+)?) ?%", notes)
-    return float(found.group(1)) / 100 if found and not off else 0.0
+    match = re.search(r"hit rate (\d{1,2}(?:\.\d+)?) ?%", notes)
+    return float(match.group(1)) / 100 if match and not off else 0.0
 
 
 def _load(row: Cells, engine: str | None, accelerator: Accelerator, notes: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A difference of two fleets in words and commands: its title, what to run, and how to undo it.
+"""Description of a difference of two fleets: its title, the commands that apply it, and those that undo it.
 
-Front door: `title`, `commands`. `kubernetes` and `timers` write what `commands` asks for.
+Front door: `title`, `commands`. `kubernetes` and `timers` write commands for `commands`.
 """

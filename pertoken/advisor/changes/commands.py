@@ -1,4 +1,4 @@
-"""How to make a change and how to take it back: commands where one exists, else a sentence. Nothing here is run."""
+"""Commands that apply and undo a change, or sentences where no command exists. Nothing here runs them."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,8 @@ from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
-from pertoken.state.fleet import Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.service import FEWEST
@@ -24,7 +25,7 @@ from pertoken.units import NANO_USD, format_usd
 
 @dataclass(frozen=True, slots=True)
 class DeviceAddress:
-    """How a vendor's own tool names a device."""
+    """Name of a device in its vendor's tool."""
 
     uuid: str
     vendor: str | None
@@ -32,35 +33,39 @@ class DeviceAddress:
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where deployments and devices are, for commands."""
+    """Locations of deployments and devices, for commands."""
 
     hosts: Mapping[int, str]
-    """Name of the host on which each deployment answers, by deployment id."""
+    """Host name of each deployment's endpoint, by deployment id."""
     devices: Mapping[int, DeviceAddress]
     """By device id."""
     workloads: Mapping[int, Workload] = field(default_factory=dict)
     """Kubernetes object of each deployment that runs in a pod, by deployment id."""
 
     def pods(self, deployments: Sequence[Deployment]) -> tuple[Workload, ...]:
-        """Return the objects that make the pods of deployments, each once; none if one of them is in no pod."""
-        found = [self.workloads.get(each.deployment_id) for each in deployments]
-        return () if None in found else tuple(dict.fromkeys(each for each in found if each is not None))
+        """Return the objects that own the pods of deployments, without duplicates; empty if one runs outside a pod."""
+        workloads = [self.workloads.get(deployment.deployment_id) for deployment in deployments]
+        return (
+            ()
+            if None in workloads
+            else tuple(dict.fromkeys(workload for workload in workloads if workload is not None))
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Commands that belong together, and those that undo them."""
+    """Commands that belong together, and the commands that undo them."""
 
     apply: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
 
 
 def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Step:
-    """Return all commands of a difference in the order to run them; the undo runs backwards."""
+    """Return all commands of a difference in execution order; the undo commands are in reverse order."""
     steps = list(_steps(difference, before, where, chosen))
     return Step(
-        tuple(line for each in steps for line in each.apply),
-        tuple(line for each in reversed(steps) for line in each.undo),
+        tuple(line for step in steps for line in step.apply),
+        tuple(line for step in reversed(steps) for line in step.undo),
     )
 
 
@@ -71,21 +76,21 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
         if change.field == "partitions":
             yield _partition(change, before, where)
         if change.field == "commitments":
-            yield from (_commit(each) for each in change.after[len(change.before) :])
+            yield from (_commit(commitment) for commitment in change.after[len(change.before) :])
     for deployment in difference.added:
-        merged = [each for each in difference.removed if each.device_ids == deployment.device_ids]
+        merged = [removed for removed in difference.removed if removed.device_ids == deployment.device_ids]
         yield _merge(deployment, merged[0], where) if merged else _start(deployment)
     for group in changed:
         yield from _group(group, before, where, "" if alone else f"{_where(group, where)}: ")
     for change in difference.changes:
         if change.kind == "service":
             yield from _service(change, before, chosen)
-    reused = {each.device_ids for each in difference.added}
-    for deployment in (each for each in difference.removed if each.device_ids not in reused):
+    reused = {deployment.device_ids for deployment in difference.added}
+    for deployment in (deployment for deployment in difference.removed if deployment.device_ids not in reused):
         yield Step((f"Stop {_named(deployment, where)}.",), (f"Start {_named(deployment, where)} again.",))
-    explicit = [each.name for each in difference.released]
-    for name in (*explicit, *(each for each in chosen.released if each not in explicit)):
-        host = next((each for each in before.hosts if each.name == name), None)
+    explicit = [host.name for host in difference.released]
+    for name in (*explicit, *(name for name in chosen.released if name not in explicit)):
+        host = next((host for host in before.hosts if host.name == name), None)
         yield _release(name, host, before)
 
 
@@ -105,13 +110,13 @@ def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterat
         yield _move(group, placement, prefix)
     if "device_ids" in changes:
         old, new = changes["device_ids"]
-        to, back = (_devices(each, where) for each in (new, old))
+        to, back = (_devices(deployment, where) for deployment in (new, old))
         yield Step((f"{prefix}run it on {to}",), (f"{prefix}run it on {back} again",))
     if "serves" in changes:
         yield _shares(group, prefix)
     if "restart" in changes:
         again = tuple(map(kubernetes.restarted, pods)) or (f"{prefix}restart the server as it is",)
-        yield Step(again, (f"{prefix}nothing to undo: it runs as before",))
+        yield Step(again, (f"{prefix}nothing to undo: a restart changes no setting",))
 
 
 def _knob(group: Group, name: str, prefix: str) -> Step:
@@ -124,16 +129,16 @@ def _knob(group: Group, name: str, prefix: str) -> Step:
         engine = group.deployments[0].engine
         back = f"install {engine} {old} again" if old else f"install the version of {engine} that ran before"
         return Step((f"{prefix}install {engine} {new} and restart",), (f"{prefix}{back} and restart",))
-    staying = {each: getattr(group.deployments[0], each) for each in knobs() if each not in group.changes}
+    staying = {knob: getattr(group.deployments[0], knob) for knob in knobs() if knob not in group.changes}
     spelling = spelled.commands(group.deployments[0].engine, {name: (old, new)}, staying)
     undo = spelling.undo or (f"change {knobs()[name].label} back to {'what it was' if old is None else shown(old)}",)
     return Step(
-        tuple(prefix + each for each in (*spelling.apply, *spelling.manual)), tuple(prefix + each for each in undo)
+        tuple(prefix + line for line in (*spelling.apply, *spelling.manual)), tuple(prefix + line for line in undo)
     )
 
 
 def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefix: str) -> Iterator[Step]:
-    """Yield a patch of each object that makes the pods; what no appended argument expresses stays a sentence."""
+    """Yield a patch of each object that owns the pods, and sentences for changes that no argument expresses."""
     engine = group.deployments[0].engine
     words: list[str] = []
     for name in names:
@@ -143,7 +148,7 @@ def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefi
             yield from [_knob(group, name, prefix)] if name == "engine" else []
         elif by_words and spelled.like(engine) in kubernetes.LAST_COUNTS:
             words += [word for line in spelling.apply for word in line.split()[1:]]
-            yield Step(tuple(prefix + each for each in spelling.manual))
+            yield Step(tuple(prefix + line for line in spelling.manual))
         else:
             yield _knob(group, name, prefix)
     version = group.changes.get("engine_version")
@@ -153,19 +158,19 @@ def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefi
 
 
 _NVIDIA = {"sm_clock_mhz": ("-lgc {value},{value}", "-rgc"), "power_cap_w": ("-pl {value}", None)}
-"""Knob -> arguments of nvidia-smi that set it, and those that set the default again."""
+"""Knob -> arguments of nvidia-smi that set it, and arguments that restore the default."""
 
 
 def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> Step:
-    """Return nvidia-smi commands host by host; for other vendors a sentence."""
+    """Return nvidia-smi commands by host, or sentences for other vendors."""
     old, new = group.changes[name]
     apply, undo = [], []
     for host, device_ids in _by_host(group.deployments, before).items():
-        known = [where.devices[each] for each in device_ids if each in where.devices]
+        known = [where.devices[device_id] for device_id in device_ids if device_id in where.devices]
         at = f"on {host}: "
         label, unit = knobs()[name].label, knobs()[name].unit
-        if len(known) == len(device_ids) and all(each.vendor == "nvidia" for each in known):
-            smi = f"{at}nvidia-smi -i {','.join(each.uuid for each in known)} "
+        if len(known) == len(device_ids) and all(device.vendor == "nvidia" for device in known):
+            smi = f"{at}nvidia-smi -i {','.join(device.uuid for device in known)} "
             write, reset = _NVIDIA[name]
             apply.append(smi + write.format(value=new))
             if old is not None:
@@ -183,15 +188,15 @@ def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> St
 
 def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: str) -> Step:
     now = group.deployments[0].placement
-    there: dict[str, Any] = {name: new for name, (_, new) in changes.items()}
-    to = replace(now, **there)
+    edits: dict[str, Any] = {name: new for name, (_, new) in changes.items()}
+    to = replace(now, **edits)
     count = len(group.deployments)
     what = "the server" if count == 1 else f"{count} servers"
     if to.purchase == "per_token":
         model = group.deployments[0].model.name
         return Step(
             (
-                f"{prefix}send a sample of its prompts to {model} at {to.provider} too, and compare the answers",
+                f"{prefix}send a sample of its prompts to {model} at {to.provider} too, and compare the outputs",
                 f"{prefix}point its clients at {to.provider}, then stop {what}",
             ),
             (f"{prefix}start {what} {_place(now, changes)} again, point the clients back",),
@@ -209,15 +214,15 @@ def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: st
 
 
 def _place(placement: Placement, changes: Mapping[str, object]) -> str:
-    """Return a placement in words: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`; only what changes or is known."""
-    where = " ".join(each for each in (placement.provider, placement.region) if each)
+    """Return a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`; only changed or known parts."""
+    where = " ".join(part for part in (placement.provider, placement.region) if part)
     parts = [placement.accelerator, placement.instance_type, where, placement.purchase, placement.offer]
-    known = [each for each in parts if each]
+    known = [part for part in parts if part]
     return f"on {', '.join(known)}" if known else "where it was"
 
 
 def _shares(group: Group, prefix: str) -> Step:
-    old, new = (dict(each) for each in group.changes["serves"])
+    old, new = (dict(change) for change in group.changes["serves"])
     apply, undo = [], []
     for service, share in new.items():
         if old.get(service) != share:
@@ -246,11 +251,11 @@ def _service(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
 
 def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> Step:
     sentences = {
-        "output_len": "Limit the answers of {service} to {value:.0f} tokens on average.",
+        "output_len": "Limit the outputs of {service} to {value:.0f} tokens on average.",
         "prompt_len": "Shorten the prompts of {service} to {value:.0f} tokens on average.",
         "response_cache_share": "Put a response cache before {service} that answers {value:.0%} of its requests.",
-        "cached_share": "Arrange the prompts of {service} so that {value:.0%} of their tokens are in the prefix cache.",
-        "requests_per_s": "Bring the requests of {service} to {value:.3g} per second.",
+        "cached_share": "Order the prompts of {service} so that {value:.0%} of their tokens hit the prefix cache.",
+        "requests_per_s": "Change the requests of {service} to {value:.3g} per second.",
     }
     undo = f"Remove that from {service} again" + (f" (it was {old.value:.4g})." if old is not None else ".")
     return Step((sentences[field].format(service=service, value=new.value),), (undo,))
@@ -269,31 +274,31 @@ def _start(deployment: Deployment) -> Step:
             *(() if deployment.device_ids else _order(deployment.placement)),
             f"Start {what} {_place(deployment.placement, {})}; {share}.",
         ),
-        (f"Stop the new {deployment.model.name}, after its requests go where they went before.",),
+        (f"Route its requests to their previous servers, then stop the new {deployment.model.name}.",),
     )
 
 
 def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
-    """Return how one server takes over what others serve, on the devices where it runs."""
+    """Return the commands by which one server takes over the services of others, on its own devices."""
     names = listed(tuple(service for service, _ in deployment.serves))
     engine = [name for name in base.knob_changes(deployment) if knobs()[name].scope == "engine"]
     changes = {name: (getattr(base, name), getattr(deployment, name)) for name in engine}
     spelling = spelled.commands(base.engine, changes)
     return Step(
         (
-            *(f"{_named(base, where)}: {each}" for each in (*spelling.apply, *spelling.manual)),
-            f"{_named(base, where)}: answer to the names of {names} (vLLM: --served-model-name takes several), "
-            f"restart, and send it all requests for {names}.",
+            *(f"{_named(base, where)}: {line}" for line in (*spelling.apply, *spelling.manual)),
+            f"{_named(base, where)}: serve under the names of {names} (vLLM: --served-model-name takes several), "
+            f"restart, and route all requests for {names} to it.",
         ),
         (
-            f"Send the requests for {names} where they went before.",
-            *(f"{_named(base, where)}: {each}" for each in spelling.undo),
+            f"Route the requests for {names} to their previous servers.",
+            *(f"{_named(base, where)}: {line}" for line in spelling.undo),
         ),
     )
 
 
 _SHOWN = ("tp", "pp", "dp", "weight_dtype", "kv_dtype", "max_model_len", "role", "lora_adapters")
-"""Knobs by which a new deployment is described."""
+"""Knobs in the description of a new deployment."""
 
 
 def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
@@ -302,45 +307,47 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
     address = where.devices.get(device.device_id)
     if address is None or address.vendor != "nvidia":
         return Step(
-            (f"on {host}: divide {device.name} into {', '.join(change.after)} with the vendor's tool",),
+            (f"on {host}: partition {device.name} into {', '.join(change.after)} with the vendor's tool",),
             (f"on {host}: make {device.name} whole again",),
         )
     smi = f"on {host}: nvidia-smi "
-    holders = listed(tuple(each.name for each in before.holders_of.get(device.device_id, ())))
+    names = listed(tuple(deployment.name for deployment in before.deployments_by_device.get(device.device_id, ())))
     return Step(
-        ((f"on {host}: stop {holders}: a device is divided while nothing runs on it",) if holders else ())
+        ((f"on {host}: stop {names}: a device can be partitioned only while nothing runs on it",) if names else ())
         + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
         (f"{smi}mig -i {address.uuid} -dci", f"{smi}mig -i {address.uuid} -dgi", f"{smi}-i {address.uuid} -mig 0"),
     )
 
 
-def _commit(each: Commitment) -> Step:
-    at = " ".join(part for part in (each.provider, each.region) if part)
+def _commit(commitment: Commitment) -> Step:
+    at = " ".join(part for part in (commitment.provider, commitment.region) if part)
     return Step(
         (
-            f"Commit to {each.count} × {each.instance_type} at {at} for "
-            f"{format_usd(each.nano_usd_per_instance_hour)} per instance and hour{_term(each)}.",
-            *_buy(each),
+            f"Commit to {commitment.count} × {commitment.instance_type} at {at} for "
+            f"{format_usd(commitment.nano_usd_per_instance_hour)} per instance and hour{_term(commitment)}.",
+            *_buy(commitment),
         ),
-        ("A commitment cannot be taken back before it ends.",),
+        ("A commitment cannot be cancelled before it ends.",),
     )
 
 
-def _buy(each: Commitment) -> tuple[str, ...]:
-    """Return the commands that commit; none where the cloud is unknown or its tool has none for it."""
-    cloud = cloud_commands().get(each.provider)
-    if cloud is None or not each.region or not each.years:
+def _buy(commitment: Commitment) -> tuple[str, ...]:
+    """Return the commands that commit; empty if the cloud is unknown or has no such command."""
+    cloud = cloud_commands().get(commitment.provider)
+    if cloud is None or not commitment.region or not commitment.years:
         return ()
-    usd = each.count * each.nano_usd_per_instance_hour / NANO_USD
-    return cloud.committed(each.instance_type, each.region, years=each.years, usd_per_hour=usd)
+    usd = commitment.count * commitment.nano_usd_per_instance_hour / NANO_USD
+    return cloud.committed(commitment.instance_type, commitment.region, years=commitment.years, usd_per_hour=usd)
 
 
-def _term(each: Commitment) -> str:
-    return f", for {each.years} year{'s' if each.years > 1 else ''}" if each.years else ""
+def _term(commitment: Commitment) -> str:
+    return f", for {commitment.years} year{'s' if commitment.years > 1 else ''}" if commitment.years else ""
 
 
 def _release(name: str, host: Host | None, before: Fleet) -> Step:
-    count = len([each for each in before.devices if host and each.host_id == host.host_id and each.kind != "cpu"])
+    count = len(
+        [device for device in before.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
+    )
     at = host.placement if host is not None else Placement()
     instance = f" ({at.instance_type})" if at.instance_type else ""
     devices = f" with its {count} device(s)" if count else ""
@@ -353,7 +360,7 @@ def _release(name: str, host: Host | None, before: Fleet) -> Step:
 
 
 def _order(at: Placement) -> tuple[str, ...]:
-    """Return the command that starts an instance there; none where the cloud, its region or its type is unknown."""
+    """Return the command that starts an instance; empty if its cloud, region or type is unknown."""
     cloud = cloud_commands().get(at.provider or "")
     if cloud is None or not at.region or not at.instance_type or at.purchase not in (None, "on_demand", "spot"):
         return ()
@@ -361,15 +368,15 @@ def _order(at: Placement) -> tuple[str, ...]:
 
 
 def _where(group: Group, where: Addresses) -> str:
-    """Return where the deployments of a group are: hosts, and devices where others of the service are on the host."""
-    changing = {each.deployment_id for each in group.deployments}
-    others = [each for each in group.service.deployments if each.deployment_id not in changing]
-    shared = {where.hosts.get(each.deployment_id) for each in others}
+    """Return the hosts of a group, with devices if other deployments of the service are on the same host."""
+    changing = {deployment.deployment_id for deployment in group.deployments}
+    others = [deployment for deployment in group.service.deployments if deployment.deployment_id not in changing]
+    shared = {where.hosts.get(deployment.deployment_id) for deployment in others}
     places = []
-    for each in group.deployments:
-        host = where.hosts.get(each.deployment_id)
+    for deployment in group.deployments:
+        host = where.hosts.get(deployment.deployment_id)
         if host is not None:
-            places.append(f"{host} ({_devices(each.device_ids, where)})" if host in shared else host)
+            places.append(f"{host} ({_devices(deployment.device_ids, where)})" if host in shared else host)
     return f"{group.deployments[0].name} on {listed(tuple(places))}" if places else group.deployments[0].name
 
 
@@ -379,16 +386,16 @@ def _named(deployment: Deployment, where: Addresses) -> str:
 
 
 def _devices(device_ids: Sequence[int], where: Addresses) -> str:
-    if any(each < 0 for each in device_ids):
-        return "its new slice (its UUID is in `nvidia-smi -L`)"
-    uuids = [where.devices[each].uuid for each in device_ids if each in where.devices]
+    if any(device_id < 0 for device_id in device_ids):
+        return "its new MIG instance (its UUID is in `nvidia-smi -L`)"
+    uuids = [where.devices[device_id].uuid for device_id in device_ids if device_id in where.devices]
     return f"devices {', '.join(uuids)}" if uuids else "other devices"
 
 
 def _by_host(deployments: Sequence[Deployment], before: Fleet) -> dict[str, list[int]]:
-    """Return the whole devices of some deployments by name of their host."""
-    whole = dict.fromkeys(before.device(device_id) for each in deployments for device_id in each.device_ids)
-    found: dict[str, list[int]] = defaultdict(list)
+    """Return the ids of the whole devices of deployments, by host name."""
+    whole = dict.fromkeys(before.device(device_id) for deployment in deployments for device_id in deployment.device_ids)
+    devices_by_host: dict[str, list[int]] = defaultdict(list)
     for device in whole:
-        found[before.host(device.host_id).name].append(device.device_id)
-    return found
+        devices_by_host[before.host(device.host_id).name].append(device.device_id)
+    return devices_by_host

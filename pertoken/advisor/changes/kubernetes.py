@@ -1,6 +1,6 @@
-"""Commands that change the arguments of an engine in a pod, by a patch of the object that makes its pods.
+"""Commands that change the arguments of an engine in a pod, by a patch of the object that owns its pods.
 
-Arguments are appended: of an option that is given twice the last one counts. Sources: the reference of Kubernetes'
+Arguments are appended: the last value of a repeated option wins. Sources: the reference of Kubernetes'
 Deployment (apps/v1), KServe's LLMInferenceService (its container `main` appends VLLM_ADDITIONAL_ARGS) and NVIDIA
 Dynamo's DynamoGraphDeployment (nvidia.com/v1alpha1), November 2026. Nothing here is run.
 """
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pertoken.state.workload import Workload
 
 LAST_COUNTS = ("vllm", "sglang", "llama.cpp", "trtllm", "lmdeploy")
-"""Engines whose parsers take an option twice (argparse, click, llama.cpp's own); TGI's refuses."""
+"""Engines whose parsers accept a repeated option (argparse, click, llama.cpp's own); TGI's rejects it."""
 
 
 Versions = tuple[str | None, str]
-"""Version of an engine before a change, and after it."""
+"""Engine version before and after a change."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """How one kind of object is patched."""
+    """Patch details of one kind of object."""
 
     resource: str
     container: str
@@ -34,12 +34,12 @@ _FILL_IN = "KIND and NAME: the object that owns its pod, which cannot be read on
 _KINDS = {
     None: _Kind("KIND", "/spec/template/spec/containers/0", _FILL_IN),
     "Deployment": _Kind(
-        "deployment", "/spec/template/spec/containers/0", "container 0 is the engine, and it has a list args"
+        "deployment", "/spec/template/spec/containers/0", "container 0 is the engine, and has a list args"
     ),
     "LLMInferenceService": _Kind(
         "llminferenceservice",
         "/spec/template/containers/0",
-        "container 0 is main, with a list env; if that sets VLLM_ADDITIONAL_ARGS already, append to its value instead",
+        "container 0 is main, with a list env; if it already sets VLLM_ADDITIONAL_ARGS, append to its value instead",
     ),
     "DynamoGraphDeployment": _Kind(
         "dynamographdeployments.v1alpha1.nvidia.com",
@@ -48,13 +48,13 @@ _KINDS = {
     ),
 }
 _ADDED = {"LLMInferenceService": "VLLM_ADDITIONAL_ARGS"}
-"""Kinds whose arguments are appended by a variable."""
+"""Kinds with an environment variable for additional arguments."""
 
 
 def changed(workload: Workload, engine: str, words: Sequence[str], version: Versions | None) -> tuple[str, str]:
     """Return one command that appends `words` to an engine's command line and changes its version, and its undo.
 
-    One patch is one rollout, which one undo takes back.
+    One patch makes one rollout, so that one undo reverts it.
     """
     kind = _KINDS[workload.kind]
     operations: list[dict[str, object]] = []
@@ -63,7 +63,7 @@ def changed(workload: Workload, engine: str, words: Sequence[str], version: Vers
         old, new = version
         operations.append({"op": "add", "path": f"{kind.container}/image", "value": "IMAGE"})
         notes.insert(0, f"IMAGE: yours of {engine} {new}")
-        by_hand.append(f"set the image of {engine} {old or 'before'} again")
+        by_hand.append(f"set the image of {engine} {old} again" if old else f"set the previous image of {engine} again")
     variable = _ADDED.get(workload.kind or "")
     if words and variable is not None:
         value = {"name": variable, "value": " ".join(words)}
@@ -77,14 +77,14 @@ def changed(workload: Workload, engine: str, words: Sequence[str], version: Vers
 
 
 def restarted(workload: Workload) -> str:
-    """Return how the pods of an object are restarted: those of other objects than a Deployment are deleted."""
+    """Return the command that restarts the pods of an object; pods of other objects than a Deployment are deleted."""
     if workload.kind == "Deployment":
         return f"{_kubectl(workload)} rollout restart {_object(workload, '/')}"
     return f"{_kubectl(workload)} delete pod POD  # POD: the one of this server; {_KINDS[workload.kind].note}"
 
 
 def _undone(workload: Workload, by_hand: str) -> str:
-    """Return how to go back: a Deployment keeps its revisions, any other object is edited."""
+    """Return the undo command: a rollout undo of a Deployment, or an edit of any other object."""
     if workload.kind == "Deployment":
         return f"{_kubectl(workload)} rollout undo {_object(workload, '/')}"
     return f"{_kubectl(workload)} edit {_object(workload, ' ')}  # {by_hand}"

@@ -1,4 +1,4 @@
-"""A schedule of a service as timers: when to do what, in the words of systemd and of cron."""
+"""Schedule of a service as timers, in the notation of systemd and of cron."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,18 +22,18 @@ class Timer:
 
     @property
     def calendar(self) -> str:
-        """The moment as systemd takes it after `OnCalendar=`."""
+        """Time of week as a value of `OnCalendar=` of systemd."""
         return f"{_spans(self.days)} *-*-* {self.hour:02}:00:00 UTC".removeprefix("Mon..Sun ")
 
     @property
     def cron(self) -> str:
-        """The moment as cron and Kubernetes take it, in the time zone UTC: 0 is Sunday there."""
+        """Time of week in the notation of cron and Kubernetes, time zone UTC; day 0 is Sunday."""
         days = ",".join(str((day + 1) % 7) for day in self.days) if len(self.days) < len(DAYS) else "*"
         return f"0 {self.hour} * * {days}"
 
 
 def timers(schedule: Schedule) -> tuple[Timer, ...]:
-    """Return the timers of a schedule, by hour of the day; none for one that is always on, or never."""
+    """Return the timers of a schedule, by hour of the day; empty for one that never changes."""
     counts = dict(schedule.replicas)
     states = [_state(hour, schedule, counts) for hour in range(HOURS_OF_WEEK)]
     moments: dict[tuple[int, str | int], list[int]] = {}
@@ -44,18 +44,18 @@ def timers(schedule: Schedule) -> tuple[Timer, ...]:
 
 
 def timer_commands(service: str, schedule: Schedule, replicas: int) -> Iterator[str]:
-    """Yield what each timer of a service with so many replicas does."""
-    for each in timers(schedule):
-        count = {ON: replicas, OFF: 0}.get(str(each.to), each.to)
-        if each.to == ASLEEP:
+    """Yield the action of each timer of a service with this number of replicas."""
+    for timer in timers(schedule):
+        count = {ON: replicas, OFF: 0}.get(str(timer.to), timer.to)
+        if timer.to == ASLEEP:
             action = f"POST /sleep?level=1 to each server of {service} (vLLM; others: see the rule's page)"
-        elif each.to == ON and schedule.asleep and not schedule.off and not schedule.replicas:
+        elif timer.to == ON and schedule.asleep and not schedule.off and not schedule.replicas:
             action = f"POST /wake_up to each server of {service}"
         else:
             fewer = isinstance(count, int) and count < replicas
-            hosts = "then give the hosts that nothing uses back" if fewer else "start their hosts first"
+            hosts = "then give unused hosts back" if fewer else "start their hosts first"
             action = f"kubectl scale deployment/{service} --replicas={count}, or start and stop its servers; {hosts}"
-        yield f"systemd timer OnCalendar={each.calendar} (Kubernetes CronJob: {each.cron}): {action}"
+        yield f"systemd timer OnCalendar={timer.calendar} (Kubernetes CronJob: {timer.cron}): {action}"
 
 
 def _state(hour: int, schedule: Schedule, counts: dict[int, int]) -> str | int:
@@ -70,7 +70,7 @@ def _order(moment: tuple[tuple[int, str | int], list[int]]) -> tuple[int, str]:
 
 
 def _spans(days: tuple[int, ...]) -> str:
-    """Return days as systemd takes them: `Mon..Fri,Sun`."""
+    """Return days in systemd notation: `Mon..Fri,Sun`."""
     spans: list[list[int]] = []
     for day in days:
         if spans and spans[-1][1] == day - 1:

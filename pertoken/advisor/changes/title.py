@@ -1,4 +1,4 @@
-"""A difference in few words, and field by field."""
+"""Title of a difference, and its changes field by field."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from pertoken.state.service import FEWEST
 from pertoken.units import format_bytes
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
-"""Changes that a title begins with, since a narrow screen cuts its end."""
+"""Changes that come first in a title, because a narrow screen cuts its end."""
 _LABELS = {
     **{"model": "", "placement.accelerator": "", "tp": "tp ", "pp": "pp ", "dp": "dp ", "ep": "ep "},
     **{"placement.provider": "", "placement.region": "", "placement.purchase": "", "placement.instance_type": ""},
@@ -19,7 +19,7 @@ _LABELS = {
 _SECONDARY = ("placement.devices_per_instance", "placement.offer", "placement.instance_type")
 """Changes that follow from others of a move."""
 MAX_TITLE = 200
-"""Characters of a title; the changes stand below it one by one."""
+"""Maximum characters of a title; the changes are listed below it."""
 DEMAND = {
     "demand.requests_per_s": ("requests", " requests/s"),
     "demand.prompt_len": ("prompts", " tokens"),
@@ -31,28 +31,31 @@ DEMAND = {
 
 
 def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
-    """Return what changes, most important first. `chosen` is what pricing chose."""
+    """Return the changes as one line, most important first. `chosen` is what pricing decided."""
     parts = list(_hosts(difference))
     for group in groups(difference, before):
         words = list(_words(group))
-        if not words and not difference.added:  # beside a new deployment the shares follow from it
+        if not words and not difference.added:  # the shares follow from a new deployment
             words = [shares(group.changes["serves"][1])]
         if words:
             parts.append(", ".join(words) + group.replicas)
     parts += _services(difference, before, chosen)
-    merged = [each.name for each in difference.removed]
+    merged = [deployment.name for deployment in difference.removed]
     if merged:
-        parts.append(f"merge {listed(tuple(merged))} into {listed(tuple(each.name for each in difference.added))}")
+        parts.append(
+            f"merge {listed(tuple(merged))} into {listed(tuple(deployment.name for deployment in difference.added))}"
+        )
     else:
-        parts += [f"add {shown(each.model).rpartition('/')[2]}" for each in difference.added]
+        parts += [f"add {shown(deployment.model).rpartition('/')[2]}" for deployment in difference.added]
     for change in difference.changes:
         if change.field == "partitions":
             parts.append(f"divide {before.device(int(change.target)).name} into {', '.join(change.after)}")
         if change.field == "commitments":
             new = change.after[len(change.before) :]
-            terms = [f" for {each.years} y" if each.years else "" for each in new]
+            terms = [f" for {commitment.years} y" if commitment.years else "" for commitment in new]
             parts += [
-                f"commit to {each.count} × {each.instance_type}{term}" for each, term in zip(new, terms, strict=True)
+                f"commit to {commitment.count} × {commitment.instance_type}{term}"
+                for commitment, term in zip(new, terms, strict=True)
             ]
     text = "; ".join(parts)
     return text if len(text) <= MAX_TITLE else f"{text[: MAX_TITLE - 1]}…"
@@ -60,12 +63,12 @@ def title(difference: Diff, before: Fleet, chosen: Chosen) -> str:
 
 def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[ChangeLine, ...]:
     """Return each changed field, before and after."""
-    lines = [ChangeLine(each.name, "host", "paid", "released") for each in difference.released]
+    lines = [ChangeLine(host.name, "host", "paid", "released") for host in difference.released]
     for group in groups(difference, before):
         count = len(group.deployments)
         where = group.deployments[0].name if count == 1 else f"{count} replicas of {group.service.name}"
         lines += [
-            ChangeLine(where, name, *(shares(each) if name == "serves" else with_unit(name, each) for each in pair))
+            ChangeLine(where, name, *(shares(value) if name == "serves" else with_unit(name, value) for value in pair))
             for name, pair in group.changes.items()
         ]
     for change in difference.changes:
@@ -78,24 +81,24 @@ def change_lines(difference: Diff, before: Fleet, chosen: Chosen) -> tuple[Chang
             lines.append(ChangeLine(name, change.field, shown(change.before), shown(change.after)))
         elif change.kind == "fleet":
             lines.append(ChangeLine("fleet", change.field, str(len(change.before)), str(len(change.after))))
-    lines += [ChangeLine(each.name, "deployment", "runs", "merged") for each in difference.removed]
-    lines += [ChangeLine(shown(each.model), "deployment", "none", "added") for each in difference.added]
+    lines += [ChangeLine(deployment.name, "deployment", "runs", "merged") for deployment in difference.removed]
+    lines += [ChangeLine(shown(deployment.model), "deployment", "none", "added") for deployment in difference.added]
     return tuple(lines)
 
 
 def _hosts(difference: Diff) -> Iterator[str]:
     if difference.released:
-        yield f"release {listed(tuple(each.name for each in difference.released))}"
+        yield f"release {listed(tuple(host.name for host in difference.released))}"
 
 
 def _words(group: Group) -> Iterator[str]:
     """Yield each change of a group: `weights bf16 → fp8`, `tp 2 → 1`, `disable eager mode`, `H100 SXM5 → H200 SXM`."""
     moved = "placement.accelerator" in group.changes or "placement.provider" in group.changes
-    for name in sorted(group.changes, key=lambda each: _FIRST.index(each) if each in _FIRST else len(_FIRST)):
+    for name in sorted(group.changes, key=lambda knob: _FIRST.index(knob) if knob in _FIRST else len(_FIRST)):
         old, new = group.changes[name]
         if name == "serves" or (name in _SECONDARY and (moved or name != "placement.instance_type")):
             continue
-        if name.startswith("placement.") and new is None:  # an API has no devices and no region of theirs
+        if name.startswith("placement.") and new is None:  # an API has no devices and no region
             continue
         if name == "restart":
             yield f"restart {group.deployments[0].name}"
@@ -103,9 +106,9 @@ def _words(group: Group) -> Iterator[str]:
             yield f"on {len(new)} other device(s)"
         else:
             label = _LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
-            before, after = (with_unit(name, each) for each in (old, new))
+            before, after = (with_unit(name, value) for value in (old, new))
             if name == "model":
-                before, after = (each.rpartition("/")[2] for each in (before, after))
+                before, after = (text.rpartition("/")[2] for text in (before, after))
             if isinstance(new, bool):  # "prefix caching on on 1 of 2 replicas" is hard to read
                 yield f"{'enable' if new else 'disable'} {label.rstrip()}"
             else:
@@ -113,7 +116,7 @@ def _words(group: Group) -> Iterator[str]:
 
 
 def with_unit(name: str, value: object) -> str:
-    """Return the value of a knob in words, with its unit where its label does not imply one."""
+    """Return the value of a knob as text, with its unit unless its label implies one."""
     unit = knobs()[name].unit if name in knobs() else None
     if unit == "bytes" and isinstance(value, int):
         return format_bytes(value)
@@ -141,14 +144,14 @@ def _services(difference: Diff, before: Fleet, chosen: Chosen) -> Iterator[str]:
 
 
 def _service_pair(change: Change, before: Fleet, chosen: Chosen) -> tuple[str, str] | None:
-    """Return a changed field of a service before and after, None for what turned out to stay."""
+    """Return a changed field of a service before and after as text; None if pricing left it unchanged."""
     if change.field == "replicas":
         return replica_words(change, before, chosen)
     if change.field == "schedule":
         return hours(change.before), hours(change.after)
     if change.field in DEMAND:
         unit = DEMAND[change.field][1]
-        old, new = (None if each is None else f"{each.value:.4g}{unit}" for each in (change.before, change.after))
+        old, new = (None if edited is None else f"{edited.value:.4g}{unit}" for edited in (change.before, change.after))
         return old or "unknown", new or "unknown"
     if change.field == "demand.requests_by_hour_of_week":
         return None  # it follows from requests_per_s

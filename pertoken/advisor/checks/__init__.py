@@ -1,4 +1,4 @@
-"""What a proposal may be: the fleet after it, whether an edit can lead there, and whether settings permit it.
+"""Validation of a proposal: its fleet, whether edits can produce it, and whether settings permit it.
 
 Front door: `candidate`, `possible`, `permitted`, `objectives`.
 """

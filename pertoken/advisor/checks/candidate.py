@@ -1,4 +1,4 @@
-"""What a rule yielded, as a fleet that can be priced: validated against the present."""
+"""Proposal of a rule as a fleet that can be priced, validated against the present fleet."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from pertoken.state.service import Service
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A proposal that is possible."""
+    """A valid proposal."""
 
     proposal: Proposal
     after: Fleet
@@ -27,25 +27,30 @@ class Candidate:
 def candidate(
     before: Fleet, sent: object, asked: Deployment | Service | None, market: Market, *, configured: bool = False
 ) -> Candidate | None:
-    """Return what a worker sent as a candidate, None if it equals the present.
+    """Return the candidate in a worker's message; None if it equals the present fleet.
 
-    `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Numbers of a demand
-    count as confirmed only from a rule that a person `configured`. Raises InvalidEdit for what no edit of the fleet
-    leads to, ValueError for a risk, an effort or a rule id that is none.
+    `asked` is the deployment or service that the rule was run for; None for a rule over the fleet. Demand figures
+    count as confirmed only from a rule that a person `configured`. Raises InvalidEdit for a fleet that no edit
+    produces, ValueError for an invalid risk, effort or rule id.
     """
     proposal = proposal_of(sent, before)
     state = proposal.state
     if isinstance(state, Deployment) and asked is not None:
-        ids = {each.deployment_id for each in (asked.deployments if isinstance(asked, Service) else (asked,))}
+        ids = {
+            deployment.deployment_id for deployment in (asked.deployments if isinstance(asked, Service) else (asked,))
+        }
         if state.deployment_id not in ids:
             raise InvalidEdit(f"{state.name} is another deployment than it was asked about: use now.but(...)")
     if isinstance(state, Service) and isinstance(asked, Service) and state.name != asked.name:
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
-    present = {each.name: each for each in before.services}
-    unlike = {each.name: _service(present.get(each.name), each, configured) for each in services_unlike(after, before)}
-    if any(each is not unlike.get(each.name, each) for each in after.services):
-        after = replace(after, services=tuple(unlike.get(each.name, each) for each in after.services))
+    present = {service.name: service for service in before.services}
+    unlike = {
+        service.name: _service(present.get(service.name), service, configured)
+        for service in services_unlike(after, before)
+    }
+    if any(service is not unlike.get(service.name, service) for service in after.services):
+        after = replace(after, services=tuple(unlike.get(service.name, service) for service in after.services))
     difference = diff(before, after)
     if not difference:
         return None
@@ -55,16 +60,18 @@ def candidate(
 
 
 def _service(now: Service | None, after: Service, configured: bool) -> Service:
-    """Return a service with demand and placements changed as the edits do it, however a rule changed them."""
+    """Return a service with demand and placements changed as by the edits, whichever way a rule changed them."""
     if now is None:
         return after
-    present = {each.deployment_id: each for each in now.deployments}
-    deployments = tuple(_deployment(present.get(each.deployment_id), each) for each in after.deployments)
+    present = {deployment.deployment_id: deployment for deployment in now.deployments}
+    deployments = tuple(
+        _deployment(present.get(deployment.deployment_id), deployment) for deployment in after.deployments
+    )
     if any(one is not other for one, other in zip(after.deployments, deployments, strict=True)):
         after = replace(after, deployments=deployments)
     if now.demand == after.demand:
         return after
-    # What a rule changes of a demand is assumed.
+    # A demand that a rule changed is an assumption.
     changes = {
         name: to(quantity.value, quantity.source, confirmed=configured and quantity.confirmed)
         for name in EDITABLE
@@ -72,11 +79,11 @@ def _service(now: Service | None, after: Service, configured: bool) -> Service:
     }
     demand: Demand = now.demand.serving(**changes)
     if demand.tenants != after.demand.tenants:
-        raise InvalidEdit(f"the tenants of {now.name} are not for a rule to change")
+        raise InvalidEdit(f"a rule must not change the tenants of {now.name}")
     return replace(after, demand=demand)
 
 
 def _deployment(now: Deployment | None, to: Deployment) -> Deployment:
-    """Return a deployment that leaves its devices when it moves to another placement."""
+    """Return a deployment without its devices if it moves to another placement."""
     moved = now is not None and to.placement != now.placement and to.device_ids == now.device_ids
     return replace(to, device_ids=()) if moved and to.device_ids else to

@@ -1,4 +1,4 @@
-"""Changes that save nothing but hold an objective again that is missed now: worth showing, without money."""
+"""Changes that save nothing but meet an objective that is missed now: shown without a saving."""
 
 from collections.abc import Sequence
 
@@ -12,10 +12,10 @@ LIKELY = 1
 
 
 def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> float | None:
-    """Return the time per token of a batch cut to its new limit, over that of the requests that run now.
+    """Return the time per token at the lowered batch limit over the present time per token.
 
-    It is requests over tokens/s, after over before: 0.75 of the requests at 0.9 of the tokens/s take 0.83 of the time.
-    None where no batch limit falls below what runs.
+    It is the ratio of requests over the ratio of tokens/s: 0.75 of the requests at 0.9 of the tokens/s take 0.83 of
+    the time. None if no batch limit falls below the running requests.
     """
     ratio = money.throughput_ratio
     for change in difference.changes:
@@ -27,10 +27,10 @@ def full_batch_factor(difference: Diff, money: Estimate, context: Context) -> fl
 
 
 def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str | None:
-    """Return in words which objectives a change holds again; None if there are none, or it misses others.
+    """Return as text which missed objectives a change would meet; None if there are none, or it misses others.
 
-    `lines` have objectives. What was measured is scaled as the forecast changes, TPOT by `tpot_factor` where it is
-    known: the forecast spreads requests evenly, and batches are full when they come in bursts.
+    All `lines` have objectives. Measured latencies are scaled by the change of the forecast, TPOT by `tpot_factor` if
+    known: the forecast spreads requests evenly, but bursts fill batches.
     """
     held = []
     for line in lines:
@@ -44,7 +44,7 @@ def held_again(lines: Sequence[LatencyLine], tpot_factor: float | None) -> str |
                 factor = after_ms / line.before[LIKELY] if line.before is not None else 0.0
             after_ms = max(after_ms, factor * line.measured_ms)
             held.append(
-                f"it saves nothing but holds {line.figure} again: {line.measured_ms:.0f} ms was measured, about "
+                f"it saves nothing but meets the {line.figure} objective: {line.measured_ms:.0f} ms measured, about "
                 f"{after_ms:.0f} ms is expected, and the objective is {line.slo_ms:.0f} ms"
             )
         if after_ms > line.slo_ms:

@@ -1,4 +1,4 @@
-"""Settings that bind the proposals of every rule: forbidden changes, the quality gate, isolation, minimum replicas."""
+"""Settings that apply to proposals of every rule: forbidden changes, quality gate, isolation, minimum replicas."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,54 +13,54 @@ from pertoken.state.model import Model
 from pertoken.state.service import Service
 
 _FLEET_WIDE = frozenset(("commitments", "partitions"))
-"""Fields that are of the fleet as a whole, by which a person may forbid their changes."""
+"""Names by which a person may forbid changes of the fleet as a whole."""
 _RENAMED = {"device_ids": "devices", "serves": "shares"}
-"""Fields -> the words by which a person forbids them, where they differ."""
+"""Field -> the name in `forbid`, where it differs."""
 _SHARED_CACHES = ("demand.response_cache_share", "demand.cached_share")
-"""What arranges the prompts of several clients for one cache, or answers one client with another's response."""
+"""Changes that share a cache between clients: prompts of several clients, or responses of one for another."""
 
 
 def refusal(difference: Diff, before: Fleet, after: Fleet, forbidden: Iterable[str]) -> Refusal | None:
-    """Return why the settings of a person refuse a proposal; None if they permit it.
+    """Return why settings refuse a proposal; None if they permit it.
 
-    `forbidden` is for the fleet as a whole; that of each service is part of it.
+    `forbidden` is `advisor.forbid`; each service of the fleet has its own list too.
     """
-    words = {each.field for each in difference.changes} & _FLEET_WIDE
+    words = {change.field for change in difference.changes} & _FLEET_WIDE
     words |= {"release"} if difference.released else set()
     if hit := sorted(words & set(forbidden)):
         return Refusal("forbidden", f"{hit[0]} must not change: `advisor.forbid` names it")
     for name, changes in _by_service(difference, before).items():
         service = before.service(name)
-        found = (
+        reasons = (
             _forbidden(service, changes)
             or _not_passed(service, changes)
             or _one_cache(service, changes)
             or _too_few(service, changes)
         )
-        if found is not None:
-            return found
+        if reasons is not None:
+            return reasons
     return _together(difference, before, after)
 
 
 def _by_service(difference: Diff, before: Fleet) -> Mapping[str, Sequence[Change]]:
-    """Return what changes of each service and its deployments; a new deployment of another model changes the model."""
-    found: dict[str, list[Change]] = defaultdict(list)
-    for each in difference.changes:
-        if each.kind == "service":
-            found[str(each.target)].append(each)
-        elif each.kind == "deployment":
-            for name in before.listed_by.get(int(each.target), ()):
-                found[name].append(each)
+    """Return changes by service; a new deployment with another model counts as a change of the model."""
+    by_service: dict[str, list[Change]] = defaultdict(list)
+    for change in difference.changes:
+        if change.kind == "service":
+            by_service[str(change.target)].append(change)
+        elif change.kind == "deployment":
+            for name in before.listed_by.get(int(change.target), ()):
+                by_service[name].append(change)
     for added in difference.added:
         for name, _ in added.serves:
-            served = [each.model for each in before.service(name).deployments]
+            served = [deployment.model for deployment in before.service(name).deployments]
             if added.model not in served:
-                found[name].append(Change("deployment", added.deployment_id, "model", served[0], added.model))
-    return found
+                by_service[name].append(Change("deployment", added.deployment_id, "model", served[0], added.model))
+    return by_service
 
 
 def _words(change: Change) -> set[str]:
-    """Return the words by which a person may forbid a change: `placement.region` is `placement` and `region`."""
+    """Return the names by which a person may forbid a change: `placement` and `region` for `placement.region`."""
     return set(_RENAMED.get(change.field, change.field).split("."))
 
 
@@ -73,7 +73,7 @@ def _forbidden(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 
 def _not_passed(service: Service, changes: Iterable[Change]) -> Refusal | None:
-    """Refuse what has not passed the quality gate of a service that has one."""
+    """Refuse changes that have not passed the quality gate of a service, if it has one."""
     if not service.quality_gate:
         return None
     for change in changes:
@@ -96,7 +96,7 @@ def _value(after: object) -> str:
 
 
 def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
-    """Refuse what lets the clients of an isolated service share a cache or an engine's adapters."""
+    """Refuse changes by which clients of an isolated service share a cache or an engine with adapters."""
     if service.isolation != "tenant":
         return None
     for change in changes:
@@ -108,8 +108,8 @@ def _one_cache(service: Service, changes: Iterable[Change]) -> Refusal | None:
 
 
 def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
-    """Refuse what brings another service onto an engine or a device of an isolated one."""
-    if not difference.added and not any(each.field == "device_ids" for each in difference.changes):
+    """Refuse changes that put another service on an engine or a device of an isolated one."""
+    if not difference.added and not any(change.field == "device_ids" for change in difference.changes):
         return None
     for service in before.services:
         if service.isolation == "tenant" and (new := _neighbours(service, after) - _neighbours(service, before)):
@@ -118,10 +118,15 @@ def _together(difference: Diff, before: Fleet, after: Fleet) -> Refusal | None:
 
 
 def _neighbours(service: Service, fleet: Fleet) -> set[str]:
-    """Return the other services that share an engine or a device with a service."""
+    """Return the names of other services that share an engine or a device with a service."""
     own = fleet.service(service.name).deployments
-    sharing = [other for each in own for device in each.device_ids for other in fleet.holders_of.get(device, ())]
-    return {name for each in (*own, *sharing) for name, _ in each.serves} - {service.name}
+    sharing = [
+        other
+        for deployment in own
+        for device in deployment.device_ids
+        for other in fleet.deployments_by_device.get(device, ())
+    ]
+    return {name for deployment in (*own, *sharing) for name, _ in deployment.serves} - {service.name}
 
 
 def _isolated(name: str, what: str) -> Refusal:

@@ -1,4 +1,4 @@
-"""Proposals that no edit of the fleet leads to, or that nobody could carry out: refused before they are priced."""
+"""Refuse proposals that no edit produces or that cannot be applied, before they are priced."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
@@ -18,19 +18,19 @@ from pertoken.state.service import FEWEST, Service
 T = TypeVar("T")
 
 MAX_COUNT = 10**15
-"""Parameters of a model that can be meant."""
+"""Maximum parameters of a model."""
 MAX_ADDED = 1000
-"""New deployments of one proposal."""
+"""Maximum new deployments of one proposal."""
 ROUNDING = 1e-9
-"""By how much shares may miss 1."""
+"""Tolerance of sums of shares."""
 
 _SERVICE_EDITS = ("deployments", "demand", "schedule", "replicas")
 _DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "share_source", "restart", "expected")
 
 
 def refuse_other_changes(before: Fleet, after: Fleet) -> None:
-    """Raise InvalidEdit for a change outside the edits of `state`: settings of people, prices, names, identities."""
-    changed = {each.name: each for each in _differing(before.services, after.services)}
+    """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
+    changed = {service.name: service for service in _differing(before.services, after.services)}
     for service in before.services:
         other = changed.get(service.name)
         if other is not None and replace(other, **_fields(service, _SERVICE_EDITS)) != service:
@@ -42,22 +42,28 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
         now = _present(before, deployment)
         if now is not None and settled(deployment) != settled(now):
             raise InvalidEdit(f"name and identity of {now.name} cannot change")
-    if any(each != before.host(each.host_id) for each in _differing(before.hosts, after.hosts)):
-        raise InvalidEdit("how a host is placed and paid for is not for a rule to change: move deployments, or commit")
-    devices = {each.device_id: each for each in before.devices}
+    if any(host != before.host(host.host_id) for host in _differing(before.hosts, after.hosts)):
+        raise InvalidEdit("a rule cannot change the placement or purchase of a host: move deployments, or commit")
+    devices = {device.device_id: device for device in before.devices}
     for device in _differing(before.devices, after.devices):
-        here = devices.get(device.device_id)
-        if here is None or replace(device, partitions=here.partitions) != here:
+        present_device = devices.get(device.device_id)
+        if present_device is None or replace(device, partitions=present_device.partitions) != present_device:
             raise InvalidEdit(f"{device.name} is another device than the fleet has: only its partitions can change")
-        if device.partitions != here.partitions:
+        if device.partitions != present_device.partitions:
             whole = replace(
-                after, devices=tuple(here if each.device_id == here.device_id else each for each in after.devices)
+                after,
+                devices=tuple(
+                    present_device if device.device_id == present_device.device_id else device
+                    for device in after.devices
+                ),
             )
-            whole.partition(here, *(part.profile for part in device.partitions))  # raises for what is not possible
+            whole.partition(
+                present_device, *(part.profile for part in device.partitions)
+            )  # raises for impossible partitions
             if any(part.partition_id >= 0 for part in device.partitions):
                 raise InvalidEdit(f"a new partition of {device.name} has an id below 0: use fleet.partition(...)")
     if after.commitments[: len(before.commitments)] != before.commitments:
-        raise InvalidEdit("a commitment cannot be taken back")
+        raise InvalidEdit("a commitment cannot be removed")
 
 
 def _present(before: Fleet, deployment: Deployment) -> Deployment | None:
@@ -66,18 +72,18 @@ def _present(before: Fleet, deployment: Deployment) -> Deployment | None:
 
 
 def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
-    """Return what may differ: a proposal shares with the present whatever it leaves as it is."""
+    """Return values that may differ: unchanged values of a proposal are the same objects as the present ones."""
     if after is before:
         return ()
     present = set(map(id, before))
-    return tuple(each for each in after if id(each) not in present)
+    return tuple(record for record in after if id(record) not in present)
 
 
 @cache
 def _settled() -> Callable[[Deployment], tuple[Any, ...]]:
-    """Return what reads the fields of a deployment that no edit changes."""
+    """Return a getter of the fields of a deployment that no edit changes."""
     edits = {*knobs(), *_DEPLOYMENT_EDITS}
-    return attrgetter(*(each.name for each in fields(Deployment) if each.name not in edits))
+    return attrgetter(*(field.name for field in fields(Deployment) if field.name not in edits))
 
 
 def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -85,7 +91,7 @@ def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Market) -> None:
-    """Raise InvalidEdit for knobs, devices, shares or replicas that cannot be."""
+    """Raise InvalidEdit for impossible knobs, devices, shares or replicas."""
     if len(difference.added) > MAX_ADDED:
         raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
     for change in difference.changes:
@@ -97,7 +103,7 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
                 _refuse_impossible_knob(name, getattr(added, name), before, market)
     same_devices = after.devices is before.devices
     for deployment in deployments_unlike(after, before) if same_devices else after.deployments:
-        if not all(_has_device(before if same_devices else after, each) for each in deployment.device_ids):
+        if not all(_has_device(before if same_devices else after, device_id) for device_id in deployment.device_ids):
             raise InvalidEdit(f"{deployment.name} would run on devices that the proposal does not have")
     services = services_unlike(after, before)
     names = _listed_by(before, services)
@@ -106,7 +112,7 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
             now = _present(before, deployment)
             if now is not deployment:
                 _refuse_impossible_devices(now, deployment)
-            # It serves each service that lists it, once, and no others.
+            # It must serve exactly the services that list it, each once.
             if sorted(name for name, _ in deployment.serves) != sorted(names[deployment.deployment_id]):
                 raise InvalidEdit(
                     f"{deployment.name} serves other services than those that list it: use serving_share(...)"
@@ -120,16 +126,16 @@ def _has_device(fleet: Fleet, device_id: int) -> bool:
 
 
 def _listed_by(before: Fleet, changed: Iterable[Service]) -> dict[int, list[str]]:
-    """Return the names of the services that list each deployment of the changed services, as they are after it."""
-    services = {each.name: each for each in changed}
-    ids = {each.deployment_id for service in services.values() for each in service.deployments}
+    """Return, by deployment id, the names of the services that list it after the change."""
+    services = {service.name: service for service in changed}
+    ids = {deployment.deployment_id for service in services.values() for deployment in service.deployments}
     names = {
         deployment_id: [name for name in before.listed_by.get(deployment_id, ()) if name not in services]
         for deployment_id in ids
     }
     for service in services.values():
-        for each in service.deployments:
-            names[each.deployment_id].append(service.name)
+        for deployment in service.deployments:
+            names[deployment.deployment_id].append(service.name)
     return names
 
 
@@ -148,12 +154,14 @@ def _refuse_impossible_knob(name: str, value: Any, before: Fleet, market: Market
             raise InvalidEdit(f"the shape of {value.name} is not possible: {part} is more than {whole}")
     present = before.models.get(value.name, ())
     known = (*present, market.model(value.name))
-    if value not in present and any(each is not None and _contradicts(value, each) for each in known):
-        raise InvalidEdit(f"{value.name} has another shape than the fleet or the catalog knows")
+    if value not in present and any(deployment is not None and _contradicts(value, deployment) for deployment in known):
+        raise InvalidEdit(f"{value.name} has another shape than in the fleet or the catalog")
 
 
 def _contradicts(stated: Model, known: Model) -> bool:
-    pairs = ((getattr(stated, each.name), getattr(known, each.name)) for each in fields(Model) if each.name != "name")
+    pairs = (
+        (getattr(stated, field.name), getattr(known, field.name)) for field in fields(Model) if field.name != "name"
+    )
     return any(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
@@ -180,11 +188,11 @@ def _refuse_impossible_service(service: Service) -> None:
             raise InvalidEdit(f"{service.replicas!r} is no number of replicas: use resized() or scaled_to(n)")
     elif service.replicas is not None and service.replicas < 1:
         raise InvalidEdit(f"{service.replicas} replicas are not possible: use scaled_to(n), 1 or more")
-    shares = [dict(each.serves)[service.name] for each in service.deployments]
+    shares = [dict(deployment.serves)[service.name] for deployment in service.deployments]
     if any(share is not None and not 0 <= share <= 1 for share in shares):
         raise InvalidEdit(f"a share of the demand of {service.name} is not from 0 to 1")
     total = sum(share or 0.0 for share in shares)
     if total > 1 + ROUNDING:
         raise InvalidEdit(f"the shares of the demand of {service.name} add up to more than 1")
     if None not in shares and total < 1 - ROUNDING:
-        raise InvalidEdit(f"the shares of the demand of {service.name} add up to {total:g}: nobody serves the rest")
+        raise InvalidEdit(f"the shares of the demand of {service.name} add up to {total:g}: the rest is not served")

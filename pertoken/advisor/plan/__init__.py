@@ -1,14 +1,14 @@
-"""One plan out of all advice: which changes, in which order, and what they save together.
+"""Plan: the best subset of all advice, in order, with the savings of its steps together.
 
 Front door:
 
-- `advisor.plan.plan`: `Plan` with its `Step`s and what was `LeftOut`; `Limits`, what a person asks of it.
+- `advisor.plan.plan`: `Plan` with its `Step`s and `LeftOut` proposals; `Limits`, the wishes of a person.
 - `advisor.plan.compose`: `compose(gathered, recommendations, limits)`.
 - `advisor.plan.export`: the plan as JSON, Markdown, a shell script, or patches of Kubernetes objects.
-- `advisor.plan.what_if`: another load, price or objective, as an edit of what was gathered.
+- `advisor.plan.what_if`: another load, price or objective, as an edit of a gathered `Present`.
 
-Inside: `levers` makes what may be part of a plan from recommendations; `reapply` applies one to a fleet that others
-have changed; `conflicts` states which exclude each other; `groups` splits them into those that act on each other's
-money; `states` prices combinations through one forecast; `search` looks for the best one, and `choose` for that of all
-groups; `order` puts steps in the order a person wants; `steps` describes each step.
+Inside: `levers` converts recommendations to levers; `reapply` applies a lever to a fleet that other levers have
+changed; `conflicts` lists the pairs that exclude each other; `groups` splits levers into groups with independent
+savings; `states` prices combinations through one forecast; `search` finds the best combination of a group, and
+`choose` that of all groups; `order` applies the order that a person wants; `steps` describes each step.
 """

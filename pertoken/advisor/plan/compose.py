@@ -33,7 +33,7 @@ def compose(
     """Return the plan that saves most: bankable dollars first, then capacity.
 
     The result does not depend on the order of the recommendations. With `sensitivity` the whole plan is priced again
-    with each of its assumptions at either end. Raises BadInput for limits that are not possible.
+    with each of its assumptions at its low and its high end. Raises BadInput for invalid limits.
     """
     limits = limits or Limits()
     kept, left = levers(gathered, recommendations, limits)
@@ -48,7 +48,7 @@ def compose(
     spend, unpriced = spend_of(gathered.fleet, gathered.context)
     steps = _steps(order, choice, states, clashes, gathered, spend)
     whole = states.worth([Chosen(group) for group in choice.groups])
-    bankable, capacity = bounded(joined(each for each in whole if each is not None), spend)
+    bankable, capacity = bounded(joined(saving for saving in whole if saving is not None), spend)
     return Plan(
         spend=spend,
         bankable=bankable,
@@ -63,15 +63,17 @@ def compose(
 
 
 def bounded(worth: Worth, spend: int) -> tuple[Money, Money]:
-    """Return bankable and capacity dollars that are together never above the spend, at each end."""
-    low, likely, high = (max(0, min(each, spend)) for each in worth.bankable)
-    free = [max(0, min(each, spend - gone)) for each, gone in zip(worth.capacity, (low, likely, high), strict=True)]
+    """Return bankable and capacity dollars, limited so that their sum never exceeds the spend, at each end."""
+    low, likely, high = (max(0, min(dollars, spend)) for dollars in worth.bankable)
+    free = [
+        max(0, min(dollars, spend - gone)) for dollars, gone in zip(worth.capacity, (low, likely, high), strict=True)
+    ]
     middle = min(free[LIKELY], free[HIGH])
     return (low, likely, high), (min(free[LOW], middle), middle, free[HIGH])
 
 
 def _mtok_per_month(gathered: Present) -> float | None:
-    """Return the Mtok that all services serve in a month at the load that was measured."""
+    """Return the Mtok that all services serve in a month at the measured load; None if one is not known."""
     tok_s = 0.0
     for service in gathered.fleet.services:
         seen = gathered.context.services.get(service.name)
@@ -86,23 +88,23 @@ def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sen
     whole = Chosen(at for group in choice.groups for at in group)
     if not whole:
         return ()
-    found, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
-    return found if by is None else tuple(by.sensitivity(each) for each in found)
+    ranges, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
+    return ranges if by is None else tuple(by.sensitivity(sensitivity) for sensitivity in ranges)
 
 
 def _steps(
     order: Sequence[int], choice: Choice, states: States, clashes: Conflicts, gathered: Present, spend: int
 ) -> list[Step]:
-    """Return the steps in their order. Each is priced on the steps of its group before it; groups only add up."""
+    """Return the steps in order. Each is priced on the earlier steps of its group; savings of groups add up."""
     made = {at: group for group in choice.groups for at in group}
     before = dict.fromkeys(choice.groups, (Chosen(), Worth()))
     steps = []
     for at in order:
-        there, known = before[made[at]]
-        chosen = there | {at}
+        position, known = before[made[at]]
+        chosen = position | {at}
         (after,) = states.worth([chosen])
         assert after is not None
-        what, price = described(states, gathered, there, at), states.price(chosen)
+        what, price = described(states, gathered, position, at), states.price(chosen)
         bankable = _less(after.bankable, known.bankable)
         steps.append(
             Step(
@@ -139,27 +141,27 @@ def _record(lever: Lever) -> tuple[str, ...]:
 
 
 def _headroom(known: Latencies | None) -> Headroom | None:
-    """Return the objective that the forecast comes nearest to; None where there is no objective or no forecast."""
+    """Return the objective with the least headroom in the forecast; None without an objective or a forecast."""
     after = None if known is None else known.after
     if known is None or after is None:
         return None
-    found = [
+    headrooms = [
         Headroom(figure, getattr(after, field)[LIKELY], getattr(after, field)[HIGH], limit)
         for figure, field in FIGURES.items()
         if (limit := getattr(known.slo, field)) is not None
     ]
-    return min(found, key=lambda each: each.share, default=None)
+    return min(headrooms, key=lambda headroom: headroom.share, default=None)
 
 
 def _excluded(at: int, states: States, clashes: Conflicts) -> tuple[str, ...]:
-    """Return what cannot be made beside a lever, the first variant of each recommendation."""
-    found: dict[int, str] = {}
+    """Return the proposals that conflict with a lever, each with the reason, once per recommendation."""
+    reasons: dict[int, str] = {}
     for other in sorted(other for one, other in clashes if one == at):
         lever = states.levers[other]
         if lever.key[:3] != states.levers[at].key[:3]:
             text = f"{lever.row.rule_id}, {lever.variant.title}: {clashes[at, other]}"
-            found.setdefault(lever.row.recommendation_id, text)
-    return tuple(found.values())
+            reasons.setdefault(lever.row.recommendation_id, text)
+    return tuple(reasons.values())
 
 
 def _less(after: Money, before: Money) -> Money:
@@ -175,27 +177,29 @@ def _left_out(
     states: States,
     clashes: Conflicts,
 ) -> tuple[LeftOut, ...]:
-    """Return one line for each recommendation without a step, with the reason that is nearest to the plan."""
+    """Return one line for each recommendation without a step, with the reason of the variant closest to the plan."""
     numbers = {at: number for number, at in enumerate(order, 1)}
     done = {states.levers[at].row.recommendation_id for at in numbers}
-    found: dict[int, LeftOut] = {}
+    left_out: dict[int, LeftOut] = {}
     by_row: dict[int, list[int]] = defaultdict(list)
     for at, lever in enumerate(states.levers):
         by_row[lever.row.recommendation_id].append(at)
-    for row, some in by_row.items():
-        at = min(some, key=lambda each: states.levers[each].row.variants.index(states.levers[each].variant))
+    for row, positions in by_row.items():
+        at = min(
+            positions, key=lambda position: states.levers[position].row.variants.index(states.levers[position].variant)
+        )
         if row not in done:
-            found[row] = states.levers[at].left_out(_reason(at, numbers, choice, chooser, states, clashes))
-    for each in left:
-        if each.recommendation_id not in done:
-            found.setdefault(each.recommendation_id, each)
-    return tuple(sorted(found.values(), key=lambda each: (each.rule_id, each.where, each.title)))
+            left_out[row] = states.levers[at].left_out(_reason(at, numbers, choice, chooser, states, clashes))
+    for position in left:
+        if position.recommendation_id not in done:
+            left_out.setdefault(position.recommendation_id, position)
+    return tuple(sorted(left_out.values(), key=lambda entry: (entry.rule_id, entry.where, entry.title)))
 
 
 def _reason(
     at: int, numbers: dict[int, int], choice: Choice, chooser: Chooser, states: States, clashes: Conflicts
 ) -> str:
-    """Return why a lever is no step."""
+    """Return why a lever is not a step of the plan."""
     for other, number in numbers.items():
         if (at, other) in clashes:
             return f"conflicts with step {number} ({states.levers[other].row.rule_id}): {clashes[at, other]}"
@@ -204,13 +208,13 @@ def _reason(
     )
     for chosen in (Chosen(), beside):
         if (rule_id := chooser.missing(chosen, at)) is not None and chosen is beside:
-            return f"{rule_id} has to come before it, and is no step"
+            return f"{rule_id} has to come before it, and is not a step"
         if states.extend(chosen, at):
             states.worth([chosen | {at}])
         reason = states.refusal(chosen | {at}) or chooser.over_power(chosen | {at}, choice.groups)
         if reason is not None:
-            return reason if not chosen else f"beside the steps above: {reason}"
-    return "it saves nothing more beside the steps above" if beside else "it saves nothing"
+            return reason if not chosen else f"together with the steps above: {reason}"
+    return "it saves nothing in addition to the steps above" if beside else "it saves nothing"
 
 
 def _meet(states: States, one: int, other: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a combination saves, corrected by the track records of the rules of its levers, as recommendations are."""
+"""Correction of the savings of a combination by the track records of its rules, as for recommendations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +12,19 @@ from pertoken.savings.assumptions.sensitivity import At, Sensitivity
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """By what a combination is corrected: the records of its levers, each weighted by what its lever saves alone."""
+    """Correction of a combination: the track records of its levers, weighted by the saving of each lever alone."""
 
     ratio: float
-    """Of the likely figure."""
+    """Factor of the likely figure."""
     widening: float
-    """Of the interval, beside the ratio."""
+    """Additional factor of the width of the interval."""
 
     def money(self, money: Money) -> Money:
-        """Return dollars as they are realised."""
+        """Return corrected dollars."""
         return corrected_money(money, self.ratio, self.widening)
 
     def sensitivity(self, known: Sensitivity) -> Sensitivity:
-        """Return what an assumption is worth of the dollars that are realised."""
+        """Return the sensitivity to an assumption in corrected dollars."""
         swing = round(known.swing[0] * self.ratio), round(known.swing[1] * self.ratio)
         return replace(known, low=self._at(known.low), high=self._at(known.high), swing=swing)
 
@@ -33,11 +33,11 @@ class Correction:
 
 
 def correction(levers: Sequence[Lever]) -> Correction | None:
-    """Return by what levers that are applied together are corrected; None where no rule of theirs has receipts."""
-    records = [each.variant.record for each in levers]
+    """Return the correction of levers that are applied together; None if none of their rules has receipts."""
+    records = [lever.variant.record for lever in levers]
     if not any(records):
         return None
-    alone = [_alone(each) for each in levers]
+    alone = [_alone(lever) for lever in levers]
     weights = alone if sum(alone) else [1.0] * len(levers)
     ratio = sum(w * (1.0 if r is None else r.ratio) for w, r in zip(weights, records, strict=True)) / sum(weights)
     wider = sum(w * (1.0 if r is None else r.widening) for w, r in zip(weights, records, strict=True)) / sum(weights)
@@ -45,14 +45,16 @@ def correction(levers: Sequence[Lever]) -> Correction | None:
 
 
 def record_line(rule_id: str, record: RecordLine) -> str:
-    """Return where the correction of a step comes from."""
+    """Return the origin of the correction of a step as text."""
     receipts = "1 receipt" if record.receipts == 1 else f"{record.receipts} receipts"
     share = f"{record.ratio:.0%} ± {record.ratio_sd:.0%}"
     return f"{share} of what {rule_id} promised was realised ({receipts}): the step is corrected by it"
 
 
 def _alone(lever: Lever) -> float:
-    """Return what a lever saves alone, before its correction: its likely dollars, of both kinds."""
-    dollars = sum(max(0, each[1]) for each in (lever.variant.bankable, lever.variant.capacity) if each is not None)
+    """Return the saving of a lever alone before correction: its likely bankable and capacity dollars."""
+    dollars = sum(
+        max(0, interval[1]) for interval in (lever.variant.bankable, lever.variant.capacity) if interval is not None
+    )
     record = lever.variant.record
     return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio

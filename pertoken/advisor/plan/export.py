@@ -1,6 +1,6 @@
 """A plan for other programs and people: JSON values, Markdown, a shell script, and patches of Kubernetes objects.
 
-Nothing here runs a command. What is no command, such as "stop the server", stays a comment.
+Nothing here runs a command. Steps without a command, such as "stop the server", are comments.
 """
 
 import json
@@ -18,14 +18,14 @@ from pertoken.units import NANO_USD, format_duration, format_usd
 
 LOW, LIKELY, HIGH = range(3)
 PROGRAMS = ("kubectl", "nvidia-smi", "aws", "gcloud", "az")
-"""First words of the lines that a shell can run; every other line is a sentence for people."""
+"""Programs that start a runnable line; every other line is a sentence for people."""
 _ON_HOST = re.compile(r"on ([A-Za-z0-9][A-Za-z0-9._-]*): (.+)")
 _FILL_IN = re.compile(r"\b(KIND|NAME|NAMESPACE|IMAGE|SERVICE|POD|[A-Z]+_ID)\b")
 _SLO = {"pass": "held", "near_miss": "nearly missed", "unknown": "not judged"}
 
 
 class Format(StrEnum):
-    """What a plan can be written as."""
+    """Output format of a plan."""
 
     MARKDOWN = "md"
     SHELL = "sh"
@@ -34,12 +34,12 @@ class Format(StrEnum):
 
     @property
     def label(self) -> str:
-        """The format as people call it."""
+        """Name of the format for people."""
         return {"md": "Markdown", "sh": "shell script", "yaml": "Kubernetes patch", "json": "JSON"}[self.value]
 
 
 def exported(plan: Plan, window_s: int, form: Format) -> str:
-    """Return the plan in a format, ending with a line break."""
+    """Return the plan as text in a format, with a line break at the end."""
     if form is Format.JSON:
         return json.dumps(plan_values(plan, window_s), indent=2) + "\n"
     lines = {Format.MARKDOWN: _markdown, Format.SHELL: _shell, Format.KUBERNETES: _patches}[form](plan, window_s)
@@ -72,11 +72,13 @@ def _markdown(plan: Plan, window_s: int) -> Iterator[str]:
         yield from (("", *(f"- {_cell(note)}" for note in notes)) if notes else ())
     if plan.left_out:
         yield from ("", "## Left out", "")
-        yield from (f"- {_cell(f'{each.title}, {each.where}: {each.reason}')}" for each in plan.left_out)
+        yield from (
+            f"- {_cell(f'{left_out.title}, {left_out.where}: {left_out.reason}')}" for left_out in plan.left_out
+        )
 
 
 def _cell(text: str) -> str:
-    """Return a text of the fleet as one cell: what would be a mark of Markdown or HTML is text."""
+    """Return a text as one table cell, with Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(literal(text).split()))
 
 
@@ -87,7 +89,7 @@ def _shell(plan: Plan, window_s: int) -> Iterator[str]:
     yield "#!/bin/sh"
     yield f"# Plan of pertoken, from the last {format_duration(window_s)}"
     yield f"# Off the bill: {_range(plan.bankable)} a month"
-    yield "# Read it before you run it. Comments are work for people; words in capitals have to be filled in."
+    yield "# Read it before you run it. Comments are manual steps; replace words in capitals."
     yield "set -eu"
     for number, step in enumerate(plan.steps, 1):
         yield from ("", f"# Step {number}: {literal(step.title)}, {literal(step.where)}")
@@ -96,7 +98,7 @@ def _shell(plan: Plan, window_s: int) -> Iterator[str]:
 
 
 def shell_line(line: str) -> str:
-    """Return a command so that a shell runs exactly these words; a sentence, or what has to be filled in, commented."""
+    """Return a command quoted for a shell; a sentence, or a command with placeholders, as a comment."""
     on_host = _ON_HOST.fullmatch(line)
     try:
         words = shlex.split(on_host[2] if on_host else line, comments=True)
@@ -128,7 +130,7 @@ def _patches(plan: Plan, window_s: int) -> Iterator[str]:
 
 
 def _patch(line: str) -> tuple[str, str, str, str] | None:
-    """Return kind, name, namespace and JSON patch of a command that `changes.kubernetes` wrote; None of others."""
+    """Return kind, name, namespace and JSON patch of a command from `changes.kubernetes`; None for other lines."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError:
@@ -148,7 +150,7 @@ def _range(money: Money) -> str:
 
 
 def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
-    """Return a plan as values for JSON; dollars are of a month of 730 hours."""
+    """Return a plan as JSON values; dollars are per month of 730 hours."""
     return {
         "since_s": window_s,
         "spend_usd_per_month": _usd(plan.spend),
@@ -157,15 +159,21 @@ def plan_values(plan: Plan, window_s: int) -> dict[str, Any]:
         "capacity_usd_per_month": _money(plan.capacity),
         "usd_per_mtok": _mtok_values(plan, plan.spend, plan.spend_after),
         "exact": plan.exact,
-        "steps": [_step_values(number, each, plan) for number, each in enumerate(plan.steps, 1)],
+        "steps": [_step_values(number, step, plan) for number, step in enumerate(plan.steps, 1)],
         "left_out": [
-            {"rule_id": each.rule_id, "id": _id(each.recommendation_id), "what": each.title, "where": each.where}
-            | {"reason": each.reason}
-            for each in plan.left_out
+            {
+                "rule_id": left_out.rule_id,
+                "id": _id(left_out.recommendation_id),
+                "what": left_out.title,
+                "where": left_out.where,
+            }
+            | {"reason": left_out.reason}
+            for left_out in plan.left_out
         ],
         "unpriced_hosts": list(plan.unpriced_hosts),
         "sensitivity": [
-            {"assumption": each.assumption, "low": _at(each.low), "high": _at(each.high)} for each in plan.sensitivity
+            {"assumption": sensitivity.assumption, "low": _at(sensitivity.low), "high": _at(sensitivity.high)}
+            for sensitivity in plan.sensitivity
         ],
     }
 

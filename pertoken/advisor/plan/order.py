@@ -1,4 +1,4 @@
-"""The order of all steps of a plan, where a person wants another than the one that was found."""
+"""Order of the steps of a plan as a person wants it."""
 
 from collections.abc import Sequence
 
@@ -6,22 +6,21 @@ from pertoken.advisor.plan.search import Chosen, Problem
 
 
 def in_order(groups: Sequence[Sequence[int]], wanted: Sequence[int], problem: Problem) -> tuple[int, ...]:
-    """Return the levers of all groups, the wanted ones first and in that order, the others in their own.
+    """Return the levers of all groups: the wanted ones first in that order, then the others in search order.
 
-    A lever that cannot follow on those before it waits until it can. An order that leads nowhere is not used: the
-    levers then stay as the search found them.
+    A lever that cannot be applied yet waits until it can. If no such order applies all levers, the search order stays.
     """
-    found = tuple(at for group in groups for at in group)
+    ordered = tuple(at for group in groups for at in group)
     if not wanted:
-        return found
+        return ordered
     group_of = {at: number for number, group in enumerate(groups) for at in group}
     made = [Chosen()] * len(groups)
-    left = [*(at for at in wanted if at in group_of), *(at for at in found if at not in wanted)]
+    left = [*(at for at in wanted if at in group_of), *(at for at in ordered if at not in wanted)]
     order: list[int] = []
     while left:
-        at = next((each for each in left if _can_follow(problem, made[group_of[each]], each)), None)
+        at = next((candidate for candidate in left if _can_follow(problem, made[group_of[candidate]], candidate)), None)
         if at is None:
-            return found
+            return ordered
         left.remove(at)
         order.append(at)
         made[group_of[at]] |= {at}

@@ -1,4 +1,4 @@
-"""A plan as people read it: steps in their order, what each saves on the state the previous one left, and totals."""
+"""Plan: steps in order, each priced on the state after the previous step, and totals."""
 
 from dataclasses import dataclass
 
@@ -8,23 +8,23 @@ Money = tuple[int, int, int]
 """Nano-USD per month of 730 h: low, likely, high."""
 NOTHING: Money = (0, 0, 0)
 EFFORTS = {"low": "minutes", "medium": "hours", "high": "days"}
-"""Effort of a variant -> the time that it stands for."""
+"""Effort of a variant -> its approximate time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a person asks of a plan."""
+    """Limits and wishes for a plan."""
 
     exclude: tuple[str, ...] = ()
-    """Ids of rules of which no step is wanted."""
+    """Ids of rules without steps in the plan."""
     max_effort: str = "days"
-    """The most work of one step: `minutes`, `hours` or `days`."""
+    """Maximum effort of one step: `minutes`, `hours` or `days`."""
     max_power_w: float | None = None
-    """The most that the devices in use may draw together, at the limits of each; None: any."""
+    """Maximum sum of the power limits of all devices in use, watts; None: unlimited."""
     without: frozenset[int] = frozenset()
     """Ids of recommendations that a person left out."""
     order: tuple[int, ...] = ()
-    """Ids of recommendations in the order a person wants; a step that cannot be made yet waits for those it needs."""
+    """Ids of recommendations in the wanted order; a step that cannot be applied yet waits for those it requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,42 +39,42 @@ class Headroom:
 
     @property
     def share(self) -> float:
-        """Part of the limit that the likely figure leaves; below 0 where it is missed."""
+        """Headroom of the likely figure as a share of the limit; below 0 if the objective is missed."""
         return 1 - self.likely_ms / self.limit_ms
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One change, priced on the state that the previous step left."""
+    """One change, priced on the state after the previous step."""
 
     rule_id: str
     recommendation_id: int
     variant_key: str
     title: str
     where: str
-    """Service, deployment or host it is about, as people call it."""
+    """Name of the service, deployment or host for people."""
     risk: str
-    """What it can harm: `none`, `latency`, `availability` or `quality`."""
+    """What it may harm: `none`, `latency`, `availability` or `quality`."""
     effort: str
     """`minutes`, `hours` or `days`."""
     spend_before: int
     """Likely bill before the step, nano-USD per month."""
     spend_after: int
     bankable: Money
-    """What the step adds to the bankable dollars of the steps before it; an end may be below 0."""
+    """Increase of bankable dollars over the earlier steps; an end may be below 0."""
     capacity: Money
     slo: str
-    """Verdict on the latency of what changed up to here: `pass`, `near_miss` or `unknown`."""
+    """Latency verdict of all changes up to this step: `pass`, `near_miss` or `unknown`."""
     headroom: Headroom | None = None
-    """None where no objective is set, or no latency was forecast."""
+    """None if no objective is set, or no latency was forecast."""
     replicas: tuple[int, int] | None = None
-    """Replicas before and after the step, where their number changes."""
+    """Replicas before and after the step, if their number changes."""
     released: tuple[str, ...] = ()
-    """Hosts that the step gives back."""
+    """Names of the hosts that the step releases."""
     commands: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
-    """Proposals that cannot be made beside it, each with the reason."""
+    """Proposals that conflict with it, each with the reason."""
     assumptions: tuple[str, ...] = ()
     against: tuple[str, ...] = ()
 
@@ -92,26 +92,28 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps that save most together."""
+    """The steps that save most together."""
 
     spend: int
     """Bill of all hosts with a price, nano-USD per month."""
     bankable: Money
-    """What leaves the bill after all steps; never above the spend."""
+    """Decrease of the bill after all steps; never above the spend."""
     capacity: Money
-    """What the same bill could serve more. With `bankable` never above the spend."""
+    """Additional work for the same bill; together with `bankable` never above the spend."""
     steps: tuple[Step, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     unpriced_hosts: tuple[str, ...] = ()
     """Hosts without a price: they are not part of the spend."""
     sensitivity: tuple[Sensitivity, ...] = ()
-    """What each assumption is worth, the one that moves the totals most first; empty unless it was asked for."""
+    """Sensitivity to each assumption, largest first; empty unless requested."""
     exact: bool = True
-    """Whether every combination was looked at; else a group has too many, and the plan is the best that was found."""
+    """Whether every combination was tried; else a group has too many, and the plan is the best found."""
 
     mtok_per_month: float | None = None
-    """Prompt (cached included) and generated Mtok of all services at the present load, which a plan does not change;
-    None where those of one service are not known or are no generation."""
+    """Prompt (with cached) and generated Mtok of all services at the present load, which a plan does not change.
+
+    None if those of a service are not known or it does not generate.
+    """
 
     @property
     def spend_after(self) -> int:
@@ -119,5 +121,5 @@ class Plan:
         return self.spend - self.bankable[1]
 
     def per_mtok(self, spend: int) -> float | None:
-        """Return nano-USD per Mtok of all services at a bill; None without a price or without their tokens."""
+        """Return nano-USD per Mtok of all services for a bill; None if the price or the tokens are not known."""
         return spend / self.mtok_per_month if self.spend and self.mtok_per_month else None

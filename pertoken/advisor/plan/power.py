@@ -1,7 +1,7 @@
-"""What the devices of a plan may draw at most, against a power budget.
+"""Maximum power of the devices of a plan, compared with a power budget.
 
-A device may draw its power cap, else the power limit that the catalog has of its accelerator. Devices count while an
-engine holds them; what moves to another provider draws nothing here any more.
+The maximum of a device is its power cap, else the power limit of its accelerator in the catalog. Only devices in use by
+an engine count; deployments that move to another provider need no local power.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ class UnknownPower(ValueError):
 
 @dataclass(frozen=True)
 class PowerBudget:
-    """The most that all devices in use may draw together, and the fleet as it is."""
+    """Maximum total power of all devices in use, and the present fleet."""
 
     max_w: float
     base: Fleet
@@ -28,7 +28,7 @@ class PowerBudget:
 
     @cached_property
     def used_w(self) -> float | None:
-        """What the devices in use may draw now, watts; None where that of one is not known."""
+        """Present maximum power of the devices in use, watts; None if one is not known."""
         try:
             return sum(self._by_device(self.base.deployments).values())
         except UnknownPower:
@@ -36,21 +36,28 @@ class PowerBudget:
 
     @property
     def headroom_w(self) -> float:
-        """What is left of the budget; 0 where it is exceeded already, or where present power is not known."""
+        """Remaining budget, watts; 0 if it is exceeded or the present power is not known."""
         return 0.0 if self.used_w is None else max(0.0, self.max_w - self.used_w)
 
     def added_w(self, after: Fleet, price: Estimate) -> float:
-        """Return what devices may draw more after a change than now, watts; below 0: less. Raises UnknownPower."""
-        there = after.deployment_of
-        changed = [each for each in deployments_unlike(after, self.base) if each.deployment_id not in price.stopped]
-        leaving = [
-            each
-            for each in self.base.deployments
-            if each.deployment_id in price.stopped or there.get(each.deployment_id) != each
+        """Return the additional maximum power after a change, watts; below 0 for a decrease. Raises UnknownPower."""
+        present = after.deployment_of
+        changed = [
+            deployment
+            for deployment in deployments_unlike(after, self.base)
+            if deployment.deployment_id not in price.stopped
         ]
-        gone = {each.deployment_id for each in leaving}
+        leaving = [
+            deployment
+            for deployment in self.base.deployments
+            if deployment.deployment_id in price.stopped or present.get(deployment.deployment_id) != deployment
+        ]
+        gone = {deployment.deployment_id for deployment in leaving}
         held = {
-            device for each in self.base.deployments if each.deployment_id not in gone for device in each.device_ids
+            device
+            for deployment in self.base.deployments
+            if deployment.deployment_id not in gone
+            for device in deployment.device_ids
         }
         before = self._by_device(leaving)
         now = self._by_device(changed)
@@ -64,29 +71,29 @@ class PowerBudget:
         )
 
     def refusal(self, added_w: float | None, left_w: float) -> str:
-        """Return why a step that adds this much is refused where this much of the budget is left; None: not known."""
+        """Return why a step that adds `added_w` (None: not known) is refused with `left_w` of the budget left."""
         if added_w is None:
-            return f"what it may draw is not known, and the power budget is {self.max_w:,.0f} W"
+            return f"its maximum power is not known, and the power budget is {self.max_w:,.0f} W"
         now = "is not known now" if self.used_w is None else f"leaves {left_w:,.0f} W"
         return f"its devices may draw {added_w:,.0f} W more, and the power budget of {self.max_w:,.0f} W {now}"
 
     def _by_device(self, deployments: Iterable[Deployment]) -> dict[object, float]:
-        """Return the watts of each device that deployments hold, by its id, or by deployment where it is a new one."""
-        found: dict[object, float] = {}
-        for each in deployments:
-            base = self.base.deployment_of.get(each.deployment_id)
-            if base is not None and base.placement.provider != each.placement.provider:
+        """Return the maximum watts of each device of deployments, by device id, or by deployment for new devices."""
+        watts_by_device: dict[object, float] = {}
+        for deployment in deployments:
+            base = self.base.deployment_of.get(deployment.deployment_id)
+            if base is not None and base.placement.provider != deployment.placement.provider:
                 continue
-            stays = base is not None and base.accelerator == each.accelerator
-            watts = self._limit_w(each, capped=stays)
-            count = each.n_devices or len(each.device_ids)
-            known = each.device_ids if stays else ()
-            devices = [known[at] if at < len(known) else (each.deployment_id, at) for at in range(count)]
-            found |= {device: max(watts, found.get(device, 0.0)) for device in devices}
-        return found
+            stays = base is not None and base.accelerator == deployment.accelerator
+            watts = self._limit_w(deployment, capped=stays)
+            count = deployment.n_devices or len(deployment.device_ids)
+            known = deployment.device_ids if stays else ()
+            devices = [known[at] if at < len(known) else (deployment.deployment_id, at) for at in range(count)]
+            watts_by_device |= {device: max(watts, watts_by_device.get(device, 0.0)) for device in devices}
+        return watts_by_device
 
     def _limit_w(self, deployment: Deployment, *, capped: bool) -> float:
-        """Return the watts that a device of a deployment may draw; a cap does not move to another accelerator."""
+        """Return the maximum watts of a device of a deployment; a cap does not move to another accelerator."""
         if deployment.power_cap_w is not None and capped:
             return float(deployment.power_cap_w)
         accelerator = self.market.accelerator(deployment.accelerator)

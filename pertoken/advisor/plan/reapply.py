@@ -9,7 +9,8 @@ from pertoken.advisor.groups import shown
 from pertoken.state.demand import Demand
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Device, Fleet, Host, deployments_unlike, services_unlike
+from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
+from pertoken.state.host import Device, Host
 from pertoken.state.knobs import knobs
 from pertoken.state.placement import Placement
 from pertoken.state.service import Service
@@ -17,11 +18,11 @@ from pertoken.store.schema.ids import stable_id
 
 T = TypeVar("T", Service, Deployment, Demand, Device)
 MAX_SHOWN = 60
-"""Characters of a value in a reason."""
+"""Maximum characters of a value in a reason."""
 
 
 class Conflict(InvalidEdit):
-    """A proposal does not apply to the changed fleet. The message states which field, and how it differs."""
+    """A proposal does not apply to the changed fleet. The message names the field and its values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +34,18 @@ class _Merge:
 
 
 def reapplied(base: Fleet, proposed: Fleet, state: Fleet, key: str) -> Fleet:
-    """Return `state` with what leads from `base` to `proposed`; `key` names the proposal and its new deployments.
+    """Return `state` with the changes from `base` to `proposed`; ids of new deployments derive from `key`.
 
-    Proposals that change different fields combine, in any order to the same fleet; two that set one field to one value
-    agree. Raises Conflict where `state` has another value than both, or lacks what the proposal is about.
+    Proposals that change different fields combine to the same fleet in any order; two that set a field to the same
+    value agree. Raises Conflict if `state` has a third value, or lacks a subject of the proposal.
     """
     merge = _Merge(base, proposed, state, key)
     services = _services(merge)
     hosts, devices = _hosts(merge), _devices(merge)
-    new = tuple(each for each in proposed.commitments if each not in base.commitments)
-    commitments = (*state.commitments, *(each for each in new if each not in state.commitments))
+    new = tuple(commitment for commitment in proposed.commitments if commitment not in base.commitments)
+    commitments = (*state.commitments, *(commitment for commitment in new if commitment not in state.commitments))
     if new and len(commitments) == len(state.commitments):
-        raise Conflict("the commitment is made already")
+        raise Conflict("the commitment is already made")
     merged = Fleet(services, hosts, devices, commitments)
     _refuse_missing_devices(merged, merge)
     return merged
@@ -52,13 +53,13 @@ def reapplied(base: Fleet, proposed: Fleet, state: Fleet, key: str) -> Fleet:
 
 def _services(merge: _Merge) -> tuple[Service, ...]:
     base, proposed, state = merge.base, merge.proposed, merge.state
-    unlike = {each.name: each for each in services_unlike(proposed, base)}
+    unlike = {service.name: service for service in services_unlike(proposed, base)}
     if not unlike:
         return state.services
-    gone = {key: each for key, each in base.deployment_of.items() if key not in proposed.deployment_of}
-    for each in gone.values():
-        if state.deployment_of.get(each.deployment_id) != each:
-            raise Conflict(f"{each.name} was changed by another step, and this one merges it as it was")
+    gone = {key: deployment for key, deployment in base.deployment_of.items() if key not in proposed.deployment_of}
+    for deployment in gone.values():
+        if state.deployment_of.get(deployment.deployment_id) != deployment:
+            raise Conflict(f"{deployment.name} was changed by another step, and this step merges its earlier state")
     changed, added = {}, {}
     for after in deployments_unlike(proposed, base):
         before = base.deployment_of.get(after.deployment_id)
@@ -66,15 +67,15 @@ def _services(merge: _Merge) -> tuple[Service, ...]:
             number = abs(stable_id("plan", merge.key, after.deployment_id))
             added[after.deployment_id] = replace(after, deployment_id=number)
             continue
-        there = state.deployment_of.get(after.deployment_id)
-        if there is None:
-            raise Conflict(f"{before.name} does not run any more after another step")
-        changed[after.deployment_id] = _deployment(before, after, there)
-    return tuple(_service(each, unlike.get(each.name), gone, changed, added, merge) for each in state.services)
+        current = state.deployment_of.get(after.deployment_id)
+        if current is None:
+            raise Conflict(f"{before.name} is removed by another step")
+        changed[after.deployment_id] = _deployment(before, after, current)
+    return tuple(_service(service, unlike.get(service.name), gone, changed, added, merge) for service in state.services)
 
 
 def _service(
-    there: Service,
+    current: Service,
     after: Service | None,
     gone: Mapping[int, Deployment],
     changed: Mapping[int, Deployment],
@@ -82,84 +83,86 @@ def _service(
     merge: _Merge,
 ) -> Service:
     if after is None:
-        return there
-    before = merge.base.service(there.name)
-    there = _three_way(before, after, there, there.name, _FIELDS[Service])
+        return current
+    before = merge.base.service(current.name)
+    current = _three_way(before, after, current, current.name, _FIELDS[Service])
     if after.demand != before.demand:
-        label = f"the demand of {there.name}"
-        demand = _three_way(before.demand, after.demand, there.demand, label, _FIELDS[Demand])
-        there = replace(there, demand=demand)
-    known = {each.deployment_id for each in before.deployments}
-    new = [added[each.deployment_id] for each in after.deployments if each.deployment_id not in known]
-    staying = [each for each in there.deployments if each.deployment_id not in gone]
-    return replace(there, deployments=(*(changed.get(each.deployment_id, each) for each in staying), *new))
+        label = f"the demand of {current.name}"
+        demand = _three_way(before.demand, after.demand, current.demand, label, _FIELDS[Demand])
+        current = replace(current, demand=demand)
+    known = {deployment.deployment_id for deployment in before.deployments}
+    new = [added[deployment.deployment_id] for deployment in after.deployments if deployment.deployment_id not in known]
+    staying = [deployment for deployment in current.deployments if deployment.deployment_id not in gone]
+    return replace(
+        current, deployments=(*(changed.get(deployment.deployment_id, deployment) for deployment in staying), *new)
+    )
 
 
-def _deployment(before: Deployment, after: Deployment, there: Deployment) -> Deployment:
-    merged = _three_way(before, after, there, before.name, _FIELDS[Deployment])
+def _deployment(before: Deployment, after: Deployment, current: Deployment) -> Deployment:
+    merged = _three_way(before, after, current, before.name, _FIELDS[Deployment])
     if after.expected == before.expected:
         return merged
-    return replace(merged, expected=_both(there.expected, after.expected))
+    return replace(merged, expected=_both(current.expected, after.expected))
 
 
 def _both(one: Expectation | None, other: Expectation | None) -> Expectation | None:
-    """Return the expectation of two changes together: their ratios multiply."""
+    """Return the expectation of two changes together: the product of their ratios."""
     if one is None or other is None or one == other:
         return one or other
     sources = "; ".join(sorted((one.source, other.source)))
     return Expectation(one.low * other.low, one.likely * other.likely, one.high * other.high, sources)
 
 
-def _three_way(before: T, after: T, there: T, label: str, names: tuple[str, ...]) -> T:
+def _three_way(before: T, after: T, current: T, label: str, names: tuple[str, ...]) -> T:
     values: dict[str, Any] = {}
     for name in names:
-        old, new, now = getattr(before, name), getattr(after, name), getattr(there, name)
-        if new is old or new == old or now == new:  # most values are shared, and need not be compared
+        old, new, now = getattr(before, name), getattr(after, name), getattr(current, name)
+        if new is old or new == old or now == new:  # most values are the same object
             continue
         if now != old and name == "device_ids":
             raise Conflict(f"both move {label}")
         if now != old:
             raise Conflict(f"both set {_label(name)} of {label}: to {_value(name, now)} and to {_value(name, new)}")
         values[name] = new
-    return replace(there, **values) if values else there
+    return replace(current, **values) if values else current
 
 
 def _hosts(merge: _Merge) -> tuple[Host, ...]:
-    staying = {each.host_id for each in merge.proposed.hosts}
-    released = [each for each in merge.base.hosts if each.host_id not in staying]
-    there = {each.host_id for each in merge.state.hosts}
-    for each in released:
-        if each.host_id not in there:
-            raise Conflict(f"{each.name} is released by another step already")
-    gone = {each.host_id for each in released}
-    return tuple(each for each in merge.state.hosts if each.host_id not in gone) if gone else merge.state.hosts
+    staying = {host.host_id for host in merge.proposed.hosts}
+    released = [host for host in merge.base.hosts if host.host_id not in staying]
+    host_ids = {host.host_id for host in merge.state.hosts}
+    for released_host in released:
+        if released_host.host_id not in host_ids:
+            raise Conflict(f"{released_host.name} is already released by another step")
+    gone = {host.host_id for host in released}
+    return tuple(host for host in merge.state.hosts if host.host_id not in gone) if gone else merge.state.hosts
 
 
 def _devices(merge: _Merge) -> tuple[Device, ...]:
     base, proposed = merge.base, merge.proposed
     if proposed.devices is base.devices:
         return merge.state.devices
-    after = {each.device_id: each for each in proposed.devices}
-    before = {each.device_id: each for each in base.devices}
+    after = {device.device_id: device for device in proposed.devices}
+    before = {device.device_id: device for device in base.devices}
     merged = []
-    for there in merge.state.devices:
-        old, new = before[there.device_id], after.get(there.device_id)
+    for device in merge.state.devices:
+        old, new = before[device.device_id], after.get(device.device_id)
         if new is not None:
-            merged.append(_three_way(old, new, there, there.name, ("partitions",)))
+            merged.append(_three_way(old, new, device, device.name, ("partitions",)))
     return tuple(merged)
 
 
 def _refuse_missing_devices(merged: Fleet, merge: _Merge) -> None:
-    """Raise Conflict where something would run on a device that is not there after all steps."""
+    """Raise Conflict if a deployment would run on a device that no longer exists after all steps."""
     released = merged.devices is not merge.state.devices
-    for each in merged.deployments if released else deployments_unlike(merged, merge.state):
-        for device_id in each.device_ids:
+    for deployment in merged.deployments if released else deployments_unlike(merged, merge.state):
+        for device_id in deployment.device_ids:
             if device_id not in merged.device_ids and device_id not in merged.partition_of:
-                raise Conflict(f"{each.name} runs on a device that is released")
+                raise Conflict(f"{deployment.name} runs on a device that is released")
 
 
 def _names(kind: Any, without: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(kind) if each.name not in without)
+    return tuple(field.name for field in fields(kind) if field.name not in without)
 
 
 _FIELDS: Mapping[type, tuple[str, ...]] = {
@@ -179,7 +182,7 @@ def _label(name: str) -> str:
 def _value(name: str, value: object) -> str:
     if isinstance(value, Placement):
         at = (value.accelerator, value.instance_type, value.provider, value.region, value.purchase)
-        return ", ".join(each for each in at if each) or "unknown"
+        return ", ".join(part for part in at if part) or "unknown"
     quantity = getattr(value, "value", None)
     text = (
         f"{quantity:.4g}"

@@ -1,7 +1,7 @@
-"""Search for the best combination of levers and an order in which each step stands on the one before.
+"""Search for the best combination of levers and an order in which each step is possible after the earlier ones.
 
-The search knows nothing of fleets. It asks what a combination is worth, many at once, and which lever may follow on
-which combination. A combination is reached when every combination on one way to it can be in a plan.
+The search knows nothing about fleets. Its callbacks price combinations in batches, and decide whether a lever may
+follow a combination. A combination is reachable if every combination on one path to it can be in a plan.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,118 +9,125 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MAX_EXACT = 12
-"""Levers of a group up to which every combination is looked at."""
+"""Maximum levers of a group for which every combination is tried."""
 MAX_BLOCK = 8
-"""Levers of a larger group that are searched at once, while the rest of the plan stays."""
+"""Levers of a larger group that are searched together while the others stay fixed."""
 MAX_SWEEPS = 4
-"""Times that a larger group is gone through, block by block."""
+"""Maximum passes over the blocks of a larger group."""
 Chosen = frozenset[int]
 Rank = tuple[int, int]
 NO_RANK: Rank = (0, 0)
 
 
 class Ranked(Protocol):
-    """What a combination is worth."""
+    """Worth of a combination."""
 
     @property
     def rank(self) -> Rank:
-        """Larger is better; (0, 0) is what no change at all is worth."""
+        """Larger is better; (0, 0) is the rank of no change."""
         ...
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What the search asks."""
+    """Callbacks of the search."""
 
     worth: Callable[[Sequence[Chosen]], Sequence[Ranked | None]]
-    """What combinations are worth; None for one that cannot be in a plan."""
+    """Return the worth of combinations; None for one that cannot be in a plan."""
     follows: Callable[[Chosen, int], bool]
-    """Whether a lever can be applied after a combination."""
+    """Return whether a lever can be applied after a combination."""
     cost: Callable[[int], tuple[int, ...]]
-    """What a lever asks of people: of equal combinations the one that asks less is better."""
+    """Return the effort and risk of a lever: of equal combinations the one with the lower sum is better."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The best combination, as steps in their order."""
+class Solution:
+    """The best combination, as steps in order."""
 
     steps: tuple[int, ...] = ()
     rank: Rank = NO_RANK
     exact: bool = True
 
 
-def exact(problem: Problem, items: Iterable[int], start: Chosen = frozenset()) -> Found:
-    """Return the best combination of these items on top of `start`, every one looked at."""
+def exact(problem: Problem, items: Iterable[int], start: Chosen = frozenset()) -> Solution:
+    """Return the best combination of these items in addition to `start`; every combination is tried."""
     reached = _reached(problem, sorted(items), start)
-    best = max(reached, key=lambda each: _order(problem, each, reached[each]))
-    return Found(_steps(problem, best, start, reached), reached[best])
+    best = max(reached, key=lambda combination: _order(problem, combination, reached[combination]))
+    return Solution(_steps(problem, best, start, reached), reached[best])
 
 
-def by_block(problem: Problem, blocks: Iterable[Sequence[int]]) -> Found:
-    """Return a good combination of many items: each block is searched while the rest stays, until nothing improves.
+def by_block(problem: Problem, blocks: Iterable[Sequence[int]]) -> Solution:
+    """Return a good combination of many items: search each block with the others fixed, until nothing improves.
 
-    A block holds items that act on each other most.
+    A block has the items that interact most.
     """
-    parts = [each[at : at + MAX_BLOCK] for each in blocks for at in range(0, len(each), MAX_BLOCK)]
+    parts = [block[at : at + MAX_BLOCK] for block in blocks for at in range(0, len(block), MAX_BLOCK)]
     chosen, rank = Chosen(), NO_RANK
     for _ in range(MAX_SWEEPS):
         before = chosen
         for part in parts:
             rest = chosen - set(part)
             if rest == chosen or problem.worth([rest])[0] is not None:
-                found = exact(problem, part, rest)
-                if found.rank >= rank:
-                    chosen, rank = rest | set(found.steps), found.rank
+                solution = exact(problem, part, rest)
+                if solution.rank >= rank:
+                    chosen, rank = rest | set(solution.steps), solution.rank
         if chosen == before:
             break
     made = replayed(problem, chosen)
-    return made if made.rank >= NO_RANK else Found(exact=False)
+    return made if made.rank >= NO_RANK else Solution(exact=False)
 
 
-def replayed(problem: Problem, chosen: Chosen) -> Found:
-    """Return an order of a combination: at each step what saves most; what can follow on nothing is left out."""
+def replayed(problem: Problem, chosen: Chosen) -> Solution:
+    """Return an order of a combination that takes the largest saving at each step; impossible items are left out."""
     steps: list[int] = []
     at, rank = Chosen(), NO_RANK
-    while left := [each for each in sorted(chosen - at) if problem.follows(at, each)]:
-        worth = problem.worth([at | {each} for each in left])
-        known = [(its.rank, -each) for each, its in zip(left, worth, strict=True) if its is not None]
+    while left := [item for item in sorted(chosen - at) if problem.follows(at, item)]:
+        worth = problem.worth([at | {item} for item in left])
+        known = [(value.rank, -candidate) for candidate, value in zip(left, worth, strict=True) if value is not None]
         if not known:
             break
         rank, item = max(known)
         steps.append(-item)
         at |= {-item}
-    return Found(tuple(steps), rank, exact=False)
+    return Solution(tuple(steps), rank, exact=False)
 
 
-def better(problem: Problem, one: Found, other: Found) -> bool:
-    """Return whether one combination is better than another."""
+def better(problem: Problem, one: Solution, other: Solution) -> bool:
+    """Return whether `one` is better than `other`."""
     return _order(problem, Chosen(one.steps), one.rank) > _order(problem, Chosen(other.steps), other.rank)
 
 
 def _reached(problem: Problem, items: Sequence[int], start: Chosen) -> dict[Chosen, Rank]:
-    """Return all combinations that can be reached, wave by wave, with their rank."""
+    """Return all reachable combinations with their rank, found breadth-first."""
     first = problem.worth([start])[0]
     reached = {start: first.rank if first is not None else NO_RANK}
     wave = [start]
     while wave:
         following = {
-            each | {item} for each in wave for item in items if item not in each and problem.follows(each, item)
+            combination | {item}
+            for combination in wave
+            for item in items
+            if item not in combination and problem.follows(combination, item)
         }
-        some = sorted(following, key=sorted)
-        known = {each: its.rank for each, its in zip(some, problem.worth(some), strict=True) if its is not None}
+        combinations = sorted(following, key=sorted)
+        known = {
+            combination: value.rank
+            for combination, value in zip(combinations, problem.worth(combinations), strict=True)
+            if value is not None
+        }
         reached |= known
         wave = list(known)
     return reached
 
 
 def _order(problem: Problem, chosen: Chosen, rank: Rank) -> tuple[object, ...]:
-    """Order of combinations: worth, then less to do, then the first by key."""
-    costs = [problem.cost(each) for each in chosen]
-    return rank, -len(chosen), tuple(-sum(each) for each in zip(*costs, strict=True)), [-at for at in sorted(chosen)]
+    """Return the sort key of a combination: worth, then least effort, then the first positions."""
+    costs = [problem.cost(item) for item in chosen]
+    return rank, -len(chosen), tuple(-sum(cost) for cost in zip(*costs, strict=True)), [-at for at in sorted(chosen)]
 
 
 def _steps(problem: Problem, best: Chosen, start: Chosen, reached: Mapping[Chosen, Rank]) -> tuple[int, ...]:
-    """Return an order that leads to a combination: at each step what saves most of what still leads there."""
+    """Return an order that reaches a combination: at each step the largest saving that can still reach it."""
     leads, wave = {best}, [best]
     while wave:
         at = wave.pop()
@@ -132,7 +139,7 @@ def _steps(problem: Problem, best: Chosen, start: Chosen, reached: Mapping[Chose
     steps: list[int] = []
     at = start
     while at != best:
-        following = [each for each in sorted(best - at) if at | {each} in leads and problem.follows(at, each)]
-        steps.append(max(following, key=lambda each: (reached[at | {each}], -each)))
+        following = [item for item in sorted(best - at) if at | {item} in leads and problem.follows(at, item)]
+        steps.append(max(following, key=lambda candidate: (reached[at | {candidate}], -candidate)))
         at |= {steps[-1]}
     return tuple(steps)

@@ -1,4 +1,4 @@
-"""Price combinations of levers: each is one change of the fleet as it is, forecast as a whole."""
+"""Price combinations of levers, each forecast as one change of the present fleet."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -17,19 +17,19 @@ from pertoken.state.service import Service
 from pertoken.units import format_usd
 
 Chosen = frozenset[int]
-"""Positions of levers that are applied."""
+"""Positions of the applied levers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a combination saves, nano-USD per month."""
+    """Saving of a combination, nano-USD per month."""
 
     bankable: Money = NOTHING
     capacity: Money = NOTHING
 
     @property
     def rank(self) -> tuple[int, int]:
-        """What makes one combination better than another: dollars that leave the bill, then capacity."""
+        """Sort key: likely bankable dollars, then capacity."""
         return self.bankable[1], self.capacity[1]
 
 
@@ -44,12 +44,12 @@ class States:
         self._prices: dict[Chosen, Estimate | str] = {}
         self._outcomes = Outcomes()
         self._prepared: set[int] = set()
-        """Identities of the services that were forecast; `_services` keeps them alive."""
+        """Python ids of the services that were forecast; `_services` keeps the objects alive."""
         self._services: dict[Service, Service] = {}
         self._deployments: dict[Deployment, Deployment] = {}
 
     def extend(self, chosen: Chosen, at: int) -> bool:
-        """Apply one more lever; return whether that is possible."""
+        """Apply one more lever; return whether it applies."""
         whole = chosen | {at}
         known = self._fleets.get(whole)
         if known is None or isinstance(known, str):
@@ -57,19 +57,23 @@ class States:
         return isinstance(known, Fleet)
 
     def composed(self, chosen: Chosen) -> Fleet:
-        """Return the fleet after levers that can be applied together."""
+        """Return the fleet after a combination that applies."""
         known = self._composed(chosen)
         assert isinstance(known, Fleet)
         return known
 
-    def worth(self, some: Sequence[Chosen]) -> list[Worth | None]:
-        """Return what combinations save, those that cannot be in a plan as None. All are forecast side by side."""
-        fresh = [each for each in dict.fromkeys(some) if each and each not in self._prices]
-        composed = [self._composed(each) for each in fresh]
-        self._prepare([each for each in composed if isinstance(each, Fleet)])
-        for each, known in zip(fresh, composed, strict=True):
-            self._prices[each] = known if isinstance(known, str) else self._price(each, known)
-        return [self._worth(each) for each in some]
+    def worth(self, combinations: Sequence[Chosen]) -> list[Worth | None]:
+        """Return the savings of combinations, None for one that cannot be in a plan. All are forecast in one batch."""
+        fresh = [
+            combination
+            for combination in dict.fromkeys(combinations)
+            if combination and combination not in self._prices
+        ]
+        composed = [self._composed(combination) for combination in fresh]
+        self._prepare([fleet for fleet in composed if isinstance(fleet, Fleet)])
+        for combination, known in zip(fresh, composed, strict=True):
+            self._prices[combination] = known if isinstance(known, str) else self._price(combination, known)
+        return [self._worth(combination) for combination in combinations]
 
     def price(self, chosen: Chosen) -> Estimate:
         """Return the estimate of a combination that can be in a plan."""
@@ -78,11 +82,11 @@ class States:
         return known
 
     def correction(self, chosen: Chosen) -> Correction | None:
-        """Return by what track records correct what a combination saves; None for none."""
-        return correction([self.levers[each] for each in sorted(chosen)])
+        """Return the correction of a combination by track records; None without records."""
+        return correction([self.levers[at] for at in sorted(chosen)])
 
     def refusal(self, chosen: Chosen) -> str | None:
-        """Return why a combination is no plan; None if it may be one, or was not looked at."""
+        """Return why a combination cannot be a plan; None if it can, or was not tried."""
         known = self._fleets.get(chosen)
         if isinstance(known, str):
             return known
@@ -92,60 +96,64 @@ class States:
         return price if isinstance(price, str) else None
 
     def _composed(self, chosen: Chosen) -> Fleet | str:
-        """Return the fleet after some levers, in whichever order they can be applied; else why they cannot."""
+        """Return the fleet after a combination, in any order that applies; else the reason why none does."""
         at = Chosen()
         while chosen not in self._fleets:
-            following = next((each for each in sorted(chosen - at) if self.extend(at, each)), None)
+            following = next((lever for lever in sorted(chosen - at) if self.extend(at, lever)), None)
             if following is None:
-                self._fleets[chosen] = next(str(self._fleets[at | {each}]) for each in chosen - at)
+                self._fleets[chosen] = next(str(self._fleets[at | {lever}]) for lever in chosen - at)
             else:
                 at |= {following}
         return self._fleets[chosen]
 
-    def _extended(self, there: Fleet | str, at: int) -> Fleet | str:
+    def _extended(self, state: Fleet | str, at: int) -> Fleet | str:
         lever = self.levers[at]
-        if isinstance(there, str):
-            return there
+        if isinstance(state, str):
+            return state
         try:
-            return self._interned(reapplied(self.base, lever.change.after, there, lever.name))
+            return self._interned(reapplied(self.base, lever.change.after, state, lever.name))
         except InvalidEdit as error:
             return str(error)
 
     def _interned(self, fleet: Fleet) -> Fleet:
-        """Return a fleet that shares equal services and deployments with all others: forecasts are kept by identity."""
+        """Return an equal fleet that reuses known services and deployments: forecasts are cached by identity."""
         known: dict[str, Service] = {}
         for service in services_unlike(fleet, self.base):
-            own = tuple(self._deployments.setdefault(each, each) for each in service.deployments)
+            own = tuple(self._deployments.setdefault(deployment, deployment) for deployment in service.deployments)
             known[service.name] = self._services.setdefault(service, replace(service, deployments=own))
-        return replace(fleet, services=tuple(known.get(each.name, each) for each in fleet.services)) if known else fleet
+        return (
+            replace(fleet, services=tuple(known.get(service.name, service) for service in fleet.services))
+            if known
+            else fleet
+        )
 
     def _prepare(self, fleets: Sequence[Fleet]) -> None:
-        """Forecast several states side by side; what cannot be forecast is found again where it is priced."""
-        changed = {id(each): {id(service) for service in services_unlike(each, self.base)} for each in fleets}
-        fresh = [each for each in fleets if changed[id(each)] - self._prepared]
-        self._prepared.update(*(changed[id(each)] for each in fresh))
+        """Forecast several states in one batch; a state that cannot be forecast fails again when it is priced."""
+        changed = {id(fleet): {id(service) for service in services_unlike(fleet, self.base)} for fleet in fleets}
+        fresh = [fleet for fleet in fleets if changed[id(fleet)] - self._prepared]
+        self._prepared.update(*(changed[id(fleet)] for fleet in fresh))
         try:
             prepare(self.base, fresh, self._context)
         except Exception:
-            for each in fresh if len(fresh) > 1 else ():
-                self._prepared -= changed[id(each)]
-                self._prepare([each])
+            for fleet in fresh if len(fresh) > 1 else ():
+                self._prepared -= changed[id(fleet)]
+                self._prepare([fleet])
 
     def _price(self, chosen: Chosen, after: Fleet) -> Estimate | str:
         try:
-            found = estimate(self.base, after, self._context, self._diff(chosen, after), self._outcomes)
-        except Exception as error:  # of this combination: the others are priced all the same
+            price = estimate(self.base, after, self._context, self._diff(chosen, after), self._outcomes)
+        except Exception as error:  # only this combination fails: the others are still priced
             return f"it cannot be priced: {error}"
-        missing = found.infeasible or found.unpriced or found.break_even
-        return found if missing is None else missing
+        missing = price.infeasible or price.unpriced or price.break_even
+        return price if missing is None else missing
 
     def _diff(self, chosen: Chosen, after: Fleet) -> Diff:
-        """Return the difference that a combination makes: those of its levers, where none adds or removes anything."""
-        parts = [self.levers[each].change.diff for each in sorted(chosen)]
-        if any(each.added or each.removed for each in parts):
+        """Return the difference of a combination: the sum of its levers if none adds or removes deployments."""
+        parts = [self.levers[at].change.diff for at in sorted(chosen)]
+        if any(part.added or part.removed for part in parts):
             return diff(self.base, after)
-        changes = tuple(change for each in parts for change in each.changes)
-        return Diff(changes, released=tuple(host for each in parts for host in each.released))
+        changes = tuple(change for part in parts for change in part.changes)
+        return Diff(changes, released=tuple(host for part in parts for host in part.released))
 
     def _worth(self, chosen: Chosen) -> Worth | None:
         if not chosen:
@@ -153,18 +161,18 @@ class States:
         known = self._prices[chosen]
         if isinstance(known, str):
             return None
-        if known.bill_rise:  # on the way to a combination that saves, it is a step like any other
+        if known.bill_rise:  # it may be a step towards a combination that saves
             return Worth((-known.bill_rise,) * 3, known.capacity or NOTHING)
-        found, by = Worth(known.bankable or NOTHING, known.capacity or NOTHING), self.correction(chosen)
-        return found if by is None else Worth(by.money(found.bankable), by.money(found.capacity))
+        worth, by = Worth(known.bankable or NOTHING, known.capacity or NOTHING), self.correction(chosen)
+        return worth if by is None else Worth(by.money(worth.bankable), by.money(worth.capacity))
 
 
-def joined(some: Iterable[Worth]) -> Worth:
-    """Return what combinations that do not act on each other save together."""
-    found = list(some)
-    return Worth(_sum([each.bankable for each in found]), _sum([each.capacity for each in found]))
+def joined(combinations: Iterable[Worth]) -> Worth:
+    """Return the sum of the savings of independent combinations."""
+    worths = list(combinations)
+    return Worth(_sum([worth.bankable for worth in worths]), _sum([worth.capacity for worth in worths]))
 
 
 def _sum(monies: Sequence[Money]) -> Money:
-    low, likely, high = (sum(each[end] for each in monies) for end in range(3))
+    low, likely, high = (sum(money[end] for money in monies) for end in range(3))
     return low, likely, high

@@ -1,4 +1,4 @@
-"""One step of a plan in words and commands, for the fleet that the steps before it left."""
+"""Title, commands and assumptions of one step of a plan, for the fleet after the earlier steps."""
 
 from dataclasses import dataclass, replace
 
@@ -16,7 +16,7 @@ from pertoken.state.fleet import Fleet
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What one step does."""
+    """Description of one step."""
 
     lever: Lever
     title: str
@@ -29,25 +29,25 @@ class Described:
 
 
 def described(states: States, gathered: Present, before: Chosen, at: int) -> Described:
-    """Return what a lever does after the levers of `before`."""
+    """Return the description of a lever applied after the levers of `before`."""
     lever, known = states.levers[at], states.price(before) if before else Estimate()
-    found = states.price(before | {at})
+    price = states.price(before | {at})
     now = _left(states.composed(before), known)
     then = _left(states.composed(before | {at}), known)
-    # So many replicas run now: whether the step changes their number is what pricing found.
-    named = {each.removeprefix("service:") for each in lever.touches}
-    now = replace(now, services=tuple(replace(each, replicas=None) for each in now.services))
+    # Start from the running replicas: pricing decided whether the step changes their number.
+    named = {touched.removeprefix("service:") for touched in lever.touches}
+    now = replace(now, services=tuple(replace(service, replicas=None) for service in now.services))
     then = replace(then, services=tuple(e if e.name in named else replace(e, replicas=None) for e in then.services))
     resized = [
-        (len(each.deployments), len(each.deployments) - gone)
-        for each in now.services
-        if (gone := _stopped(each.name, found, states.base) - _stopped(each.name, known, states.base))
+        (len(service.deployments), len(service.deployments) - gone)
+        for service in now.services
+        if (gone := _stopped(service.name, price, states.base) - _stopped(service.name, known, states.base))
     ]
-    released = tuple(each for each in found.released if each not in known.released)
+    released = tuple(host for host in price.released if host not in known.released)
     decided = Decided(resized[0] if resized else None, released, priced=True)
     difference = diff(now, then)
-    there = {each.deployment_id for each in now.deployments if each.device_ids}
-    hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in there}
+    running = {deployment.deployment_id for deployment in now.deployments if deployment.device_ids}
+    hosts = {key: name for key, name in gathered.addresses.hosts.items() if key in running}
     step = commands(difference, now, replace(gathered.addresses, hosts=hosts), decided)
     return Described(
         lever,
@@ -56,26 +56,34 @@ def described(states: States, gathered: Present, before: Chosen, at: int) -> Des
         released,
         step.apply,
         step.undo,
-        tuple(each for each in found.assumptions if each not in (*known.assumptions, *whole_hosts(found.released))),
-        tuple(each for each in found.against if each not in known.against),
+        tuple(
+            assumption
+            for assumption in price.assumptions
+            if assumption not in (*known.assumptions, *whole_hosts(price.released))
+        ),
+        tuple(objective for objective in price.against if objective not in known.against),
     )
 
 
 def _stopped(service: str, price: Estimate, base: Fleet) -> int:
-    """Return how many replicas of a service pricing stops; which ones may differ from state to state."""
-    return sum(service in base.listed_by.get(each, ()) for each in price.stopped)
+    """Return the number of replicas of a service that pricing stopped; which ones may differ between states."""
+    return sum(service in base.listed_by.get(deployment_id, ()) for deployment_id in price.stopped)
 
 
 def _left(fleet: Fleet, price: Estimate) -> Fleet:
     """Return a fleet without the replicas that pricing stopped and the hosts that it released."""
-    gone = {each.host_id for each in fleet.hosts if each.name in price.released}
+    gone = {host.host_id for host in fleet.hosts if host.name in price.released}
     services = tuple(
-        replace(each, deployments=tuple(one for one in each.deployments if one.deployment_id not in price.stopped))
-        if any(one.deployment_id in price.stopped for one in each.deployments)
-        else each
-        for each in fleet.services
+        replace(
+            service, deployments=tuple(one for one in service.deployments if one.deployment_id not in price.stopped)
+        )
+        if any(one.deployment_id in price.stopped for one in service.deployments)
+        else service
+        for service in fleet.services
     )
     if not gone:
         return replace(fleet, services=services)
-    hosts = tuple(each for each in fleet.hosts if each.host_id not in gone)
-    return Fleet(services, hosts, tuple(each for each in fleet.devices if each.host_id not in gone), fleet.commitments)
+    hosts = tuple(host for host in fleet.hosts if host.host_id not in gone)
+    return Fleet(
+        services, hosts, tuple(device for device in fleet.devices if device.host_id not in gone), fleet.commitments
+    )

@@ -1,4 +1,4 @@
-"""Another load, other prices or other objectives: edits of what was gathered, before rules and pricing see it."""
+"""Another load, other prices or other objectives: edits of a gathered `Present` before rules and pricing run."""
 
 import re
 import shlex
@@ -22,31 +22,31 @@ MAX_TRAFFIC = 100.0
 MAX_USD_PER_HOUR = 10_000.0
 MAX_USD_PER_KWH = 10.0
 SYNTAX = "traffic=1.5 price=H100=2.10 tariff=0.12 slo=chat:ttft_p95<800ms"
-"""An example of each assumption, as a person types them in one line."""
+"""Example of a line with every assumption."""
 NO_OVERHEAD = 1.0
-"""Power usage effectiveness where no price of electricity, and so none of a building, is set."""
+"""Power usage effectiveness (PUE) if no price of electricity is configured."""
 _OBJECTIVE = re.compile(r"(ttft|tpot)_(p50|p95)<=?([0-9]+(?:\.[0-9]+)?)(ms|s)")
 _MS = {"ms": 1.0, "s": 1000.0}
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """What a plan is to assume instead of what was measured and set."""
+    """Assumptions of a plan that replace measured and configured values."""
 
     traffic: float = 1.0
-    """Times the load of every service."""
+    """Factor of the load of every service."""
     slo: Mapping[str, Slo] = field(default_factory=dict)
-    """Objectives by service, in place of those that are set; None keeps what is set."""
+    """Objectives by service that replace the configured ones; a figure of None keeps the configured one."""
     prices: tuple[Price, ...] = ()
-    """Prices in force now, beside those that are set."""
+    """Prices that override the configured ones."""
     tariff_usd_per_kwh: float | None = None
-    """Price of electricity in place of the one that is set."""
+    """Price of electricity that replaces the configured one."""
 
     def __bool__(self) -> bool:
         return self != WhatIf()
 
     def present(self, gathered: Present) -> Present:
-        """Return what was gathered as it would be. Raises BadInput for a service that is not there."""
+        """Return the gathered fleet and evidence under these assumptions. Raises BadInput for an unknown service."""
         fleet = self._with_slo(gathered.fleet)
         context = self._with_tariff(gathered.context)
         if self.traffic == 1:
@@ -70,8 +70,10 @@ class WhatIf:
         return replace(context, energy=EnergyPrice(round(self.tariff_usd_per_kwh * NANO_USD), pue))
 
     def measured(self, known: Mapping[K, Evidence]) -> Mapping[K, Evidence]:
-        """Return evidence as it would be under the load."""
-        return known if self.traffic == 1 else {key: under_load(each, self.traffic) for key, each in known.items()}
+        """Return evidence scaled to the assumed load."""
+        return (
+            known if self.traffic == 1 else {key: under_load(measured, self.traffic) for key, measured in known.items()}
+        )
 
     def _with_slo(self, fleet: Fleet) -> Fleet:
         for name in self.slo:
@@ -79,21 +81,24 @@ class WhatIf:
                 known = ", ".join(fleet.service_of) or "none"
                 raise BadInput(f"--slo: there is no service {name!r}; services: {known}")
         changed = (
-            replace(each, slo=_over(self.slo[each.name], each.slo)) if each.name in self.slo else each
-            for each in fleet.services
+            replace(service, slo=_over(self.slo[service.name], service.slo)) if service.name in self.slo else service
+            for service in fleet.services
         )
         return replace(fleet, services=tuple(changed)) if self.slo else fleet
 
     def _busier(self, service: Service) -> Service:
         demand: Demand = service.demand
         rate = demand.requests_per_s
-        hours = tuple(None if each is None else each * self.traffic for each in demand.requests_by_hour_of_week)
+        hours = tuple(
+            None if requests_per_s is None else requests_per_s * self.traffic
+            for requests_per_s in demand.requests_by_hour_of_week
+        )
         more = None if rate is None else replace(rate, value=rate.value * self.traffic)
         return replace(service, demand=replace(demand, requests_per_s=more, requests_by_hour_of_week=hours))
 
 
 def _over(asked: Slo, present: Slo) -> Slo:
-    """Return objectives completed by those that are set."""
+    """Return the assumed objectives, completed by the configured ones."""
     return Slo(
         ttft_p50_ms=asked.ttft_p50_ms or present.ttft_p50_ms,
         ttft_p95_ms=asked.ttft_p95_ms or present.ttft_p95_ms,
@@ -102,16 +107,16 @@ def _over(asked: Slo, present: Slo) -> Slo:
     )
 
 
-# -- as a person writes them ---------------------------------------------------------------------------------------
+# -- parsing ---------------------------------------------------------------------------------------
 
 
 def slo_of(text: str) -> tuple[str, Slo]:
     """Return the service and objectives of `chat:ttft_p95<800ms,tpot_p95<50ms`. Raises BadInput."""
-    service, found, objectives = text.rpartition(":")
+    service, separator, objectives = text.rpartition(":")
     limits: dict[str, float] = {}
     for part in objectives.split(","):
         match = _OBJECTIVE.fullmatch(part.replace(" ", ""))
-        if not found or not service or match is None or float(match[3]) <= 0:
+        if not separator or not service or match is None or float(match[3]) <= 0:
             raise BadInput(
                 f"--slo {text!r}: write SERVICE:ttft_p95<800ms,tpot_p95<50ms; figures are ttft and tpot, each p50 or "
                 "p95, and limits are above 0, in ms or s"
@@ -122,12 +127,12 @@ def slo_of(text: str) -> tuple[str, Slo]:
 
 def price_of(text: str) -> Price:
     """Return the price of `H100=2.10`, USD per device-hour, in force at any time. Raises BadInput."""
-    selector, found, amount = text.rpartition("=")
+    selector, separator, amount = text.rpartition("=")
     try:
         usd = float(amount)
     except ValueError:
         usd = -1.0
-    if not found or not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
+    if not separator or not selector.strip() or not 0 <= usd <= MAX_USD_PER_HOUR:
         raise BadInput(
             f"--price {text!r}: write DEVICE=USD, such as H100=2.10: words of a device's name, then dollars per "
             f"device-hour from 0 to {MAX_USD_PER_HOUR:,.0f}"
@@ -158,7 +163,7 @@ def tariff_of(text: str) -> float:
 
 
 def what_if_of(text: str) -> WhatIf:
-    """Return what is assumed by one line such as `SYNTAX`; an empty line assumes nothing. Raises BadInput."""
+    """Return the assumptions of a line such as `SYNTAX`; none for an empty line. Raises BadInput."""
     try:
         words = shlex.split(text)
     except ValueError as error:
@@ -178,5 +183,5 @@ def what_if_of(text: str) -> WhatIf:
             service, objectives = slo_of(value)
             slo[service] = objectives
         else:
-            raise BadInput(f"{word!r} is no assumption: write some of {SYNTAX}")
+            raise BadInput(f"{word!r} is not an assumption: use the form {SYNTAX}")
     return WhatIf(traffic, slo, tuple(prices), tariff)

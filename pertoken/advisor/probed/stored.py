@@ -1,4 +1,4 @@
-"""Measurements by `pertoken probe`: whose they are, where they are kept, and which still hold."""
+"""Stored measurements of `pertoken probe`: their deployment, their storage, and their validity."""
 
 import json
 from collections import defaultdict
@@ -19,8 +19,8 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window
 
 LOOKED_BACK_S = 3600
-"""A deployment that served within this time is one that can be probed."""
-_FIELDS = {each.name for each in fields(OperatingPoint)}
+"""Only deployments that served within this time can be probed."""
+_FIELDS = {field.name for field in fields(OperatingPoint)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,32 @@ class Probed:
     deployment_id: int
     name: str
     nano_usd_per_hour: int | None
-    """Of all its devices; None where one has no price."""
+    """Price of all its devices; None if one has no price."""
 
 
 def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) -> Probed | None:
-    """Return the recorded deployment that answers at an endpoint; None for none, or where several may.
+    """Return the recorded deployment at an endpoint; None if there is none, or several match.
 
-    An address of loopback is one of the host `host_name`. Raises StoreError.
+    A loopback address belongs to the host `host_name`. Raises StoreError.
     """
     with store.read() as connection:
         window = Window(connection, now_ts - LOOKED_BACK_S, now_ts)
-        there = window.inventory
-        prices = price_book(store, connection, there)
-    place = _place(endpoint)
+        inventory = window.inventory
+        prices = price_book(store, connection, inventory)
+    place = _address(endpoint)
     local = place is not None and place[0] == LOCAL
     at = [
         row
-        for row in there.running.values()
-        if _place(row.base_url) == place and (row.host_name == host_name or not local)
+        for row in inventory.running.values()
+        if _address(row.base_url) == place and (row.host_name == host_name or not local)
     ]
     if len(at) != 1:
         return None
     (row,) = at
-    rates = [prices.rate(Priced(each.kind, each.name, each.uuid), now_ts) for each in there.held(row.epoch_id)]
-    known = [each for each in rates if each is not None]
+    rates = [
+        prices.rate(Priced(device.kind, device.name, device.uuid), now_ts) for device in inventory.held(row.epoch_id)
+    ]
+    known = [rate for rate in rates if rate is not None]
     whole = sum(known) if known and len(known) == len(rates) else None
     return Probed(row.deployment_id, row.served_model, whole)
 
@@ -61,8 +63,8 @@ def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) 
 LOCAL = "loopback"
 
 
-def _place(url: str) -> tuple[str, int] | None:
-    """Return host and port of a URL, with one name for all addresses of loopback; None for what is no HTTP URL."""
+def _address(url: str) -> tuple[str, int] | None:
+    """Return host and port of a URL, with `LOCAL` for all loopback addresses; None for any other than an HTTP URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or parts.hostname is None:
         return None
@@ -88,7 +90,7 @@ def keep(
     points: Sequence[OperatingPoint],
     more: Mapping[str, object],
 ) -> None:
-    """Store what a probe measured, with further facts, in advice of this version. Raises StoreError."""
+    """Store the points that a probe measured, with further facts, in the advice database. Raises StoreError."""
     with AdviceRepository(where).writing() as connection:
         repository.add_probe(
             connection,
@@ -97,28 +99,28 @@ def keep(
             ended_ts=ended_ts,
             endpoint=endpoint,
             who=who,
-            body=json.dumps({**more, "points": [asdict(each) for each in points]}),
+            body=json.dumps({**more, "points": [asdict(point) for point in points]}),
         )
 
 
-def probe_points(store: Store, there: Inventory, now_ts: int) -> Mapping[int, tuple[OperatingPoint, ...]]:
-    """Return what probes measured of each deployment in its present epoch, by its id.
+def probe_points(store: Store, inventory: Inventory, now_ts: int) -> Mapping[int, tuple[OperatingPoint, ...]]:
+    """Return the points that probes measured in the present epoch of each deployment, by deployment id.
 
-    An epoch ends with the engine, its version, the driver, the model or a knob, and so do its measurements.
+    A change of engine, version, driver, model or knob ends the epoch and invalidates its measurements.
     """
     if store.advice is None:
         return {}
     with store.read("advice") as connection:
         rows = repository.probes(connection)
-    found: dict[int, list[OperatingPoint]] = defaultdict(list)
+    by_deployment: dict[int, list[OperatingPoint]] = defaultdict(list)
     for row in rows:
-        epoch = there.running.get(row.deployment_id)
+        epoch = inventory.running.get(row.deployment_id)
         if epoch is not None and epoch.start_ts <= row.started_ts and row.ended_ts <= now_ts:
-            found[row.deployment_id] += _points(json.loads(row.body))
-    return {deployment_id: tuple(points) for deployment_id, points in found.items()}
+            by_deployment[row.deployment_id] += _points(json.loads(row.body))
+    return {deployment_id: tuple(points) for deployment_id, points in by_deployment.items()}
 
 
 def _points(body: Mapping[str, Any]) -> list[OperatingPoint]:
     return [
-        OperatingPoint(**{name: value for name, value in each.items() if name in _FIELDS}) for each in body["points"]
+        OperatingPoint(**{name: value for name, value in point.items() if name in _FIELDS}) for point in body["points"]
     ]

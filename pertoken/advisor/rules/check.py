@@ -1,4 +1,4 @@
-"""Checking the rules of a file before it is run on a fleet: what each typical situation gets, and every fault."""
+"""Check the rules of a file before it runs on a fleet: their results in each regime, and all faults."""
 
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -17,46 +17,46 @@ from pertoken.rule import InvalidEdit, Rule
 from pertoken.testing import Proposed, Regime, Result, faults, regimes, run
 
 MAX_LINES = 4
-"""Different lines of one rule that are shown for a regime."""
+"""Maximum different lines of one rule for a regime."""
 
 
 LIMITS = Limits(call_s=60.0, plugin_s=90.0)
-"""Of loading one file and running its rules over every situation: a second for a rule that works."""
+"""Limits for loading one file and running its rules in every regime, which takes a normal rule a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of one rule."""
+    """Result of one rule."""
 
     rule_id: str
     title: str
     got: tuple[tuple[str, tuple[str, ...]], ...]
-    """Name of each regime, and what the rule yields in it, a line each."""
+    """Regimes by name, each with one line per proposal and refusal."""
     faults: tuple[str, ...]
-    """Nothing for a rule that conforms."""
+    """Empty for a rule that conforms."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedFile:
-    """What came of the rules of one file."""
+    """Result of the rules of one file."""
 
     file: Path
     rules: tuple[Checked, ...] = ()
     failed: str | None = None
     """Why its rules were not checked: a traceback, or how its process ended."""
     output: str = ""
-    """What it printed, its end where that is long."""
+    """Printed output; only the end if it is long."""
 
 
 def check(path: Path, limits: Limits = LIMITS) -> tuple[CheckedFile, ...]:
-    """Check every rule of a file, or of the files of a folder, each file in a worker with limits.
+    """Check every rule of a file or of a folder's files, each file in a worker with limits.
 
     Raises BadInput for a path without Python files.
     """
-    files = sorted(each for each in path.glob("*.py") if not each.name.startswith("_")) if path.is_dir() else [path]
-    if not files or not all(each.is_file() and each.suffix == ".py" for each in files):
-        raise BadInput(f"{path}: no Python file, and no folder with one")
-    return tuple(_checked(each, limits) for each in files)
+    files = sorted(file for file in path.glob("*.py") if not file.name.startswith("_")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() and file.suffix == ".py" for file in files):
+        raise BadInput(f"{path}: not a Python file, and not a folder with one")
+    return tuple(_checked(file, limits) for file in files)
 
 
 def _checked(file: Path, limits: Limits) -> CheckedFile:
@@ -66,21 +66,21 @@ def _checked(file: Path, limits: Limits) -> CheckedFile:
     try:
         return CheckedFile(file, tuple(map(_received, run.returned)), output=run.output)
     except (ValueError, LookupError, TypeError, AttributeError):
-        return CheckedFile(file, failed="it returned what is no message", output=run.output)
+        return CheckedFile(file, failed="it returned an invalid message", output=run.output)
 
 
 def _check_file(file: Path) -> list[dict[str, Any]]:
-    return [asdict(_check(each)) for each in rules_in(file)]
+    return [asdict(_check(rule)) for rule in rules_in(file)]
 
 
 def _received(sent: Any) -> Checked:
-    """Return what a worker reported of one rule; the rule could have changed it."""
+    """Return a worker's report on one rule, validated, because the rule may have changed it."""
     got = tuple((storable(name), tuple(map(storable, lines))) for name, lines in sent["got"])
     return Checked(storable(sent["rule_id"]), storable(sent["title"]), got, tuple(map(storable, sent["faults"])))
 
 
 def _check(rule: Rule) -> Checked:
-    found = list(faults(rule))
+    rule_faults = list(faults(rule))
     got: list[tuple[str, tuple[str, ...]]] = []
     for regime in regimes().values():
         try:
@@ -89,22 +89,22 @@ def _check(rule: Rule) -> Checked:
             got.append((regime.name, (f"fails: {type(error).__name__}: {error}",)))
             continue
         got.append((regime.name, _lines(result, regime)))
-        reasons = [reason for each in result.proposals if (reason := _refusal(each, regime)) is not None]
-        found += [f"it proposes what cannot be: {reason} (regime: {regime.name})" for reason in reasons]
-    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(found)))
+        reasons = [reason for proposal in result.proposals if (reason := _refusal(proposal, regime)) is not None]
+        rule_faults += [f"it makes an impossible proposal: {reason} (regime: {regime.name})" for reason in reasons]
+    return Checked(rule.rule_id, rule.title, tuple(got), tuple(dict.fromkeys(rule_faults)))
 
 
 def _lines(result: Result, regime: Regime) -> tuple[str, ...]:
-    proposed = [f"proposes {title(each.diff, regime.fleet, Chosen())}" for each in result.proposals]
-    refused = [f"refuses {each.code}: {each.reason}" for each in result.refusals]
-    blocked = [f"blocked: {name} is not measured there" for name in result.blocked]
+    proposed = [f"proposes {title(proposal.diff, regime.fleet, Chosen())}" for proposal in result.proposals]
+    refused = [f"refuses {refusal.code}: {refusal.reason}" for refusal in result.refusals]
+    blocked = [f"blocked: {name} is not measured in this regime" for name in result.blocked]
     lines = list(dict.fromkeys((*proposed, *refused, *blocked))) or ["nothing"]
     more = len(lines) - MAX_LINES
     return (*lines[:MAX_LINES], f"and {more} more") if more > 0 else tuple(lines)
 
 
 def _refusal(proposed: Proposed, regime: Regime) -> str | None:
-    """Return why a proposal would be refused before it is priced."""
+    """Return why a proposal would be refused before pricing; None if it would not."""
     after = regime.fleet.edit(proposed.state)
     try:
         refuse_other_changes(regime.fleet, after)

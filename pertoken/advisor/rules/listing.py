@@ -1,11 +1,11 @@
-"""What rules there are and what became of each, and the page of one rule as text."""
+"""List of all rules with their states, and the page of one rule as text."""
 
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules
 from pertoken.advisor.rules.load import source_of
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_plugins
@@ -25,15 +25,15 @@ _SCOPES = {"deployment": "once per deployment", "service": "once per service", "
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One rule; or one place of rules that were not loaded, so that their ids are not known."""
+    """One rule, or one plugin that was not loaded, so that the ids of its rules are not known."""
 
     id: str
     title: str | None
-    """None where it was not loaded."""
+    """None if it was not loaded."""
     origin: str
-    """Name of the distribution, or the file."""
+    """Name of the distribution, or path of the file."""
     version: str | None
-    """Of the distribution."""
+    """Version of the distribution."""
     state: str
     """`loaded`, `disabled`, `denied` or `broken`."""
     reason: str | None
@@ -41,53 +41,53 @@ class Entry:
     confinement: str | None
     """`confined`, or `not confined` with the reasons; None if it may not be loaded."""
     window_s: int | None = None
-    """Seconds of the window that it looks at; None where it was not loaded."""
+    """Length of its window, seconds; None if it was not loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A place of rules, and what came of loading it in a worker."""
+    """A plugin, and the result of loading it in a worker."""
 
-    found: Found
+    plugin: Plugin
     run: PluginRun | None
     """None if it may not be loaded."""
     window_s: int
-    """Window of a run, of rules that name none."""
+    """Window of rules without a window of their own, seconds."""
 
 
 def listed(settings: Settings, limits: Limits | None = None) -> tuple[Listed, ...]:
-    """Find every place of rules, and load those that may be loaded, in workers. A plugin changes nothing here.
+    """Find every plugin, and load those that may be loaded, in workers. No plugin code runs in this process.
 
     Raises BadInput for a list of disabled rules that cannot be read.
     """
     places = find_rules(settings)
-    allowed = [each for each in places if each.permission is Permission.ALLOWED]
-    sources = [source_of(each, settings) for each in allowed]
+    allowed = [place for place in places if place.permission is Permission.ALLOWED]
+    sources = [source_of(plugin, settings) for plugin in allowed]
     runs = iter(run_plugins(sources, None, limits or Limits.of_call(settings.advisor_rule_timeout)))
     window_s = int(settings.advisor_since)
     return tuple(
-        Listed(each, next(runs) if each.permission is Permission.ALLOWED else None, window_s) for each in places
+        Listed(place, next(runs) if place.permission is Permission.ALLOWED else None, window_s) for place in places
     )
 
 
 def entries(known: Iterable[Listed]) -> tuple[Entry, ...]:
-    """Return one entry a rule, in the order in which they were found."""
-    return tuple(entry for each in known for entry in _entries(each))
+    """Return one entry per rule, in order of discovery."""
+    return tuple(entry for item in known for entry in _entries(item))
 
 
-def _entries(each: Listed) -> Iterator[Entry]:
-    found, run = each.found, each.run
-    origin, version = found.distribution or found.origin, found.version
+def _entries(item: Listed) -> Iterator[Entry]:
+    plugin, run = item.plugin, item.run
+    origin, version = plugin.distribution or plugin.origin, plugin.version
     if run is None:
-        yield Entry(found.name, None, origin, version, _STATES[found.permission], found.reason, None)
+        yield Entry(plugin.name, None, origin, version, _STATES[plugin.permission], plugin.reason, None)
         return
     confinement = run.confinement.label
     for one in run.rules:
-        window_s = one.rule.window_s or each.window_s
+        window_s = one.rule.window_s or item.window_s
         yield Entry(one.rule.rule_id, one.rule.title, origin, version, "loaded", None, confinement, window_s)
     for rule in run.disabled:
         reason = f"switched off; `pertoken rules enable {rule.rule_id}` switches it on"
-        window_s = rule.window_s or each.window_s
+        window_s = rule.window_s or item.window_s
         yield Entry(rule.rule_id, rule.title, origin, version, "disabled", reason, confinement, window_s)
     for name, error in run.errors:
         reason = (error.strip().splitlines() or ["an error without a text"])[-1]
@@ -95,40 +95,40 @@ def _entries(each: Listed) -> Iterator[Entry]:
 
 
 def page(name: str, known: Iterable[Listed]) -> str:
-    """Return all that is known of a rule as text: what it does, why, when it is wrong, its options.
+    """Return the page of a rule as text: its title, sections and options, or why it was not loaded.
 
-    Of a rule that was not loaded: why. Raises BadInput for a name that no rule has.
+    Raises BadInput for an unknown name.
     """
     names: list[str] = []
-    for each in known:
-        for entry in _entries(each):
+    for item in known:
+        for entry in _entries(item):
             if entry.id == name:
-                return _page(each, entry)
+                return _page(item, entry)
             names.append(entry.id)
     raise unknown(name, names)
 
 
-def _page(each: Listed, entry: Entry) -> str:
-    rules = () if each.run is None else each.run.known
+def _page(item: Listed, entry: Entry) -> str:
+    rules = () if item.run is None else item.run.known
     rule = next((one for one in rules if one.rule_id == entry.id and entry.state != "broken"), None)
     if rule is not None:
         return _page_of(rule, entry)
-    errors = () if each.run is None else each.run.errors
+    errors = () if item.run is None else item.run.errors
     error = next((text for name, text in errors if name == entry.id), entry.reason)
-    output = "" if each.run is None else each.run.output.strip()
+    output = "" if item.run is None else item.run.output.strip()
     printed = f"\nIt printed\n{textwrap.indent(output, '  ')}\n" if output else ""
     return f"{entry.id}: {entry.state}\n{_origin(entry)}\n\n{error}\n{printed}"
 
 
-def refuse_impossible(name: str, places: Iterable[Found]) -> None:
-    """Raise BadInput for a name that no rule can have and no place of rules has, without loading any rule."""
-    known = [each.name for each in places]
+def refuse_impossible(name: str, places: Iterable[Plugin]) -> None:
+    """Raise BadInput for a name that is neither a valid rule id nor a plugin's name, without loading any rule."""
+    known = [place.name for place in places]
     if name not in known and not RULE_ID.fullmatch(name):
         raise unknown(name, known)
 
 
 def unknown(name: str, known: Iterable[str]) -> BadInput:
-    """Return the error for a name that no rule has, with the nearest one that a rule has."""
+    """Return the error for an unknown rule id, with the closest known one."""
     close = get_close_matches(name, tuple(known), n=1)
     hint = f"did you mean {close[0]}?" if close else "`pertoken rules list` lists them"
     return BadInput(f"no rule has the id {name!r} ({hint})")
@@ -147,13 +147,13 @@ def _page_of(rule: RuleInfo, entry: Entry) -> str:
     parts += [rule.body] if rule.body else []
     parts += [f"{name}\n{textwrap.indent(text, '  ')}" for name, text in rule.sections.items()]
     if rule.options:
-        options = "\n".join(line for each in rule.options for line in _option(each))
+        options = "\n".join(line for option in rule.options for line in _option(option))
         parts.append(f"Options, in [rules.{rule.rule_id}] of the configuration file\n{options}")
     return "\n\n".join(parts) + "\n"
 
 
-def _option(each: OptionValue) -> list[str]:
-    was = "" if each.value == each.default else f" (default: {each.default})"
-    meaning = f"{each.meaning}; {each.domain}" if each.meaning else each.domain
+def _option(value: OptionValue) -> list[str]:
+    was = "" if value.value == value.default else f" (default: {value.default})"
+    meaning = f"{value.meaning}; {value.domain}" if value.meaning else value.domain
     wrapped = textwrap.wrap(meaning, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return [f"  {each.name} = {each.value}{was}", *wrapped]
+    return [f"  {value.name} = {value.value}{was}", *wrapped]

@@ -1,4 +1,4 @@
-"""Loading the rules of a place. It runs code of a plugin: `source_of` has that done in a worker."""
+"""Load the rules of a plugin. This runs its code; use `source_of` to do that in a worker."""
 
 import importlib.util
 import sys
@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from pertoken.advisor.rules.found import Found, Permission
+from pertoken.advisor.rules.discovery import Permission, Plugin
 from pertoken.advisor.rules.switches import disabled
 from pertoken.advisor.worker.source import Source
 from pertoken.config import Settings
@@ -20,50 +20,50 @@ from pertoken.store.schema.ids import stable_id
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A place where a rule was found, and what came of loading it."""
+    """Result of loading a plugin."""
 
     name: str
-    """Of the place; the id of a rule whose options are wrong."""
+    """Name of the plugin, or the id of a rule with invalid options."""
     origin: str
     """The distribution and version, or the file."""
     rules: tuple[Rule, ...] = ()
-    """Those that run, with their options as they are set."""
+    """Rules to run, with their configured options."""
     error: str | None = None
-    """Traceback of a failed load, or one line on why it was not tried."""
-    found: Found | None = None
+    """Traceback of a failed load, or one line on why it was not loaded."""
+    plugin: Plugin | None = None
     disabled: tuple[Rule, ...] = ()
-    """Those that a person switched off by their ids, loaded because the place holds others."""
+    """Rules that a person switched off by id; they were loaded with the others of the plugin."""
 
 
-def load(found: Found, settings: Settings) -> tuple[Loaded, ...]:
-    """Run the module of one place, if it may be loaded; return its rules, then one error for each with wrong options.
+def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
+    """Run the module of a plugin, if permitted; return its rules, then one error for each rule with invalid options.
 
     Raises whatever the module raises, ValueError if it defines no rule.
     """
-    if found.permission is not Permission.ALLOWED:
-        return (Loaded(found.name, found.origin, error=found.fault, found=found),)
-    rules = rules_of(_module_of(found))
-    off = () if found.tried else disabled(settings.folder)
+    if plugin.permission is not Permission.ALLOWED:
+        return (Loaded(plugin.name, plugin.origin, error=plugin.fault, plugin=plugin),)
+    rules = rules_of(_module_of(plugin))
+    off = () if plugin.tried else disabled(settings.folder)
     running, wrong = [], []
-    for each in rules:
-        if each.rule_id in off:
+    for declared in rules:
+        if declared.rule_id in off:
             continue
-        configured = _configured(each, settings)
+        configured = _configured(declared, settings)
         if isinstance(configured, Rule):
             running.append(configured)
         else:
-            wrong.append(Loaded(each.rule_id, found.origin, error=configured, found=found))
-    switched_off = tuple(each for each in rules if each.rule_id in off)
-    return Loaded(found.name, found.origin, tuple(running), found=found, disabled=switched_off), *wrong
+            wrong.append(Loaded(declared.rule_id, plugin.origin, error=configured, plugin=plugin))
+    switched_off = tuple(rule for rule in rules if rule.rule_id in off)
+    return Loaded(plugin.name, plugin.origin, tuple(running), plugin=plugin, disabled=switched_off), *wrong
 
 
-def source_of(found: Found, settings: Settings) -> Source:
-    """Return a place as a worker loads it: places of one distribution share a worker."""
-    return Source(found.name, found.origin, found.distribution or found.origin, partial(load, found, settings))
+def source_of(plugin: Plugin, settings: Settings) -> Source:
+    """Return the source by which a worker loads a plugin; plugins of one distribution share a worker."""
+    return Source(plugin.name, plugin.origin, plugin.distribution or plugin.origin, partial(load, plugin, settings))
 
 
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:
-    """Return one line for each table `[rules.ID]` that no rule of these names has."""
+    """Return one line for each table `[rules.ID]` whose id is not among `names`."""
     known = set(names)
     lines = []
     for row in settings.rules:
@@ -90,8 +90,8 @@ def rules_in(file: Path) -> tuple[Rule, ...]:
 
 
 def _configured(loaded: Rule, settings: Settings) -> Rule | str:
-    """Return a rule with its options as they are set; one line naming the key that is wrong."""
-    values = next((each.options for each in settings.rules if each.rule_id == loaded.rule_id), None)
+    """Return a rule with its configured options, or one line that names the invalid key."""
+    values = next((rule.options for rule in settings.rules if rule.rule_id == loaded.rule_id), None)
     if not values:
         return loaded
     try:
@@ -100,21 +100,21 @@ def _configured(loaded: Rule, settings: Settings) -> Rule | str:
         return f"{settings.set_by.get('rules', 'rules')}.{loaded.rule_id}.{error}"
 
 
-def _checked(found: Rule) -> Rule:
-    """Return a rule as the decorator makes it: a plugin can also call `Rule` itself, with anything in it."""
-    return rule(found.rule_id, window=found.window)(found.function)
+def _checked(value: Rule) -> Rule:
+    """Return a rule made again by the decorator, because a plugin can also call `Rule` with any values."""
+    return rule(value.rule_id, window=value.window)(value.function)
 
 
-def _module_of(found: Found) -> object:
-    if found.entry_point is not None:
-        return found.entry_point.load()
-    if found.file is None:
-        raise BadInput(f"{found.origin} is no file and no entry point")
-    return _module(found.file)
+def _module_of(plugin: Plugin) -> object:
+    if plugin.entry_point is not None:
+        return plugin.entry_point.load()
+    if plugin.file is None:
+        raise BadInput(f"{plugin.origin} is neither a file nor an entry point")
+    return _module(plugin.file)
 
 
 def _module(file: Path) -> ModuleType:
-    # Files of two folders may have one name, and a rule's own dataclasses are looked up in their module by its name.
+    # Files in two folders may have one name, and dataclasses find their module by name: make the name unique.
     name = f"pertoken_rule_{stable_id('rule file', str(file.resolve())) % 2**64:x}_{file.stem}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

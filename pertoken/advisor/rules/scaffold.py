@@ -1,4 +1,4 @@
-"""The files of a new rule, which works and passes the conformity suite before a word of it is changed."""
+"""Template files of a new rule, which runs and passes the conformity suite without changes."""
 
 import keyword
 import re
@@ -12,10 +12,10 @@ MAX_NAME = 60
 
 
 def new_rule(name: str, folder: Path, *, package: bool = False) -> tuple[Path, ...]:
-    """Write a rule named `name` into a folder, and return its files; of a package the first is its folder.
+    """Write a rule named `name` into a folder, and return its files; the first path of a package is its folder.
 
-    Raises BadInput for a name that is no rule id beginning with a letter, or a file that is there already. Raises
-    OSError for one that cannot be written.
+    Raises BadInput for a name that is not a rule id or does not begin with a letter, or for an existing file. Raises
+    OSError for a file that cannot be written.
     """
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
         raise BadInput(f"{name!r}: use lower-case words joined by hyphens, a letter first, such as lower-clocks")

@@ -1,8 +1,8 @@
-"""Rules that a person switched off: a text file beside the configuration, one name a line.
+"""Rules that a person switched off: a text file beside the configuration, one name per line.
 
-The configuration itself is written by hand, and rewriting TOML would lose its comments. The database is shared by
-people and machines that have different plugins. A file of its own beside the configuration is read by every run with
-that configuration, and a person can edit it.
+It is a separate file because rewriting the TOML configuration would lose its comments, and because the database is
+shared by people and machines with different plugins. Every run with that configuration reads the file, and a person
+can edit it.
 """
 
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 from pertoken.errors import BadInput
 
 FILE = "disabled-rules.txt"
-_HEADER = "# Rules that pertoken does not run, one id a line. Written by `pertoken rules enable|disable`.\n"
+_HEADER = "# Rules that pertoken does not run, one id per line. Written by `pertoken rules enable|disable`.\n"
 
 
 def disabled(folder: Path) -> tuple[str, ...]:
@@ -21,7 +21,7 @@ def disabled(folder: Path) -> tuple[str, ...]:
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file}: cannot be read: {error}; mend or delete it") from None
+        raise BadInput(f"{file}: cannot be read: {error}; fix or delete it") from None
     names = (line.partition("#")[0].strip() for line in lines)
     return tuple(dict.fromkeys(name for name in names if name))
 
@@ -33,7 +33,7 @@ def disable(folder: Path, name: str) -> None:
 
 def enable(folder: Path, name: str) -> None:
     """Remove a name from the file. Raises OSError if it cannot be written."""
-    _write(folder, tuple(each for each in disabled(folder) if each != name))
+    _write(folder, tuple(switched_off for switched_off in disabled(folder) if switched_off != name))
 
 
 def _write(folder: Path, names: tuple[str, ...]) -> None:
@@ -41,4 +41,4 @@ def _write(folder: Path, names: tuple[str, ...]) -> None:
     file = folder / FILE
     new = file.with_suffix(".new")
     new.write_text(_HEADER + "".join(f"{name}\n" for name in dict.fromkeys(names)), encoding="utf-8")
-    new.replace(file)  # a run that reads meanwhile sees the old or the new list, never a part of one
+    new.replace(file)  # a concurrent run reads the old or the new list, never a partial one

@@ -1,11 +1,11 @@
-"""Rules in processes of their own: whatever a rule does, its own process alone suffers it.
+"""Rules in separate processes: a failing rule affects only its own process.
 
 Front door:
 
 - `worker.run`: `run_plugins` loads plugins and runs their rules; without `Inputs` it only loads them.
 - `worker.job`: `run_job` runs any other job under the same restrictions.
-- `worker.source`: `Source`, a place that rules are loaded from.
-- `worker.inputs`, `worker.limits`: what rules are given, and how much they may use.
-- `worker.confine`: `Confinement`, what the kernel kept the rules of a plugin from.
+- `worker.source`: `Source`, a plugin as a worker loads it.
+- `worker.inputs`, `worker.limits`: the inputs of rules, and their resource limits.
+- `worker.confine`: `Confinement`, the kernel restrictions of a plugin's rules.
 - `worker.wire`: states as JSON.
 """

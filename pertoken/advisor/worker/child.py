@@ -1,12 +1,12 @@
-"""What runs in a worker: a process that supervises, one for each task, and one for each rule of a plugin.
+"""Processes of a worker: a supervisor, one process for each task, and one for each rule of a plugin.
 
     advisor ─ supervisor ─ keeper ─ plugin ─ rule, rule, ...
                                   └ plugin ─ ...
 
-The supervisor asks for namespaces, whose first process is the keeper; neither runs code of a plugin. The plugin process
-is restricted by the kernel and by limits before it imports anything. Each rule runs in a fork of it, so that nothing
-that it changes is seen by another. When the keeper ends, whatever was started ends with it. Every process leaves by
-`os._exit`, and none has a file open but standard input, output and the pipe to the advisor.
+The supervisor creates namespaces, whose first process is the keeper; neither runs code of a plugin. The plugin process
+is restricted by the kernel and by limits before it imports anything. Each rule runs in a fork of it, so that no rule
+sees the changes of another. When the keeper ends, all its descendants end. Every process exits with `os._exit`; its
+only open files are standard input, output and the pipe to the advisor.
 """
 
 import contextlib
@@ -41,23 +41,23 @@ from pertoken.settings.rules import options_of
 PIPE = 3
 """File descriptor on which a worker reports."""
 Task = Callable[[Limits], None]
-"""What one restricted process does: it reports on the pipe."""
+"""Work of one restricted process; it reports on the pipe."""
 MAX_PROCESSES = 1024
-"""Processes and threads of a worker, where it has a namespace of its own to count them in."""
+"""Maximum processes and threads of a worker, if it has its own namespace in which they are counted."""
 
 
 # -- the supervisor and the keeper ---------------------------------------------------------------------------------
 
 
 def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, pipe: int, output: int) -> NoReturn:
-    """Run the tasks in a fork of the advisor, and end with nothing left of them, however the advisor ends."""
+    """Run the tasks in a fork of the advisor, and end all their processes, however the advisor ends."""
     try:
         os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM, signal.SIGCHLD})
         confine.end_with_parent(parent, signal.SIGTERM)
         _default_signals()
-        gc.freeze()  # nothing of the advisor's memory is collected here: its finalizers are not for this process
-        gc.enable()  # a rule may make cycles, and its memory has a limit
+        gc.freeze()  # do not collect the advisor's objects: their finalizers must not run in this process
+        gc.enable()  # a rule may create reference cycles, and its memory is limited
         _keep_files(pipe, output)
         confine.adopt_orphans()
         shared = confine.separate_processes()
@@ -75,7 +75,7 @@ def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, p
 def _keep(tasks: Sequence[Task], limits: Limits, folder: str, shared: str | None) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # ahead of anything else of this machine
+        Path("/proc/self/oom_score_adj").write_text("1000")  # the first to be killed when memory is short
     if shared is None:
         resource.setrlimit(resource.RLIMIT_NPROC, (MAX_PROCESSES, MAX_PROCESSES))
     for task in tasks:
@@ -91,18 +91,21 @@ def _default_signals() -> None:
 
 
 def _keep_files(pipe: int, output: int) -> None:
-    """Put the pipe and the file for output where every process here expects them, and close all others."""
-    pipe, output, null = (os.dup(each) if each <= PIPE else each for each in (pipe, output, os.open(os.devnull, 0)))
+    """Move the pipe and the output file to their fixed descriptors, and close all other files."""
+    pipe, output, null = (
+        os.dup(descriptor) if descriptor <= PIPE else descriptor
+        for descriptor in (pipe, output, os.open(os.devnull, 0))
+    )
     for have, want in ((null, 0), (output, 1), (output, 2), (pipe, PIPE)):
         os.dup2(have, want)
-    for each in tuple(Path("/proc/self/fd").iterdir()):
-        if int(each.name) > PIPE:
-            with contextlib.suppress(OSError):  # the one that lists them is closed already
-                os.close(int(each.name))
+    for path in tuple(Path("/proc/self/fd").iterdir()):
+        if int(path.name) > PIPE:
+            with contextlib.suppress(OSError):  # the descriptor of the listing is already closed
+                os.close(int(path.name))
 
 
 def _end_descendants() -> None:
-    """Kill every process that has this one as an ancestor: the kernel hands orphans over to the supervisor."""
+    """Kill every descendant: the kernel makes orphans children of the supervisor."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while True:
         with contextlib.suppress(OSError):
@@ -115,7 +118,7 @@ def _end_descendants() -> None:
 
 
 def _fork(run: Callable[[], None]) -> int:
-    """Return the process id of a child that does `run` alone, and ends with this process."""
+    """Return the process id of a child that only calls `run`, and ends with this process."""
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:
@@ -132,12 +135,12 @@ def _fork(run: Callable[[], None]) -> int:
 
 
 def _wait(pid: int, limit_s: float, limits: Limits) -> str | None:
-    """Return how a child ended, None if as it should; one that takes too long is killed with its group."""
+    """Return how a child failed, None if it did not; a child that takes too long is killed with its process group."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
     deadline = time.monotonic() + limit_s
     in_time = True
     while in_time and os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-        # Another thread of the plugin may take the signal: look again soon in any case.
+        # Another thread of the plugin may receive the signal: check again soon in any case.
         signal.sigtimedwait({signal.SIGCHLD}, min(0.2, limit_s))
         in_time = time.monotonic() < deadline
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -179,14 +182,16 @@ def _restricted(task: Task, limits: Limits, folder: str, shared: str | None) -> 
     sys.stdout = sys.stderr = io.TextIOWrapper(
         io.FileIO(1, "w", closefd=False), "utf-8", "backslashreplace", write_through=True
     )
-    logging.root.handlers = [logging.StreamHandler()]  # those of the advisor write to files that are closed here
-    # The kernel ends a call that takes too long, whatever Python code catches; its traceback is printed before.
+    logging.root.handlers = [
+        logging.StreamHandler()
+    ]  # the advisor's handlers write to files that are closed in this process
+    # The kernel ends a call that takes too long, even if it catches exceptions; its traceback is printed first.
     faulthandler.register(signal.SIGALRM, file=2, all_threads=False, chain=True)
     task(limits)
 
 
 def do_job(job: Callable[[], Any], limits: Limits) -> None:
-    """Report what a job returns, as JSON, or its traceback."""
+    """Report the result of a job as JSON, or its traceback."""
     try:
         with _timed(limits):
             message = {"done": job()}
@@ -199,14 +204,14 @@ def do_job(job: Callable[[], Any], limits: Limits) -> None:
 
 
 def load_and_run(source: Source, inputs: Inputs | None, limits: Limits) -> None:
-    """Load a plugin, report its rules, and run each that these inputs suit in a process of its own."""
+    """Load a plugin, report its rules, and run each rule with the window of these inputs in its own process."""
     try:
         with _timed(limits):
             loaded = tuple(source.load())
-            rules = [rule for each in loaded for rule in each.rules]
-            errors = [[each.name, each.error] for each in loaded if each.error is not None]
-            described = [_described(each) for each in rules]
-            disabled = [_described(rule) for each in loaded for rule in each.disabled]
+            rules = [rule for module in loaded for rule in module.rules]
+            errors = [[module.name, module.error] for module in loaded if module.error is not None]
+            described = [_described(rule) for rule in rules]
+            disabled = [_described(rule) for module in loaded for rule in module.disabled]
     except BaseException as error:
         send(PIPE, rules=[], disabled=[], errors=[[source.name, plugin_trace(error)]], output=_printed(limits))
         return
@@ -229,10 +234,10 @@ def _limit(limits: Limits) -> None:
     for limit, value in (
         (resource.RLIMIT_AS, memory),
         (resource.RLIMIT_FSIZE, limits.output_bytes),
-        (resource.RLIMIT_CPU, int(limits.plugin_s) + 1),  # of all threads; the time on the clock is less
+        (resource.RLIMIT_CPU, int(limits.plugin_s) + 1),  # of all threads: the limit of wall time is lower
         (resource.RLIMIT_CORE, 0),
     ):
-        value = min(value, *(each for each in resource.getrlimit(limit) if each != resource.RLIM_INFINITY), value)
+        value = min(value, *(bound for bound in resource.getrlimit(limit) if bound != resource.RLIM_INFINITY), value)
         resource.setrlimit(limit, (value, value))
 
 
@@ -255,8 +260,13 @@ def _described(rule: Rule) -> dict[str, Any]:
         "window_s": rule.window_s,
         "body": (inspect.getdoc(rule.function) or "").partition("\n")[2].partition("## ")[0].strip(),
         "options": [
-            [each.name, *map(_option_text, (getattr(rule.options, each.name), each.default)), each.domain, each.meaning]
-            for each in declared
+            [
+                option.name,
+                *map(_option_text, (getattr(rule.options, option.name), option.default)),
+                option.domain,
+                option.meaning,
+            ]
+            for option in declared
         ],
     }
 
@@ -266,7 +276,7 @@ def _option_text(value: object) -> str:
 
 
 def _printed(limits: Limits) -> str:
-    """Return what was printed since the last call, its end where it is long; of a traceback the plugin's own part."""
+    """Return the output since the last call, only the end if it is long; of a traceback, only the plugin's part."""
     size = os.fstat(1).st_size
     if size == 0:
         return ""
@@ -284,14 +294,14 @@ def _rule(rule: Rule, inputs: Inputs, limits: Limits) -> None:
     os.setpgid(0, 0)
     for target in inputs.targets(rule.scope):
         message = _call(rule, target, inputs, limits)
-        if (part := inputs.window.parts.missed) is not None:  # the rule runs again when the advisor has read it
+        if (part := inputs.window.parts.missed) is not None:  # the rule runs again after the advisor has read that part
             send(PIPE, unread=part)
             return
         send(PIPE, call=message | {"output": _printed(limits)})
 
 
 def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[str, Any]:
-    """Run a rule for one target; return what it yielded, or what it raised, and what it read."""
+    """Run a rule for one target; return its yielded values or its error, and the series that it read."""
     seen = inputs.seen(target)
     given = {"seen": seen, "now": target, "service": target, "fleet": inputs.fleet, "market": inputs.market}
     message: dict[str, Any] = {}
@@ -302,7 +312,7 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
         message = {"failed": plugin_trace(error), "blocked": _blocked(error)}
     try:
         message["read"] = _read(seen)
-    except BaseException as error:  # it broke the evidence it was handed
+    except BaseException as error:  # it modified its evidence
         message = {"failed": plugin_trace(error), "read": []}
     return message
 
@@ -310,10 +320,10 @@ def _call(rule: Rule, target: Target, inputs: Inputs, limits: Limits) -> dict[st
 def _yielded(yielded: Any, inputs: Inputs, limits: Limits) -> str:
     sent: list[str] = []
     size = 0
-    for each in () if yielded is None else yielded:
+    for record in () if yielded is None else yielded:
         if len(sent) == limits.proposals:
             raise ValueError(f"it made more than {limits.proposals} proposals")
-        sent.append(json.dumps(encoded(each, inputs.fleet)))
+        sent.append(json.dumps(encoded(record, inputs.fleet)))
         size += len(sent[-1])
         if size > limits.call_bytes:
             raise ValueError(f"it returned more than {limits.call_bytes:,} bytes for one target")
@@ -321,15 +331,15 @@ def _yielded(yielded: Any, inputs: Inputs, limits: Limits) -> str:
 
 
 def _blocked(error: BaseException) -> list[str] | None:
-    """Return the series that was not measured and its remedy; None for any other error."""
+    """Return the series that was not measured and how to measure it; None for any other error."""
     try:
         return [error.series, error.remedy] if isinstance(error, NotMeasured) else None
-    except BaseException:  # a subclass may do anything when it is read
+    except BaseException:  # attributes of a subclass may run any code
         return None
 
 
 def _read(seen: Evidence | FleetEvidence) -> list[tuple[SubjectKey | None, list[str]]]:
-    """Return the names of the series that were read, by subject; None is the target."""
+    """Return the names of the series that were read, by subject; None stands for the target."""
     if isinstance(seen, FleetEvidence):
         return [(subject, list(evidence.read)) for subject, evidence in seen.read]
     return [(None, list(seen.read))] if seen.read else []

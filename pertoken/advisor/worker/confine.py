@@ -1,8 +1,8 @@
-"""What the kernel keeps the process of a rule from: other processes, the network, and files outside one folder.
+"""Kernel restrictions of a rule's process: no other processes, no network, no files outside one folder.
 
-Nothing here needs a privilege. Landlock restricts who may be signalled and which files are created, opened for writing,
-truncated, renamed or removed; file modes and times stay changeable. seccomp refuses every new socket. A process
-namespace of its own ends all that a worker started when the worker ends.
+Nothing here needs a privilege. Landlock restricts signals and which files are created, opened for writing, truncated,
+renamed or removed; file modes and times remain changeable. seccomp refuses every new socket. A separate process
+namespace ends all processes of a worker when the worker ends.
 """
 
 import ctypes
@@ -23,7 +23,7 @@ _CLONE_NEWIPC, _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x0800_0000, 0x100
 _LANDLOCK_CREATE, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT = 444, 445, 446
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _CHANGES = _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in range(4, 14))
-"""Writing, removing, making files of every kind, linking and renaming, truncating."""
+"""Writing, removing, creating files of every kind, linking, renaming, truncating."""
 _SCOPED = 3
 """Abstract Unix sockets and signals."""
 
@@ -36,7 +36,7 @@ _SYSCALLS = {
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What rules could not do; of each restriction that the kernel refused, the reason."""
+    """Restrictions of rules: None for each that the kernel granted, else the reason why it did not."""
 
     network: str | None = None
     """Why a rule could open sockets; None where it could not."""
@@ -57,19 +57,19 @@ class Confinement:
         return f"not confined ({'; '.join(reasons)})" if reasons else "confined"
 
     def and_also(self, other: "Confinement") -> "Confinement":
-        """Return what holds of both."""
+        """Return the confinement of two workers together: a restriction holds only if both have it."""
         return Confinement(self.network or other.network, self.files or other.files, self.processes or other.processes)
 
 
 def end_with_parent(parent: int, by: int = signal.SIGKILL) -> None:
-    """Have this process end by a signal when the process that forked it ends."""
+    """Request a signal to this process when the process that forked it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
-    if os.getppid() not in (parent, 0):  # it has ended already; 0 is a parent outside of our namespace
+    if os.getppid() not in (parent, 0):  # the parent has already ended; 0 is a parent outside this namespace
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of each descendant whose own parent ends."""
+    """Make this process the parent of orphaned descendants."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -96,7 +96,7 @@ def confine(folder: str) -> Confinement:
 
 
 def _landlock(folder: str) -> tuple[str | None, str | None]:
-    """Return why files, and why signals, are not restricted."""
+    """Return why files, and why signals, are not restricted; None if they are."""
     version = _LIBC.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
     if version < 3:
         reason = f"no Landlock ({_error()})" if version < 0 else f"Landlock of version {version}, which is too old"
@@ -122,18 +122,18 @@ def _landlock(folder: str) -> tuple[str | None, str | None]:
 
 
 def _no_sockets() -> str | None:
-    """Refuse new sockets of every family, and what could reach into another process; return why not."""
+    """Refuse new sockets of every family, and system calls that access another process; return why not."""
     known = _SYSCALLS.get(platform.machine())
     if known is None:
         return f"no filter of system calls for {platform.machine()}"
     arch, *refused = known
-    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06  # of classic BPF
+    load, equal, at_least, end = 0x20, 0x15, 0x35, 0x06  # opcodes of classic BPF
     allow, refuse = 0x7FFF_0000, 0x0005_0000 | errno.EPERM
     deny = 4 + len(refused) + 1  # index of the last instruction
     program = [(load, 0, 0, 4), (equal, 0, deny - 2, arch), (load, 0, 0, 0), (at_least, deny - 4, 0, 0x4000_0000)]
     program += [(equal, deny - index - 1, 0, number) for index, number in enumerate(refused, start=4)]
     program += [(end, 0, 0, allow), (end, 0, 0, refuse)]
-    packed = b"".join(struct.pack("=HBBI", *each) for each in program)
+    packed = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
     buffer = ctypes.create_string_buffer(packed)
     filtered = struct.pack("@HP", len(program), ctypes.addressof(buffer))
     done = _LIBC.prctl(_PR_SET_SECCOMP, 2, filtered, 0, 0)

@@ -1,4 +1,4 @@
-"""Any job in a restricted process with limits, such as checking the rules of a file."""
+"""Run any job in a restricted process with limits, such as checking the rules of a file."""
 
 import json
 from collections.abc import Callable
@@ -15,14 +15,14 @@ from pertoken.advisor.worker.wire import storable
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """What came of a job."""
+    """Result of a job."""
 
     returned: Any = None
-    """As JSON gave it back; not to be trusted, since the job may have run code of others."""
+    """Decoded JSON; untrusted, because the job may have run code of a plugin."""
     failed: str | None = None
-    """Why it returned nothing: its traceback, or how its process ended."""
+    """Why it has no result: its traceback, or how its process ended."""
     output: str = ""
-    """What it printed, its end where that is long."""
+    """Printed output; only the end if it is long."""
 
 
 def run_job(job: Callable[[], Any], limits: Limits) -> JobRun:
@@ -43,5 +43,5 @@ def run_job(job: Callable[[], Any], limits: Limits) -> JobRun:
     except OSError as error:
         reason = f"had no worker ({error})"
     except (ValueError, RecursionError):
-        reason = "returned what is no message"
+        reason = "returned an invalid message"
     return JobRun(failed=f"it {storable(reason)}", output=storable(output))

@@ -1,11 +1,11 @@
-"""How much one worker may use. A rule that works meets none of these."""
+"""Resource limits of one worker. Normal rules stay far below them."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of rules; each is of one process, and a process runs one rule."""
+    """Limits of rules; each applies to one process, which runs one rule."""
 
     call_s: float = 10.0
     """Wall time of one rule for one target, and of loading a plugin."""
@@ -14,19 +14,19 @@ class Limits:
     plugin_s: float = 300.0
     """Wall time of a plugin with all its rules, and CPU time of each of its processes."""
     memory_bytes: int = 2 * 2**30
-    """Address space beyond what the advisor has itself."""
+    """Address space in addition to that of the advisor."""
     output_bytes: int = 2**20
     """Bytes printed for one target, and of each file in the temporary folder."""
     kept_chars: int = 4000
-    """Characters of what was printed that are kept, the last ones."""
+    """Characters of printed output to keep, from its end."""
     proposals: int = 1000
     """Proposals and refusals for one target."""
     call_bytes: int = 4 * 2**20
-    """Bytes that a rule returns for one target."""
+    """Bytes returned by a rule for one target."""
     returned_bytes: int = 64 * 2**20
-    """Bytes that all rules of a worker return."""
+    """Bytes returned by all rules of a worker."""
 
     @classmethod
     def of_call(cls, call_s: float) -> "Limits":
-        """Return the limits that follow from how long one call may take."""
+        """Return limits in proportion to the maximum duration of one call."""
         return cls(call_s=call_s, rule_s=6 * call_s, plugin_s=30 * call_s)

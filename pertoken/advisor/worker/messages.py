@@ -1,4 +1,4 @@
-"""What a worker reports, one JSON object a line, and the texts of what went wrong."""
+"""Messages of a worker, one JSON object per line, and tracebacks as text."""
 
 import importlib
 import json
@@ -13,11 +13,11 @@ from pertoken.advisor.worker.wire import storable, type_name
 _PROGRAM = Path(__file__).parents[2]
 _IMPORTER = Path(importlib.__file__).parent
 MAX_TRACE = 20_000
-"""Characters of a traceback that are kept, its last ones."""
+"""Characters of a traceback to keep, from its end."""
 
 
 def send(pipe: int, **message: Any) -> None:
-    """Write one message. It begins with a line break, for a process that ended in the middle of another message."""
+    """Write one message. It begins with a line break, in case a process ended in the middle of another message."""
     _write(pipe, f"\n{json.dumps(message)}\n".encode())
 
 
@@ -33,26 +33,26 @@ def trace(error: BaseException) -> str:
 
 
 def plugin_trace(error: BaseException) -> str:
-    """Return the traceback of a plugin's error as text that can be stored: calls of its own, and the error last.
+    """Return the traceback of a plugin's error as text that can be stored: only the plugin's calls, then the error.
 
-    Calls of this program around and below them say nothing to the plugin's author.
+    Calls of this program are left out, because they do not help the plugin's author.
     """
     return _text(error, _of_plugin)
 
 
 def _of_plugin(error: BaseException) -> traceback.TracebackException:
-    found = traceback.TracebackException.from_exception(error)
-    seen: list[traceback.TracebackException | None] = [found]
+    failure = traceback.TracebackException.from_exception(error)
+    seen: list[traceback.TracebackException | None] = [failure]
     while seen:
-        each = seen.pop()
-        if each is not None:
-            each.stack = _calls_of_plugin(each.stack)
-            seen += [each.__cause__, each.__context__, *(each.exceptions or ())]
-    return found
+        error_in_chain = seen.pop()
+        if error_in_chain is not None:
+            error_in_chain.stack = _calls_of_plugin(error_in_chain.stack)
+            seen += [error_in_chain.__cause__, error_in_chain.__context__, *(error_in_chain.exceptions or ())]
+    return failure
 
 
 def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
-    """Return the calls that are neither ours nor of Python's import; None for an error that is not of its code."""
+    """Return the calls outside this program and Python's import; None if there are none."""
     own = [frame for frame in stack if not _is_around(Path(frame.filename))]
     return traceback.StackSummary.from_list(own) if own else None
 
@@ -66,6 +66,6 @@ def _is_around(file: Path) -> bool:
 def _text(error: BaseException, made: Callable[[BaseException], traceback.TracebackException]) -> str:
     try:
         text = "".join(made(error).format()).strip()
-    except BaseException:  # an error that cannot be shown, such as one whose own methods fail
+    except BaseException:  # an error that cannot be formatted, for example because its methods fail
         text = f"{type_name(error)} (its traceback cannot be formatted)"
     return storable(text[-MAX_TRACE:])

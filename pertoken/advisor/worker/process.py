@@ -1,4 +1,4 @@
-"""The process of a worker as its parent sees it: started, read line by line, and ended with all that it started."""
+"""Process of a worker from the parent's side: start it, read its lines, and end it with its descendants."""
 
 import contextlib
 import os
@@ -14,18 +14,18 @@ from pertoken.advisor.worker.child import Task, supervise
 from pertoken.advisor.worker.limits import Limits
 
 HEARTBEAT_S = 1.0
-"""How often progress is reported while a rule runs."""
+"""Interval of progress reports while a rule runs, seconds."""
 GRACE_S = 5.0
-"""How long a supervisor may take to end what it started."""
+"""Time for a supervisor to end its descendants, seconds."""
 
 
 class TooMuch(Exception):
-    """A worker took or returned more than it may."""
+    """A worker exceeded its time or the size of its output."""
 
 
 @contextlib.contextmanager
 def started(tasks: Sequence[Task], limits: Limits) -> Iterator[int]:
-    """Yield the pipe on which a new worker reports; at the end nothing of the worker is left."""
+    """Yield the pipe on which a new worker reports; end all its processes on exit."""
     with contextlib.ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="pertoken-rules-")
         stack.callback(_remove, folder)
@@ -37,9 +37,9 @@ def started(tasks: Sequence[Task], limits: Limits) -> Iterator[int]:
             given.callback(os.close, output)
             parent = os.getpid()
             with warnings.catch_warnings():
-                # In a process with threads a child must not wait for a lock that another thread had. This one opens no
-                # file or database of its parent, Python makes the locks of its own runtime anew, and a child that
-                # hangs all the same is ended.
+                # In a process with threads a child must not wait for a lock of another thread. This child uses no file
+                # or database of its parent, Python resets the locks of its runtime after a fork, and a child that
+                # still hangs is killed.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
             if pid == 0:
@@ -49,9 +49,9 @@ def started(tasks: Sequence[Task], limits: Limits) -> Iterator[int]:
 
 
 def lines(pipe: int, limits: Limits, tasks: int, beat: Callable[[float], None]) -> Iterator[bytes]:
-    """Yield the lines that a worker reports; call `beat` with the seconds so far, at least once in `HEARTBEAT_S`.
+    """Yield the lines that a worker reports; call `beat` with the elapsed seconds at least every `HEARTBEAT_S`.
 
-    Raises TooMuch if the worker takes longer or returns more than it may.
+    Raises TooMuch if the worker exceeds its time or the size of its output.
     """
     began = time.monotonic()
     limit_s = limits.plugin_s * tasks + GRACE_S
@@ -80,7 +80,7 @@ def _remove(folder: str) -> None:
 
 
 def _end(pid: int, reader: int) -> None:
-    """End a worker; it closes its pipe when nothing of it is left."""
+    """End a worker; its pipe closes when its last process has ended."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + GRACE_S
@@ -91,5 +91,5 @@ def _end(pid: int, reader: int) -> None:
             break
     else:
         os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # whoever started us may have children reaped at once
+    with contextlib.suppress(ChildProcessError):  # the parent may ignore SIGCHLD, which reaps children at once
         os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""Run plugins in workers and collect what they return: a worker for each distribution or file, two for many plugins."""
+"""Run plugins in workers and collect their results: one worker for each distribution or file, two for many plugins."""
 
 import json
 import os
@@ -26,19 +26,19 @@ from pertoken.window.parts import PARTS
 from pertoken.window.progress import Progress, no_progress
 
 SeriesRead = tuple[SubjectKey | None, tuple[str, ...]]
-"""A subject (None: the target itself) and the names of its series that a rule read."""
+"""A subject (None: the target) and the names of its series that a rule read."""
 
 MIN_DIVIDED = 8
-"""Plugins of a distribution from which two workers share them."""
+"""Minimum plugins of a distribution for two workers to share them."""
 MIN_DIVIDED_OVER = 2
-"""The same of those with a window of their own: over a fleet's month one rule takes longer than a worker's start."""
+"""The same for rules with their own window: one rule over a month takes longer than starting a worker."""
 RULE_ID = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _NOT_STARTED = Confinement(*["its worker did not start"] * 3)
 
 
 @dataclass(frozen=True, slots=True)
 class OptionValue:
-    """One option of a rule as text: as it is set, its default, its allowed values and its meaning."""
+    """One option of a rule as text: its value, default, allowed values and meaning."""
 
     name: str
     value: str
@@ -49,46 +49,46 @@ class OptionValue:
 
 @dataclass(frozen=True, slots=True)
 class RuleInfo:
-    """What a rule states of itself, as plain values."""
+    """Description of a rule as plain values."""
 
     rule_id: str
     title: str
     sections: Mapping[str, str]
     needs: tuple[str, ...]
     body: str = ""
-    """Of its docstring, between the title and the sections."""
+    """Text of its docstring between the title and the sections."""
     options: tuple[OptionValue, ...] = ()
     window_s: int | None = None
-    """The window it looks at; None: that of the run."""
+    """Length of its window, seconds; None: the window of the run."""
 
     @property
     def scope(self) -> str:
-        """What it runs once for: each `deployment`, each `service`, or the `fleet`."""
+        """Scope of one call: `deployment`, `service` or `fleet`."""
         return "deployment" if "now" in self.needs else "service" if "service" in self.needs else "fleet"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one rule returned for one target."""
+    """Result of one rule for one target."""
 
     target: Target
-    """As it is in the fleet that was gathered; None for a rule over the fleet."""
+    """Target in the gathered fleet; None for a rule over the fleet."""
     yielded: str = "[]"
-    """What it yielded, as JSON."""
+    """Yielded values as JSON."""
     read: tuple[SeriesRead, ...] = ()
     blocked: tuple[str, str] | None = None
-    """A series it read that was not measured, and what would measure it."""
+    """A series that it read and that was not measured, and how to measure it."""
     failed: str | None = None
     """Why it has no result: its traceback, or how its process ended."""
     output: str = ""
-    """What it printed and logged."""
+    """Printed and logged output."""
     ended: bool = False
     """Whether the rule is not run for further targets."""
 
 
 @dataclass
 class RuleRun:
-    """What one rule did, target by target."""
+    """Calls of one rule, by target."""
 
     rule: RuleInfo
     calls: list[Call] = field(default_factory=list)
@@ -97,24 +97,24 @@ class RuleRun:
 
 @dataclass
 class PluginRun:
-    """What came of one plugin."""
+    """Result of one plugin."""
 
     source: Source
     rules: list[RuleRun] = field(default_factory=list)
     disabled: list[RuleInfo] = field(default_factory=list)
     """Rules that a person switched off."""
     errors: list[tuple[str, str]] = field(default_factory=list)
-    """What of it does not run: its name, and its traceback or how its process ended."""
+    """Names of the rules that do not run, with the traceback or how the process ended."""
     output: str = ""
-    """What it printed and logged while it was loaded."""
+    """Printed and logged output while it was loaded."""
     confinement: Confinement = _NOT_STARTED
     loaded: bool = False
     unread: set[str] = field(default_factory=set)
-    """Parts of the window that its rules looked at and that have to be read before they run again."""
+    """Parts of the window that its rules read and that must be loaded before they run again."""
 
     @property
     def known(self) -> tuple[RuleInfo, ...]:
-        """Its rules, those that a person switched off included."""
+        """All its rules, with those that a person switched off."""
         return *(run.rule for run in self.rules), *self.disabled
 
 
@@ -126,25 +126,27 @@ def run_plugins(
 ) -> tuple[PluginRun, ...]:
     """Load plugins and run their rules; without `inputs` they are only loaded.
 
-    A rule with the id of an earlier one is an error of its plugin. A rule with a window of its own runs after all
-    others, when that window was read: its plugin is loaded again. Nothing that a plugin does raises here. Raises what
+    A rule with the id of an earlier one is an error of its plugin. A rule with its own window runs after all others
+    have run and that window is read: its plugin is loaded again. Errors of plugins do not raise here. Raises what
     `inputs.read` raises.
     """
-    found: list[PluginRun] = []
+    runs: list[PluginRun] = []
     taken: dict[str, str] = {}
-    for _, group in groupby(sources, key=lambda each: each.group):
-        for each in _run_group(tuple(group), inputs, limits, progress, MIN_DIVIDED):
-            for twice in [rule.rule_id for rule in each.known if rule.rule_id in taken]:
-                each.rules = [run for run in each.rules if run.rule.rule_id != twice]
-                each.disabled = [rule for rule in each.disabled if rule.rule_id != twice]
-                each.errors.append((twice, f"rule {twice!r} is already provided by {taken[twice]}"))
-            taken |= {rule.rule_id: each.source.origin for rule in each.known}
-            found.append(each)
+    for _, group in groupby(sources, key=lambda source: source.group):
+        for plugin_run in _run_group(tuple(group), inputs, limits, progress, MIN_DIVIDED):
+            for twice in [rule.rule_id for rule in plugin_run.known if rule.rule_id in taken]:
+                plugin_run.rules = [run for run in plugin_run.rules if run.rule.rule_id != twice]
+                plugin_run.disabled = [rule for rule in plugin_run.disabled if rule.rule_id != twice]
+                plugin_run.errors.append((twice, f"rule {twice!r} is already provided by {taken[twice]}"))
+            taken |= {rule.rule_id: plugin_run.source.origin for rule in plugin_run.known}
+            runs.append(plugin_run)
     if inputs is not None:
-        own = {run.rule.window_s for each in found for run in each.rules if not inputs.suit(run.rule.window_s)}
+        own = {
+            run.rule.window_s for plugin_run in runs for run in plugin_run.rules if not inputs.suit(run.rule.window_s)
+        }
         for window_s in sorted(filter(None, own)):
-            _run_over(inputs.over(window_s), found, limits, progress)
-    return tuple(found)
+            _run_over(inputs.over(window_s), runs, limits, progress)
+    return tuple(runs)
 
 
 def _run_group(
@@ -154,73 +156,73 @@ def _run_group(
     progress: Progress,
     min_divided: int,
 ) -> tuple[PluginRun, ...]:
-    """Run the plugins of one distribution; from `min_divided` on in two workers, which two processors share."""
+    """Run the plugins of one distribution; in two workers if there are at least `min_divided`."""
     if inputs is None or len(sources) < min_divided or len(os.sched_getaffinity(0)) < 2:
         return _Worker(sources, inputs, limits, progress).run()
     halves = [_Worker(sources[0::2], inputs, limits, progress), _Worker(sources[1::2], inputs, limits, no_progress)]
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
-        for each in halves:  # both are forked before there is a thread
-            each.start(stack)
+        for half in halves:  # fork both before a thread starts
+            half.start(stack)
         other = pool.submit(halves[1].collect)
         halves[0].collect()
         while wait([other], HEARTBEAT_S).not_done:
             halves[1].show(progress)
         other.result()
-    runs = list(chain.from_iterable(zip_longest(*(each.runs for each in halves))))
-    return tuple(each for each in runs if each is not None)
+    runs = list(chain.from_iterable(zip_longest(*(half.runs for half in halves))))
+    return tuple(run for run in runs if run is not None)
 
 
 def _run_over(inputs: Inputs, plugins: Sequence[PluginRun], limits: Limits, progress: Progress) -> None:
-    """Run the rules with the window of these inputs; those that looked at a part of it that was not read run again."""
-    due = [each for each in plugins if any(inputs.suit(run.rule.window_s) for run in each.rules)]
-    for _, group in groupby(due, key=lambda each: each.source.group):
+    """Run the rules with the window of these inputs; run a rule again after reading a missing part of the window."""
+    due = [plugin for plugin in plugins if any(inputs.suit(run.rule.window_s) for run in plugin.rules)]
+    for _, group in groupby(due, key=lambda plugin_run: plugin_run.source.group):
         left = tuple(group)
         while left:
-            sources = tuple(each.source for each in left)
+            sources = tuple(plugin_run.source for plugin_run in left)
             again = _run_group(sources, inputs, limits, progress, MIN_DIVIDED_OVER)
             for plugin, other in zip(left, again, strict=True):
                 for run in plugin.rules if not other.unread else ():
                     if inputs.suit(run.rule.window_s):
-                        _adopt(run, next((each for each in other.rules if each.rule == run.rule), None), other, inputs)
-            for part in sorted({part for each in again for part in each.unread}):
+                        _adopt(run, next((rule for rule in other.rules if rule.rule == run.rule), None), other, inputs)
+            for part in sorted({part for plugin_run in again for part in plugin_run.unread}):
                 inputs.window.parts[part]
             left = tuple(plugin for plugin, other in zip(left, again, strict=True) if other.unread)
 
 
 def _adopt(run: RuleRun, again: RuleRun | None, plugin: PluginRun, inputs: Inputs) -> None:
-    """Take over how a rule ran once its plugin was loaded again; if it is not in there any more, it failed."""
+    """Copy the calls of a rule whose plugin was loaded again; fail if the plugin no longer has the rule."""
     if again is not None:
         run.calls, run.seconds = again.calls, again.seconds
         return
-    reason = next((error for _, error in plugin.errors), "the rule is another one when its file is loaded again")
+    reason = next((error for _, error in plugin.errors), "the rule differs when its file is loaded again")
     target = next(iter(inputs.targets(run.rule.scope)), None)
     run.calls = [Call(target, failed=reason, output=plugin.output, ended=True)]
 
 
 class _Worker:
-    """One worker: the processes of one group of plugins, and what they have reported so far."""
+    """One worker: the processes of one group of plugins, and their reports so far."""
 
     def __init__(self, sources: tuple[Source, ...], inputs: Inputs | None, limits: Limits, progress: Progress) -> None:
-        self._runs = tuple(PluginRun(each) for each in sources)
+        self._runs = tuple(PluginRun(source) for source in sources)
         self._inputs = inputs
         self._limits = limits
         self._progress = progress
         self._step = f"loading {sources[0].name}"
         self._at = 0
-        """Index of the plugin whose turn it is."""
+        """Index of the current plugin."""
         self._rule: RuleRun | None = None
-        """The rule that runs."""
+        """The running rule."""
         self._pipe: int | None = None
         self._no_worker = ""
         """Why the worker did not start."""
 
     @property
     def runs(self) -> tuple[PluginRun, ...]:
-        """What came of each plugin so far."""
+        """Results of all plugins so far."""
         return self._runs
 
     def run(self) -> tuple[PluginRun, ...]:
-        """Start the worker, read to its end, and return what came of each plugin."""
+        """Start the worker, read its output to the end, and return the result of each plugin."""
         with ExitStack() as stack:
             self.start(stack)
             self.collect()
@@ -228,14 +230,14 @@ class _Worker:
 
     def start(self, stack: ExitStack) -> None:
         """Start the worker; it ends with the stack."""
-        tasks = [partial(load_and_run, each.source, self._inputs) for each in self._runs]
+        tasks = [partial(load_and_run, run.source, self._inputs) for run in self._runs]
         try:
             self._pipe = stack.enter_context(started(tasks, self._limits))
         except OSError as error:
             self._no_worker = f"had no worker ({error})"
 
     def collect(self) -> None:
-        """Read what the worker returns to its end."""
+        """Read the output of the worker to its end."""
         reason = "ended its worker"
         try:
             if self._pipe is not None:
@@ -248,12 +250,12 @@ class _Worker:
         except OSError as error:
             reason = f"had no worker ({error})"
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
-            reason = "returned what is no message"
-        for each in self._runs[self._at :]:  # those that it did not come to, or did not end
-            self._leave(each, reason)
+            reason = "returned an invalid message"
+        for run in self._runs[self._at :]:  # plugins that did not start or did not finish
+            self._leave(run, reason)
 
     def show(self, progress: Progress) -> None:
-        """Report which rule runs, and for how much of its targets it has returned."""
+        """Report the running rule, and the share of its targets that are done."""
         progress(self._step, self._share())
 
     def _beat(self, seconds: float) -> None:
@@ -261,7 +263,7 @@ class _Worker:
         self._progress(step, self._share())
 
     def _share(self) -> float:
-        """Return for how much of its targets the rule that runs has returned."""
+        """Return the share of the running rule's targets that are done."""
         targets = () if self._rule is None else self._targets(self._rule)
         return len(self._rule.calls) / len(targets) if self._rule is not None and targets else 0.0
 
@@ -269,11 +271,11 @@ class _Worker:
         plugin = self._runs[self._at]
         match message:
             case {"confined": [network, files, processes]}:
-                plugin.confinement = Confinement(*(each and _text(each) for each in (network, files, processes)))
+                plugin.confinement = Confinement(*(text and _text(text) for text in (network, files, processes)))
                 self._step = f"loading {plugin.source.name}"
             case {"rules": rules, "disabled": disabled, "errors": errors, "output": output}:
-                plugin.rules = [RuleRun(_rule_info(each)) for each in rules]
-                plugin.disabled = [_rule_info(each) for each in disabled]
+                plugin.rules = [RuleRun(_rule_info(rule)) for rule in rules]
+                plugin.disabled = [_rule_info(rule) for rule in disabled]
                 plugin.errors = [(_text(name), _text(why, MAX_TRACE)) for name, why in errors]
                 plugin.output, plugin.loaded = _text(output), True
             case {"rule": int(number)}:
@@ -292,7 +294,7 @@ class _Worker:
                 self._at += 1
                 self._rule = None
             case _:
-                raise ValueError("no message, or one out of turn")
+                raise ValueError("an invalid message, or one out of order")
 
     def _targets(self, run: RuleRun) -> tuple[Target, ...]:
         return () if self._inputs is None else self._inputs.targets(run.rule.scope)
@@ -301,16 +303,16 @@ class _Worker:
         return frozenset() if self._inputs is None else frozenset(PARTS) - self._inputs.window.parts.names
 
     def _leave(self, plugin: PluginRun, reason: str, output: str = "") -> None:
-        """Note that no more comes of a plugin."""
+        """Record that a plugin ended early."""
         if not plugin.loaded:
             plugin.errors.append((plugin.source.name, f"the plugin {reason} before it was loaded"))
             plugin.output = output
-        for each in plugin.rules:
-            if self._inputs is not None and self._inputs.suit(each.rule.window_s):
-                self._cut(each, reason, output if each is self._rule else "")
+        for rule in plugin.rules:
+            if self._inputs is not None and self._inputs.suit(rule.rule.window_s):
+                self._cut(rule, reason, output if rule is self._rule else "")
 
     def _cut(self, run: RuleRun, reason: str, output: str) -> None:
-        """Note that no more comes of a rule, which is an error of the target that it did not return for."""
+        """Record that a rule ended early, as an error of the target that it was running for."""
         targets = self._targets(run)
         left = len(targets) - len(run.calls)
         if left and not (run.calls and run.calls[-1].ended):
@@ -322,7 +324,7 @@ class _Worker:
 
 def _text(value: Any, limit: int = MAX_TEXT) -> str:
     if type(value) is not str:
-        raise ValueError("a text is none")
+        raise ValueError("a text is missing")
     return storable(value[-limit:])
 
 
@@ -332,8 +334,8 @@ def _rule_info(sent: Any) -> RuleInfo:
     window_s = sent["window_s"]
     in_range = window_s is None or (type(window_s) is int and MIN_WINDOW_S <= window_s <= MAX_WINDOW_S)
     if not RULE_ID.fullmatch(rule_id) or not set(needs) <= set(PARAMETERS) or not in_range:
-        raise ValueError("a rule that no decorator made")
-    options = tuple(OptionValue(*map(_text, each)) for each in sent["options"])
+        raise ValueError("a rule that was not made by the decorator")
+    options = tuple(OptionValue(*map(_text, option)) for option in sent["options"])
     return RuleInfo(rule_id, title, sections, tuple(needs), _text(sent["body"]), options, window_s)
 
 
@@ -350,7 +352,7 @@ def _call(target: Target, sent: Mapping[str, Any]) -> Call:
             return Call(target, read=read, failed=_text(failed, MAX_TRACE), output=output)
         return Call(target, sent["yielded"], read, output=output)
     except (ValueError, LookupError, TypeError):
-        return Call(target, failed="what the rule returned is no result: it changed what it was given")
+        return Call(target, failed="the rule returned an invalid result: it changed its inputs")
 
 
 def _subject(sent: Any) -> SubjectKey:

@@ -1,4 +1,4 @@
-"""A place that rules are loaded from, as a worker needs to know it."""
+"""A plugin as a worker loads it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -8,15 +8,15 @@ from pertoken.rule import Rule
 
 
 class LoadedRules(Protocol):
-    """What was loaded from one place, or why not."""
+    """Rules loaded from one plugin, or why they were not."""
 
     @property
     def name(self) -> str:
-        """What it is called where there is an error."""
+        """Name in error messages."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
-        """The rules that run."""
+        """The rules to run."""
 
     @property
     def disabled(self) -> tuple[Rule, ...]:
@@ -24,17 +24,17 @@ class LoadedRules(Protocol):
 
     @property
     def error(self) -> str | None:
-        """Why rules of it do not run."""
+        """Why its rules do not run; None if they do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place that holds rules; nothing of it was imported."""
+    """A plugin that was not imported yet."""
 
     name: str
     origin: str
     """The distribution and version, or the file."""
     group: str
-    """The distribution or the file: what follows each other with the same group shares a worker."""
+    """The distribution or the file: consecutive sources with the same group share a worker."""
     load: Callable[[], Iterable[LoadedRules]]
-    """Import it, in a worker; whatever this does or raises is the plugin's own error."""
+    """Import it in a worker; any error is an error of the plugin."""

@@ -1,8 +1,7 @@
-"""What a rule yields as JSON: the difference from the present, in plain values, so that nothing else of it arrives.
+"""Yielded values of a rule as JSON: differences from the present fleet in plain values only.
 
-A worker writes with `encoded`, and refuses nothing: types and ranges are checked where they arrive. `state_of` makes
-states from what arrived, each value by the constructor of its own type, from parts of exactly the types that its fields
-declare.
+A worker writes with `encoded`, without validation: types and ranges are checked by the receiver. `proposal_of` builds
+states from the received values, each with the constructor of its type, from parts of exactly the declared types.
 
     {"skip": ["committed", "its devices are owned", ["service", "chat"]]}
     {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}, "risk": "quality"}
@@ -23,7 +22,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
 from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
-from pertoken.state.fleet import Device, Fleet, Host
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device, Host
 from pertoken.state.service import Service
 
 MAX_INT = 2**63 - 1
@@ -31,10 +31,10 @@ MAX_TEXT = 10_000
 MAX_ITEMS = 100_000
 
 _KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host: "host_id", Device: "device_id"}
-"""Records that are lists in a state, and the field that names each."""
+"""Records in lists of a state, and the field that identifies each."""
 _ADDED = ("risk", "effort", "requires", "excludes")
 _NO_VALUE = "!"
-"""Key under which a value that is none of JSON's is sent: as the name of its type."""
+"""Key for a value without a JSON form: its type name is sent."""
 
 
 def type_name(value: object) -> str:
@@ -44,7 +44,7 @@ def type_name(value: object) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text as both databases take it: NUL and lone surrogates written out."""
+    """Return a text that both databases can store: NUL and lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
@@ -52,9 +52,9 @@ def storable(text: str) -> str:
 
 
 def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
-    """Return what a rule yielded as JSON values: a refusal, or the difference of a proposal from the present.
+    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from the present.
 
-    Raises TypeError for what is neither, InvalidEdit for a service or deployment that `before` does not have.
+    Raises TypeError for any other value, InvalidEdit for a service or deployment that `before` does not have.
     """
     if type(yielded) is Skip:
         about = None if yielded.about is None else list(subject_key(yielded.about))
@@ -94,8 +94,8 @@ def _changes(before: Any, after: Any) -> dict[str, Any]:
 
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
-    """Return the names of a record's fields, and what reads them all."""
-    names = tuple(each.name for each in fields(kind))
+    """Return the names of a record's fields, and a getter of all of them."""
+    names = tuple(field.name for field in fields(kind))
     return names, attrgetter(*names)
 
 
@@ -105,16 +105,16 @@ def _listed(field: str) -> type | None:
 
 def _list(before: Iterable[Any], after: Iterable[Any], kind: type) -> dict[str, Any]:
     key = _KEYS[kind]
-    left = {getattr(each, key): each for each in before}
+    left = {getattr(record, key): record for record in before}
     changed, added = [], []
-    for each in after:
-        now = left.pop(getattr(each, key), None) if type(each) is kind else None
+    for record in after:
+        now = left.pop(getattr(record, key), None) if type(record) is kind else None
         if now is None:
-            added.append(_plain(each))
-        elif now is not each and (differing := _changes(now, each)):
-            changed.append([getattr(each, key), differing])
+            added.append(_plain(record))
+        elif now is not record and (differing := _changes(now, record)):
+            changed.append([getattr(record, key), differing])
     sent = {"removed": list(left), "changed": changed, "added": added}
-    return {name: each for name, each in sent.items() if each}
+    return {name: records for name, records in sent.items() if records}
 
 
 def _plain(value: Any) -> Any:
@@ -122,8 +122,8 @@ def _plain(value: Any) -> Any:
         return value
     if isinstance(value, Enum):
         return value.value
-    if type(value) in (tuple, frozenset):  # lists and sets are no parts of a state
-        return [_plain(each) for each in value]
+    if type(value) in (tuple, frozenset):  # a state has no lists and sets
+        return [_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     return {_NO_VALUE: type_name(value)}
@@ -142,9 +142,9 @@ class Refused:
 
 
 def refusal_of(sent: Any) -> Refused | None:
-    """Return what arrived as a refusal, None for a proposal.
+    """Return a received refusal; None for a proposal.
 
-    Raises InvalidEdit for what is of another type, ValueError for a code or a reason that is none.
+    Raises InvalidEdit for values of another type, ValueError for an invalid code or reason.
     """
     if type(sent) is not dict or "skip" not in sent:
         return None
@@ -154,9 +154,9 @@ def refusal_of(sent: Any) -> Refused | None:
 
 
 def proposal_of(sent: Any, before: Fleet) -> Proposal:
-    """Return a proposal made from what arrived, each value checked. Raises InvalidEdit that names the wrong field."""
+    """Return a proposal from received values, each validated. Raises InvalidEdit that names the invalid field."""
     if type(sent) is not dict or type(sent.get("set")) is not dict:
-        raise InvalidEdit("what arrived is no proposal")
+        raise InvalidEdit("the received value is not a proposal")
     state: Deployment | Service | Fleet
     if "deployment" in sent:
         state = before.deployment(_read(int, sent["deployment"], "deployment"))
@@ -177,7 +177,7 @@ _DECLARED: Mapping[str, Any] = {
 
 
 def _changed(now: Any, sent: Any, where: str) -> Any:
-    """Return a record with the fields that arrived."""
+    """Return a record with the received fields."""
     kind: Any = type(now)
     hints = _hints(kind)
     values: dict[str, Any] = {}
@@ -196,18 +196,18 @@ def _changed(now: Any, sent: Any, where: str) -> Any:
 
 def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
     key = _KEYS[kind]
-    there = {getattr(each, key): each for each in now}
+    records = {getattr(record, key): record for record in now}
     sent = _mapping(sent, where)
     for removed in _items(sent.get("removed", []), where):
-        if there.pop(_key(removed, where), None) is None:
+        if records.pop(_key(removed, where), None) is None:
             raise InvalidEdit(f"{where} has no {removed}")
     for pair in _items(sent.get("changed", []), where):
-        each, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
-        if _key(each, where) not in there:
-            raise InvalidEdit(f"{where} has no {each}")
-        there[each] = _changed(there[each], changes, kind.__name__.lower())
-    added = (_read(kind, each, kind.__name__.lower()) for each in _items(sent.get("added", []), where))
-    return (*there.values(), *added)
+        record_key, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
+        if _key(record_key, where) not in records:
+            raise InvalidEdit(f"{where} has no {record_key}")
+        records[record_key] = _changed(records[record_key], changes, kind.__name__.lower())
+    added = (_read(kind, item, kind.__name__.lower()) for item in _items(sent.get("added", []), where))
+    return (*records.values(), *added)
 
 
 def _key(value: Any, where: str) -> int | str:
@@ -224,8 +224,8 @@ def _hints(kind: Any) -> Mapping[str, Any]:
 
 def _wrong(where: str, value: object, wanted: str) -> InvalidEdit:
     name = value.get(_NO_VALUE) if type(value) is dict else None
-    found = storable(name)[:99] if isinstance(name, str) else _NAMES.get(type(value)) or type_name(value)
-    return InvalidEdit(f"{where} must be {wanted}, not {found}")
+    actual = storable(name)[:99] if isinstance(name, str) else _NAMES.get(type(value)) or type_name(value)
+    return InvalidEdit(f"{where} must be {wanted}, not {actual}")
 
 
 _NAMES = {dict: "an object", list: "a list", NoneType: "None"}
@@ -254,7 +254,7 @@ _Reader = Callable[[Any, str], Any]
 
 @cache
 def _reader(declared: Any) -> _Reader:
-    """Return the function that makes values of a declared type from what arrived."""
+    """Return the function that converts received values to a declared type."""
     origin, arguments = get_origin(declared), get_args(declared)
     if origin in (Union, UnionType):
         return _union(arguments)
@@ -262,7 +262,7 @@ def _reader(declared: Any) -> _Reader:
         return _sequence(arguments)
     if origin is frozenset:
         item = _reader(arguments[0])
-        return lambda value, where: frozenset([item(each, where) for each in _items(value, where)])
+        return lambda value, where: frozenset([item(item_value, where) for item_value in _items(value, where)])
     if is_dataclass(declared) and isinstance(declared, type):
         return _record(declared)
     if isinstance(declared, type) and issubclass(declared, Enum):
@@ -283,7 +283,7 @@ def _int(value: Any, where: str) -> int:
     if type(value) is not int:
         raise _wrong(where, value, "a whole number")
     if abs(value) > MAX_INT:
-        raise InvalidEdit(f"{where} is a number of more than 63 bits")
+        raise InvalidEdit(f"{where} is a number with more than 63 bits")
     return value
 
 
@@ -299,7 +299,7 @@ def _text(value: Any, where: str) -> str:
     if type(value) is not str:
         raise _wrong(where, value, "text")
     if len(value) > MAX_TEXT:
-        raise InvalidEdit(f"{where} is a text of more than {MAX_TEXT:,} characters")
+        raise InvalidEdit(f"{where} is a text with more than {MAX_TEXT:,} characters")
     if storable(value) != value:
         raise InvalidEdit(f"{where} is a text that cannot be stored: it has a NUL or a lone surrogate")
     return value
@@ -316,7 +316,7 @@ _PLAIN: dict[Any, _Reader] = {
 
 def _enum(kind: type[Enum]) -> _Reader:
     def read(value: Any, where: str) -> Any:
-        if type(value) not in (int, str) or value not in [each.value for each in kind]:
+        if type(value) not in (int, str) or value not in [member.value for member in kind]:
             raise _wrong(where, value, f"a {kind.__name__}")
         return kind(value)
 
@@ -330,7 +330,7 @@ def _union(options: tuple[Any, ...]) -> _Reader:
         by_type[{tuple: list, frozenset: list}.get(kind, dict if is_dataclass(kind) else kind)] = _reader(option)
         if option is float:
             by_type.setdefault(int, _reader(option))
-    names = (getattr(get_origin(each) or each, "__name__", str(each)) for each in options)
+    names = (getattr(get_origin(option) or option, "__name__", str(option)) for option in options)
     wanted = " or ".join("None" if name == "NoneType" else name for name in names)
 
     def read(value: Any, where: str) -> Any:
@@ -343,7 +343,7 @@ def _union(options: tuple[Any, ...]) -> _Reader:
 
 
 def _sequence(items: tuple[Any, ...]) -> _Reader:
-    parts = [_reader(each) for each in items if each is not Ellipsis]
+    parts = [_reader(item) for item in items if item is not Ellipsis]
     any_length = Ellipsis in items
 
     def read(value: Any, where: str) -> Any:
@@ -352,8 +352,8 @@ def _sequence(items: tuple[Any, ...]) -> _Reader:
         if not any_length and len(value) != len(parts):
             raise InvalidEdit(f"{where} has {len(value):,} items")
         if any_length:
-            return tuple([parts[0](each, where) for each in _items(value, where)])
-        return tuple([part(each, where) for part, each in zip(parts, value, strict=True)])
+            return tuple([parts[0](item, where) for item in _items(value, where)])
+        return tuple([part(item, where) for part, item in zip(parts, value, strict=True)])
 
     return read
 

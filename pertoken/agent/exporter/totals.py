@@ -2,10 +2,10 @@
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pertoken.exposition.page import Family, text_of
-from pertoken.store.schema.rows import DeploymentSample, DeviceSample, HostSample, Tick
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow, HostSample, Tick
 from pertoken.store.schema.words import GATEWAY
 
 Labels = tuple[tuple[str, str], ...]
@@ -43,9 +43,11 @@ class Totals:
         self._lock = threading.Lock()
         self._counts: dict[str, dict[Labels, float]] = defaultdict(lambda: defaultdict(float))
         self._gauges: dict[str, dict[Labels, float]] = {}
+        self._epochs: dict[int, Labels] = {}
+        """Of the previous tick: the last sample of an epoch may come after its end."""
 
-    def add(self, tick: Tick) -> None:
-        """Add a tick that was stored."""
+    def add(self, tick: Tick, open_epochs: Iterable[EpochRow]) -> None:
+        """Add a tick that was stored. `open_epochs`: all that are open, since a tick has only those that changed."""
         host = ("host", tick.host.name)
         devices: dict[int, Labels] = {
             row.device_id: (host, ("device", row.name), ("uuid", row.uuid), ("kind", row.kind)) for row in tick.devices
@@ -57,7 +59,8 @@ class Totals:
             for row in tick.deployments
             if row.engine_id not in gateways
         }
-        epochs = {row.epoch_id: models[row.deployment_id] for row in tick.epochs if row.deployment_id in models}
+        present = {row.epoch_id: models[row.deployment_id] for row in open_epochs if row.deployment_id in models}
+        epochs, self._epochs = self._epochs | present, present
         gauges: dict[str, dict[Labels, float]] = defaultdict(dict)
         with self._lock:
             for sample in tick.samples:

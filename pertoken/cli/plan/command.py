@@ -104,7 +104,7 @@ def plan(
 def _planned(asked: Planned, limits: Limits) -> Plan:
     """Return the plan: of the advice that stands where that is newer than all telemetry, else of a run of the rules."""
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
-    from pertoken.advisor.rules.found import Permission, find_rules
+    from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of
     from pertoken.cli.progress import Progress
 

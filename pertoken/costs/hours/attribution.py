@@ -12,7 +12,7 @@ from pertoken.window.tenants.tokens import Tenant, TenantTokens
 
 @dataclass(frozen=True, slots=True)
 class TenantShare:
-    """What one tenant had of a model. `tenant` None: what no gateway saw."""
+    """Tokens and dollars of one tenant of a model. `tenant` None: requests that no gateway saw."""
 
     tenant: Tenant | None
     nano_usd: int

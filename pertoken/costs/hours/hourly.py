@@ -1,4 +1,4 @@
-"""What a million tokens cost, model by model and hour by hour."""
+"""Cost per million tokens by model and hour."""
 
 from collections.abc import Callable
 
@@ -7,19 +7,19 @@ from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.prices.stored import price_book
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
+from pertoken.units import first_hour
 from pertoken.window.reading import Window
 
 
 def hourly(
     store: Store, hours: int, now_ts: int, *, dated: bool = False, named: Callable[[str], str] = str
 ) -> tuple[ModelHours, ...]:
-    """Every model served in the last so many hours of the clock, the one under way included, dearest first.
+    """Return every model served in the last so many hours of the clock, the one under way included, dearest first.
 
     `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
     minute, is in the past, and everything is as of then. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)

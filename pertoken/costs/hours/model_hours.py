@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,9 +19,13 @@ from pertoken.window.observed import STALE_TICKS
 from pertoken.window.ranks import follows
 from pertoken.window.reading import ServedBuckets, Window
 
+T = TypeVar("T")
+
 _NS = 1_000_000
 """Nanoseconds in a millisecond."""
 _HOUR_NS = HOUR_MS * _NS
+_MODEL_HOUR: Callable[[Sequence[Any]], ModelHour] = partial(tuple.__new__, ModelHour)
+"""As `ModelHour._make`, without a call into Python for each."""
 
 
 def model_hours(
@@ -138,7 +143,7 @@ class _Hours:
         allocated, _, _ = _columns(self._allocated, 3)
         there = _any(cells[np.concatenate([slots, allocated])], n_cells) | (expected > 0)
         rows = map(
-            ModelHour._make,
+            _MODEL_HOUR,
             zip(
                 nano_usd,
                 (tokens if known else None for tokens, known in zip(cell_tokens, cell_counted, strict=True)),
@@ -171,10 +176,7 @@ class _Hours:
             if others.any():
                 of_others = _plus(of_others, _sum(at[others], ns[others], n_cells), rate)
         known = (held & ~unpriced).tolist()
-        return (
-            [divide(each, _HOUR_NS) if priced else None for each, priced in zip(products, known, strict=True)],
-            [each and divide(each, _HOUR_NS) if priced else 0 for each, priced in zip(of_others, known, strict=True)],
-        )
+        return _divided(products, known, None), _divided(of_others, known, 0) if any(of_others) else of_others
 
     def _estimated_cells(self, cells: Ints, slots: Ints) -> set[int]:
         there = set(slots.tolist()) if self._estimated else set()
@@ -201,7 +203,7 @@ class _Hours:
 
 
 def _columns(parts: Sequence[Ints], width: int) -> tuple[Ints, ...]:
-    values = np.concatenate(parts) if parts else np.empty((0, width), np.int64)
+    values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty((0, width), np.int64)
     return tuple(values.T)
 
 
@@ -215,6 +217,13 @@ def _sum(slots: Ints, values: Ints, n: int) -> Ints:
 def _plus(products: Sequence[int], ns: Ints, rate: int) -> list[int]:
     """Add a rate times each duration: such products are beyond 64 bits."""
     return [product + each * rate for product, each in zip(products, ns.tolist(), strict=True)]
+
+
+def _divided(products: Sequence[int], known: Sequence[bool], unknown: T) -> list[int | T]:
+    """Return nano-USD of products of a rate and nanoseconds, `unknown` where they are not known."""
+    return [
+        divide(product, _HOUR_NS) if is_known else unknown for product, is_known in zip(products, known, strict=True)
+    ]
 
 
 def _any(slots: Ints, n: int) -> Any:

@@ -11,8 +11,7 @@ from pertoken.costs.money import Money, allocations
 from pertoken.costs.prices.stored import price_book
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import format_count
+from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window
@@ -61,7 +60,7 @@ def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, st
 
     `teams`: team of each key, namespace or team of a gateway. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         there = window.inventory

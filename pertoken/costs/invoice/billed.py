@@ -14,14 +14,14 @@ MIN_HOURS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class HostDevices:
-    """What an instance's price is spread over."""
+    """Devices of a host among which its price is divided."""
 
     name: str
     uuids: tuple[str, ...]
 
 
 def billed_prices(
-    found: Reconciliation, hosts: Mapping[int, HostDevices], source: str, set_ts: int
+    reconciliation: Reconciliation, hosts: Mapping[int, HostDevices], source: str, set_ts: int
 ) -> tuple[Price, ...]:
     """Return a price for each device of each billed host, in force from the first day of each billed rate.
 
@@ -30,7 +30,7 @@ def billed_prices(
     """
     prices: list[Price] = []
     for host_id, host in sorted(hosts.items()):
-        for day, nano_usd_per_hour in _rates(found, host_id):
+        for day, nano_usd_per_hour in _rates(reconciliation, host_id):
             per_device = round(nano_usd_per_hour / len(host.uuids))
             note = f"{source}, {host.name}"
             prices += [
@@ -40,13 +40,13 @@ def billed_prices(
     return tuple(prices)
 
 
-def _rates(found: Reconciliation, host_id: int) -> Sequence[tuple[int, float]]:
+def _rates(reconciliation: Reconciliation, host_id: int) -> Sequence[tuple[int, float]]:
     """Return (day, nano-USD of an hour of the host) of the days on which its billed price changed."""
     rates: list[tuple[int, float]] = []
-    for (host, day), each in sorted(found.billed.items()):
-        if host != host_id or each.hours < MIN_HOURS or each.effective_nano_usd < 0:
+    for (host, day), billed in sorted(reconciliation.billed.items()):
+        if host != host_id or billed.hours < MIN_HOURS or billed.effective_nano_usd < 0:
             continue
-        rate = each.effective_nano_usd / each.hours
+        rate = billed.effective_nano_usd / billed.hours
         if not rates or abs(rate - rates[-1][1]) > SAME * rates[-1][1]:
             rates.append((day, rate))
     return rates

@@ -17,12 +17,12 @@ from pertoken.window.reading import Window
 class Compared:
     """A reconciliation with the hosts it is about."""
 
-    found: Reconciliation
+    reconciliation: Reconciliation
     hosts: Mapping[int, HostDevices]
 
     def prices(self, source: str, set_ts: int) -> tuple[Price, ...]:
         """Return the billed price of each device, from when on."""
-        return billed_prices(self.found, self.hosts, source, set_ts)
+        return billed_prices(self.reconciliation, self.hosts, source, set_ts)
 
 
 def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: int) -> Compared:
@@ -34,7 +34,7 @@ def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: 
         computed = computed_days(window, prices) if window.start < window.end else {}
     devices = window.inventory.devices
     hosts = {
-        host_id: HostDevices(devices[ids[0]].host_name, tuple(devices[each].uuid for each in ids))
+        host_id: HostDevices(devices[ids[0]].host_name, tuple(devices[device_id].uuid for device_id in ids))
         for host_id, ids in paid_devices(window).items()
     }
     names = names_of(((host_id, host.name) for host_id, host in hosts.items()), stated)

@@ -1,4 +1,4 @@
-"""What was computed of each host and day: the other side of a reconciliation."""
+"""Computed dollars of each host and day: the other side of a reconciliation."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,8 @@ def paid_devices(window: Window) -> dict[int, tuple[int, ...]]:
         if row.parent_id is None:
             by_host[row.host_id].append(device_id)
     return {
-        host: tuple(each for each in ids if devices[each].kind != "cpu") or tuple(ids) for host, ids in by_host.items()
+        host: tuple(device_id for device_id in ids if devices[device_id].kind != "cpu") or tuple(ids)
+        for host, ids in by_host.items()
     }
 
 
@@ -47,16 +48,16 @@ def computed_days(window: Window, prices: PriceBook) -> dict[tuple[int, int], Co
     """Return the dollars and hours of each host and day of a window."""
     owners = {device: host for host, ids in paid_devices(window).items() for device in ids}
     devices = window.inventory.devices
-    found: dict[tuple[int, int], ComputedDay] = defaultdict(ComputedDay)
+    days: dict[tuple[int, int], ComputedDay] = defaultdict(ComputedDay)
     for first, _, times in window.device_time({*prices.changes(), *_midnights(window)}):
         for device_id, duration_ms, _ in times:
             if device_id not in owners:
                 continue
-            day = found[owners[device_id], first // DAY]
+            day = days[owners[device_id], first // DAY]
             day.device_ms[device_id] += duration_ms
             rate = prices.rate(devices[device_id], first)
             day.nano_usd += 0 if rate is None else divide(duration_ms * rate, HOUR_MS)
-    return dict(found)
+    return dict(days)
 
 
 def _midnights(window: Window) -> Iterable[int]:

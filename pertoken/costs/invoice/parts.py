@@ -31,7 +31,7 @@ def read_bill(paths: Sequence[Path], file_read: Callable[[], None] = lambda: Non
         if parts and part.format != parts[0].format:
             raise BadInput(f"{file}: is {part.format.title}, and {files[0]} is {parts[0].format.title}: pass one bill")
         parts.append(part)
-        if sum(len(each.lines) for each in parts) > MAX_ROWS:
+        if sum(len(invoice.lines) for invoice in parts) > MAX_ROWS:
             raise BadInput(f"{file}: with it more than {MAX_ROWS:,} lines: export one month, or instances alone")
         file_read()
     return Invoice(parts[0].format, tuple(line for part in parts for line in part.lines))
@@ -44,7 +44,7 @@ def _files(paths: Iterable[Path]) -> list[Path]:
             files.append(path)
             continue
         try:
-            inside = sorted(each for each in path.rglob("*") if each.name.endswith(IN_FOLDERS) and each.is_file())
+            inside = sorted(file for file in path.rglob("*") if file.name.endswith(IN_FOLDERS) and file.is_file())
         except OSError as error:
             raise BadInput(f"{path}: cannot be read: {error}") from None
         if not inside:

@@ -63,12 +63,12 @@ class Invoice:
     @property
     def nano_usd(self) -> int:
         """Everything that is billed."""
-        return sum(each.nano_usd for each in self.lines)
+        return sum(line.nano_usd for line in self.lines)
 
     @property
     def span(self) -> tuple[int, int]:
         """First and last instant that lines with time in them are of."""
-        return min(each.start_ts for each in self.lines), max(each.end_ts for each in self.lines)
+        return min(line.start_ts for line in self.lines), max(line.end_ts for line in self.lines)
 
 
 def read_invoice(path: Path) -> Invoice:
@@ -90,11 +90,13 @@ def read_invoice(path: Path) -> Invoice:
         raise BadInput(f"{path}: its rows are nested too deeply") from None
     if not flat:
         raise BadInput(f"{path}: holds no line")
-    found = format_of({name for row in flat[:100] for name in row})
-    if found is None:
-        known = "; ".join(f"{each.title}: {', '.join(each.needs)}" for each in formats())
+    invoice_format = format_of({name for row in flat[:100] for name in row})
+    if invoice_format is None:
+        known = "; ".join(f"{known_format.title}: {', '.join(known_format.needs)}" for known_format in formats())
         raise BadInput(f"{path}: is none of the known formats, by their columns: {known}")
-    return Invoice(found, tuple(_line(f"{path}: row {n}", row, found) for n, row in enumerate(flat, 1)))
+    return Invoice(
+        invoice_format, tuple(_line(f"{path}: row {n}", row, invoice_format) for n, row in enumerate(flat, 1))
+    )
 
 
 def _decoded(path: Path, start: bytes) -> str:
@@ -127,11 +129,11 @@ def _json(path: Path, text: str) -> list[Mapping[str, Any]]:
 
 def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return a row with plain names of columns, nested objects as columns with dots."""
-    found: dict[str, Any] = {}
+    columns: dict[str, Any] = {}
     for name, value in row.items():
         column = f"{prefix}{plain(str(name))}"
-        found |= _flat(value, f"{column}.") if isinstance(value, dict) else {column: value}
-    return found
+        columns |= _flat(value, f"{column}.") if isinstance(value, dict) else {column: value}
+    return columns
 
 
 def _line(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> InvoiceLine:
@@ -145,7 +147,7 @@ def _line(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> InvoiceLin
     if billed is None:
         raise BadInput(f"{where}: {' or '.join(form.cost)} holds no number")
     billed += _credits(where, row, form)
-    effective = next((each for each in _numbers(where, row, form.effective) if each > 0), billed)
+    effective = next((number for number in _numbers(where, row, form.effective) if number > 0), billed)
     amount = _number(where, row, form.amount) if form.amount else None
     return InvoiceLine(
         resource=_text(row, form.resource),
@@ -182,8 +184,8 @@ def _credits(where: str, row: Mapping[str, Any], form: InvoiceFormat) -> Decimal
             raise BadInput(f"{where}: {form.credits} is not JSON") from None
     if not isinstance(given, list):
         return Decimal(0)
-    amounts = [each.get("amount") for each in given if isinstance(each, dict)]
-    return sum((_decimal(where, form.credits or "", each) for each in amounts if each is not None), Decimal(0))
+    amounts = [row.get("amount") for row in given if isinstance(row, dict)]
+    return sum((_decimal(where, form.credits or "", amount) for amount in amounts if amount is not None), Decimal(0))
 
 
 def _list(where: str, row: Mapping[str, Any], form: InvoiceFormat, amount: Decimal | None, rate: Decimal) -> int | None:
@@ -199,13 +201,13 @@ def _hours(form: InvoiceFormat, amount: Decimal | None, unit: str, seconds: int)
     """Return the hours of a line: by its amount, or by its time where amounts count cores and bytes by the second."""
     if form.hours_by_time:
         return seconds / 3600 if _SECONDS.search(unit) else None
-    found = _HOURS.match(unit)
-    return None if found is None or amount is None else float(amount) * int(found[1] or 1)
+    match = _HOURS.match(unit)
+    return None if match is None or amount is None else float(amount) * int(match[1] or 1)
 
 
 def _time(where: str, row: Mapping[str, Any], column: str) -> int:
     text = _text(row, column)
-    for read in (datetime.fromisoformat, *(lambda each, form=form: datetime.strptime(each, form) for form in _DATES)):
+    for read in (datetime.fromisoformat, *(lambda text, form=form: datetime.strptime(text, form) for form in _DATES)):
         try:
             moment = read(text)
         except ValueError:
@@ -221,8 +223,8 @@ def _text(row: Mapping[str, Any], column: str) -> str:
 
 def _numbers(where: str, row: Mapping[str, Any], columns: Iterable[str]) -> Iterator[Decimal]:
     """Yield the numbers of those columns that hold one."""
-    found = (_number(where, row, column) for column in columns)
-    return (each for each in found if each is not None)
+    numbers = (_number(where, row, column) for column in columns)
+    return (number for number in numbers if number is not None)
 
 
 def _number(where: str, row: Mapping[str, Any], column: str) -> Decimal | None:

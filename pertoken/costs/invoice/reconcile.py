@@ -13,7 +13,7 @@ DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class Billed:
-    """What a bill has of one host on one day. Nano-USD."""
+    """Billed amounts of one host on one day, in nano-USD."""
 
     nano_usd: int = 0
     """Of its instance-hours."""
@@ -85,22 +85,22 @@ def reconcile(invoice: Invoice, hosts: Mapping[str, int], computed: Computed) ->
             billed[host_id, day].append(part)
     summed = {key: _billed(parts) for key, parts in billed.items()}
     rows = tuple(
-        _row(host_id, day, each, computed.get((host_id, day), ComputedDay()))
-        for (host_id, day), each in sorted(summed.items())
-        if each.hours or each.nano_usd or each.effective_nano_usd
+        _row(host_id, day, billed, computed.get((host_id, day), ComputedDay()))
+        for (host_id, day), billed in sorted(summed.items())
+        if billed.hours or billed.nano_usd or billed.effective_nano_usd
     )
     first, last = invoice.span
     return Reconciliation(
         total=invoice.nano_usd,
         rows=rows,
-        instance_hours=sum(each.nano_usd for each in summed.values()),
-        beside=sum(each.beside_nano_usd for each in summed.values()),
+        instance_hours=sum(billed.nano_usd for billed in summed.values()),
+        beside=sum(billed.beside_nano_usd for billed in summed.values()),
         unmatched=tuple(
-            sorted(((kind, sum(nano), len(nano)) for kind, nano in unmatched.items()), key=lambda each: -abs(each[1]))
+            sorted(((kind, sum(nano), len(nano)) for kind, nano in unmatched.items()), key=lambda row: -abs(row[1]))
         ),
         not_billed=sum(
-            each.nano_usd
-            for (host_id, day), each in computed.items()
+            computed_day.nano_usd
+            for (host_id, day), computed_day in computed.items()
             if first <= day * DAY < last and (host_id, day) not in summed
         ),
         billed=summed,
@@ -118,16 +118,16 @@ def names_of(hosts: Iterable[tuple[int, str]], stated: Mapping[str, str]) -> dic
 
     `hosts`: (id, name); `stated`: resource ids by host name. A name that two hosts have matches neither.
     """
-    found: dict[str, set[int]] = defaultdict(set)
+    hosts_by_name: dict[str, set[int]] = defaultdict(set)
     for host_id, name in hosts:
-        for each in {name, name.partition(".")[0], stated.get(name, name)}:
-            found[each.casefold()].add(host_id)
-    return {name: next(iter(ids)) for name, ids in found.items() if len(ids) == 1 and name}
+        for alias in {name, name.partition(".")[0], stated.get(name, name)}:
+            hosts_by_name[alias.casefold()].add(host_id)
+    return {name: next(iter(ids)) for name, ids in hosts_by_name.items() if len(ids) == 1 and name}
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a line has of one day; the parts of a line sum to it."""
+    """Part of a line that falls on one day; the parts of a line sum to it."""
 
     line: InvoiceLine
     nano_usd: int
@@ -166,20 +166,20 @@ def _billed(parts: Sequence[_Part]) -> Billed:
     nano = effective = listed = beside = 0
     has_list = True
     hours: dict[tuple[int, int], float] = defaultdict(float)
-    for each in parts:
-        line = each.line
+    for part in parts:
+        line = part.line
         if line.kind in (USAGE, COVERED) and line.hours is not None:
-            effective += each.effective_nano_usd
-            has_list = has_list and each.list_nano_usd is not None
-            listed += each.list_nano_usd or 0
+            effective += part.effective_nano_usd
+            has_list = has_list and part.list_nano_usd is not None
+            listed += part.list_nano_usd or 0
             span = line.start_ts, line.end_ts
-            hours[span] = max(hours[span], line.hours * each.share)
+            hours[span] = max(hours[span], line.hours * part.share)
         elif line.kind == DISCOUNT:
-            effective += each.effective_nano_usd
+            effective += part.effective_nano_usd
         elif line.kind != NEGATION:  # of covered usage, whose effective cost stands for it
-            beside += each.nano_usd
+            beside += part.nano_usd
             continue
-        nano += each.nano_usd
+        nano += part.nano_usd
     return Billed(nano, effective, listed if has_list and hours else None, sum(hours.values()), beside)
 
 

@@ -1,4 +1,4 @@
-"""What a device-hour costs, and since when: effective-dated, so that a new price never changes past costs."""
+"""Prices of a device-hour by effective date, so that a new price never changes past costs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Price:
 
 
 class Priced(NamedTuple):
-    """What a price is looked up for."""
+    """Device that a price is looked up for."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ class PriceBook:
 
     def __init__(self, prices: Iterable[Price], detected: Mapping[str, Sequence[Price]] | None = None) -> None:
         self.detected = {
-            uuid: tuple(sorted(each, key=lambda price: price.from_ts)) for uuid, each in (detected or {}).items()
+            uuid: tuple(sorted(prices, key=lambda price: price.from_ts)) for uuid, prices in (detected or {}).items()
         }
         self.prices = tuple(sorted(prices, key=in_order))
         self._by_selector: dict[str, list[Price]] = {}
@@ -60,11 +60,11 @@ class PriceBook:
         self._looked_up: dict[tuple[str, str, str, int], Price | None] = {}
 
     def alone(self, uuid: str) -> bool:
-        """Whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
+        """Return whether a device may have a price of its own; devices of one kind and name have the same otherwise."""
         return uuid.casefold() in self._own
 
     def at(self, device: Priced, ts: int) -> Price | None:
-        """The price of a device at an instant; None if none is set or listed."""
+        """Return the price of a device at an instant; None if none is set or listed."""
         key = device.kind, device.name, device.uuid if self.alone(device.uuid) else "", ts
         if key not in self._looked_up:  # a fleet has thousands of devices of a few names
             self._looked_up[key] = self._find(device, ts)
@@ -78,23 +78,23 @@ class PriceBook:
     def each_at(self, devices: Iterable[Priced], ts: int) -> list[Price | None]:
         """Return the price of each device at an instant, in their order; None where none is set or listed."""
         known: dict[tuple[str, str], Price | None] = {}
-        found = []
+        prices = []
         for device in devices:  # a fleet has thousands of a few names
             if device.uuid.casefold() in self._own:
-                found.append(self.at(device, ts))
+                prices.append(self.at(device, ts))
                 continue
             name = device.kind, device.name
             if name not in known:
                 known[name] = self.at(device, ts)
-            found.append(known[name])
-        return found
+            prices.append(known[name])
+        return prices
 
     def rates(self, devices: Iterable[Priced], ts: int) -> list[int | None]:
         """Nano-USD for an hour of each device at an instant, in their order; None where not known."""
-        return [None if each is None else each.nano_usd_per_device_hour for each in self.each_at(devices, ts)]
+        return [None if price is None else price.nano_usd_per_device_hour for price in self.each_at(devices, ts)]
 
     def applies(self, device: Priced) -> bool:
-        """Whether a device has a price at any time, set or listed."""
+        """Return whether a device has a price at any time, set or listed."""
         return device.uuid in self.detected or any(
             price.nano_usd_per_device_hour is not None and rank(price.selector, device) for price in self.prices
         )
@@ -105,24 +105,24 @@ class PriceBook:
 
     def _find(self, device: Priced, ts: int) -> Price | None:
         best: tuple[int, tuple[int, int, int]] | None = None
-        found = None
+        latest = None
         for prices in self._by_selector.values():
-            price = next((each for each in reversed(prices) if each.from_ts <= ts), None)
+            price = next((price for price in reversed(prices) if price.from_ts <= ts), None)
             if price is None or price.nano_usd_per_device_hour is None:
                 continue
             order = rank(price.selector, device), in_order(price)
             if order[0] and (best is None or order > best):
-                best, found = order, price
-        if found is not None:
-            return found
+                best, latest = order, price
+        if latest is not None:
+            return latest
         return next((price for price in reversed(self.detected.get(device.uuid, ())) if price.from_ts <= ts), None)
 
     def changes(self) -> tuple[int, ...]:
-        """Every instant at which some price came into force, or was taken back."""
-        listed = (price for each in self.detected.values() for price in each)
+        """Return every instant at which some price came into force, or was taken back."""
+        listed = (price for prices in self.detected.values() for price in prices)
         return tuple(sorted({price.from_ts for price in (*self.prices, *listed) if price.from_ts}))
 
 
 def in_order(price: Price) -> tuple[int, int, int]:
-    """Which of two prices in force counts: the one in force since later, else the one set later."""
+    """Return the sort key of prices in force: the one in force since later wins, then the one set later."""
     return price.from_ts, price.seq, price.set_ts

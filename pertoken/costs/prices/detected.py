@@ -19,7 +19,7 @@ def detected_prices(
     `devices` are rows of `store.query.read.devices`, `hosts` those of their hosts by id. An instance's price is for its
     accelerators together, so that its CPUs have none of their own. An unknown region or purchase is not guessed.
     """
-    found = {}
+    prices = {}
     known: dict[tuple[str, ...], list[Offer]] = {}
     for row in devices:
         if row.kind != "gpu":
@@ -31,8 +31,8 @@ def detected_prices(
         if instance not in known:
             known[instance] = _listed(market, *instance)
         if known[instance]:
-            found[row.uuid] = tuple(_price(row.uuid, offer, market, today) for offer in known[instance])
-    return found
+            prices[row.uuid] = tuple(_price(row.uuid, offer, market, today) for offer in known[instance])
+    return prices
 
 
 def _listed(market: Market, name: str, purchase: str, provider: str, instance_type: str, region: str) -> list[Offer]:
@@ -40,16 +40,16 @@ def _listed(market: Market, name: str, purchase: str, provider: str, instance_ty
     accelerator = market.accelerator(name)
     wanted = accelerator.name if accelerator else None
     return [
-        each
-        for each in market.all_offers
-        if (each.accelerator, each.purchase, each.provider, each.instance_type)
+        offer
+        for offer in market.all_offers
+        if (offer.accelerator, offer.purchase, offer.provider, offer.instance_type)
         == (wanted, purchase, provider, instance_type)
-        and each.region in (region, ANYWHERE)
+        and offer.region in (region, ANYWHERE)
     ]
 
 
 def _price(uuid: str, offer: Offer, market: Market, today: date) -> Price:
-    marked = "".join(f"; {each}" for each in marks([offer], today, market.stale_after_days))
+    marked = "".join(f"; {mark}" for mark in marks([offer], today, market.stale_after_days))
     purchase = offer.purchase.replace("_", "-")
     note = (
         f"list price of {offer.provider} {offer.instance_type} {purchase} in {offer.region}, "

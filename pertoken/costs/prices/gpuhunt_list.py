@@ -23,7 +23,7 @@ TIMEOUT_S = 30.0
 
 
 class Item(Protocol):
-    """What is read of a gpuhunt.CatalogItem."""
+    """Fields of a gpuhunt.CatalogItem that are read."""
 
     provider: str
     instance_name: str
@@ -59,8 +59,8 @@ def fetch(market: Market, today: date) -> Converted:
                 f"the price lists cannot be fetched ({cause}): try again with a network, or use `pertoken prices "
                 "import FILE`"
             ) from None
-        known = {name: each.version for name, each in lists.catalog.items()}
-        items = [each for name in known for each in lists.query(provider=name, min_gpu_count=1)]
+        known = {name: provider.version for name, provider in lists.catalog.items()}
+        items = [item for name in known for item in lists.query(provider=name, min_gpu_count=1)]
     return convert(items, known, market, today)
 
 
@@ -70,23 +70,23 @@ def _quiet() -> Iterator[None]:
     log, timeout = logging.getLogger("gpuhunt"), socket.getdefaulttimeout()
     disabled = log.disabled
     children = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.startswith("gpuhunt.")]
-    before = [(each, each.disabled) for each in children]
+    before = [(logger, logger.disabled) for logger in children]
     try:
         socket.setdefaulttimeout(TIMEOUT_S)
         log.disabled = True
-        for each in children:
-            each.disabled = True
+        for logger in children:
+            logger.disabled = True
         yield
     finally:
         socket.setdefaulttimeout(timeout)
         log.disabled = disabled
-        for each, was in before:
-            each.disabled = was
+        for logger, was in before:
+            logger.disabled = was
 
 
 def convert(items: Iterable[Item], versions: Mapping[str, str], market: Market, today: date) -> Converted:
     """Return items as offers of whole instances, one for each region; the zones of a region count by the dearest."""
-    kinds = {(each.provider, each.instance_type): each.accelerator for each in market.all_offers}
+    kinds = {(offer.provider, offer.instance_type): offer.accelerator for offer in market.all_offers}
     left_out: dict[str, int] = defaultdict(int)
     dearest: dict[tuple[str, ...], tuple[Item, Offer]] = {}
     for item in items:
@@ -125,8 +125,8 @@ def _accelerator(item: Item) -> str | None:
         if "is" in row:
             return str(row["is"])
         words = row["words"]
-        found = max((word for word in words if word in item.instance_name.lower()), key=len, default=None)
-        return None if found is None else str(words[found])
+        accelerator = max((word for word in words if word in item.instance_name.lower()), key=len, default=None)
+        return None if accelerator is None else str(words[accelerator])
     return None
 
 

@@ -33,7 +33,7 @@ MAX_BYTES = 64 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a list of offers would change."""
+    """Changes that a list of offers would make."""
 
     new: tuple[Offer, ...]
     """Nothing was listed under their keys: they count from the day they are dated."""
@@ -70,28 +70,28 @@ def read_list(path: Path, market: Market) -> tuple[Offer, ...]:
 
 def difference(offers: Sequence[Offer], market: Market, today: date, now_ts: int) -> Difference:
     """Compare a list with the offers known, leaving out what `catalog.sanity` does not believe."""
-    known: dict[OfferKey, Offer] = {each.key: each for each in newest(market.all_offers)}
-    keys = {each.key for each in offers}
+    known: dict[OfferKey, Offer] = {offer.key: offer for offer in newest(market.all_offers)}
+    keys = {offer.key for offer in offers}
     # Prices of the list are held against on-demand prices and regions that are known, too.
-    beside = [each for each in known.values() if each.key not in keys]
-    devices = {(each.provider, each.instance_type): each.n_devices for each in known.values()}
+    beside = [offer for offer in known.values() if offer.key not in keys]
+    devices = {(offer.provider, offer.instance_type): offer.n_devices for offer in known.values()}
     listed = dict.fromkeys(offers)
-    found = faults([*listed, *beside], today, devices, [each.name for each in market.accelerators])
-    refused = tuple(each for each in found if each.offer in listed)
-    doubted = {each.offer for each in refused}
+    all_faults = faults([*listed, *beside], today, devices, [accelerator.name for accelerator in market.accelerators])
+    refused = tuple(fault for fault in all_faults if fault.offer in listed)
+    doubted = {fault.offer for fault in refused}
     new, changed, confirmed, outdated = [], [], [], 0
-    for each in listed:
-        if each in doubted:
+    for offer in listed:
+        if offer in doubted:
             continue
-        before = known.get(each.key)
+        before = known.get(offer.key)
         if before is None:
-            new.append(each)
-        elif each.as_of <= before.as_of:
+            new.append(offer)
+        elif offer.as_of <= before.as_of:
             outdated += 1
-        elif each.nano_usd_per_device_hour == before.nano_usd_per_device_hour:
-            confirmed.append(replace(each, from_ts=now_ts))
+        elif offer.nano_usd_per_device_hour == before.nano_usd_per_device_hour:
+            confirmed.append(replace(offer, from_ts=now_ts))
         else:
-            changed.append((before, replace(each, from_ts=now_ts)))
+            changed.append((before, replace(offer, from_ts=now_ts)))
     return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused)
 
 

@@ -1,4 +1,4 @@
-"""What an hour of a device costs its owner: capital, maintenance and room of its server, and measured energy."""
+"""Cost of a device-hour to its owner: capital, maintenance and colocation of its server, and measured energy."""
 
 import json
 from bisect import bisect_right
@@ -16,7 +16,7 @@ MONTHS = 12
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
-    """What a server cost, and what its owner states of its running cost; None is the default of `terms()`."""
+    """Price and running cost of a server as its owner states them; None stands for the default of `terms()`."""
 
     capex_usd: float
     """Of the whole server with its share of the network."""
@@ -60,7 +60,7 @@ class Ownership:
 
 def ownership_of(text: str) -> Ownership:
     """Return what was stored; fields of a newer pertoken are left out."""
-    known = {each.name for each in fields(Ownership)}
+    known = {field.name for field in fields(Ownership)}
     stored: dict[str, Any] = json.loads(text)
     return Ownership(**{name: value for name, value in stored.items() if name in known})
 
@@ -86,13 +86,13 @@ def device_hour(owned: Ownership, devices: int, power_w: float | None) -> Device
     [C (1 - rv) CRF(r, n) + C rv r] / 8760 for capital, with CRF = r / (1 - (1 + r)^-n), C m / 8760 for maintenance,
     kW colo 12 / 8760 for the room, kW PUE $/kWh for energy.
     """
-    each = owned.capex_usd / devices
+    usd_per_device = owned.capex_usd / devices
     rate, years, residual = (owned.stated(name) for name in ("cost_of_capital", "years", "residual"))
     recovery = 1 / years if rate == 0 else rate / (1 - (1 + rate) ** -years)
     kw = (owned.nameplate_kw or 0.0) / devices
     return DeviceHour(
-        capital=each * ((1 - residual) * recovery + residual * rate) / HOURS_PER_YEAR,
-        maintenance=each * owned.stated("maintenance") / HOURS_PER_YEAR,
+        capital=usd_per_device * ((1 - residual) * recovery + residual * rate) / HOURS_PER_YEAR,
+        maintenance=usd_per_device * owned.stated("maintenance") / HOURS_PER_YEAR,
         colocation=kw * owned.stated("colo_usd_per_kw_month") * MONTHS / HOURS_PER_YEAR,
         energy=(power_w or 0.0) / 1000 * owned.stated("pue") * owned.stated("usd_per_kwh"),
     )
@@ -110,16 +110,16 @@ def owned_prices(
         return ()
     starts = [start for start, _ in power]
     first = owned[0][0]
-    found: list[Price] = []
+    prices: list[Price] = []
     for ts in sorted({start for start, _ in owned} | {start for start in starts if start > first}):
         stated = owned[bisect_right([start for start, _ in owned], ts) - 1][1]
         week = bisect_right(starts, ts) - 1
         power_w = power[max(0, week)][1] if power else None
         price = device_hour(stated, devices, power_w).nano_usd
-        if not found or found[-1].nano_usd_per_device_hour != price:
+        if not prices or prices[-1].nano_usd_per_device_hour != price:
             note = _note(host, stated, devices, power_w)
-            found.append(Price(uuid, price, from_ts=ts, set_by="ownership", note=note, listed=True))
-    return tuple(found)
+            prices.append(Price(uuid, price, from_ts=ts, set_by="ownership", note=note, listed=True))
+    return tuple(prices)
 
 
 def _note(host: str, owned: Ownership, devices: int, power_w: float | None) -> str:

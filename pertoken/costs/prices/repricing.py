@@ -1,4 +1,4 @@
-"""What a change of prices changes: which recorded devices it is for, and what it makes of the dollars so far."""
+"""Effect of a change of prices: the recorded devices it applies to, and their dollars so far before and after it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,30 +25,30 @@ class Prices:
 
     def named(self, selector: str) -> tuple[Priced, ...]:
         """Recorded devices that a selector names."""
-        return tuple(each for each in self.devices if rank(selector, each))
+        return tuple(device for device in self.devices if rank(selector, device))
 
     def unpriced(self, selector: str) -> bool:
-        """Whether nothing it names has had a price, set or listed, at any time.
+        """Return whether nothing it names has had a price, set or listed, at any time.
 
         Where it names no recorded device, what it names in the catalog stands for those to come.
         """
-        to_come = [Priced("gpu", each.reported_names[0], "") for each in accelerators(selector)]
+        to_come = [Priced("gpu", accelerator.reported_names[0], "") for accelerator in accelerators(selector)]
         if identity(selector) == "cpu":
             to_come.append(Priced("cpu", "", ""))
         named = self.named(selector) or tuple(to_come)
         return not self.book.of_selector(selector) and not any(map(self.book.applies, named))
 
     def having(self, price: Price) -> PriceBook:
-        """The prices with another one set last."""
+        """Return the prices with another one set last."""
         return PriceBook((*self.book.prices, price), self.book.detected)
 
     def lost(self, selector: str) -> tuple[str, ...]:
         """Names of recorded devices that a selector named when any part of a name did, and does not name now."""
-        return tuple(dict.fromkeys(each.name for each in self.devices if formerly(selector, each)))
+        return tuple(dict.fromkeys(device.name for device in self.devices if formerly(selector, device)))
 
 
 def read_prices(place: StoreLocation, now_ts: int) -> Prices:
-    """The prices and devices of a database as they are now, without devices where nothing was recorded yet.
+    """Return the prices and devices of a database as they are now, without devices where nothing was recorded yet.
 
     Raises StoreError.
     """
@@ -57,14 +57,14 @@ def read_prices(place: StoreLocation, now_ts: int) -> Prices:
         return Prices(PriceBook(prices), (), _newest(prices))
     store = open_store(place)
     with store.read() as connection:
-        there = Window(connection, 0, now_ts).inventory
-        book = price_book(store, connection, there)
-    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in there.devices.values() if row.parent_id is None)
+        inventory = Window(connection, 0, now_ts).inventory
+        book = price_book(store, connection, inventory)
+    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None)
     return Prices(book, payers, _newest(book.prices))
 
 
 def _newest(prices: Iterable[Price]) -> int:
-    return max((each.seq for each in prices), default=0)
+    return max((price.seq for price in prices), default=0)
 
 
 @dataclass(slots=True)
@@ -85,13 +85,13 @@ class Repriced:
 def repriced(
     place: StoreLocation, before: PriceBook, after: PriceBook, since: int, now_ts: int
 ) -> tuple[Repriced, ...]:
-    """What the dollars of all that was recorded since `since` become with other prices, by name of the devices.
+    """Return the recorded dollars since `since` at other prices, by device name, where they differ.
 
     Those that had no price, or lose it, are apart. Raises StoreError.
     """
     if not place.exists("telemetry"):
         return ()
-    found: dict[tuple[str, bool, bool], Repriced] = {}
+    changes: dict[tuple[str, bool, bool], Repriced] = {}
     with open_store(place).read() as connection:
         devices = Window(connection, 0, now_ts).inventory.devices
         rows = {device_id: row for device_id, row in devices.items() if row.parent_id is None}
@@ -102,16 +102,16 @@ def repriced(
                 row = rows.get(device_id)
                 if row is None:
                     continue
-                old, new = (_cost(duration_ms, each.rate(row, first)) for each in (before, after))
+                old, new = (_cost(duration_ms, book.rate(row, first)) for book in (before, after))
                 if old != new:
                     since_ts = max(first, row.first_ts)
                     key = row.name, old is None, new is None
-                    each = found.setdefault(key, Repriced(row.name, since_ts, last, old and 0, new and 0, set()))
-                    each.first_ts, each.last_ts = min(each.first_ts, since_ts), max(each.last_ts, last)
-                    each.before, each.after = _plus(each.before, old), _plus(each.after, new)
-                    each.devices.add(device_id)
-                    each.device_ms += duration_ms
-    return tuple(found.values())
+                    change = changes.setdefault(key, Repriced(row.name, since_ts, last, old and 0, new and 0, set()))
+                    change.first_ts, change.last_ts = min(change.first_ts, since_ts), max(change.last_ts, last)
+                    change.before, change.after = _plus(change.before, old), _plus(change.after, new)
+                    change.devices.add(device_id)
+                    change.device_ms += duration_ms
+    return tuple(changes.values())
 
 
 def _cost(duration_ms: int, nano_usd_per_hour: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""Which devices the selector of a price names: a kind, a device's UUID, or whole words of its name."""
+"""Matching of a price's selector with devices: by kind, UUID, or whole words of the name."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 class Device(Protocol):
-    """What a selector is matched with."""
+    """Fields of a device that a selector is matched with."""
 
     @property
     def kind(self) -> str: ...  # noqa: D102
@@ -27,12 +27,12 @@ class Device(Protocol):
 
 
 def identity(selector: str) -> str:
-    """The selector without what makes no difference: case, and how its words are separated. Empty if it has none."""
+    """Return the selector in lower case with its words separated by one space; empty if it has none."""
     return " ".join(_words(selector))
 
 
 def rank(selector: str, device: Device) -> int:
-    """How exactly a selector names a device: 0 not at all, 1 by its kind, then by more of its name, `EXACT` by UUID.
+    """Return the rank of a selector for a device: 0 no match, 1 its kind, more for words of its name, `EXACT` its UUID.
 
     A name matches by whole words in sequence, and so do the other names that the catalog knows the accelerator by:
     `H100` names an "NVIDIA H100 80GB HBM3", `H10` does not; `A100 80GB` names an "NVIDIA A100-SXM4-80GB".
@@ -48,11 +48,15 @@ def rank(selector: str, device: Device) -> int:
 def accelerators(selector: str) -> tuple[Accelerator, ...]:
     """Accelerators of the catalog that a selector names; `gpu` names all."""
     words, known = _words(selector), load_market().accelerators
-    return tuple(each for each in known if words == ("gpu",) or _within(words, _names(each.reported_names[0])))
+    return tuple(
+        accelerator
+        for accelerator in known
+        if words == ("gpu",) or _within(words, _names(accelerator.reported_names[0]))
+    )
 
 
 def formerly(selector: str, device: Device) -> bool:
-    """Whether a selector named a device when any part of a name did, and does not now."""
+    """Return whether a selector named a device when any part of a name did, and does not now."""
     return selector.lower() in device.name.lower() and identity(selector) not in KINDS and not rank(selector, device)
 
 
@@ -66,7 +70,7 @@ def _parts(name: tuple[str, ...], n: int) -> Iterator[tuple[str, ...]]:
 
 @cache
 def _names(device_name: str) -> tuple[tuple[str, ...], ...]:
-    """What a device is called, in words: as its driver reports it, and as the catalog knows its accelerator."""
+    """Return the names of a device as words: its driver's, and those the catalog has for its accelerator."""
     known = load_market().accelerator(device_name)
     others = (known.name, *known.reported_names) if known else ()
     return tuple(dict.fromkeys(map(_words, (device_name, *others))))

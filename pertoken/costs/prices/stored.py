@@ -29,7 +29,7 @@ def prices_set(store: Store) -> tuple[Price, ...]:
         return _prices(connection)
 
 
-def price_book(store: Store, connection: Connection, there: Inventory) -> PriceBook:
+def price_book(store: Store, connection: Connection, inventory: Inventory) -> PriceBook:
     """Return the prices set, and list prices of detected instances for devices without one.
 
     `connection` reads the telemetry; a server's prices are read in its transaction.
@@ -40,20 +40,20 @@ def price_book(store: Store, connection: Connection, there: Inventory) -> PriceB
         prices, imported, owned = (), (), {}
     else:
         prices, imported, owned = store.read_advice(_stored)
-    today = datetime.fromtimestamp(there.now_ts, UTC).date()
+    today = datetime.fromtimestamp(inventory.now_ts, UTC).date()
     market = load_market().having(imported) if imported else load_market()
-    listed = detected_prices(there.devices.values(), there.host, market, today)
-    return PriceBook(prices, {**_of_owned(connection, there, owned), **listed})
+    listed = detected_prices(inventory.devices.values(), inventory.host, market, today)
+    return PriceBook(prices, {**_of_owned(connection, inventory, owned), **listed})
 
 
 def _stored(connection: Connection) -> tuple[tuple[Price, ...], tuple[Offer, ...], Owned]:
     return _prices(connection), _offers(connection), _owned(connection)
 
 
-def _of_owned(connection: Connection, there: Inventory, owned: Owned) -> dict[str, tuple[Price, ...]]:
+def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dict[str, tuple[Price, ...]]:
     """Return the prices of devices of owned servers: their accelerators, or the CPUs of one without any."""
     by_host: dict[str, list[Any]] = defaultdict(list)
-    for row in there.devices.values() if owned else ():
+    for row in inventory.devices.values() if owned else ():
         if row.parent_id is None and row.host_name in owned:
             by_host[row.host_name].append(row)
     paid = {name: [row for row in rows if row.kind != "cpu"] or rows for name, rows in by_host.items()}
@@ -74,10 +74,10 @@ def ownership(store: Store) -> Owned:
 
 
 def _owned(connection: Connection) -> Owned:
-    found: dict[str, list[tuple[int, Ownership]]] = defaultdict(list)
+    owned: dict[str, list[tuple[int, Ownership]]] = defaultdict(list)
     for row in repository.owned(connection):
-        found[row.host].append((row.from_ts, ownership_of(row.terms)))
-    return found
+        owned[row.host].append((row.from_ts, ownership_of(row.terms)))
+    return owned
 
 
 def offers_imported(store: Store) -> tuple[Offer, ...]:

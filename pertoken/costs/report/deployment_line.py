@@ -15,7 +15,7 @@ from pertoken.window.observed import observed_share
 
 
 class Served(NamedTuple):
-    """What the tokens of a deployment cost over the window; None: not known."""
+    """Dollars and tokens of a deployment over the window; None: not known."""
 
     nano_usd: int | None
     prompt_tokens: int | None
@@ -42,7 +42,7 @@ def served(priced: PricedWindow, deployment_id: int) -> Served:
     """Dollars and tokens of a deployment, as its line has them."""
     totals = priced.totals.of(deployment_id)
     return Served(
-        _nano_usd(priced, holding(priced, deployment_id)),
+        _nano_usd(priced, holding_epochs(priced, deployment_id)),
         totals.get("prompt_tokens"),
         totals.get("generated_tokens"),
         totals.get("requests_finished"),
@@ -50,17 +50,17 @@ def served(priced: PricedWindow, deployment_id: int) -> Served:
 
 
 def fault(priced: PricedWindow, engine_id: int) -> str | None:
-    """Why an engine cannot be read now, with what to do."""
+    """Return why an engine cannot be read now, with what to do."""
     gaps = priced.recent.gaps_of.get(engine_id, ())
-    found = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
-    return ". ".join(filter(None, (found.reason, found.remedy))) if found else None
+    gap = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
+    return ". ".join(filter(None, (gap.reason, gap.remedy))) if gap else None
 
 
 def deployment_line(priced: PricedWindow, market: Market, row: Any) -> DeploymentLine:
-    """The line of a deployment by the row of its present epoch."""
+    """Return the line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
     own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
-    epochs = holding(priced, row.deployment_id)
+    epochs = holding_epochs(priced, row.deployment_id)
     held = [
         device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
     ]
@@ -74,7 +74,7 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
         model=row.served_model,
         engine=row.engine_kind,
         host=row.host_name,
-        devices=tuple(priced.inventory.device_names[each] for each in held),
+        devices=tuple(priced.inventory.device_names[device_id] for device_id in held),
         generated_tok_s_now=rate(recent, "generated_tokens"),
         prompt_tok_s_now=rate(recent, "prompt_tokens"),
         running_now=ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
@@ -98,23 +98,27 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
         fault=fault(priced, row.engine_id),
         late=tuple(gap.metric for gap in priced.recent.gaps_of.get(row.engine_id, ()) if gap.status == "late"),
         counts=engine_counts(
-            [priced.details.counts.get(each, {}) for each in own],
+            [priced.details.counts.get(counts, {}) for counts in own],
             totals.get("preemptions"),
             priced.details.counts.get(row.epoch_id, {}),
             priced.totals.busy_ms(row.epoch_id),
             json.loads(row.knobs),
-            [priced.inventory.devices[each].name for each in held if priced.inventory.devices[each].parent_id is None],
+            [
+                priced.inventory.devices[device_id].name
+                for device_id in held
+                if priced.inventory.devices[device_id].parent_id is None
+            ],
             market,
         ),
         busy_provenance=Provenance(totals.get("busy_provenance") or 0).label
         if totals.get("busy_ms") is not None
         else None,
-        idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(each, 0) for each in epochs),
+        idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
         ended=row.end_ts is not None or row.deployment_id not in priced.inventory.running,
     )
 
 
-def holding(priced: PricedWindow, deployment_id: int) -> list[int]:
+def holding_epochs(priced: PricedWindow, deployment_id: int) -> list[int]:
     """Return the epochs that hold the devices of a deployment: its own, and those of its worker ranks."""
     return [
         *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),
@@ -126,14 +130,16 @@ def _nano_usd(priced: PricedWindow, epochs: Sequence[int]) -> int | None:
     """Dollars of the window; None unless all that it held had a price."""
     if not priced.money.unpriced_epochs.isdisjoint(epochs):
         return None
-    known = [priced.money.by_epoch[each] for each in epochs if each in priced.money.by_epoch]
+    known = [priced.money.by_epoch[epoch] for epoch in epochs if epoch in priced.money.by_epoch]
     return sum(known) if known else None
 
 
 def _held_lately(priced: PricedWindow, epochs: Sequence[int]) -> dict[int, float]:
-    """Its share of each device it held lately, 0 to 1; of a GPU, by the MIG devices it held."""
+    """Return the epochs' share of each device they held lately, 0 to 1; of a GPU, by the MIG devices they held."""
     held: dict[int, float] = defaultdict(float)
-    for device_id, held_ns in (each for epoch in epochs for each in priced.recent.allocated.get(epoch, {}).items()):
+    for device_id, held_ns in (
+        allocation for epoch in epochs for allocation in priced.recent.allocated.get(epoch, {}).items()
+    ):
         device, row = priced.recent.devices.get(device_id), priced.inventory.devices.get(device_id)
         if device is not None and device.duration_ms and row is not None and row.parent_id is None:
             held[device_id] += held_ns / 1e6 / device.duration_ms
@@ -168,7 +174,7 @@ def spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, ..
     n = -(-(priced.window.end - first) // slice_s)
     tokens: list[int | None] = [None] * n
     time = [0] * n
-    for ts, generated, duration_ms in (each for epoch in epochs for each in priced.details.slices(epoch)):
+    for ts, generated, duration_ms in (instance for epoch in epochs for instance in priced.details.slices(epoch)):
         i = (ts - first) // slice_s
         if 0 <= i < n:
             tokens[i] = (tokens[i] or 0) + generated

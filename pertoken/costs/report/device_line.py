@@ -12,13 +12,13 @@ from pertoken.units import SHARE
 from pertoken.window.figures import mean, rate, whole
 
 _OTHERS = tuple(
-    each for each in rolled(RollUp.GAUGE) if each.stored not in ("util_1e4", "power_mw", "memory_used_bytes")
+    metric for metric in rolled(RollUp.GAUGE) if metric.stored not in ("util_1e4", "power_mw", "memory_used_bytes")
 )
 """Gauges without a column of their own in the table of devices."""
 
 
 def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
-    """The line of a device by its row."""
+    """Return the line of a device by its row."""
     recent = priced.recent.devices.get(row.device_id)
     # A MIG device costs its part of what its GPU costs.
     payer = row.device_id if row.parent_id is None else row.parent_id
@@ -26,10 +26,10 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
     price = priced.price_of.get(payer) if part_1e6 is not None else None
     per_hour = price.nano_usd_per_device_hour if price else None
     held_by = priced.recent.held_by.get(row.device_id, {})
-    others = ((each.stored, mean(recent, each.stored, each.per_unit)) for each in _OTHERS)
-    there = priced.inventory
-    holders = [there.deployment_of.get(each, there.heads.get(each, 0)) for each in sorted(held_by)]
-    names = [there.newest[each].served_model for each in holders if each in there.newest]
+    others = ((metric.stored, mean(recent, metric.stored, metric.per_unit)) for metric in _OTHERS)
+    inventory = priced.inventory
+    holders = [inventory.deployment_of.get(epoch_id, inventory.heads.get(epoch_id, 0)) for epoch_id in sorted(held_by)]
+    names = [inventory.newest[epoch_id].served_model for epoch_id in holders if epoch_id in inventory.newest]
     return DeviceLine(
         device_id=row.device_id,
         host=row.host_name,
@@ -53,7 +53,7 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
 
 
 def host_line(priced: PricedWindow, row: Any) -> HostLine:
-    """The line of a host by its row."""
+    """Return the line of a host by its row."""
     recent = priced.recent.hosts.get(row.host_id)
     agent = priced.recent.agents.get(row.host_id)
     return HostLine(

@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.stored import price_book
-from pertoken.costs.report.deployment_line import Served, holding, served
+from pertoken.costs.report.deployment_line import Served, holding_epochs, served
 from pertoken.costs.report.goodput import GoodShare, good_share
 from pertoken.printable import natural_key
 from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
-from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import MTOK, NANO_USD
+from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.epochs.energy import EpochEnergy
 from pertoken.window.reading import Window
 
@@ -61,7 +60,7 @@ class ModelFigures:
 
 
 class _Part(NamedTuple):
-    """What is known of one deployment."""
+    """Figures of one deployment."""
 
     use: Served
     idle_nano_usd: int
@@ -81,8 +80,8 @@ def model_figures(
     for row in priced.inventory.newest.values():
         part = _part(priced, row, energy, slo_of(row.served_model))
         groups[row.served_model, part.use.pooling].append(part)
-    found = (_figures(model, pooling, parts) for (model, pooling), parts in groups.items())
-    return tuple(sorted(found, key=lambda each: (-(each.usd.value or 0), natural_key(each.model), each.kind)))
+    lines = (_figures(model, pooling, parts) for (model, pooling), parts in groups.items())
+    return tuple(sorted(lines, key=lambda line: (-(line.usd.value or 0), natural_key(line.model), line.kind)))
 
 
 def figures_of(
@@ -92,7 +91,7 @@ def figures_of(
 
     `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
     """
-    start = now_ts // HOUR * HOUR - (hours - 1) * HOUR
+    start = first_hour(hours, now_ts)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
@@ -104,25 +103,27 @@ def figures_of(
 
 def plain(figures: ModelFigures) -> dict[str, Any]:
     """Return the figures as plain values for JSON; what is not known is None, with its reason in `unknown`."""
-    known = {name: getattr(figures, name) for name in (each.name for each in fields(ModelFigures))}
+    known = {name: getattr(figures, name) for name in (field.name for field in fields(ModelFigures))}
     unknown = {
-        name: each.reason for name, each in known.items() if isinstance(each, Figure | GoodShare) and each.reason
+        name: figure.reason
+        for name, figure in known.items()
+        if isinstance(figure, Figure | GoodShare) and figure.reason
     }
-    values = {name: each.value if isinstance(each, Figure) else each for name, each in known.items()}
+    values = {name: figure.value if isinstance(figure, Figure) else figure for name, figure in known.items()}
     share = figures.good_share
     return values | {"good_share": {"low": share.low, "high": share.high}, "unknown": unknown}
 
 
 def _part(priced: PricedWindow, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
-    epochs = holding(priced, row.deployment_id)
-    measured = [energy[each] for each in epochs if each in energy]
+    epochs = holding_epochs(priced, row.deployment_id)
+    measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None
-    for each in measured[1:]:
-        together = each if together is None else together.plus(each)
+    for epoch_energy in measured[1:]:
+        together = epoch_energy if together is None else together.plus(epoch_energy)
     histogram = priced.details.histogram
     return _Part(
         served(priced, row.deployment_id),
-        sum(priced.money.idle_by_epoch.get(each, 0) for each in epochs),
+        sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),
         together,
         good_share(
             slo, histogram(row.deployment_id, "ttft_s"), histogram(row.deployment_id, "tpot_s"), row.engine_kind
@@ -131,12 +132,12 @@ def _part(priced: PricedWindow, row: Any, energy: Mapping[int, EpochEnergy], slo
 
 
 def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
-    usd = _sum([None if each.use.nano_usd is None else each.use.nano_usd / NANO_USD for each in parts], NO_PRICE)
-    prompt = _sum([each.use.prompt_tokens for each in parts], NO_TOKENS)
-    generated = _sum([each.use.generated_tokens for each in parts], NO_TOKENS)
+    usd = _sum([None if part.use.nano_usd is None else part.use.nano_usd / NANO_USD for part in parts], NO_PRICE)
+    prompt = _sum([part.use.prompt_tokens for part in parts], NO_TOKENS)
+    generated = _sum([part.use.generated_tokens for part in parts], NO_TOKENS)
     tokens = prompt if pooling else _plus(prompt, generated)
-    requests = _sum([each.use.requests for each in parts], NO_REQUESTS)
-    joules = _sum([_joules(each.energy) for each in parts], NO_ENERGY)
+    requests = _sum([part.use.requests for part in parts], NO_REQUESTS)
+    joules = _sum([_joules(part.energy) for part in parts], NO_ENERGY)
     good = GoodShare(None, None, "it generates nothing") if pooling else _together(parts)
     mtok = _per(tokens, Figure(MTOK), NONE_SERVED)
     return ModelFigures(
@@ -157,7 +158,7 @@ def _figures(model: str, pooling: bool, parts: Sequence[_Part]) -> ModelFigures:
         usd_per_1000_requests=_per(usd, _per(requests, Figure(1000), "no request ended"), "no request ended"),
         j_per_token=_per(joules, tokens, NONE_SERVED),
         kwh=_per(joules, Figure(J_PER_KWH), NO_ENERGY),
-        idle_usd=usd if usd.value is None else Figure(sum(each.idle_nano_usd for each in parts) / NANO_USD),
+        idle_usd=usd if usd.value is None else Figure(sum(part.idle_nano_usd for part in parts) / NANO_USD),
     )
 
 
@@ -170,15 +171,15 @@ def _joules(energy: EpochEnergy | None) -> float | None:
 
 def _together(parts: Sequence[_Part]) -> GoodShare:
     """Return the share of requests of several deployments inside their SLO, each by its tokens."""
-    reason = next((each.good.reason for each in parts if each.good.reason is not None), None)
+    reason = next((part.good.reason for part in parts if part.good.reason is not None), None)
     if reason is not None:
         return GoodShare(None, None, reason)
-    weights = [(each.use.prompt_tokens or 0) + (each.use.generated_tokens or 0) for each in parts]
+    weights = [(part.use.prompt_tokens or 0) + (part.use.generated_tokens or 0) for part in parts]
     if not sum(weights):
         return GoodShare(None, None, NONE_SERVED)
     low, high = (
         sum((share or 0.0) * weight for share, weight in zip(shares, weights, strict=True)) / sum(weights)
-        for shares in ([each.good.low for each in parts], [each.good.high for each in parts])
+        for shares in ([part.good.low for part in parts], [part.good.high for part in parts])
     )
     return GoodShare(low, high)
 
@@ -192,7 +193,7 @@ def _good(usd: Figure, mtok: Figure, share: float | None, reason: str | None) ->
 
 
 def _sum(values: Sequence[float | None], reason: str) -> Figure:
-    known = [each for each in values if each is not None]
+    known = [value for value in values if value is not None]
     return Figure(sum(known)) if len(known) == len(values) else Figure(None, reason)
 
 

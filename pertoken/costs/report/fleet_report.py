@@ -1,4 +1,4 @@
-"""What the fleet costs and does over a window: telemetry and prices put together into plain lines."""
+"""Report of the fleet over a window: telemetry and prices joined into plain lines."""
 
 from collections.abc import Collection, Sequence
 from functools import partial
@@ -48,58 +48,72 @@ def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = Fals
             return _report(priced, current, shown_place(store.location, window.inventory))
 
 
-def _current(there: Inventory) -> tuple[Any, ...]:
+def _current(inventory: Inventory) -> tuple[Any, ...]:
     """Return the newest epoch of each deployment, by model and host as people sort them."""
-    host_names = {row.host_id: row.name for row in there.hosts}
+    host_names = {row.host_id: row.name for row in inventory.hosts}
     return tuple(
         sorted(
-            there.newest.values(),
+            inventory.newest.values(),
             key=lambda row: (natural_key(row.served_model), natural_key(host_names.get(row.host_id, ""))),
         )
     )
 
 
 def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetReport:
-    there = priced.inventory
-    hosts = tuple(host_line(priced, row) for row in there.hosts)
+    inventory = priced.inventory
+    hosts = tuple(host_line(priced, row) for row in inventory.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
-    fresh = there.reporting
-    heard = [priced.recent.devices.get(each) for each, row in there.devices.items() if row.host_id in fresh]
+    fresh = inventory.reporting
+    heard = [
+        priced.recent.devices.get(device_id) for device_id, row in inventory.devices.items() if row.host_id in fresh
+    ]
     rates = [rate(priced.recent.of(row.deployment_id), "generated_tokens") for row in current if row.host_id in fresh]
     tokens = [served(priced, row.deployment_id) for row in current]
-    counted = [priced.observed(row.deployment_id) for row, each in zip(current, tokens, strict=True) if each.counted]
+    counted = [
+        priced.observed(row.deployment_id)
+        for row, device_tokens in zip(current, tokens, strict=True)
+        if device_tokens.counted
+    ]
     unseen = [bool(priced.totals.of(row.deployment_id).get("incomplete_n")) for row in current]
-    resolved = {row.engine_id for row in there.epochs if row.epoch_id in there.heads}
+    resolved = {row.engine_id for row in inventory.epochs if row.epoch_id in inventory.heads}
     gaps = [
         row
         for row in priced.recent.gaps
         if row.status != "late" and (row.metric, row.owner_id in resolved) != ("rendezvous", True)
     ]
     missing = Lines(gaps, _Owners(priced).missing)
-    now = {each: price for each, price in priced.price_of.items() if there.devices[each].host_id in fresh}
+    now = {
+        device_id: price
+        for device_id, price in priced.price_of.items()
+        if inventory.devices[device_id].host_id in fresh
+    }
     per_hour = [price.nano_usd_per_device_hour for price in now.values() if price is not None]
     rates_now = [nano for nano in per_hour if nano is not None]
-    serving = {device for row in current for device in there.epoch_devices.get(row.epoch_id, ())}
-    unpriced = [each for each, price in now.items() if price is None]
+    serving = {device for row in current for device in inventory.epoch_devices.get(row.epoch_id, ())}
+    unpriced = [device_id for device_id, price in now.items() if price is None]
     return FleetReport(
         now_ts=priced.window.end,
         window_s=priced.window.end - priced.window.start,
         source=source,
         hosts=hosts,
-        devices=Lines(tuple(there.devices.values()), partial(device_line, priced)),
+        devices=Lines(tuple(inventory.devices.values()), partial(device_line, priced)),
         deployments=Lines(tuple(current), partial(deployment_line, priced, load_market())),
         bill=priced.money.bill(),
         nano_usd_per_hour=sum(rates_now) if rates_now else None,
-        unpriced_n=sum(there.devices[each].kind != "cpu" or each in serving for each in unpriced),
-        unpriced_devices=tuple(there.device_names[each] for each in sorted(priced.money.unpriced_devices)),
+        unpriced_n=sum(inventory.devices[device_id].kind != "cpu" or device_id in serving for device_id in unpriced),
+        unpriced_devices=tuple(
+            inventory.device_names[device_name] for device_name in sorted(priced.money.unpriced_devices)
+        ),
         nano_usd_per_mtok=per_mtok_together(tokens),
         generated_tok_s_now=total(rates),
         power_w=total([mean(row, "power_mw", 1e3) for row in heard]),
-        incomplete=any(some and per_mtok_together([each]) for some, each in zip(unseen, tokens, strict=True)),
+        incomplete=any(
+            some and per_mtok_together([device_tokens]) for some, device_tokens in zip(unseen, tokens, strict=True)
+        ),
         missing=missing,
         events=tuple(EventLine(row.last_ts, row.kind, row.message, row.count) for row in priced.recent.events),
         bill_observed=priced.bill_observed(),
-        coverage=observed_share(sum(min(each) for each in counted), sum(ms for _, ms in counted)),
+        coverage=observed_share(sum(min(counts) for counts in counted), sum(ms for _, ms in counted)),
         estimated=priced.money.estimated,
         uses=Lines(hosts, HostUses(priced, current, fresh).use),
         hints=hints(
@@ -113,39 +127,41 @@ def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetR
 
 
 def _kinds(priced: PricedWindow, serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
-    """One device of each kind, name and price, and whether such a one serves: what is said of it is said of all."""
-    found: dict[tuple[Any, ...], int] = {}
+    """Return one device of each kind, name and price, and whether one of these serves: its hint is for all of them."""
+    counts: dict[tuple[Any, ...], int] = {}
     for device_id, price in priced.price_of.items():
         row = priced.inventory.devices[device_id]
         listed = price.note if price and price.listed else None
-        found.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
-    return [(device_line(priced, priced.inventory.devices[each]), each in serving) for each in found.values()]
+        counts.setdefault((row.kind, row.name, price is None, listed, device_id in serving), device_id)
+    return [(device_line(priced, priced.inventory.devices[count]), count in serving) for count in counts.values()]
 
 
 def _lost(priced: PricedWindow) -> list[tuple[str, tuple[str, ...]]]:
     """Selectors of prices in force that named devices when any part of a name matched, with the names of those."""
     newest = {price.selector: price for price in priced.prices.prices}
-    there = priced.inventory.devices
-    devices = {there[each].name: there[each] for each in priced.price_of} if newest else {}
-    found = (
+    devices_by_id = priced.inventory.devices
+    devices = (
+        {devices_by_id[device_id].name: devices_by_id[device_id] for device_id in priced.price_of} if newest else {}
+    )
+    lost_names = (
         (selector, tuple(name for name, row in devices.items() if formerly(selector, row)))
         for selector, price in newest.items()
         if price.nano_usd_per_device_hour is not None
     )
-    return [(selector, names) for selector, names in found if names]
+    return [(selector, names) for selector, names in lost_names if names]
 
 
 class _Owners:
     """Names of what cannot be read of."""
 
     def __init__(self, priced: PricedWindow) -> None:
-        there = priced.inventory
-        self._names = {row.engine_id: row.base_url for row in there.epochs}
-        self._names |= {row.host_id: row.name for row in there.hosts}
-        self._names.update(there.device_names)
+        inventory = priced.inventory
+        self._names = {row.engine_id: row.base_url for row in inventory.epochs}
+        self._names |= {row.host_id: row.name for row in inventory.hosts}
+        self._names.update(inventory.device_names)
 
     def missing(self, row: Any) -> MissingMetric:
-        """The line of a metric that is missing."""
+        """Return the line of a metric that is missing."""
         owner = self._names.get(row.owner_id, "engine")
         return MissingMetric(owner, row.metric, row.status, row.reason or "", row.remedy, row.owner_id)
 

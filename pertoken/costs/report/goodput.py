@@ -1,4 +1,4 @@
-"""Which share of the requests was inside the latency objectives, as far as histograms show it."""
+"""Share of requests inside the latency objectives, as far as histograms show it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

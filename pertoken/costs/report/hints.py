@@ -1,4 +1,4 @@
-"""What a person should start, set or switch on next, in whole sentences, most useful first."""
+"""Hints: the next thing to start, set or switch on, in whole sentences, most useful first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,37 +21,37 @@ def hints(
     models served, each with why it cannot be read; `lost` selectors of prices, each with names of devices that it was
     for when any part of a name matched.
     """
-    found: list[str] = []
+    lines: list[str] = []
     if not hosts:
-        found.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
-    found += _generated_hints([host for host in hosts if host.stale and host.generated])
-    found += _stale_hints([host for host in hosts if host.stale and not host.imported and not host.generated])
-    found += _imported_hints([host for host in hosts if host.stale and host.imported])
+        lines.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
+    lines += _generated_hints([host for host in hosts if host.stale and host.generated])
+    lines += _stale_hints([host for host in hosts if host.stale and not host.imported and not host.generated])
+    lines += _imported_hints([host for host in hosts if host.stale and host.imported])
     if hosts and not deployments:
-        found.append(
+        lines.append(
             "No inference server was found on this host. Start one (vLLM, or llama-server with --metrics), or name "
             "one that runs elsewhere: `pertoken agent --engine http://HOST:PORT`."
         )
-    found += [f"{model} cannot be read: {fault}" for model, fault in deployments if fault]
+    lines += [f"{model} cannot be read: {fault}" for model, fault in deployments if fault]
     for selector, names in lost:
-        found.append(
+        lines.append(
             f"The price for '{selector}' is no longer one for {_listed(names)}, since names match by whole words: set "
             f'it for the whole name with --from ever, and take this one back with `pertoken prices unset "{selector}"`.'
         )
     for device, serves in devices:
         if device.nano_usd_per_hour is None and (device.kind == "gpu" or serves):
             selector = "cpu" if device.kind == "cpu" else f'"{device.name}"'
-            found.append(
+            lines.append(
                 f"No price is known for {device.name}: set what an hour of it costs you, in dollars, with "
                 f"`pertoken prices set DOLLARS --for {selector}`."
             )
         if device.listed_price:
-            found.append(
+            lines.append(
                 f"Nobody set a price for {device.name}: dollars are by the {device.listed_price}. What you really pay: "
                 f'`pertoken prices set DOLLARS --for "{device.name}"`.'
             )
-    found += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
-    return tuple(dict.fromkeys(found))
+    lines += _gap_hints(any(device.kind == "gpu" for device, _ in devices), bool(deployments), missing)
+    return tuple(dict.fromkeys(lines))
 
 
 def _generated_hints(generated: Sequence[HostLine]) -> list[str]:
@@ -76,7 +76,7 @@ def _imported_hints(imported: Sequence[HostLine]) -> list[str]:
 
 def _stale_hints(stale: Sequence[HostLine]) -> list[str]:
     """Return one sentence for all hosts whose agent never stored anything, and one for those whose agent stopped."""
-    found = []
+    lines = []
     for silent in ([host for host in stale if host.age_s is not None], [host for host in stale if host.age_s is None]):
         if not silent:
             continue
@@ -84,17 +84,17 @@ def _stale_hints(stale: Sequence[HostLine]) -> list[str]:
         since = f"nothing for {format_duration(min(ages))}" if ages else "nothing yet"
         names = _together([host.name for host in silent])
         if len(silent) == 1:
-            found.append(f"The agent on {names} has stored {since}: is it running? Start it with `pertoken agent`.")
+            lines.append(f"The agent on {names} has stored {since}: is it running? Start it with `pertoken agent`.")
         else:
             least = " or longer" if ages else ""
-            found.append(
+            lines.append(
                 f"The agents on {names} have stored {since}{least}: are they running? Start each with `pertoken agent`."
             )
-    return found
+    return lines
 
 
 def worth_a_hint(gap: Any) -> bool:
-    """Whether something that cannot be read may be in a hint: a person could switch it on, or it is a whole driver."""
+    """Return whether a missing metric deserves a hint: a person could switch it on, or a whole driver is missing."""
     return gap.metric in (*_VENDORS, _PROCESSES) or (
         gap.status in ("denied", "missing", "failing") and bool(gap.remedy)
     )
@@ -120,19 +120,19 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
     owners_of: dict[tuple[str, str, str], list[str]] = {}
     for (owner, reason, remedy), names in metrics.items():
         owners_of.setdefault((_listed(list(names)), reason, remedy), []).append(owner)
-    found = [
+    lines = [
         f"{_together(owners)}: {names} cannot be read: {reason}. To switch it on: {remedy}."
         for (names, reason, remedy), owners in owners_of.items()
     ]
-    found += [
+    lines += [
         f"Who holds {owners[0]}{f' and {len(owners) - 1} more' if len(owners) > 1 else ''} is not known: {reason}. "
         f"The cost of time without a known holder is shown as unallocated."
         f"{f' To switch it on: {remedy}.' if remedy else ''}"
         for (reason, remedy), owners in unknown_holders.items()
     ]
     if drivers and not gpus:
-        found.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` says how to switch one on.")
-    return found
+        lines.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` shows how to switch one on.")
+    return lines
 
 
 _PROCESSES = "processes"

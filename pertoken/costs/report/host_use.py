@@ -1,4 +1,4 @@
-"""What each host of a report does and costs, computed when its line is looked at."""
+"""Load and cost of each host of a report, computed when its line is first read."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -50,28 +50,28 @@ class HostUses:
 
     def _per_hour(self, payers: Sequence[Any]) -> int | None:
         prices = [self._priced.price_of.get(row.device_id) for row in payers]
-        known = [each.nano_usd_per_device_hour for each in prices if each is not None]
-        rates = [each for each in known if each is not None]
+        known = [price.nano_usd_per_device_hour for price in prices if price is not None]
+        rates = [nano_usd for nano_usd in known if nano_usd is not None]
         return sum(rates) if rates else None
 
     def _tokens(self, served: Sequence[Any]) -> int | None:
         sums = [self._priced.totals.of(row.deployment_id) for row in served]
-        counted = [each.get(name) for each in sums for name in ("prompt_tokens", "generated_tokens")]
-        return None if None in counted or not counted else sum(each for each in counted if each is not None)
+        counted = [row.get(name) for row in sums for name in ("prompt_tokens", "generated_tokens")]
+        return None if None in counted or not counted else sum(count for count in counted if count is not None)
 
     @cached_property
     def _devices(self) -> Mapping[int, Sequence[Any]]:
-        found: dict[int, list[Any]] = defaultdict(list)
+        devices: dict[int, list[Any]] = defaultdict(list)
         for row in self._priced.inventory.devices.values():
-            found[row.host_id].append(row)
-        return found
+            devices[row.host_id].append(row)
+        return devices
 
     @cached_property
     def _served(self) -> Mapping[int, Sequence[Any]]:
-        found: dict[int, list[Any]] = defaultdict(list)
+        served: dict[int, list[Any]] = defaultdict(list)
         for row in self._current:
-            found[row.host_id].append(row)
-        return found
+            served[row.host_id].append(row)
+        return served
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -1,4 +1,4 @@
-"""What the screens and the summary show of a fleet: plain values, already reconciled. None is unknown."""
+"""Lines of a fleet for the screens and the summary: plain values, already reconciled. None is unknown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,7 +97,7 @@ class DeviceLine:
     memory_bytes: int | None
     nano_usd_per_hour: int | None
     held_by: tuple[str, ...] | None
-    """None where its driver, or this host's rights, do not let anybody say."""
+    """None where its driver, or the rights on this host, hide them."""
     age_s: int | None
     """Since anything was read of it."""
     values: Mapping[str, float] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class DeploymentLine:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """What one host does and costs; rates are of the newest minutes, dollars of the window."""
+    """Load and cost of one host; rates are of the newest minutes, dollars of the window."""
 
     host: HostLine
     accelerators: int
@@ -252,7 +252,7 @@ class FleetReport:
     window."""
 
     def whole(self) -> "FleetReport":
-        """The same with all its lines made, to be written down."""
+        """Return the same with all its lines made, to be written down."""
         return replace(
             self,
             devices=tuple(self.devices),

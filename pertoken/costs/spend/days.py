@@ -28,10 +28,10 @@ def daily_spend(window: Window, prices: PriceBook) -> tuple[DaySpend, ...]:
 
     Recorded device time is what is counted: time in which no agent ran is in no day.
     """
-    payers = {each: row for each, row in window.inventory.devices.items() if row.parent_id is None}
-    found: dict[int, DaySpend] = {}
+    payers = {device_id: row for device_id, row in window.inventory.devices.items() if row.parent_id is None}
+    days: dict[int, DaySpend] = {}
     for first, _, times in window.device_time({*prices.changes(), *_midnights(window)}):
-        day = found.setdefault(first // DAY, DaySpend(first // DAY * DAY))
+        day = days.setdefault(first // DAY, DaySpend(first // DAY * DAY))
         for device_id, duration_ms, _ in times:
             rate = prices.rate(payers[device_id], first) if device_id in payers else None
             if rate is not None:
@@ -39,7 +39,7 @@ def daily_spend(window: Window, prices: PriceBook) -> tuple[DaySpend, ...]:
                 day.priced_ms += duration_ms
             elif device_id in payers and payers[device_id].kind != "cpu":  # an instance's price is of its accelerators
                 day.unpriced_ms += duration_ms
-    return tuple(each for _, each in sorted(found.items()) if each.priced_ms or each.unpriced_ms)
+    return tuple(day for _, day in sorted(days.items()) if day.priced_ms or day.unpriced_ms)
 
 
 def _midnights(window: Window) -> Iterable[int]:

@@ -73,23 +73,25 @@ def month_spend(store: Store, now_ts: int, *, dated: bool = False) -> MonthSpend
 
 def spend_of(days: Sequence[DaySpend], start: int, end: int, now_ts: int, first_ts: int) -> MonthSpend:
     """Return the spend of a month from the days until `now_ts`; `first_ts`: when recording began."""
-    month = tuple(each for each in days if each.start_ts >= start)
-    priced_ms, unpriced_ms = (sum(getattr(each, name) for each in month) for name in ("priced_ms", "unpriced_ms"))
-    spent = sum(each.nano_usd for each in month) if priced_ms else None
+    month = tuple(day for day in days if day.start_ts >= start)
+    priced_ms, unpriced_ms = (sum(getattr(day, name) for day in month) for name in ("priced_ms", "unpriced_ms"))
+    spent = sum(day.nano_usd for day in month) if priced_ms else None
     # A day on which nothing was recorded is not known: devices may have been paid for all the same.
-    whole = [each for each in days if each.priced_ms and first_ts <= each.start_ts <= now_ts - DAY]
-    found = outlook([(each.start_ts // DAY, each.nano_usd / NANO_USD) for each in whole], _ahead(now_ts, end))
+    whole = [day for day in days if day.priced_ms and first_ts <= day.start_ts <= now_ts - DAY]
+    likely_end = outlook([(day.start_ts // DAY, day.nano_usd / NANO_USD) for day in whole], _ahead(now_ts, end))
     if spent is None:
-        found = "no recorded device has a price: `pertoken prices set`" if month else "nothing is recorded in it yet"
-    likely = None if isinstance(found, str) or spent is None else _total(spent, found)
+        likely_end = (
+            "no recorded device has a price: `pertoken prices set`" if month else "nothing is recorded in it yet"
+        )
+    likely = None if isinstance(likely_end, str) or spent is None else _total(spent, likely_end)
     return MonthSpend(
         start_ts=start,
         end_ts=end,
         now_ts=now_ts,
         nano_usd=spent,
         total=likely,
-        basis=None if isinstance(found, str) else found.basis,
-        reason=found if isinstance(found, str) else None,
+        basis=None if isinstance(likely_end, str) else likely_end.basis,
+        reason=likely_end if isinstance(likely_end, str) else None,
         days=month,
         unpriced_share=unpriced_ms / (priced_ms + unpriced_ms) if priced_ms + unpriced_ms else 0.0,
         unrecorded_s=max(0, min(now_ts, first_ts) - start),
@@ -99,7 +101,11 @@ def spend_of(days: Sequence[DaySpend], start: int, end: int, now_ts: int, first_
 def alerts(spend: MonthSpend, budget_nano_usd: int, thresholds: Sequence[float]) -> tuple[Alert, ...]:
     """Return the thresholds that the spend of a month reached, and whether it is likely to go above the budget."""
     spent = spend.nano_usd or 0
-    reached = [Alert(SPENT, each) for each in thresholds if spent * SHARE >= round(each * SHARE) * budget_nano_usd]
+    reached = [
+        Alert(SPENT, threshold)
+        for threshold in thresholds
+        if spent * SHARE >= round(threshold * SHARE) * budget_nano_usd
+    ]
     beyond = spend.total is not None and spend.total[1] > budget_nano_usd
     return (*reached, *([Alert(EXPECTED, 1.0)] if beyond else []))
 

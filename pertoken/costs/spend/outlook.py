@@ -1,4 +1,4 @@
-"""What days to come will cost, by the whole days before them: level, day of the week and trend, with an interval."""
+"""Predicted cost of future days from past whole days: level, day of the week and trend, with an interval."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def outlook(days: Sequence[tuple[int, float]], ahead: Sequence[tuple[int, float]
     what the fit leaves open, and that unusual days come in rows (correlation of neighbours); it does not know of
     changes that are planned.
     """
-    known = [each for each in days if each[0] > days[-1][0] - MAX_DAYS] if days else []
+    known = [day for day in days if day[0] > days[-1][0] - MAX_DAYS] if days else []
     if len(known) < MIN_DAYS:
         return f"{len(known)} whole days are recorded, and a month is predicted from {MIN_DAYS} on"
     if not ahead:
@@ -46,7 +46,7 @@ def outlook(days: Sequence[tuple[int, float]], ahead: Sequence[tuple[int, float]
     weekdays, trend = len(known) >= MIN_DAYS_FOR_WEEKDAYS, len(known) >= MIN_DAYS_FOR_TREND
     origin = known[-1][0]
     design = _design([number for number, _ in known], origin, weekdays, trend)
-    usd = np.array([each for _, each in known])
+    usd = np.array([value for _, value in known])
     fitted, *_ = np.linalg.lstsq(design, usd, rcond=None)
     residuals = usd - design @ fitted
     freedom = len(usd) - int(np.linalg.matrix_rank(design))

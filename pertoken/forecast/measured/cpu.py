@@ -20,8 +20,8 @@ def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPo
     neither.
     """
     form = weight_format(gguf_format(weight_dtype))
-    prompts = sorted((each.prompt_len, each.ttft_s) for each in points if each.ttft_s is not None)
-    steps = [each.token_s for each in points if each.token_s is not None and each.running == 1]
+    prompts = sorted((point.prompt_len, point.ttft_s) for point in points if point.ttft_s is not None)
+    steps = [point.token_s for point in points if point.token_s is not None and point.running == 1]
     if form is None or model.params_active is None or len(prompts) < 2 or not steps:
         return None
     (few, fast_s), (many, slow_s) = prompts[0], prompts[-1]
@@ -35,7 +35,7 @@ def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPo
 
 def cpu_accelerator(name: str, rates: Mapping[str, MeasuredRates], memory_bytes: int, as_of: date) -> Accelerator:
     """Return CPUs of this name as hardware, with at least one measured rate by weight dtype."""
-    flops = max(each.flops for each in rates.values())
+    flops = max(rate.flops for rate in rates.values())
     return Accelerator(
         name=name,
         reported_names=(),
@@ -43,7 +43,7 @@ def cpu_accelerator(name: str, rates: Mapping[str, MeasuredRates], memory_bytes:
         arch=CPU_ARCH,
         compute_capability=None,
         memory_bytes=memory_bytes,
-        memory_bytes_per_s=max(each.memory_bytes_per_s for each in rates.values()),
+        memory_bytes_per_s=max(rate.memory_bytes_per_s for rate in rates.values()),
         fp16_flops=flops,
         fp8_flops=None,
         int8_flops=flops,

@@ -1,4 +1,4 @@
-"""What a host realised by a change: how it ran before, and the measured ratio to how it runs now.
+"""Realised changes of a host: the measured ratio between a configuration before a change and the present one.
 
 It calibrates the forecast as a second configuration of the same host does: the time per token before follows from the
 time now and the ratio, and both have the same deviations from the fitted table.
@@ -53,14 +53,14 @@ class Realised:
     @property
     def words(self) -> str:
         """What was measured, for people."""
-        low, likely, high = (each - 1 for each in self.ratio)
+        low, likely, high = (value - 1 for value in self.ratio)
         changed = ", ".join(f"{name} {'not set' if value is None else value}" for name, value in self.before)
         return f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) device time per token since it ran with {changed}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Earlier:
-    """How a deployment ran before a verified change."""
+    """State of a deployment before a verified change."""
 
     realised: Realised
     row: Row
@@ -77,11 +77,11 @@ class Earlier:
 
 def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
     """Return how a deployment ran before each verified change, as far as the serving model knows that."""
-    before = [each.ran(now) for each in changes]
-    rows = resolve_each([(each, load) for each in before], market)
+    before = [realised.ran(now) for realised in changes]
+    rows = resolve_each([(deployment, load) for deployment in before], market)
     return [
-        Earlier(each, row, transfer(kinds_of(now, ran)), attenuation(kinds_of(now, ran)))
-        for each, ran, row in zip(changes, before, rows, strict=True)
+        Earlier(realised, row, transfer(kinds_of(now, ran)), attenuation(kinds_of(now, ran)))
+        for realised, ran, row in zip(changes, before, rows, strict=True)
         if not isinstance(row, Abstained)
     ]
 
@@ -90,10 +90,10 @@ def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Seq
     """Return each candidate `counts` times, and after it what it was before each of its changes."""
     if not any(changes):
         return means.take(np.repeat(np.arange(len(means)), counts))
-    before = stack_rows([each.row for some in changes for each in some])
+    before = stack_rows([earlier.row for some in changes for earlier in some])
     whole = {
-        each.name: np.concatenate([getattr(means, each.name), getattr(before, each.name)])
-        for each in fields(Candidates)
+        field.name: np.concatenate([getattr(means, field.name), getattr(before, field.name)])
+        for field in fields(Candidates)
     }
     index: list[int] = []
     following = len(means)
@@ -110,10 +110,12 @@ def before_changes(c: Candidates, running: Array, seconds: Array, changes: Seque
     """
     prior = deviation()
     sd, kept = np.full(len(c), prior.noise), np.ones((len(c), len(prior.sd)))
-    for at, each in zip(np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True):
+    for at, earlier in zip(
+        np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True
+    ):
         shares = steady(c.take(np.array([at])), efficiency(), running[[at]]).shares
         slope = rows_times(shares, prior.groups.T)[0]
-        lost = float((np.square(slope * prior.sd) * (1 - np.square(each.kept))).sum())
-        sd[at] = math.sqrt(prior.noise**2 + (each.realised.log_sd / each.share) ** 2 + lost)
-        kept[at] = each.kept
+        lost = float((np.square(slope * prior.sd) * (1 - np.square(earlier.kept))).sum())
+        sd[at] = math.sqrt(prior.noise**2 + (earlier.realised.log_sd / earlier.share) ** 2 + lost)
+        kept[at] = earlier.kept
     return replace(per_token(prior, seconds, running), log_sd=sd, kept=kept)

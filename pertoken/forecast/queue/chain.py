@@ -14,12 +14,12 @@ SPREAD = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What deployments take for their work, one row each. Seconds; requests and rates are of one replica."""
+    """Step and prefill times of deployments, one row each. Seconds; requests and rates are of one replica."""
 
     running: Array
     """Shape (n, points), rising along a row: sequences at which `decode_s` is known."""
     decode_s: Array
-    """Shape (n, points): one decode step of so many sequences, without anybody's prefill."""
+    """Shape (n, points): one decode step at each batch size, without any prefill."""
     prefill_s: Array
     """Shape (n, lengths): device time of each of the prompt's equally likely lengths."""
     prefill_steps: Array
@@ -36,16 +36,18 @@ class Service:
         left, right = self.running.take(place), self.running.take(place + 1)
         low, high = self.decode_s.take(place), self.decode_s.take(place + 1)
         share = np.minimum(np.maximum((running - left) / np.maximum(right - left, 1e-12), 0.0), 1.0)
-        found: Array = low + share * (high - low)
-        return found
+        seconds: Array = low + share * (high - low)
+        return seconds
 
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """The stationary chain. `there` (n, STATES): requests; `weight` (n, STATES): probability that so many run."""
+    """Stationary distribution of a chain, one row per load."""
 
-    there: Array
+    requests: Array
+    """Shape (n, STATES): requests that run in each state."""
     weight: Array
+    """Shape (n, STATES): probability of each state."""
     full: Array
     """Shape (n,): probability that an arrival finds no place in the batch."""
     running: Array
@@ -71,10 +73,10 @@ class Chain:
         steps = np.maximum(generated.rows.mean(axis=1) - 1, 1e-9)
         return cls(service, generated, limit, service.prefill_s.mean(axis=1)[:, None], steps[:, None])
 
-    def finished_per_s(self, there: Array) -> Array:
-        """Requests/s that finish with so many running, shape (n, any); below one, as a share of one."""
-        busy: Array = self.prefill * there + self.steps * self.service.step_s(np.maximum(there, 1.0))
-        return there / busy
+    def finished_per_s(self, running: Array) -> Array:
+        """Return the requests/s that finish at a batch size, shape (n, any); below one, as a share of one."""
+        busy: Array = self.prefill * running + self.steps * self.service.step_s(np.maximum(running, 1.0))
+        return running / busy
 
     def running_at(self, rate: Array) -> Array:
         """Return how many run where as many finish as arrive, at rates below that of a full batch, shape (n,).
@@ -90,8 +92,8 @@ class Chain:
         slope = np.where(apart > 0, (step_s[row, right] - step_s[row, left]) / np.where(apart > 0, apart, 1.0), 0.0)
         alone = step_s[row, left] - slope * points[row, left]
         answers = rate * self.steps[:, 0]
-        found: Array = answers * alone / np.maximum(1 - rate * self.prefill[:, 0] - answers * slope, 1e-300)
-        return np.minimum(np.maximum(found, 0.0), self.limit)
+        running: Array = answers * alone / np.maximum(1 - rate * self.prefill[:, 0] - answers * slope, 1e-300)
+        return np.minimum(np.maximum(running, 0.0), self.limit)
 
     def held_cv2(self) -> Array:
         """Squared coefficient of variation of the time a request holds its place in a full batch."""
@@ -102,7 +104,7 @@ class Chain:
         return spread / held**2
 
     def states(self, rate: Array, capacity: Array) -> States:
-        """The chain at arrival rates below the capacity, on a grid around its most likely number."""
+        """Return the chain at arrival rates below the capacity, on a grid around its most likely number."""
         likely = self.running_at(rate)
         near = np.stack([0.95 * likely, likely], axis=1)
         rates = self.finished_per_s(near)
@@ -112,12 +114,12 @@ class Chain:
         last = np.minimum(np.ceil(likely + spread), np.floor(self.limit))
         first = np.minimum(first, last)
         step = np.maximum(1.0, (last - first) / (STATES - 1))
-        there: Array = first[:, None] + step[:, None] * np.arange(STATES, dtype=float)
-        inside = there <= last[:, None] + 1e-9
-        there = np.minimum(there, last[:, None])
+        busy_s: Array = first[:, None] + step[:, None] * np.arange(STATES, dtype=float)
+        inside = busy_s <= last[:, None] + 1e-9
+        busy_s = np.minimum(busy_s, last[:, None])
         arriving = np.log(rate)[:, None]
-        gain = arriving - np.log(self.finished_per_s(np.maximum(there[:, 1:], 1.0)))
-        first_gain = arriving - np.log(self.finished_per_s(np.maximum(there[:, :-1] + 1, 1.0)))
+        gain = arriving - np.log(self.finished_per_s(np.maximum(busy_s[:, 1:], 1.0)))
+        first_gain = arriving - np.log(self.finished_per_s(np.maximum(busy_s[:, :-1] + 1, 1.0)))
         log = np.concatenate([np.zeros((len(rate), 1)), np.cumsum(step[:, None] * (gain + first_gain) / 2, axis=1)], 1)
         log = np.where(inside, log, -np.inf)
         weight = np.exp(log - log.max(axis=1, keepdims=True)) * step[:, None]
@@ -126,6 +128,6 @@ class Chain:
         beyond = np.where(at_limit, busiest / step * rate / (capacity - rate), 0.0)
         total = weight.sum(axis=1) + beyond
         full = np.where(at_limit, (busiest / step + beyond) / total, 0.0)
-        running = ((weight * there).sum(axis=1) + beyond * self.limit) / total
+        running = ((weight * busy_s).sum(axis=1) + beyond * self.limit) / total
         weight[np.arange(len(rate)), inside.sum(axis=1) - 1] += beyond
-        return States(there, weight / total[:, None], np.minimum(full, 1.0), running)
+        return States(busy_s, weight / total[:, None], np.minimum(full, 1.0), running)

@@ -55,16 +55,16 @@ class Engine:
         return len(self.step_s) - 1
 
     def prompt_step_s(self, decoding: int, tokens: int) -> float:
-        """Return the seconds of a step that computes so many prompt tokens beside so many sequences."""
+        """Return the seconds of a step that computes a number of prompt tokens beside a number of sequences."""
         beside = self.step_s[decoding] - self.weights_s[decoding] + decoding * self.mixed_s + self.prompt_launch_s
         return beside + max(self.prompt_weights_s, tokens * self.prefill_s)
 
     def slower(self, times: float) -> "Engine":
-        """Return the same engine when all takes so many times as long."""
+        """Return the same engine with all times multiplied by a factor."""
         return replace(
             self,
-            step_s=[each * times for each in self.step_s],
-            weights_s=[each * times for each in self.weights_s],
+            step_s=[seconds * times for seconds in self.step_s],
+            weights_s=[seconds * times for seconds in self.weights_s],
             prompt_weights_s=self.prompt_weights_s * times,
             prefill_s=self.prefill_s * times,
             prompt_launch_s=self.prompt_launch_s * times,
@@ -100,12 +100,12 @@ def engines(c: Candidates, table: Efficiency, step_tokens: float, shift: Array |
     free = free_bytes(alike) + defaults().reserved_bytes - profiled_bytes(alike, step_tokens)
     tokens = np.maximum(free, MIN_FREE_FRACTION * alike.memory_bytes) / kv_bytes_per_token(alike)
     mixes = ~_tagged(alike, _table()["separate_prompts"]["engines"])
-    found = []
+    engines = []
     for row in range(len(c)):
         one = alike.take(np.array([row]))
         running = np.concatenate([[1.0], np.arange(1.0, max(1.0, one.max_num_seqs[0]) + 1)])
         term_s = seconds(one.spread(), running[None] * one.dp[0])[0] * scale[row]
-        found.append(
+        engines.append(
             Engine(
                 step_s=total(np.take(term_s, DECODE_AT, axis=-1)).tolist(),
                 weights_s=total(np.take(term_s, WEIGHTS_AT, axis=-1)).tolist(),
@@ -119,11 +119,11 @@ def engines(c: Candidates, table: Efficiency, step_tokens: float, shift: Array |
                 mixed=bool(mixes[row]),
             )
         )
-    return found
+    return engines
 
 
 def with_first_token(c: Candidates, scale: Array, least: float) -> Array:
-    """Return factors of `time_scale` that split time between prompts and sequences as times to first token tell.
+    """Return factors of `time_scale` that split time between prompts and sequences as times to first token show.
 
     Throughput is fitted without them, so a part of what prompts take is in the time per sequence there. It moves to the
     prompts, as much as rows of usual lengths held; the factor of sequences does not fall below `least`.
@@ -150,8 +150,8 @@ def _reads_per_head(c: Candidates) -> NDArray[np.bool_]:
 
 
 def _tagged(c: Candidates, names: Sequence[str]) -> NDArray[np.bool_]:
-    """Whether any of these tags holds, shape (n,)."""
-    return np.asarray((c.tags[:, [tag_names().index(each) for each in names]] > 0).any(axis=1))
+    """Return whether any of these tags holds, shape (n,)."""
+    return np.asarray((c.tags[:, [tag_names().index(name) for name in names]] > 0).any(axis=1))
 
 
 def _row_of(shift: Array | float, place: int, n: int) -> Array:

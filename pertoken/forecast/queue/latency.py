@@ -56,8 +56,8 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the latency of a deployment is forecast from."""
+class LatencyQuery:
+    """Inputs of a latency forecast."""
 
     deployment: Deployment
     load: Load
@@ -68,96 +68,100 @@ class Asked:
 def latency(
     deployment: Deployment, load: Load, arrivals: Arrivals, market: Market, calibration: Calibration | None = None
 ) -> Latency:
-    """What requests see at a deployment that would start. A load above its capacity is refused: no time is right then.
+    """Forecast the latency of a deployment that starts. A load above its capacity is refused: no time is defined there.
 
     Raises Abstained as `forecast` does.
     """
-    (one,) = latencies([Asked(deployment, load, arrivals, calibration or Calibration())], market)
+    (one,) = latencies([LatencyQuery(deployment, load, arrivals, calibration or Calibration())], market)
     if isinstance(one, Abstained):
         raise one
     return one
 
 
-def utilizations(asked: Sequence[Asked], market: Market) -> list[float | Abstained]:
+def utilizations(asked: Sequence[LatencyQuery], market: Market) -> list[float | Abstained]:
     """Return `Latency.utilization` of each, side by side; `Abstained` in place of a result. No quantile is computed."""
-    rows = resolve_each([(each.deployment, each.load) for each in asked], market)
-    known = [(each, row) for each, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    rows = resolve_each([(query.deployment, query.load) for query in asked], market)
+    known = [(query, row) for query, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
     c = stack_rows([row for _, row in known])
-    replicas, generated = replicas_of([each for each, _ in known], c)
-    rate = np.array([each.arrivals.requests_per_s for each, _ in known]) / c.dp
+    replicas, generated = replicas_of([query for query, _ in known], c)
+    rate = np.array([query.arrivals.requests_per_s for query, _ in known]) / c.dp
     results = iter((rate / capacity_per_s(replicas, generated)).tolist())
     return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
-def latencies(asked: Sequence[Asked], market: Market) -> list[Latency | Abstained]:
+def latencies(asked: Sequence[LatencyQuery], market: Market) -> list[Latency | Abstained]:
     """Return `latency` of each, forecast side by side; `Abstained` in place of a result."""
-    found: list[Latency | Abstained | None] = []
-    known: list[tuple[Asked, Row]] = []
-    for each, row in zip(asked, resolve_each([(each.deployment, each.load) for each in asked], market), strict=True):
-        found.append(row if isinstance(row, Abstained) else None)
+    latencies_of: list[Latency | Abstained | None] = []
+    known: list[tuple[LatencyQuery, Row]] = []
+    for query, row in zip(
+        asked, resolve_each([(query.deployment, query.load) for query in asked], market), strict=True
+    ):
+        latencies_of.append(row if isinstance(row, Abstained) else None)
         if not isinstance(row, Abstained):
-            known.append((each, row))
+            known.append((query, row))
     forecast: list[Latency] = []
     at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
     for first in range(0, len(known), at_once):
         some = known[first : first + at_once]
-        forecast += _latencies([each for each, _ in some], stack_rows([row for _, row in some]), market)
+        forecast += _latencies([query for query, _ in some], stack_rows([row for _, row in some]), market)
     results = iter(forecast)
-    return [next(results) if each is None else each for each in found]
+    return [next(results) if latency is None else latency for latency in latencies_of]
 
 
-def _latencies(asked: Sequence[Asked], c: Candidates, market: Market) -> list[Latency]:
+def _latencies(asked: Sequence[LatencyQuery], c: Candidates, market: Market) -> list[Latency]:
     groups = deviation().groups
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
     rows = np.repeat(np.arange(len(c)), len(nudged))
-    shift = np.concatenate([each.calibration.shift_for(each.deployment) + nudged for each in asked])
+    shift = np.concatenate([query.calibration.shift_for(query.deployment) + nudged for query in asked])
     prompt, generated = (
-        joined([getattr(each.arrivals, name) for each in asked for _ in nudged]) for name in ("prompt", "generated")
+        joined([getattr(query.arrivals, name) for query in asked for _ in nudged]) for name in ("prompt", "generated")
     )
     state = forecast_under(
         c.take(rows),
         efficiency(),
-        Arrivals(np.array([each.arrivals.requests_per_s for each in asked])[rows], prompt, generated),
-        concurrency_limits(c, [each.calibration.capacity for each in asked])[rows],
-        np.array([_chunk_tokens(each.deployment) for each in asked])[rows],
+        Arrivals(np.array([query.arrivals.requests_per_s for query in asked])[rows], prompt, generated),
+        concurrency_limits(c, [query.calibration.capacity for query in asked])[rows],
+        np.array([_chunk_tokens(query.deployment) for query in asked])[rows],
         shift,
         SHARES,
     )
     figures = 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
     unpacked = unpacks_cache(c) | _unpacked_where_measured(asked, market)
-    found = []
-    for place, each in enumerate(asked):
+    latencies_of = []
+    for place, query in enumerate(asked):
         own = slice(place * len(nudged), (place + 1) * len(nudged))
         if state.saturated[own][0]:
-            found.append(
+            latencies_of.append(
                 Latency(
                     utilization=float(state.utilization[own][0]),
-                    refusal=f"more arrives than is served: {each.arrivals.requests_per_s:.3g} requests/s at the p95 "
+                    refusal=f"more arrives than is served: {query.arrivals.requests_per_s:.3g} requests/s at the p95 "
                     f"demand, and a full batch finishes {state.capacity_per_s[own][0]:.3g}",
                 )
             )
         else:
-            found.append(_with_ranges(each, figures[own], state.utilization[own], bool(unpacked[place])))
-    return found
+            latencies_of.append(_with_ranges(query, figures[own], state.utilization[own], bool(unpacked[place])))
+    return latencies_of
 
 
-def _unpacked_where_measured(asked: Sequence[Asked], market: Market) -> NDArray[np.bool_]:
+def _unpacked_where_measured(asked: Sequence[LatencyQuery], market: Market) -> NDArray[np.bool_]:
     """Return whether the deployment that each was calibrated on unpacks its cache. Raises Abstained as `resolve`."""
-    measured = [(place, each.calibration.origin) for place, each in enumerate(asked)]
+    measured = [(place, query.calibration.origin) for place, query in enumerate(asked)]
     of = [(place, origin) for place, origin in measured if origin is not None]
-    found = np.zeros(len(asked), dtype=bool)
+    unpacked = np.zeros(len(asked), dtype=bool)
     if of:
         rows = resolve_each([(origin, asked[place].load) for place, origin in of], market)
         for row in rows:
             if isinstance(row, Abstained):
                 raise row
-        found[[place for place, _ in of]] = unpacks_cache(stack_rows([e for e in rows if not isinstance(e, Abstained)]))
-    return found
+        unpacked[[place for place, _ in of]] = unpacks_cache(
+            stack_rows([e for e in rows if not isinstance(e, Abstained)])
+        )
+    return unpacked
 
 
-def _with_ranges(asked: Asked, figures: Array, utilization: Array, unpacked: bool) -> Latency:
+def _with_ranges(asked: LatencyQuery, figures: Array, utilization: Array, unpacked: bool) -> Latency:
     """Return the latency of one deployment: its likely figures first in each column, then as they are nudged."""
     deployment, known = asked.deployment, asked.calibration
     kept, left_open = known.kept(deployment), known.posterior.covariance[0]
@@ -196,44 +200,46 @@ Limits = tuple[float | None, float | None, float | None, float | None]
 """Milliseconds of TTFT p50 and p95, TPOT p50 and p95; None where there is none."""
 
 
-def overruns(asked: Sequence[Asked], limits_ms: Limits, market: Market) -> list[bool | Abstained]:
+def overruns(asked: Sequence[LatencyQuery], limits_ms: Limits, market: Market) -> list[bool | Abstained]:
     """Return of each whether it likely serves less than arrives, or exceeds a limit; `Abstained` in place of a result.
 
     It is what the likely figures of `latency` would show; no quantile is computed for it.
     """
-    found: list[bool | Abstained | None] = []
+    answers: list[bool | Abstained | None] = []
     rows, known = [], []
-    for each, row in zip(asked, resolve_each([(each.deployment, each.load) for each in asked], market), strict=True):
-        found.append(row if isinstance(row, Abstained) else None)
+    for query, row in zip(
+        asked, resolve_each([(query.deployment, query.load) for query in asked], market), strict=True
+    ):
+        answers.append(row if isinstance(row, Abstained) else None)
         if not isinstance(row, Abstained):
             rows.append(row)
-            known.append(each)
+            known.append(query)
     likely: list[bool] = []
     for first in range(0, len(known), ROWS_AT_ONCE):
         some = slice(first, first + ROWS_AT_ONCE)
         likely += _overrun(known[some], stack_rows(rows[some]), limits_ms)
     results = iter(likely)
-    return [next(results) if each is None else each for each in found]
+    return [next(results) if answer is None else answer for answer in answers]
 
 
-def _overrun(asked: Sequence[Asked], c: Candidates, limits_ms: Limits) -> list[bool]:
+def _overrun(asked: Sequence[LatencyQuery], c: Candidates, limits_ms: Limits) -> list[bool]:
     replicas, generated = replicas_of(asked, c)
-    rate = np.array([each.arrivals.requests_per_s for each in asked]) / c.dp
+    rate = np.array([query.arrivals.requests_per_s for query in asked]) / c.dp
     ttft, tpot = _limited(limits_ms[:2]), _limited(limits_ms[2:])
     state = beyond(replicas, rate, generated, [limit for _, limit in ttft], [limit for _, limit in tpot])
     late = state.saturated.copy()
     for limits, shares in ((ttft, state.ttft), (tpot, state.tpot)):
         for column, (share, _) in enumerate(limits):
             late |= shares[:, column] > 1 - share
-    return [bool(each) for each in late]
+    return [bool(row) for row in late]
 
 
-def replicas_of(asked: Sequence[Asked], c: Candidates) -> tuple[Service, Lengths]:
+def replicas_of(asked: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
     """Return what a replica of each deployment takes for its work, and the lengths of its answers; `c`: their rows."""
-    prompt, generated = (joined([getattr(each.arrivals, name) for each in asked]) for name in ("prompt", "generated"))
-    limit = concurrency_limits(c, [each.calibration.capacity for each in asked])
-    chunks = np.array([_chunk_tokens(each.deployment) for each in asked])
-    shift = np.concatenate([each.calibration.shift_for(each.deployment) for each in asked])
+    prompt, generated = (joined([getattr(query.arrivals, name) for query in asked]) for name in ("prompt", "generated"))
+    limit = concurrency_limits(c, [query.calibration.capacity for query in asked])
+    chunks = np.array([_chunk_tokens(query.deployment) for query in asked])
+    shift = np.concatenate([query.calibration.shift_for(query.deployment) for query in asked])
     return service(c, efficiency(), prompt, generated, limit, chunks, shift), generated
 
 

@@ -1,4 +1,4 @@
-"""What is asked of a deployment: how often requests come, and how long prompts and answers are."""
+"""Load of a deployment: arrivals of requests, and lengths of prompts and answers."""
 
 import tomllib
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ class Lengths:
         return float(np.square(self.tokens).mean())
 
     def scaled_to(self, mean: float) -> "Lengths":
-        """The same shape around another mean. Raises ValueError for a mean that is not above 0."""
+        """Return the same shape around another mean. Raises ValueError for a mean that is not above 0."""
         if not mean > 0:
             raise ValueError("a mean length is above 0 tokens")
         return Lengths(np.maximum(1.0, self.tokens * (mean / self.mean)))
@@ -47,16 +47,16 @@ class Lengths:
 
 def joined(lengths: Sequence[Lengths]) -> Lengths:
     """Return the distributions of several candidates, one row each."""
-    return Lengths(np.stack([each.tokens for each in lengths]))
+    return Lengths(np.stack([length.tokens for length in lengths]))
 
 
 def fixed(tokens: float) -> Lengths:
-    """Every request is this long."""
+    """Return every request is this long."""
     return Lengths(np.full(POINTS, float(tokens)))
 
 
 def from_sample(tokens: Sequence[float] | Array) -> Lengths:
-    """What was seen of single requests. Raises ValueError if nothing was."""
+    """Return the lengths of observed requests. Raises ValueError if there are none."""
     seen = np.sort(np.asarray(tokens, dtype=float))
     if not len(seen):
         raise ValueError("no request was seen")
@@ -66,7 +66,7 @@ def from_sample(tokens: Sequence[float] | Array) -> Lengths:
 
 
 def from_quantiles(shares: Sequence[float], tokens: Sequence[float]) -> Lengths:
-    """A distribution of which some quantiles are known, straight lines of log tokens between them.
+    """Return a distribution of which some quantiles are known, straight lines of log tokens between them.
 
     Raises ValueError unless both rise, shares from 0 to 1.
     """
@@ -79,7 +79,7 @@ def from_quantiles(shares: Sequence[float], tokens: Sequence[float]) -> Lengths:
 
 
 def from_buckets(upper: Sequence[float], counts: Sequence[float]) -> Lengths:
-    """A histogram as engines expose it: requests per bucket (not cumulative), with each bucket's upper bound in tokens.
+    """Return the lengths in a histogram of an engine: requests per bucket (not cumulative), upper bounds in tokens.
 
     The last bound may be infinite; its requests are taken to be up to twice the bound before. Raises ValueError if it
     is empty or the lists differ in length.
@@ -134,13 +134,16 @@ def mixed(arrivals: Sequence[Arrivals]) -> Arrivals:
 
     Raises ValueError where nothing arrives.
     """
-    rates = np.array([float(each.requests_per_s) for each in arrivals])
+    rates = np.array([float(arrival.requests_per_s) for arrival in arrivals])
     if not rates.sum() > 0:
         raise ValueError("no request arrives")
     copies = np.maximum(np.rint(64 * rates / rates.sum()), rates > 0).astype(int)
     prompt, generated = (
         from_sample(np.concatenate([np.repeat(tokens, n) for tokens, n in zip(some, copies, strict=True)]))
-        for some in ([each.prompt.tokens for each in arrivals], [each.generated.tokens for each in arrivals])
+        for some in (
+            [arrival.prompt.tokens for arrival in arrivals],
+            [arrival.generated.tokens for arrival in arrivals],
+        )
     )
     return Arrivals(float(rates.sum()), prompt, generated)
 

@@ -56,7 +56,7 @@ class UnderLoad:
 def under_load(
     service: Service, requests_per_s: Array, generated: Lengths, shares: tuple[float, ...] = (0.5, 0.95)
 ) -> UnderLoad:
-    """The steady state of each candidate at its arrival rate, shape (n,), requests/s of one replica, above 0.
+    """Return the steady state of each candidate at its arrival rate, shape (n,), requests/s of one replica, above 0.
 
     `shares`: which quantiles of TTFT and TPOT. Raises ValueError for a rate or share that is out of range.
     """
@@ -142,8 +142,8 @@ def _steady(service: Service, rate: Array, generated: Lengths) -> _Steady:
     queue = _prefills(
         service, np.minimum(rate, capacity), service.step_s(np.maximum(running, 1.0)[:, None])[:, 0], waits
     )
-    here = np.where(stable[:, None], states.there, limit[:, None])
-    return _Steady(capacity, stable, replace(states, there=here, running=running), waits, wait_s, queue)
+    busy = np.where(stable[:, None], states.requests, limit[:, None])
+    return _Steady(capacity, stable, replace(states, requests=busy, running=running), waits, wait_s, queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +220,14 @@ class _Wait:
         """
         a, b = 1 / self.wait_s, 1 / self.behind_s
         b = np.where(np.abs(a - b) < 1e-6 * a, b * (1 + 1e-5), b)
-        a, b, p, q = (each[:, None, None] for each in (a, b, self.waits, self.busy))
+        a, b, p, q = (array[:, None, None] for array in (a, b, self.waits, self.busy))
         seconds, own = seconds[:, :, None], self.own[:, None, :]
         late = np.maximum(seconds - own, 0.0)
         first, second = np.exp(-a * late), np.exp(-b * late)
         both = (b * first - a * second) / (b - a)
         tail = p * (1 - q) * first + (1 - p) * q * second + p * q * both
-        found: Array = np.where(seconds >= own if begun is None else begun, tail, 1.0).mean(axis=2)
-        return found
+        shares: Array = np.where(seconds >= own if begun is None else begun, tail, 1.0).mean(axis=2)
+        return shares
 
     def quantile(self, share: float) -> Array:
         """Return the time within which a share of requests have their first token, shape (n,)."""
@@ -271,7 +271,7 @@ class _BetweenTokens:
     width: Array
     """Shape (n, lengths): cells of the share of steps with a prefill."""
     passed: Array
-    """Shape (n, lengths, CELLS + 1): probability of so many of the first cells."""
+    """Shape (n, lengths, CELLS + 1): probability of each count of the first cells."""
 
     def within(self, seconds: Array) -> Array:
         """Return the share of requests within each of some times, shape (n, times) of both."""
@@ -286,7 +286,7 @@ class _BetweenTokens:
         longest = self.base.max(axis=(1, 2)) * (1 + self.stalled * most)
         low = np.repeat(self.base.min(axis=(1, 2))[:, None] * (1 - 1e-12), len(shares), axis=1)
         high = np.repeat(longest[:, None], len(shares), axis=1)
-        below, above = (self._cells(each) for each in (low, high))
+        below, above = (self._cells(bound) for bound in (low, high))
         while True:
             middle = (low + high) / 2
             several = (above - below > 1).any(axis=2) & (middle > low) & (middle < high)
@@ -304,12 +304,12 @@ class _BetweenTokens:
         missing = shares - self._passed(below)
         last = np.maximum((above > below).sum(axis=2) - 1, 0)
         place = np.minimum((passed < missing[:, :, None]).sum(axis=2), last)[:, :, None]
-        found: Array = np.take_along_axis(np.take_along_axis(seconds, order, axis=2), place, axis=2)[:, :, 0]
-        return np.where(np.isfinite(found), found, high)
+        quantile_s: Array = np.take_along_axis(np.take_along_axis(seconds, order, axis=2), place, axis=2)[:, :, 0]
+        return np.where(np.isfinite(quantile_s), quantile_s, high)
 
     @cached_property
     def _lines(self) -> tuple[Array, Array]:
-        """Slope and offset of each length and part, shape (n, 1, lengths x parts): cells within so many seconds."""
+        """Slope and offset of each length and part, shape (n, 1, lengths x parts): cells within a number of seconds."""
         per_cell = self.stalled[:, None] * self.width
         slope = 1 / (self.base * per_cell[:, :, None])
         offset = np.repeat((1 + self.stalled[:, None] * self.low) / per_cell - 0.5, self.base.shape[2], axis=1)
@@ -335,14 +335,14 @@ class _BetweenTokens:
         return cells
 
     def _taken(self, cells: NDArray[np.intp]) -> Array:
-        """Return the probability of so many of the first cells of each length and part."""
-        found: Array = self.passed.take(cells + self._first)
-        return found
+        """Return the probability of a count of the first cells, for each length and part."""
+        passed: Array = self.passed.take(cells + self._first)
+        return passed
 
     def _passed(self, cells: NDArray[np.intp]) -> Array:
-        """Return the share of requests in so many of the first cells, shape (n, times)."""
-        found: Array = (self._taken(cells) * self._likely).sum(axis=2)
-        return found
+        """Return the share of requests in a count of the first cells, shape (n, times)."""
+        passed: Array = (self._taken(cells) * self._likely).sum(axis=2)
+        return passed
 
 
 def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> _BetweenTokens:
@@ -353,9 +353,9 @@ def _between_tokens(service: Service, at: _Steady, generated: Lengths) -> _Betwe
     prefill queue within `run` steps. The share of its steps that carry a prefill is Beta distributed.
     """
     queue, states = at.queue, at.states
-    step = service.step_s(np.maximum(states.there, 1.0))
+    step = service.step_s(np.maximum(states.requests, 1.0))
     # By tokens, not by time: a state of slow steps lasts longer but gives no more of them.
-    seen = states.weight * states.there / step + 1e-300
+    seen = states.weight * states.requests / step + 1e-300
     seen = seen / seen.sum(axis=1, keepdims=True)
     level = _levels(step, seen)
     mean = (level * np.diff(LEVELS)).sum(axis=1)
@@ -384,8 +384,8 @@ def _levels(values: Array, weight: Array) -> Array:
         np.minimum(np.concatenate([np.zeros((len(values), 1)), passed], axis=1)[:, :, None], LEVELS), axis=1
     )
     share = np.diff(inside, axis=2)
-    found: Array = (share * rising[:, :, None]).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
-    return found
+    levels: Array = (share * rising[:, :, None]).sum(axis=1) / np.maximum(share.sum(axis=1), 1e-300)
+    return levels
 
 
 def _averaged(lives: Array) -> Array:

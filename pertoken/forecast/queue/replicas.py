@@ -1,4 +1,4 @@
-"""How many copies of a deployment hold a load within objectives."""
+"""Number of replicas that hold a load within objectives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.chain import Service
-from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, Asked, replicas_of
+from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of
 from pertoken.forecast.queue.load import Arrivals, Lengths
 from pertoken.forecast.queue.queueing import MAX_UTILIZATION, beyond, capacity_per_s
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
@@ -36,7 +36,7 @@ def fewest_replicas(
 
     None if `MAX_REPLICAS` do not. Raises Abstained as `forecast` does.
     """
-    asked = Asked(deployment, load, arrivals, calibration or Calibration())
+    asked = LatencyQuery(deployment, load, arrivals, calibration or Calibration())
     (counts,) = fewest_all([(asked, (1.0,))], slo_ms, market)
     if isinstance(counts, Abstained):
         raise counts
@@ -44,17 +44,17 @@ def fewest_replicas(
 
 
 def fewest_all(
-    asked: Sequence[tuple[Asked, Sequence[float]]], slo_ms: SloMs, market: Market
+    asked: Sequence[tuple[LatencyQuery, Sequence[float]]], slo_ms: SloMs, market: Market
 ) -> list[Counts | Abstained]:
     """Return `fewest_replicas` of each for its arrivals times each of its factors, side by side; `Abstained` in place
     of a result."""
-    rows = resolve_each([(each.deployment, each.load) for each, _ in asked], market)
-    known = [(each, row) for (each, _), row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    rows = resolve_each([(query.deployment, query.load) for query, _ in asked], market)
+    known = [(query, row) for (query, _), row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
-    ends, c = [each for each, _ in known], stack_rows([row for _, row in known])
+    ends, c = [query for query, _ in known], stack_rows([row for _, row in known])
     one, generated = replicas_of(ends, c)
-    requests_per_s = np.array([each.arrivals.requests_per_s for each in ends])
+    requests_per_s = np.array([query.arrivals.requests_per_s for query in ends])
     factors = [of for (_, of), row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
     searches = [
         _Search(row, requests_per_s[row] * factor / _COUNTS / c.dp[row])
@@ -62,18 +62,18 @@ def fewest_all(
         for factor in of
     ]
     capacity = capacity_per_s(one, generated)
-    for each in searches:
-        each.skip_overloaded(capacity[each.row])
+    for search in searches:
+        search.skip_overloaded(capacity[search.row])
     at_once = FIRST_REPLICAS
-    while tried := [(each, each.left[:at_once]) for each in searches if len(each.left)]:
-        of = np.repeat([each.row for each, _ in tried], [len(counts) for _, counts in tried])
-        rates = np.concatenate([each.rates[counts - 1] for each, counts in tried])
+    while tried := [(search, search.left[:at_once]) for search in searches if len(search.left)]:
+        of = np.repeat([search.row for search, _ in tried], [len(counts) for _, counts in tried])
+        rates = np.concatenate([search.rates[counts - 1] for search, counts in tried])
         holds = iter(_hold(one, generated, of, rates, slo_ms).tolist())
-        for each, counts in tried:
-            each.decide(counts, [next(holds) for _ in counts])
+        for search, counts in tried:
+            search.decide(counts, [next(holds) for _ in counts])
         at_once = REPLICAS_AT_ONCE
-    found = iter(_by_row(searches, [len(of) for of in factors]))
-    return [row if isinstance(row, Abstained) else next(found) for row in rows]
+    results = iter(_by_row(searches, [len(of) for of in factors]))
+    return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
 _COUNTS = np.arange(1, MAX_REPLICAS + 1)
@@ -85,10 +85,10 @@ class _Search:
 
     row: int
     rates: Array
-    """Arrivals at one of so many replicas, from one on."""
+    """Arrivals at each replica by the number of replicas, from one on."""
     left: NDArray[np.int_] = field(default_factory=lambda: _COUNTS)
     """Numbers that are not decided."""
-    found: int | None = None
+    fewest: int | None = None
 
     def skip_overloaded(self, capacity: float) -> None:
         """Leave out numbers of which each replica gets more than it finishes."""
@@ -96,14 +96,14 @@ class _Search:
 
     def decide(self, counts: NDArray[np.int_], holds: Sequence[bool]) -> None:
         """Take the first number that holds, if one of them does."""
-        self.found = next((int(count) for count, held in zip(counts, holds, strict=True) if held), None)
-        self.left = self.left[len(counts) :] if self.found is None else self.left[:0]
+        self.fewest = next((int(count) for count, held in zip(counts, holds, strict=True) if held), None)
+        self.left = self.left[len(counts) :] if self.fewest is None else self.left[:0]
 
 
 def _by_row(searches: Sequence[_Search], sizes: Sequence[int]) -> Iterator[Counts]:
     results = iter(searches)
     for size in sizes:
-        yield tuple(next(results).found for _ in range(size))
+        yield tuple(next(results).fewest for _ in range(size))
 
 
 def _hold(one: Service, generated: Lengths, rows: NDArray[np.int_], rates: Array, slo_ms: SloMs) -> NDArray[np.bool_]:
@@ -113,7 +113,7 @@ def _hold(one: Service, generated: Lengths, rows: NDArray[np.int_], rates: Array
     for first in range(0, len(rows), ROWS_AT_ONCE):
         some = slice(first, first + ROWS_AT_ONCE)
         of = rows[some]
-        alike = Service(*(getattr(one, each.name)[of] for each in fields(Service)))
+        alike = Service(*(getattr(one, field.name)[of] for field in fields(Service)))
         state = beyond(alike, rates[some], Lengths(generated.rows[of]), ttft, tpot)
         holds[some] = ~state.saturated
         for shares in (state.ttft, state.tpot):

@@ -19,7 +19,7 @@ from pertoken.forecast.queue.load import Array
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the clients of a finite run saw. Arrays have one entry per request, in order of arrival."""
+    """Latencies of a finite run as its clients see them. Arrays have one entry per request, in order of arrival."""
 
     arrived_s: Array
     first_s: Array
@@ -125,7 +125,7 @@ class _Play:
         """Start waiting requests while the batch, the cache and the tokens of a step have room."""
         engine = self.engine
         places = engine.limit - len(self.ends) - len(self.prefilling)
-        budget = engine.step_tokens - sum(self.compute[each] for each in self.prefilling)
+        budget = engine.step_tokens - sum(self.compute[sequence] for sequence in self.prefilling)
         while self.waiting and places > 0 and self.arrived[self.waiting[0]] <= self.now:
             tokens = self.compute[self.waiting[0]]
             busy = self.ends or self.prefilling
@@ -157,15 +157,15 @@ class _Play:
         )
         if decoding:
             self._advance(1)
-        for each in finished:
-            if self.made[each] == 0:
-                self.first[each], self.made[each] = self.now, 1
+        for sequence in finished:
+            if self.made[sequence] == 0:
+                self.first[sequence], self.made[sequence] = self.now, 1
                 self.cached += 1
-            if self.made[each] >= self.generated[each]:
-                self._finish(each)
+            if self.made[sequence] >= self.generated[sequence]:
+                self._finish(sequence)
             else:
-                heapq.heappush(self.ends, (self.steps + self.generated[each] - self.made[each], each))
-                self.order.append(each)
+                heapq.heappush(self.ends, (self.steps + self.generated[sequence] - self.made[sequence], sequence))
+                self.order.append(sequence)
 
     def _decode(self) -> None:
         """Decode until a sequence ends, the next request can start, or the cache is full."""

@@ -27,14 +27,14 @@ def service(
     chunk_tokens: Array | float = np.inf,
     shift: Array | float = 0.0,
 ) -> Service:
-    """What one replica of each candidate takes for its work under these lengths.
+    """Return the step and prefill times of one replica of each candidate under these lengths.
 
     `limit`, shape (n,): sequences of the whole deployment that run at once, as memory and the engine allow.
     `chunk_tokens`: most prompt tokens of one engine step. `shift`: as for `steady`.
     """
     places = np.maximum(limit / c.dp, 1.0)
     running = np.maximum(places, 2.0)[:, None] ** (np.arange(POINTS) / (POINTS - 1))
-    means = (np.broadcast_to(each.rows.mean(axis=1), (len(c),)) for each in (prompt, generated))
+    means = (np.broadcast_to(lengths.rows.mean(axis=1), (len(c),)) for lengths in (prompt, generated))
     mean = replace(c, **dict(zip(("prompt_len", "generated_len"), means, strict=True))).spread()
     scale = time_scale(c, table, shift)
     term_s = seconds(mean, running * mean.dp)

@@ -28,24 +28,24 @@ def _version(system: str, engine: str) -> str:
     """Newest measured tables of this system and engine; finding them reads hundreds of YAML files, so once."""
     from aiconfigurator_core.sdk.perf_database import get_latest_database_version
 
-    found = get_latest_database_version(system=system, backend=engine)
-    if found is None:
+    version = get_latest_database_version(system=system, backend=engine)
+    if version is None:
         raise ValueError(f"no kernel tables for {engine} on {system}")
-    return str(found)
+    return str(version)
 
 
 def _tok_s(batch: int, question: dict[str, Any]) -> float:
     from aiconfigurator.cli.api import cli_estimate
 
     try:
-        found = cli_estimate(batch_size=batch, free_gpu_memory_fraction=MEMORY_SHARE, **question)
+        estimate = cli_estimate(batch_size=batch, free_gpu_memory_fraction=MEMORY_SHARE, **question)
     except RuntimeError as error:
         if str(error).startswith("OOM"):
             raise DoesNotFit(str(error)) from error
         raise
-    if found.kv_cache_warning:
-        raise DoesNotFit(found.kv_cache_warning)
-    return float(found.tokens_per_second)
+    if estimate.kv_cache_warning:
+        raise DoesNotFit(estimate.kv_cache_warning)
+    return float(estimate.tokens_per_second)
 
 
 def estimate(
@@ -90,7 +90,7 @@ def estimate(
 
 
 def _most(too_many: int, question: dict[str, Any]) -> tuple[int, float]:
-    """The most sequences that fit, within a tenth, and their tokens/s. Raises DoesNotFit if not even one does."""
+    """Return the maximum of sequences that fit, within a tenth, and their tokens/s. Raises DoesNotFit if none fits."""
     fits, tok_s = 1, _tok_s(1, question)
     while too_many > 1.1 * fits + 1:
         middle = max(fits + 1, round((fits * too_many) ** 0.5))

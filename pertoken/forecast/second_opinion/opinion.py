@@ -48,7 +48,7 @@ class OperatingPoint:
 
 
 def operating_point(deployment: Deployment, load: Load, concurrency: float) -> OperatingPoint:
-    """A deployment under a load with so many requests there. Its data-parallel ranks share one set of experts."""
+    """Return the operating point of a deployment. Its data-parallel ranks share one set of experts."""
     tp, pp, dp = layout(deployment)
     return OperatingPoint(
         model=deployment.model.name,
@@ -66,21 +66,20 @@ def operating_point(deployment: Deployment, load: Load, concurrency: float) -> O
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class OpinionResult:
     """An opinion on one change: `log_ratio` of output tokens/s, after over before, or the reason there is none."""
 
     log_ratio: float | None = None
     log_tok_s: float | None = None
-    """Of output tokens/s before the change, as whoever speaks has it: beside what was measured it tells how far to
-    believe."""
+    """Logarithm of the output tokens/s predicted before the change: its error there weighs the opinion."""
     reason: str | None = None
 
 
 class Opinion(Protocol):
-    """Whoever can say what a change does."""
+    """Source of a second opinion on a change."""
 
-    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> Said:
-        """The logarithm of the ratio of output tokens/s, or why it cannot be told."""
+    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> OpinionResult:
+        """Return the logarithm of the ratio of output tokens/s, or the reason why none is known."""
         ...
 
 
@@ -112,19 +111,19 @@ class KernelTables:
             self._worker.wait()
             self._worker = None
 
-    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> Said:
-        """What the tables say of the change."""
+    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> OpinionResult:
+        """Return the tables' ratio for the change."""
         rates = []
         for point in (before, after):
             question = ask(point)
             answer = {"reason": question} if isinstance(question, str) else self.answer(question)
             if "tok_s" not in answer:
-                return Said(reason=str(answer["reason"]))
+                return OpinionResult(reason=str(answer["reason"]))
             rates.append(float(answer["tok_s"]))
-        return Said(math.log(rates[1] / rates[0]), math.log(rates[0]))
+        return OpinionResult(math.log(rates[1] / rates[0]), math.log(rates[0]))
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer to one question: `tok_s`, or a `reason` there is none."""
+        """Return the worker's answer to one question: `tok_s`, or a `reason` there is none."""
         line = json.dumps(question, sort_keys=True)
         if line not in self._known:
             self._known[line] = self._ask_worker(line)
@@ -150,12 +149,12 @@ class KernelTables:
         if not reply:
             self.close()
             return {"reason": f"{self._python} answers no questions about kernel tables"}
-        found: dict[str, Any] = json.loads(reply)
-        return found
+        answer: dict[str, Any] = json.loads(reply)
+        return answer
 
 
 def ask(point: OperatingPoint) -> dict[str, Any] | str:
-    """The worker's question for an operating point, or the reason the tables do not cover it."""
+    """Return the worker's question for an operating point, or the reason the tables do not cover it."""
     table = _table()
     engine, system = table["engines"].get(point.engine), table["systems"].get(point.accelerator)
     model = _model(point.model)
@@ -212,18 +211,18 @@ def belief(doubt: float) -> float:
     return math.exp(-0.5 * (doubt / _table()["belief"]["log_sd"]) ** 2)
 
 
-def blend(ours: Ratio, said: Said, kinds: Iterable[str], seen_tok_s: float | None = None) -> Ratio:
+def blend(ours: Ratio, opinion: OpinionResult, kinds: Iterable[str], seen_tok_s: float | None = None) -> Ratio:
     """Ours and the second opinion as one mixture, each at its learned weight.
 
-    `seen_tok_s`: measured before the change; an opinion that is far from it says less. The variance is the mixture's,
+    `seen_tok_s`: measured before the change; an opinion far from it weighs less. The variance is the mixture's,
     so that where the two disagree the interval widens. Ours alone where the other has none.
     """
-    if said.log_ratio is None:
+    if opinion.log_ratio is None:
         return ours
     share, sd = weight(), log_sd_of(kinds)
-    if seen_tok_s is not None and said.log_tok_s is not None:
-        share *= belief(abs(said.log_tok_s - math.log(seen_tok_s)))
-    apart = said.log_ratio - ours.log
+    if seen_tok_s is not None and opinion.log_tok_s is not None:
+        share *= belief(abs(opinion.log_tok_s - math.log(seen_tok_s)))
+    apart = opinion.log_ratio - ours.log
     variance = (1 - share) * ours.log_sd**2 + share * sd**2 + share * (1 - share) * apart**2
     return Ratio(ours.log + share * apart, math.sqrt(variance))
 
@@ -234,7 +233,7 @@ def weight() -> float:
 
 
 def log_sd_of(kinds: Iterable[str]) -> float:
-    """How far the kernel tables were off on changes of these kinds: the largest, as a standard deviation of logs."""
+    """Return the error of the kernel tables on changes of these kinds: the largest, as a standard deviation of logs."""
     rows = _table()["blend"]["log_sd"]
     return float(max([rows.get(kind, rows["other"]) for kind in kinds] or [rows["other"]]))
 
@@ -245,11 +244,11 @@ def _table() -> dict[str, Any]:
 
 
 def _model(name: str) -> dict[str, Any] | None:
-    """The row whose name, but for words that do not change a model's shape, is this one's."""
-    found: dict[str, dict[str, Any]] = _table()["models"]
+    """Return the row whose name, but for words that do not change a model's shape, is this one's."""
+    models: dict[str, dict[str, Any]] = _table()["models"]
     words = name.rpartition("/")[2].lower().split("-")
     while words:
-        if (row := found.get("-".join(words))) is not None:
+        if (row := models.get("-".join(words))) is not None:
             return row
         if words[-1] not in _table()["suffixes"]["words"]:
             return None

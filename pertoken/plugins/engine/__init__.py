@@ -1,1 +1,1 @@
-"""Rules about how an engine serves: its knobs, formats and health."""
+"""Rules about an engine: its knobs, formats and health."""

@@ -1,4 +1,4 @@
-"""Rule: let an engine batch more requests, or fewer."""
+"""Rule: raise or lower the batch limit of an engine."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,75 +9,78 @@ from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, ru
 
 FACTORS = (2, 4)
 SHRINK = (0.75, 0.5)
-"""Parts of the requests that run now to which a batch is lowered."""
+"""Fractions of the presently running requests to which the batch limit is lowered."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 4)."""
+    """Settings of the rule; the defaults are judgement (Sources, 4)."""
 
     at_limit: float = option(
-        0.9, "running requests, or tokens of a step (p95), over their limit from which it is what holds them back",
+        0.9, "running requests, or tokens of a step (p95), over their limit at or above which the limit is reached",
         low=0, high=1,
     )  # fmt: skip
-    queue: float = option(1.0, "waiting requests (p95) from which there is something to batch", low=0)
+    queue: float = option(1.0, "waiting requests (p95) at or above which requests queue", low=0)
     kv_full: float = option(
-        0.9, "KV cache in use (p95) from which more sequences would only be preempted", low=0, high=1
+        0.9, "KV cache in use (p95) at or above which more sequences would only be preempted", low=0, high=1
     )
     preempted: float = option(
-        0.1, "preemptions per request from which the batch is too large for the KV cache", low=0.001
+        0.1, "preemptions per request at or above which the batch is too large for the KV cache", low=0.001
     )
 
 
 @rule("batch-limit")
 def batch_limit(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
-    """Batch more requests where a limit makes them wait, fewer where the batch misses its objective or is preempted.
+    """Raise the batch limit where requests queue behind it; lower it where latency or preemption suffers.
 
     ## Why it saves
-    A step that reads all weights for one request reads them for thirty at almost the same time. Requests that wait
-    behind a low limit (or a static batch) leave that unused: the same bill could serve them. Where instead more
-    requests run than the KV cache holds, those that are preempted are computed twice; and tokens of requests that miss
-    their objective are paid for and not wanted.
+    A decode step reads all weights once, whether it serves one request or thirty, so thirty requests take almost the
+    same time. Requests that queue behind a low batch limit leave that capacity unused. The opposite case costs money
+    too: when more requests run than the KV cache holds, preempted requests are computed twice, and tokens that miss
+    their latency objective are paid for without being useful.
     ## When it is wrong
-    Without a queue there is nothing to batch. With a full KV cache more sequences are only preempted: free memory
-    first. Every request's tokens come a little slower in a larger batch; in a smaller one requests wait longer for
-    their first token, and the demand may not be held.
+    Without a queue there is nothing to batch. With a full KV cache more sequences only cause preemptions: free memory
+    first. A larger batch makes every token slightly slower. A smaller batch makes requests wait longer for their first
+    token, and may not sustain the demand.
     ## How to apply
-    vLLM: `--max-num-seqs` and `--max-num-batched-tokens`, which must not be below it. SGLang:
-    `--max-running-requests` and `--chunked-prefill-size`. llama.cpp: `--parallel`, with `--ctx-size` as many times as
-    large, and `--batch-size`. TensorRT-LLM: `--max_batch_size` and `--max_num_tokens`. TGI: `--max-batch-size`.
+    vLLM: `--max-num-seqs` and `--max-num-batched-tokens`; the second must not be below the first. SGLang:
+    `--max-running-requests` and `--chunked-prefill-size`. llama.cpp: `--parallel`, with `--ctx-size` multiplied by the
+    same factor, and `--batch-size`. TensorRT-LLM: `--max_batch_size` and `--max_num_tokens`. TGI: `--max-batch-size`.
     LMDeploy: `--max-batch-size`.
     ## Sources
-    1. [K] Yu et al., Orca, OSDI 2022: iteration-level scheduling against static batches.
-    2. [C] vLLM 0.32 `engine/arg_utils.py`: max_num_seqs and how it bounds a batch.
-    3. [K] docs.vllm.ai, "Optimization and Tuning": preemptions mean that the KV cache is too small; a smaller batch is
-       one of the remedies.
-    4. The limits are judgement: at the limit nearly always, and somebody waiting; one request of ten preempted.
+    1. (unverified) Yu et al., Orca, OSDI 2022: iteration-level scheduling compared with static batches.
+    2. (code) vLLM 0.32 `engine/arg_utils.py`: max_num_seqs and how it bounds a batch.
+    3. (unverified) docs.vllm.ai, "Optimization and Tuning": preemptions mean that the KV cache is too small; a smaller
+       batch is one of the remedies.
+    4. The thresholds are judgement: the limit is reached almost always while requests wait, or one request in ten is
+       preempted.
     """
     running = seen.running
-    limits = {(each.max_num_seqs, each.max_num_batched_tokens) for each in service.deployments}
+    limits = {(deployment.max_num_seqs, deployment.max_num_batched_tokens) for deployment in service.deployments}
     limit, budget = limits.pop()
     if limits:
-        shown = ", ".join(sorted(str(each.max_num_seqs) for each in service.deployments))
+        shown = ", ".join(sorted(str(deployment.max_num_seqs) for deployment in service.deployments))
         yield skip("replicas-differ", f"its replicas have different limits on batched requests or tokens: {shown}")
         return
     if limit is None:
         yield skip("limit-unknown", f"its limit on batched requests is not known: {DOCTOR}")
         return
     if limit == 1:
-        yield skip("one-at-a-time", "its limit is 1 request: the rule continuous-batching proposes to leave it")
+        yield skip("one-at-a-time", "its limit is 1 request: see the rule continuous-batching")
         return
     if reason := _too_many(seen, service, options):
         lowered = list(_lowered(seen, service, limit, budget, options))
         yield from lowered
         if not lowered:
-            yield skip("smallest-batch", f"{reason}, but {running.mean:.1f} requests run: it is no batch")
+            yield skip(
+                "smallest-batch", f"{reason}, but only {running.mean:.1f} requests run: there is no batch to shrink"
+            )
         return
     yield from _raised(seen, service, limit, budget, options)
 
 
 def _too_many(seen: Evidence, service: Service, options: Options) -> str | None:
-    """Return why fewer requests should run at a time; None where nothing measured speaks for it."""
+    """Return why fewer requests should run at a time; None if no measurement supports it."""
     objective_ms = service.slo.tpot_p95_ms
     if objective_ms is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 > objective_ms:
         return f"its TPOT is {1000 * seen.tpot_s.p95:.0f} ms (p95), above its objective of {objective_ms:.0f} ms"
@@ -89,7 +92,7 @@ def _too_many(seen: Evidence, service: Service, options: Options) -> str | None:
 
 
 def _lowered(seen: Evidence, service: Service, limit: int, budget: int | None, options: Options) -> Iterator[Proposal]:
-    """Yield smaller batches than run now; where steps are full of tokens also steps of half as many."""
+    """Yield smaller batch limits than the present batch; if steps reach their token budget, also half that budget."""
     running = seen.running.mean / len(service.deployments)
     for part in SHRINK:
         if 1 <= (fewer := int(part * running)) < limit:
@@ -109,7 +112,7 @@ def _raised(
         yield skip(
             "below-limit",
             f"p95 of {running:.0f} running requests is below {options.at_limit:.0%} of its limit of {together}: the "
-            "limit holds nothing back",
+            "limit delays no request",
         )
     elif waiting < options.queue:
         full = f"its steps hold their {budget:,} tokens" if steps_full else f"it runs at its limit of {together}"
@@ -132,7 +135,7 @@ def _raised(
 
 
 def _larger(limit: int, budget: int | None, factor: int, steps_full: bool) -> dict[str, Any]:
-    """Return the limit that holds requests back, raised; a step must have room for a token of each request."""
+    """Return the knobs with the limiting one raised; a step must have room for one token of each request."""
     if steps_full and budget is not None:
         return {"max_num_batched_tokens": factor * budget}
     more = {"max_num_seqs": factor * limit}
@@ -140,5 +143,5 @@ def _larger(limit: int, budget: int | None, factor: int, steps_full: bool) -> di
 
 
 def _steps_full(seen: Evidence, budget: int, options: Options) -> bool:
-    """Return whether steps hold as many tokens as they may, as far as the engine counts them."""
+    """Return whether steps reach their token budget; False if the engine does not count tokens per step."""
     return seen.has("step_tokens") and seen.step_tokens.p95 >= options.at_limit * budget

@@ -1,4 +1,4 @@
-"""Rule: compute prompts in chunks of a size that suits the load."""
+"""Rule: choose the prefill chunk size that suits the load."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,67 +7,76 @@ from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
-"""Engines whose budget of tokens per step a person sets, by their flags in the catalog."""
+"""Engines with a flag for the token budget of a step, by the catalog."""
 CONFIGURED = ("trtllm",)
-"""Engines that compute prompts whole unless a configuration file asks for chunks: a small budget refuses long ones."""
+"""Engines that prefill prompts whole unless a configuration file enables chunks: a small budget rejects long ones."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 4)."""
+    """Settings of the rule; the defaults are judgement (Sources, 4)."""
 
-    spike: float = option(4.0, "time between tokens, p99 over p50, from which something interrupts decoding", low=1)
-    small: int = option(2048, "tokens per step where decoding is interrupted", low=1)
-    large: int = option(16384, "most tokens per step where prompts wait", low=1)
-    queue: float = option(0.5, "waiting requests (mean) from which prompts wait for a place in a step", low=0)
+    spike: float = option(4.0, "time between tokens, p99 over p50, at or above which decoding is interrupted", low=1)
+    small: int = option(2048, "tokens per step to set where decoding is interrupted", low=1)
+    large: int = option(16384, "maximum tokens per step to set where prompts wait", low=1)
+    queue: float = option(0.5, "waiting requests (mean) at or above which prompts wait for a place in a step", low=0)
     at_limit: float = option(
-        0.9, "running requests (p95) over the batch limit from which that limit makes them wait", low=0, high=1
+        0.9,
+        "running requests (p95) over the batch limit at or above which that limit makes requests wait",
+        low=0,
+        high=1,
     )
-    kv_full: float = option(0.9, "KV cache in use (p95) from which it makes them wait", low=0, high=1)
+    kv_full: float = option(0.9, "KV cache in use (p95) at or above which the cache makes requests wait", low=0, high=1)
     queue_share: float = option(
-        0.2, "queueing over the time to the first token below which prompts do not wait for a step", low=0, high=1
+        0.2, "queueing time over TTFT below which prompts do not wait for a step", low=0, high=1
     )
 
 
 @rule("chunked-prefill")
 def chunked_prefill(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
-    """Compute prompts in smaller chunks where they interrupt decoding, in larger ones where they wait.
+    """Prefill in smaller chunks where prompts interrupt decoding, in larger chunks where prompts wait.
 
     ## Why it saves
-    A long prompt that is computed whole, or in large chunks, holds up the next token of every running request; smaller
-    chunks keep the token time within its objective at more requests per device. Where instead prompts wait for a place
-    in a step, larger chunks compute them in fewer steps, each of which reads all weights.
+    A long prompt that is prefilled whole, or in large chunks, delays the next token of every running request. Smaller
+    chunks keep the time between tokens within its objective at more requests per device. Where prompts wait for a place
+    in a step instead, larger chunks need fewer steps, and each step reads all weights.
     ## When it is wrong
-    Most engines have it on: without interference there is nothing to gain. Smaller chunks lengthen the time to the
-    first token, larger ones the time between tokens. A full KV cache or a batch limit is another cause of waiting.
+    Most engines chunk prompts by default: without interference there is nothing to gain. Smaller chunks increase the
+    time to first token, larger chunks the time between tokens. Requests may also wait for another reason: a full KV
+    cache or the batch limit.
     ## How to apply
     vLLM: `--enable-chunked-prefill` and `--max-num-batched-tokens`. SGLang: `--chunked-prefill-size`. TensorRT-LLM:
     `enable_chunked_prefill: true` in its configuration file and `--max_num_tokens`. llama.cpp: `--batch-size`.
     ## Sources
-    1. [C] vLLM 0.32.0 `config/scheduler.py`: on by default; a small budget favours the time between tokens, a large
-       one the time to the first.
-    2. [K] Agrawal et al., Sarathi-Serve, arXiv 2403.02310: 2.6 to 5.6 times the load within an objective.
-    3. [K] TensorRT-LLM computes prompts whole unless it is configured otherwise: recalled, verify it in your version.
-    4. The limits are judgement: a p99 of four times the median is more than the spread of decode steps.
+    1. (code) vLLM 0.32.0 `config/scheduler.py`: on by default; a small token budget favours the time between tokens, a
+       large one the time to first token.
+    2. (unverified) Agrawal et al., Sarathi-Serve, arXiv 2403.02310: 2.6 to 5.6 times the load within an objective.
+    3. (unverified) TensorRT-LLM prefills prompts whole unless configured otherwise. Verify it in your version.
+    4. The thresholds are judgement: a p99 of four times the median is more than the usual spread of decode steps.
     """
     now, *others = service.deployments
     alike = _settings(now)
-    if any(_settings(each) != alike for each in others):
+    if any(_settings(deployment) != alike for deployment in others):
         reason = f"its {len(others) + 1} replicas differ in engine, chunked prefill, token budget or batch limit"
         yield skip("replicas-differ", reason)
     elif now.engine not in ENGINES:
         yield skip("engine-decides", f"{now.engine} has no known setting for the tokens of a step")
     elif now.enable_chunked_prefill is None and now.engine in CONFIGURED:
-        reason = f"its configuration file decides whether {now.engine} computes prompts in chunks, which is not known"
+        reason = f"the configuration file of {now.engine} decides whether it chunks prompts, and was not read"
         yield skip("chunking-unknown", reason)
     elif now.enable_chunked_prefill is not False and now.max_num_batched_tokens is None:
-        yield skip("budget-unknown", f"how many tokens it computes in a step is not known: {DOCTOR}")
+        yield skip("budget-unknown", f"its token budget per step is not known: {DOCTOR}")
     else:
         yield _tuned(seen, service, now, options)
 
 
-def _settings(each: Deployment) -> tuple[object, ...]:
-    return each.engine, each.enable_chunked_prefill, each.max_num_batched_tokens, each.max_num_seqs
+def _settings(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.engine,
+        deployment.enable_chunked_prefill,
+        deployment.max_num_batched_tokens,
+        deployment.max_num_seqs,
+    )
 
 
 def _tuned(seen: Evidence, service: Service, now: Deployment, options: Options) -> Proposal | Skip:
@@ -79,13 +88,13 @@ def _tuned(seen: Evidence, service: Service, now: Deployment, options: Options) 
         return skip(
             "no-interference",
             f"its time between tokens has a p99 of {spike:.1f} times its median, below {options.spike:g}, and "
-            f"{waiting:.1f} requests wait: prompts and decoding do not hold each other up",
+            f"{waiting:.1f} requests wait: prompts and decoding do not delay each other",
         )
     return _larger(seen, service, now, waiting, options)
 
 
 def _smaller(seen: Evidence, service: Service, now: Deployment, spike: float, options: Options) -> Proposal | Skip:
-    """Decoding is interrupted: by prompts, if these are longer than the chunk that would be proposed."""
+    """Return smaller chunks if prompts interrupt decoding: only prompts longer than the proposed chunk do."""
     prompt = _computed_prompt(seen)
     chunk = max(options.small, now.max_num_seqs or 1)  # a step holds a token of each running request
     if prompt <= chunk:
@@ -105,13 +114,15 @@ def _smaller(seen: Evidence, service: Service, now: Deployment, spike: float, op
 
 
 def _larger(seen: Evidence, service: Service, now: Deployment, waiting: float, options: Options) -> Proposal | Skip:
-    """Prompts wait: for the tokens of a step, if neither the batch limit nor the KV cache holds them back."""
+    """Return a larger token budget if prompts wait for one, and not for the batch limit or the KV cache."""
     budget = now.max_num_batched_tokens or 0
     limit = (now.max_num_seqs or 0) * len(service.deployments)
     running, prompt = seen.running.p95, _computed_prompt(seen)
     if not limit or running >= options.at_limit * limit:
-        of = f"at or above {options.at_limit:.0%} of its limit of {limit}" if limit else "and its limit is not known"
-        return skip("batch-limit", f"{waiting:.1f} requests wait, but {running:.0f} run (p95), {of}")
+        position = (
+            f"at or above {options.at_limit:.0%} of its limit of {limit}" if limit else "and its limit is not known"
+        )
+        return skip("batch-limit", f"{waiting:.1f} requests wait, but {running:.0f} run (p95), {position}")
     if seen.kv_use.p95 >= options.kv_full:
         return skip(
             "kv-cache-full", f"{waiting:.1f} requests wait, but its KV cache is {seen.kv_use.p95:.0%} full (p95)"
@@ -128,6 +139,6 @@ def _larger(seen: Evidence, service: Service, now: Deployment, waiting: float, o
 
 
 def _computed_prompt(seen: Evidence) -> float:
-    """Return the tokens of a long prompt (p95) that no cache holds."""
+    """Return the uncached tokens of a long prompt (p95)."""
     cached = seen.cached_share.mean if seen.has("cached_share") else 0.0
     return seen.prompt_len.p95 * (1 - cached)

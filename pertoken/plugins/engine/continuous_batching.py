@@ -1,4 +1,4 @@
-"""Rule: let an engine that serves one request after another batch them."""
+"""Rule: enable batching where an engine serves one request after another."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "llama.cpp", "trtll
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 5)."""
+    """Settings of the rule; the defaults are judgement (Sources, 5)."""
 
-    queue: float = option(1.0, "waiting requests (p95) from which there is something to batch", low=0)
-    kv_full: float = option(0.9, "KV cache in use (p95) from which there is no room for a batch", low=0, high=1)
+    queue: float = option(1.0, "waiting requests (p95) at or above which requests queue", low=0)
+    kv_full: float = option(0.9, "KV cache in use (p95) at or above which a batch does not fit", low=0, high=1)
     memory_full: float = option(
-        0.9, "device memory in use (max) from which there is no room for a batch's cache", low=0, high=1
+        0.9, "device memory in use (max) at or above which a batch's KV cache does not fit", low=0, high=1
     )
 
 
@@ -26,42 +26,44 @@ class Options:
 def continuous_batching(
     seen: Evidence, service: Service, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
-    """Batch requests where they are served one after another.
+    """Batch requests where the engine serves them one after another.
 
     ## Why it saves
-    A decode step reads all weights whether one request waits for it or thirty. An engine that is limited to one
-    sequence reads them again for every request; one that batches continuously lets a request join at every step.
+    A decode step reads all weights, for one request or for thirty. An engine limited to one sequence reads them again
+    for every request. With continuous batching, requests join the running batch at every step and share each read.
     ## When it is wrong
-    Without a queue there is nothing to batch: fewer or shared devices save then. Every slot needs its part of the KV
-    cache, and every request's tokens come a little slower: 12 % at 32 requests, 25 % at 128 in one public series.
+    Without a queue there is nothing to batch: fewer or shared devices save more. Every slot needs its own KV cache, and
+    each request's tokens come slightly slower: 12 % at 32 requests and 25 % at 128 in one public series.
     ## How to apply
-    All engines that pertoken reads batch continuously unless they are limited to one sequence. vLLM:
-    `--max-num-seqs 8`. SGLang: `--max-running-requests 8`. llama.cpp: `--parallel 8` with `--ctx-size` eight times as
-    large, and no `--no-cont-batching`. TensorRT-LLM: `--max_batch_size 8`. TGI and LMDeploy: `--max-batch-size 8`.
-    Ollama: `OLLAMA_NUM_PARALLEL=8` in its environment.
+    All engines that pertoken reads batch continuously unless they are limited to one sequence. vLLM: `--max-num-seqs
+    8`. SGLang: `--max-running-requests 8`. llama.cpp: `--parallel 8` with `--ctx-size` eight times as large, and no
+    `--no-cont-batching`. TensorRT-LLM: `--max_batch_size 8`. TGI and LMDeploy: `--max-batch-size 8`. Ollama:
+    `OLLAMA_NUM_PARALLEL=8` in its environment.
     ## Sources
-    1. Yu et al., Orca, OSDI 2022: iteration-level scheduling against static batches. Recalled, not read again.
+    1. Yu et al., Orca, OSDI 2022: iteration-level scheduling compared with static batches. Not verified.
     2. vLLM 0.32, SGLang 0.5.23, llama.cpp `common/arg.cpp`: continuous batching is on by default. Read in the code.
-    3. caleta.io, Qwen2.5-Coder-32B in FP8 on an H100: $9.71 a million tokens at one request, $0.34 at 32. One vendor's
-       series, and inconsistent at eight requests.
-    4. Anyscale: up to 23 times the throughput of static batches. A vendor's figure, recalled.
-    5. The limits, and eight or 32 requests to begin with, are judgement.
+    3. caleta.io, Qwen2.5-Coder-32B in FP8 on an H100: $9.71 per million tokens at one request, $0.34 at 32. One
+       vendor's series, and inconsistent at eight requests.
+    4. Anyscale: up to 23 times the throughput of static batches. A vendor's figure, not verified.
+    5. The thresholds, and starting with eight or 32 requests, are judgement.
     """
-    limits = {each.max_num_seqs for each in service.deployments}
+    limits = {deployment.max_num_seqs for deployment in service.deployments}
     if None in limits:
         yield skip("limit-unknown", f"its limit on batched requests is not known: {DOCTOR}")
         return
     if limits != {1}:
-        shown = ", ".join(sorted(str(each) for each in limits))
-        yield skip("batches-already", f"it batches up to {shown} requests already")
+        shown = ", ".join(sorted(str(limit) for limit in limits))
+        yield skip("batches-already", f"it already batches up to {shown} requests")
         return
     now = service.deployments[0]
     if now.engine not in ENGINES:
-        yield skip("no-flag", f"{now.engine} has no known flag for more than its {now.max_num_seqs} request at a time")
+        yield skip(
+            "no-flag", f"{now.engine} has no known flag that raises its limit of {now.max_num_seqs} request at a time"
+        )
         return
     waiting = seen.waiting.p95
     device = market.accelerator(now.accelerator)
-    together = sum(each.n_devices or 1 for each in service.deployments)
+    together = sum(deployment.n_devices or 1 for deployment in service.deployments)
     if waiting < options.queue:
         yield skip("no-queue", f"{waiting:.1f} requests wait (p95), fewer than {options.queue:g}: nothing to batch")
     elif seen.has("kv_use") and seen.kv_use.p95 >= options.kv_full:

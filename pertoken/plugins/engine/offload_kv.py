@@ -1,4 +1,4 @@
-"""Rule: keep the KV cache of earlier turns in the memory of the host."""
+"""Rule: keep the KV cache of earlier turns in host memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,49 +7,51 @@ from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, ru
 
 GIB = 2**30
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
-"""Engines with a switch for it (Sources, 2 and 3)."""
+"""Engines with an option for KV cache offload (Sources, 2 and 3)."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 5)."""
+    """Settings of the rule; the defaults are judgement (Sources, 5)."""
 
     min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
     min_prompt_tokens: float = option(
-        2.0, "computed prompt tokens per generated token below which answers take the time, not prompts", low=0
+        2.0, "computed prompt tokens per generated token below which decode dominates, not prefill", low=0
     )
     outlives: float = option(
         0.5,
-        "time between two uses of a block (p95) over the time the cache keeps one, from which it may be gone",
+        "time between two uses of a block (p95) over the time it stays in the cache, above which it may be evicted",
         low=0,
     )
-    of_host: float = option(0.5, "share of the host's free memory that is given to it", low=0.01, high=0.9)
-    least_gib: float = option(16.0, "GiB per replica below which the host adds little", low=1)
+    of_host: float = option(0.5, "share of the host's free memory to use", low=0.01, high=0.9)
+    least_gib: float = option(16.0, "minimum GiB per replica: below it host memory adds little", low=1)
 
 
 @rule("offload-kv")
 def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
-    """Keep blocks of the KV cache in host memory that are used again after the device has dropped them.
+    """Keep KV cache blocks in host memory that are reused after the device has evicted them.
 
     ## Why it saves
-    Between two turns of a conversation or an agent the device drops its cache for others, and the whole history is
-    computed again. Read back from host memory it takes a part of that time: PCIe moves a token's cache many times as
-    fast as prefill makes it.
+    Between two turns of a conversation or an agent the device evicts its KV cache for other requests, and the whole
+    history is prefilled again. Reading it back from host memory takes a fraction of that time: PCIe transfers a token's
+    cache many times faster than prefill computes it.
     ## When it is wrong
-    Without reuse it costs 3 to 14 % of the throughput. What is used again after the device dropped it is not counted
-    by any engine, so no money is promised: only what it gains by the share that is found. The first thing is a prefix
-    cache on the device, and requests of one conversation sent to one replica. Models with latent attention (MLA) have a
-    small cache, which vLLM does not offload.
+    Without reuse, offloading costs 3 to 14 % of the throughput. No engine counts reuse after eviction, so no saving is
+    stated, only the gain as a function of the share that is reused. First enable the prefix cache on the device, and
+    route the requests of one conversation to one replica. Models with latent attention (MLA) have a small cache, which
+    vLLM does not offload.
     ## How to apply
-    vLLM: `--kv-offloading-size GiB --kv-offloading-backend native`; SGLang: `--enable-hierarchical-cache` with
-    `--hicache-size` in GB per rank; TensorRT-LLM: `host_cache_size` of `kv_cache_config`; llama.cpp: `--cache-ram MiB`.
-    Try it on one replica for a week and compare the share of prompt tokens found (vLLM: `external_prefix_cache_hits`).
+    vLLM: `--kv-offloading-size GiB --kv-offloading-backend native`. SGLang: `--enable-hierarchical-cache` with
+    `--hicache-size` in GB per rank. TensorRT-LLM: `host_cache_size` of `kv_cache_config`. llama.cpp: `--cache-ram MiB`.
+    Try it on one replica for a week and compare the share of prompt tokens that hit the cache (vLLM:
+    `external_prefix_cache_hits`).
     ## Sources
-    1. [A] The device keeps a block for about its cache's tokens over the tokens that are written a second.
-    2. [C] vLLM 0.32 `config/cache.py`, `--kv-cache-metrics`; SGLang 0.5.23 hierarchical cache. Read in the code.
-    3. [K] TensorRT-LLM `host_cache_size`; [C] llama.cpp `--cache-ram`, 8 GiB by default.
-    4. [M] Published pairs: 1.6 to 1.8 times with reuse, 0.86 to 0.97 without, up to 1.21 by room alone.
-    5. The limits are judgement.
+    1. (calculated) The device keeps a block for about as long as it takes to write as many tokens as its cache holds.
+    2. (code) vLLM 0.32 `config/cache.py`, `--kv-cache-metrics`; SGLang 0.5.23 hierarchical cache.
+    3. (unverified) TensorRT-LLM `host_cache_size`; (code) llama.cpp `--cache-ram`, 8 GiB by default.
+    4. (measured) published pairs: 1.6 to 1.8 times the throughput with reuse, 0.86 to 0.97 without, up to 1.21 from the
+       additional capacity alone.
+    5. The thresholds are judgement.
     """
     busy = seen.busy.mean
     now, *others = service.deployments
@@ -57,16 +59,20 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
         return
     if service.isolation == "tenant":
-        yield skip("isolated", f'the tenants of its {len(others) + 1} replica(s) share no cache: isolation = "tenant"')
+        yield skip(
+            "isolated", f'isolation = "tenant": the tenants of its {len(others) + 1} replica(s) must not share a cache'
+        )
         return
-    if any(_alike(each) != _alike(now) for each in others):
+    if any(_comparable(deployment) != _comparable(now) for deployment in others):
         yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, caching or offload")
         return
     if now.engine not in ENGINES:
-        yield skip("engine-cannot", f"{now.engine} has no known setting that keeps {len(others) + 1} caches on a host")
+        yield skip(
+            "engine-cannot", f"{now.engine} has no known option to offload the KV cache of {len(others) + 1} replica(s)"
+        )
         return
     if now.kv_offload_bytes:
-        yield skip("offloads-already", f"it keeps {now.kv_offload_bytes / GIB:.0f} GiB in host memory already")
+        yield skip("offloads-already", f"it already keeps {now.kv_offload_bytes / GIB:.0f} GiB in host memory")
         return
     if now.model.n_kv_heads == 1:
         values = 2 * (now.model.head_dim or 0)
@@ -74,7 +80,7 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         return
     if now.enable_prefix_caching is not True:
         state = "off" if now.enable_prefix_caching is False else "not known to be on"
-        reason = f"the prefix cache of its {len(others) + 1} replica(s) is {state}: that comes first"
+        reason = f"the prefix cache of its {len(others) + 1} replica(s) is {state}: enable it first"
         yield skip("prefix-cache-off", reason)
         return
     computed, generated = seen.computed_tok_s.mean, seen.generated_tok_s.mean
@@ -82,7 +88,7 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         yield skip(
             "answers-dominate",
             f"it computes {computed:.0f} prompt tokens/s and generates {generated:.0f}: below "
-            f"{options.min_prompt_tokens:g} to one, answers take the time",
+            f"{options.min_prompt_tokens:g} to one, decode dominates",
         )
         return
     kept_s = _kept_s(seen)
@@ -90,26 +96,27 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
     if gap_s < options.outlives * kept_s:
         yield skip(
             "kept-long-enough",
-            f"blocks are used again within {gap_s:.0f} s (p95), and the device keeps them for about {kept_s:.0f} s",
+            f"blocks are reused within {gap_s:.0f} s (p95), and the device keeps them for about {kept_s:.0f} s",
         )
         return
     size = int(seen.host_memory_free.p50 * options.of_host / len(service.deployments) / GIB)
     if size < options.least_gib:
-        yield skip("host-memory-short", f"its host could spare {size} GiB per replica, below {options.least_gib:g}")
+        yield skip("host-memory-short", f"its host has {size} GiB per replica to spare, below {options.least_gib:g}")
         return
     yield propose(service.but(kv_offload_bytes=size * GIB), risk="latency", effort="medium")
 
 
-def _alike(each: object) -> tuple[object, ...]:
+def _comparable(deployment: object) -> tuple[object, ...]:
     return tuple(
-        getattr(each, name) for name in ("model", "engine", "enable_prefix_caching", "kv_offload_bytes", "weight_dtype")
+        getattr(deployment, name)
+        for name in ("model", "engine", "enable_prefix_caching", "kv_offload_bytes", "weight_dtype")
     )
 
 
 def _kept_s(seen: Evidence) -> float:
-    """Return how long the device keeps a block: tokens it holds over tokens that are written a second.
+    """Return how long the device keeps a block, seconds: cached tokens over tokens written per second.
 
-    What it holds follows from the part that running requests fill: their tokens over the share of the cache in use.
+    Cached tokens are estimated from running requests: their tokens over the share of the cache in use.
     """
     running = seen.running.mean * (seen.prompt_len.mean + seen.generated_len.mean / 2)
     written = (seen.computed_tok_s.mean + seen.generated_tok_s.mean) / max(seen.busy.mean, 1e-9)

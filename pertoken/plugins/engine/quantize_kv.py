@@ -21,19 +21,19 @@ SIXTEEN_BIT_OR_MORE = ("bf16", "fp16", "fp32")
 FP8 = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "tgi")
 """Engines that store the cache in FP8, by their flags in the catalog."""
 FP8_VENDORS = {"tgi": ("nvidia",)}
-"""Vendors whose devices an engine stores an FP8 cache on, where it is not both of `BOTH`."""
+"""Vendors on whose devices an engine supports an FP8 cache, where these are not `BOTH`."""
 BOTH = ("nvidia", "amd")
 INT8 = ("llama.cpp", "ollama", "lmdeploy")
 """Engines that store the cache in 8-bit integers, on any device."""
 OWN_DEFAULT = ("llama.cpp", "ollama", "lmdeploy")
-"""Engines whose cache has 16 bits unless they are told otherwise; the cache of others may follow the checkpoint."""
+"""Engines with a 16-bit cache unless a flag sets another; the cache of others may follow the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the default is judgement, from Sources, 3."""
+    """Settings of the rule; the default is judgement, from Sources, 3."""
 
-    kv_full: float = option(0.85, "KV cache in use (p50) from which it holds requests back", low=0, high=1)
+    kv_full: float = option(0.85, "KV cache in use (p50) at or above which it delays requests", low=0, high=1)
 
 
 @rule("quantize-kv")
@@ -41,26 +41,30 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
     """Store the KV cache in 8 bits where it is full.
 
     ## Why it saves
-    Half the bytes per token hold twice the tokens: requests that waited for the cache, or were preempted and computed
-    again, run in the same steps. Each step also reads half as many bytes of cache.
+    With half the bytes per token the cache holds twice the tokens: requests that waited for cache space, or were
+    preempted and computed again, join the same steps. Each step also reads half as many bytes of cache.
     ## When it is wrong
-    With room in the cache nothing waits for it. Models with latent attention (MLA) have a small cache already. Before
-    Ada and CDNA3 devices unpack FP8 slowly, and some attention backends lack it: compare the engine's log and your
-    own latency. Long contexts lose the most quality: run your own evaluation.
+    While the cache has free space, nothing waits for it. Models with latent attention (MLA) already have a small cache.
+    Devices older than Ada and CDNA3 unpack FP8 slowly, and some attention backends lack it: check the engine's log and
+    your own latency. Long contexts lose the most quality: run your own evaluation.
     ## How to apply
     vLLM: `--kv-cache-dtype fp8`. SGLang: `--kv-cache-dtype fp8_e4m3`. TGI on CUDA: `--kv-cache-dtype fp8_e4m3fn`.
     TensorRT-LLM: `kv_cache_config.dtype: fp8` in its configuration file. llama.cpp: `-ctk q8_0 -ctv q8_0` with flash
     attention. Ollama: `OLLAMA_KV_CACHE_TYPE=q8_0` with `OLLAMA_FLASH_ATTENTION=1`. LMDeploy: `--quant-policy 8`.
     ## Sources
-    1. [C] vLLM 0.32.0 `config/cache.py`, SGLang 0.5.23 `srt/server_args`: dtypes of the cache.
-    2. [V] Baseten: about twice the tokens in the same memory, quality as before.
-    3. [A] A 70B at 8k tokens whose batch is bound by the cache: 20 to 35 % less per token.
-    4. [V] SGLang documents, "Quantized KV Cache": backends that do not fuse the unpacking are slow.
-    5. [K] The settings of TensorRT-LLM and LMDeploy are recalled: verify them in your version.
+    1. (code) vLLM 0.32.0 `config/cache.py`, SGLang 0.5.23 `srt/server_args`: dtypes of the cache.
+    2. (vendor) Baseten: about twice the tokens in the same memory, at unchanged quality.
+    3. (calculated) A 70B model at 8k tokens with a batch limited by the cache: 20 to 35 % lower cost per token.
+    4. (vendor) SGLang documentation, "Quantized KV Cache": backends that do not fuse dequantization are slow.
+    5. (unverified) The settings of TensorRT-LLM and LMDeploy: verify them in your version.
     """
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.kv_dtype)
-    if any((each.model, each.engine, each.accelerator, each.weight_dtype, each.kv_dtype) != alike for each in others):
+    if any(
+        (deployment.model, deployment.engine, deployment.accelerator, deployment.weight_dtype, deployment.kv_dtype)
+        != alike
+        for deployment in others
+    ):
         reason = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or KV cache"
         yield skip("replicas-differ", reason)
         return
@@ -83,13 +87,13 @@ def quantize_kv(seen: Evidence, service: Service, market: Market, options: Optio
 
 
 def _format(now: Deployment, market: Market) -> str | Skip:
-    """Return the 8-bit format that the engine stores the cache in on this device, else why there is none."""
+    """Return the 8-bit format in which the engine can store the cache on this device, or a refusal."""
     if now.kv_dtype is None and now.engine not in OWN_DEFAULT and now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
         return skip(
             "dtype-unknown", f"the dtype of its KV cache is not known, and a quantized checkpoint may set it: {DOCTOR}"
         )
     if now.kv_dtype is not None and now.kv_dtype not in SIXTEEN_BIT_OR_MORE:
-        return skip("already-quantized", f"its KV cache is in {now.kv_dtype} already")
+        return skip("already-quantized", f"its KV cache is already in {now.kv_dtype}")
     if now.model.n_kv_heads == 1 and now.model.head_dim is not None:
         values = 2 * now.model.head_dim
         return skip("small-cache", f"{now.model.name} caches only {values} values per token and layer")

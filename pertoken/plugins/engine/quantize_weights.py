@@ -13,26 +13,27 @@ FILE_FORMATS = ("int8", "int4")
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the default is judgement, from Sources 1 and 3."""
+    """Settings of the rule; the default is judgement, from Sources 1 and 3."""
 
-    few_running: float = option(16.0, "running requests per device up to which 4-bit weights are proposed", low=0)
+    few_running: float = option(16.0, "maximum running requests per device for 4-bit weights", low=0)
 
 
 @rule("quantize-weights")
 def quantize_weights(seen: Evidence, service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Store weights in 8 or 4 bits, on fewer devices or replicas where these then suffice.
+    """Store weights in 8 or 4 bits, on fewer devices or replicas where these suffice.
 
     ## Why it saves
-    Every decode step reads all weights, so half the bytes is up to half the time of a small batch. Freed memory holds
-    more sequences, and a model that needed two devices may fit one, or four replicas become two: whole hosts that
-    become free leave the bill.
+    Every decode step reads all weights, so half the bytes take up to half the time at a small batch. The freed memory
+    holds more sequences. A model that needed two devices may fit on one, or four replicas become two: hosts that become
+    entirely free leave the bill.
     ## When it is wrong
-    FP8 before Ada, and FP4 before Blackwell, only save memory. 4-bit weights with 16-bit activations are slower than
-    8 bits under load. Small models, long reasoning and code lose the most quality: run your own evaluation.
+    On devices older than Ada FP8 saves only memory; on devices older than Blackwell the same holds for FP4. 4-bit
+    weights with 16-bit activations are slower than 8 bits under load. Small models, long reasoning and code lose the
+    most quality: run your own evaluation.
     ## How to apply
     vLLM: serve a checkpoint quantized by llm-compressor, or `--quantization fp8`. llama.cpp: a Q8_0 or Q4_K_M file.
     ## Sources
-    1. "Give Me BF16 or Give Me Death?", arXiv 2411.02355: W8A8 suits load, W4A16 few requests.
+    1. "Give Me BF16 or Give Me Death?", arXiv 2411.02355: W8A8 suits high load, W4A16 few concurrent requests.
     2. vLLM 0.32 `config/`: quantization methods by hardware.
     3. vllm-project/vllm#44529: W4A16 slower than BF16 on an H100 under load.
     """
@@ -40,7 +41,16 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.tp, now.pp)
     if any(
-        (each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others
+        (
+            deployment.model,
+            deployment.engine,
+            deployment.accelerator,
+            deployment.weight_dtype,
+            deployment.tp,
+            deployment.pp,
+        )
+        != alike
+        for deployment in others
     ):
         differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator, weights or ranks"
         yield skip("replicas-differ", differing)
@@ -49,10 +59,10 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield skip("dtype-unknown", f"the dtype of its weights is not known: {DOCTOR}")
         return
     if now.weight_dtype not in SIXTEEN_BIT_OR_MORE:
-        yield skip("already-quantized", f"its weights are in {now.weight_dtype} already")
+        yield skip("already-quantized", f"its weights are already in {now.weight_dtype}")
         return
     device = market.accelerator(now.accelerator)
-    if device is None and now.engine == "llama.cpp":  # it computes each of its formats on any device, CPUs included
+    if device is None and now.engine == "llama.cpp":  # it supports each of its formats on any device, CPUs included
         for dtype in FILE_FORMATS:
             yield propose(service.but(weight_dtype=dtype), risk="quality", effort="medium")
         return
@@ -60,7 +70,7 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         name = now.accelerator or "its device"
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
-    per_device = running / sum(each.n_devices or 1 for each in service.deployments)
+    per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
     formats = _formats(now.engine, device, few=per_device <= options.few_running)
     if not formats:
         yield skip(

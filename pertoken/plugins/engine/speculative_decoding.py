@@ -1,4 +1,4 @@
-"""Rule: draft tokens and verify several in one step, or stop where that no longer pays."""
+"""Rule: draft tokens and verify several in one step, or stop drafting where it does not pay."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,42 +13,46 @@ METHODS = {
     "llama.cpp": "ngram",
     "tgi": None,
 }
-"""Engines that draft from the text itself, without another model; TGI takes the number of tokens alone."""
+"""Engines that draft from the prompt without another model, with the method to set; TGI has only a token count."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set."""
+    """Settings of the rule."""
 
     few_running: float = option(
-        16.0, "running requests per device above which verifying drafts takes what it saves (Sources, 1 and 2)", low=0
+        16.0, "maximum running requests per device: above it verification costs what it saves (Sources, 1 and 2)", low=0
     )
     few_running_mixture: float = option(
-        2.0, "running requests of a mixture of experts above which drafts touch further experts (Sources, 1)", low=0
+        2.0, "maximum running requests of a MoE model: above it drafts read additional experts (Sources, 1)", low=0
     )
     spare_flops: float = option(
-        0.15, "FLOPs in use, or time of the tensor cores, above which none are spare (Sources, 5)", low=0, high=1
+        0.15, "FLOPs in use, or time of the tensor cores, above which none are idle (Sources, 5)", low=0, high=1
     )
-    queue: float = option(1.0, "waiting requests (p95) from which a larger batch comes first (Sources, 5)", low=0)
+    queue: float = option(
+        1.0, "waiting requests (p95) at or above which a larger batch comes first (Sources, 5)", low=0
+    )
     min_busy: float = option(0.05, "busy share below which there is no time to save (Sources, 5)", low=0, high=1)
-    min_length: float = option(1.6, "tokens per verified step below which drafting is turned off (Sources, 5)", low=1)
-    drafted_tokens: int = option(3, "tokens to draft for a step (Sources, 3)", low=1, high=16)
+    min_length: float = option(
+        1.6, "minimum tokens per verified step: below it drafting is turned off (Sources, 5)", low=1
+    )
+    drafted_tokens: int = option(3, "tokens to draft per step (Sources, 3)", low=1, high=16)
 
 
 @rule("speculative-decoding")
 def speculative_decoding(
     seen: Evidence, service: Service, market: Market, options: Options
 ) -> Iterator[Proposal | Skip]:
-    """Draft tokens where few requests run, and stop drafting where the batch is large or drafts are refused.
+    """Draft tokens where few requests run; stop drafting where the batch is large or drafts are rejected.
 
     ## Why it saves
     With few requests a step waits for weights to be read while most FLOPs are idle. Verifying three drafted tokens
-    reads the weights once: each accepted one saves a step, and rejection sampling keeps the distribution of answers.
+    reads the weights once: each accepted token saves a step, and rejection sampling keeps the distribution of outputs.
     ## When it is wrong
-    With many requests the FLOPs are busy, and verifying costs more than it saves: 0.94 times the speed in one series
-    that gains 4.1 times at one request. A mixture of experts reads further experts for drafted tokens. Draft models and
-    heads take memory from the KV cache. Which share of drafts is accepted depends on your text and is not measured
-    before: no money is promised, only the share from which it pays. N-grams need answers that repeat their prompt.
+    With many requests the FLOPs are busy, and verification costs more than it saves: 0.94 times the speed in a series
+    that gains 4.1 times at one request. A MoE model reads additional experts for drafted tokens. Draft models and heads
+    take memory from the KV cache. The acceptance rate depends on your text and is not measured beforehand: no saving is
+    stated, only the rate at which it pays. N-gram drafts need outputs that repeat their prompt.
     ## How to apply
     Without another model: vLLM `--spec-method ngram --spec-tokens 3`; SGLang `--speculative-algorithm NGRAM
     --speculative-num-draft-tokens 3` (NVIDIA GPUs); llama.cpp `--spec-type ngram-simple --spec-draft-n-max 3`; TGI
@@ -61,8 +65,8 @@ def speculative_decoding(
     2. fastpriors.com: 4.1 times at about one request, 0.94 at a large batch. One vendor's series.
     3. vLLM 0.32 `config/speculative.py`, SGLang 0.5.23 `srt/arg_groups`, llama.cpp `common/arg.cpp`: flags. Read in the
        code.
-    4. SGLang documents of speculative decoding: NGRAM needs no other model, and CUDA.
-    5. The limits on FLOPs, queue, busy time and tokens per step are judgement.
+    4. SGLang documentation of speculative decoding: NGRAM needs no other model, but CUDA.
+    5. The thresholds on FLOPs, queue, busy time and tokens per step are judgement.
     """
     busy = seen.busy.mean
     if busy < options.min_busy:
@@ -70,12 +74,15 @@ def speculative_decoding(
         return
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.num_speculative_tokens)
-    if any((each.model, each.engine, each.accelerator, each.num_speculative_tokens) != alike for each in others):
+    if any(
+        (deployment.model, deployment.engine, deployment.accelerator, deployment.num_speculative_tokens) != alike
+        for deployment in others
+    ):
         differing = f"its {len(others) + 1} replicas differ in model, engine, accelerator or drafted tokens"
         yield skip("replicas-differ", differing)
         return
     running = seen.running.mean
-    per_device = running / sum(each.n_devices or 1 for each in service.deployments)
+    per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
     if now.num_speculative_tokens:
         length = seen.spec_acceptance_length.mean
         if per_device > options.few_running or length < options.min_length:
@@ -83,12 +90,15 @@ def speculative_decoding(
         else:
             yield skip(
                 "drafts-accepted",
-                f"it drafts already: {length:.2f} tokens per step, with {per_device:.1f} running requests per device",
+                f"it already drafts: {length:.2f} tokens per step, with {per_device:.1f} running requests per device",
             )
         return
     if seen.has("spec_acceptance_length"):
         length = seen.spec_acceptance_length.mean
-        yield skip("drafts-already", f"it counts drafts ({length:.2f} tokens per step), but how many is not known")
+        yield skip(
+            "drafts-already",
+            f"it already drafts ({length:.2f} tokens per step), but the number of drafted tokens is not known",
+        )
         return
     if market.accelerator(now.accelerator) is None:
         yield skip(
@@ -101,19 +111,20 @@ def speculative_decoding(
         yield skip(
             "saturated",
             f"{per_device:.1f} requests run per device and {waiting:.1f} wait (p95): from {options.few_running:g} "
-            f"running or {options.queue:g} waiting on, verifying drafts takes what it saves",
+            f"running or {options.queue:g} waiting, verification costs what it saves",
         )
     elif now.model.n_experts and running / len(service.deployments) > options.few_running_mixture:
         yield skip(
             "mixture",
             f"{now.model.name} has {now.model.n_experts} experts and {running / len(service.deployments):.1f} running "
-            f"requests, above {options.few_running_mixture:g}: drafted tokens touch further experts",
+            f"requests, above {options.few_running_mixture:g}: drafted tokens read additional experts",
         )
     elif flops is not None and flops > options.spare_flops:
         yield skip("no-spare-flops", f"{flops:.0%} of its FLOPs are in use, above {options.spare_flops:.0%}")
     elif now.engine not in METHODS:
         yield skip(
-            "no-flag", f"{now.engine} has no known flag that drafts {options.drafted_tokens} tokens from the text"
+            "no-flag",
+            f"{now.engine} has no known flag that drafts {options.drafted_tokens} tokens without another model",
         )
     else:
         method = METHODS[now.engine]
@@ -124,7 +135,7 @@ def speculative_decoding(
 
 
 def _flops_in_use(seen: Evidence) -> float | None:
-    """Return the share of FLOPs in use as the engine counts it, else the time of the tensor cores, its upper bound."""
+    """Return the share of FLOPs in use: as the engine counts it, else the tensor-core time, an upper bound."""
     for name in ("mfu", "tensor_active"):
         if seen.has(name):
             return float(getattr(seen, name).mean)

@@ -1,4 +1,4 @@
-"""Rule: restart an engine that holds its devices and requests but gives no token."""
+"""Rule: restart an engine that occupies devices and has requests but generates no token."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,30 +8,30 @@ from pertoken.rule import Deployment, Evidence, Fleet, Proposal, Skip, option, p
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 3)."""
+    """Settings of the rule; the defaults are judgement (Sources, 3)."""
 
-    observed_h: float = option(0.9, "of the last hour, what must have been observed", low=0.05, high=1)
+    observed_h: float = option(0.9, "minimum observed part of the last hour, hours", low=0.05, high=1)
     device_busy: float = option(
-        0.5, "time in which its devices ran kernels from which they count as busy", low=0.01, high=1
+        0.5, "share of time with kernels running at or above which its devices count as busy", low=0.01, high=1
     )
 
 
 @rule("stuck-engine", window="1h")
 def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options) -> Iterator[Proposal | Skip]:
-    """Restart a server that answers its health checks but gives no tokens for the requests that it holds.
+    """Restart a server that passes its health checks but generates no tokens for its requests.
 
     ## Why it saves
-    After a failed collective or a dead rank a server may answer its health checks for days while no request ever ends.
-    Its devices are paid for all that time, and clients wait. A restart serves them again.
+    After a failed collective or a dead rank a server may pass its health checks for days while no request ever ends.
+    Its devices are paid for all that time, and clients wait. A restart makes it serve again.
     ## When it is wrong
-    A server that nobody asks, or that was put to sleep on purpose, gives no tokens either: it is not stuck. Neither is
-    one that loads its weights or compiles, which ends within the hour. Keep its log and stacks before you restart it
-    (`py-spy dump`, `nvidia-smi`, kernel log for Xids): the cause comes back.
+    A server without requests, or one that was put to sleep on purpose, generates no tokens either and is not stuck. The
+    same holds for a server that loads its weights or compiles, which ends within the hour. Save its log and stacks
+    before you restart it (`py-spy dump`, `nvidia-smi`, kernel log for Xids): the cause may come back.
     ## How to apply
-    Take it out of the load balancer, restart its service, container or pod, and send one request before you let clients
-    back in. Let the health check ask for a token, not for a page.
+    Take it out of the load balancer, restart its service, container or pod, and send one request before you route
+    clients to it again. Make the health check request a token, not a page.
     ## Sources
-    1. vllm-project/vllm#2731, #39863 and #42897: health and metrics answer, requests run or wait, and no token comes
+    1. vllm-project/vllm#2731, #39863 and #42897: health and metrics respond, requests run or wait, and no token comes
        until a restart. Users' reports.
     2. arXiv 2605.23918: a loaded server draws 26 to 66 W more per device than an empty one, whatever it does.
     3. One hour, nine tenths of it observed, and half of the time busy are judgement.
@@ -39,10 +39,10 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     asleep = seen.asleep.mean if seen.has("asleep") else 0.0
     planned = _planned_hours(now, fleet)
     if asleep > 0:
-        yield skip("asleep", f"it slept for {asleep:.0%} of the time, as somebody asked it to")
+        yield skip("asleep", f"it slept for {asleep:.0%} of the time, on request")
         return
     if planned:
-        yield skip("asleep", f"it is to sleep or be off in {planned} hours of the week: silence may be planned")
+        yield skip("asleep", f"its schedule has {planned} hours of the week asleep or off: silence may be planned")
         return
     tokens = seen.generated_tok_s.max + (seen.prompt_tok_s.max if seen.has("prompt_tok_s") else 0.0)
     observed_h = seen.observed_h.mean
@@ -52,29 +52,33 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     if observed_h < options.observed_h:
         yield skip(
             "observed-briefly",
-            f"it gave no token, but only {observed_h:.2f} h were observed, of {options.observed_h:g} h that are needed",
+            f"it generated no token, but only {observed_h:.2f} of the required {options.observed_h:g} h were observed",
         )
         return
-    held = max((getattr(seen, name).max for name in ("running", "waiting") if seen.has(name)), default=0.0)
+    requests = max((getattr(seen, name).max for name in ("running", "waiting") if seen.has(name)), default=0.0)
     busy = seen.device_util.mean if _devices_are_its_own(now, fleet) and seen.has("device_util") else 0.0
-    if held >= 1 or busy >= options.device_busy:
+    if requests >= 1 or busy >= options.device_busy:
         yield propose(now.restarted(), risk="availability", effort="medium")
-    elif seen.waiting.max < 1:  # blocked where nobody can see whether requests wait
+    elif seen.waiting.max < 1:  # blocked where waiting requests are not measured
         yield skip(
             "nothing-asked",
-            "it gave no token in the last hour, but 0 requests ran or waited: see whether it is needed at all",
+            "it generated no token in the last hour, but 0 requests ran or waited: check whether it is needed at all",
         )
 
 
 def _planned_hours(now: Deployment, fleet: Fleet) -> int:
-    """Return the hours of the week in which a service of it is to sleep or be off."""
+    """Return in how many hours of the week a service of this deployment is scheduled to sleep or to be off."""
     names = {name for name, _ in now.serves}
-    schedules = [each.schedule for each in fleet.services if each.name in names]
-    return max((len(each.asleep | each.off) for each in schedules), default=0)
+    schedules = [service.schedule for service in fleet.services if service.name in names]
+    return max((len(schedule.asleep | schedule.off) for schedule in schedules), default=0)
 
 
 def _devices_are_its_own(now: Deployment, fleet: Fleet) -> bool:
-    """Return whether it runs on accelerators that no other deployment uses: only then is their work its own."""
-    holders = {each.deployment_id for device in now.device_ids for each in fleet.holders_of.get(device, ())}
-    shared = bool(holders - {now.deployment_id})
+    """Return whether it has accelerators for itself: only then is their utilization its own."""
+    users = {
+        deployment.deployment_id
+        for device in now.device_ids
+        for deployment in fleet.deployments_by_device.get(device, ())
+    }
+    shared = bool(users - {now.deployment_id})
     return now.accelerator is not None and bool(now.device_ids) and not shared

@@ -1,4 +1,4 @@
-"""Rule: go to an engine version, or to an engine, that is known to be better."""
+"""Rule: upgrade to an engine version, or move to an engine, that is known to be better."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,37 +20,38 @@ from pertoken.rule import (
 )
 
 ALIKE = ("tp", "pp", "dp", "ep", "weight_dtype", "kv_dtype", "role")
-"""Knobs that two deployments must share for the one's versions to speak for the other."""
+"""Knobs that two deployments must share for their versions to be compared."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the default is judgement (Sources, 3)."""
+    """Settings of the rule; the default is judgement (Sources, 3)."""
 
-    cheaper: float = option(0.03, "share by which a token must cost less device time with the newer version", low=0.0)
+    cheaper: float = option(0.03, "minimum decrease of device time per token with the newer version", low=0.0)
 
 
 @rule("upgrade-engine")
 def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Upgrade an engine where a newer version is known to be cheaper, or leave one that gets no faster any more.
+    """Upgrade an engine where a newer version is cheaper, or leave an engine that is no longer developed.
 
     ## Why it saves
-    Kernels and schedulers get faster with nearly every release: one vendor's B200s went from $0.11 to $0.02 a million
-    tokens within two months by software alone. Where a replica here, or a like deployment of yours, already ran a
-    newer version, its own hours show what it saves. An engine in maintenance gets none of that.
+    Kernels and schedulers get faster with nearly every release: one vendor's B200s went from $0.11 to $0.02 per million
+    tokens within two months through software alone. Where a replica of this service, or a like deployment of yours,
+    already ran a newer version, the recorded hours show what it saves. An engine in maintenance mode receives no such
+    improvements.
     ## When it is wrong
-    Another model, device or format may gain nothing, or lose: only deployments alike in these count. An engine is more
-    than its speed: flags, metrics and outputs differ, so that moving to another one takes a trial; its saving is not
-    known before, and none is stated.
+    Another model, device or format may gain nothing, or become slower: only deployments that agree in these are
+    compared. Engines differ in flags, metrics and outputs, so that moving to another engine takes a trial; its saving
+    is unknown beforehand, and none is stated.
     ## How to apply
-    Install the named version, or set the image's tag to it, on one replica, and compare it over some days. To another
+    Install the named version, or set the image's tag to it, on one replica, and compare it for some days. For another
     engine: serve the same checkpoint with it beside the old one, send it a share of the requests, compare quality and
     latency, then move the rest.
     ## Sources
     1. Your own telemetry: device time per token in hours matched by hour of the week, load, mix and cache hits.
-    2. The catalog's `engine_lines.toml`, with source and date; TGI's own documents: in maintenance mode, vLLM and
+    2. The catalog's `engine_lines.toml`, with source and date; TGI's own documentation: in maintenance mode, vLLM and
        SGLang recommended instead (read January 2026). The figure of the B200s is a vendor's.
-    3. The least decrease of 3 % is judgement.
+    3. The minimum decrease of 3 % is judgement.
     """
     upgrades = _Upgrades(seen, fleet)
     for service in fleet.services:
@@ -60,11 +61,13 @@ def upgrade_engine(seen: FleetEvidence, fleet: Fleet, market: Market, options: O
 
 
 def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: float) -> Iterator[Proposal | Skip]:
-    lines = {each.engine: line for each in service.deployments if (line := market.engine_line(each.engine))}
+    lines = {
+        deployment.engine: line for deployment in service.deployments if (line := market.engine_line(deployment.engine))
+    }
     for line in lines.values():
         for successor in line.successors:
             yield propose(service.but(engine=successor), risk="quality", effort="high")
-    found = False
+    advised = False
     refused: dict[str, str] = {}
     for now in service.deployments:
         best: tuple[tuple[float, float, float], Epoch, str] | None = None
@@ -78,53 +81,55 @@ def _of_service(service: Service, upgrades: "_Upgrades", market: Market, least: 
             elif best is None or gain[1] > best[0][1]:
                 best = gain, epoch, version
         if best is not None:
-            found = True
+            advised = True
             gain, epoch, version = best
             source = f"epochs of {version} and {now.engine_version} here at like load ({interval(epoch)})"
             yield propose(
                 now.but(engine_version=version).expecting(*gain, source), risk="availability", effort="medium"
             )
-    if found or lines:
+    if advised or lines:
         return
     for code, reason in refused.items():
         yield skip(code, reason, about=service)
     if not refused:
-        engines = ", ".join(sorted({f"{each.engine} {each.engine_version or '?'}" for each in service.deployments}))
+        engines = ", ".join(
+            sorted({f"{deployment.engine} {deployment.engine_version or '?'}" for deployment in service.deployments})
+        )
         reason = f"no version newer than its own ({engines}) was seen on a like deployment in the last eight weeks"
         yield skip("no-newer-seen", reason, about=service)
 
 
 class _Upgrades:
-    """Epochs of like deployments before they changed their engine version, found once for all that are alike."""
+    """Epochs of like deployments before they changed their engine version, read once per kind of deployment."""
 
     def __init__(self, seen: FleetEvidence, fleet: Fleet) -> None:
         self._seen = seen
         self._alike: dict[tuple[object, ...], list[Deployment]] = {}
-        for each in fleet.deployments:
-            self._alike.setdefault(_kind(each), []).append(each)
-        self._found: dict[tuple[object, ...], list[tuple[Deployment, Epoch]]] = {}
+        for deployment in fleet.deployments:
+            self._alike.setdefault(_kind(deployment), []).append(deployment)
+        self._epochs: dict[tuple[object, ...], list[tuple[Deployment, Epoch]]] = {}
 
     def of(self, now: Deployment) -> list[tuple[Deployment, Epoch]]:
-        """Return those of deployments like this one, each with its deployment."""
+        """Return the epochs of deployments like this one, each with its deployment."""
         kind = _kind(now)
-        if kind not in self._found:
-            self._found[kind] = [
+        if kind not in self._epochs:
+            self._epochs[kind] = [
                 (other, epoch)
                 for other in self._alike[kind]
                 for epoch in judged(self._seen.of(other).epochs)
                 if set(epoch.changed) == {"engine_version"}
             ]
-        return self._found[kind]
+        return self._epochs[kind]
 
 
 def _newer(
     now: Deployment, upgrades: list[tuple[Deployment, Epoch]]
 ) -> Iterator[tuple[str, tuple[float, float, float] | None, Epoch]]:
-    """Yield newer versions than the present one with tokens per device-second there over here, None if unknown."""
+    """Yield newer versions with tokens per device-second there over the present ones, None if unknown."""
     for other, epoch in upgrades:
         ratio = epoch.present.ratio
         if other.deployment_id == now.deployment_id and is_newer(epoch.engine_version, now.engine_version):
-            # It ran a newer version before: device time per token now over then.
+            # It ran a newer version earlier: the ratio is device time per token now over then.
             yield str(epoch.engine_version), ratio, epoch
         elif epoch.engine_version == now.engine_version and is_newer(other.engine_version, now.engine_version):
             gain = None if ratio is None else (1 / ratio[2], 1 / ratio[1], 1 / ratio[0])
@@ -132,6 +137,6 @@ def _newer(
 
 
 def _kind(deployment: Deployment) -> tuple[object, ...]:
-    """Return what deployments have in common whose versions can be compared."""
+    """Return the key of deployments whose versions can be compared: model, engine, accelerator and layout."""
     shape = (getattr(deployment, name) for name in ALIKE)
     return (deployment.model.name, deployment.engine, deployment.accelerator, *shape)

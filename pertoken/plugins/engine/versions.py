@@ -1,4 +1,4 @@
-"""What two rules share: the order of engine versions, and what an earlier epoch shows of a version."""
+"""Order of engine versions, and earlier epochs as evidence of a version, for two rules."""
 
 import re
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ def numbers(version: str | None) -> tuple[int, ...] | None:
 
 
 def is_newer(one: str | None, other: str | None) -> bool:
-    """Whether a version is known to be newer than another one."""
+    """Return whether a version is known to be newer than another one."""
     first, second = numbers(one), numbers(other)
     return first is not None and second is not None and first > second
 
@@ -21,28 +21,28 @@ def is_newer(one: str | None, other: str | None) -> bool:
 def judged(epochs: Iterable[Epoch]) -> tuple[Epoch, ...]:
     """Return one epoch of each version: the newest one that can be compared, else the newest one.
 
-    Which of several is taken must not depend on what they show, or chance would be chosen.
+    The choice must not depend on the ratios: choosing the best of several would select noise.
     """
-    found: dict[str, Epoch] = {}
-    for each in epochs:
-        version = each.engine_version
-        if version is not None and (version not in found or _usable(each) or not _usable(found[version])):
-            found[version] = each
-    return tuple(found.values())
+    best: dict[str, Epoch] = {}
+    for epoch in epochs:
+        version = epoch.engine_version
+        if version is not None and (version not in best or _usable(epoch) or not _usable(best[version])):
+            best[version] = epoch
+    return tuple(best.values())
 
 
 def _usable(epoch: Epoch) -> bool:
-    """Whether only the version changed since, and the device time per token can be compared."""
+    """Return whether only the version changed since, and the device time per token can be compared."""
     return set(epoch.changed) == {"engine_version"} and epoch.present.ratio is not None
 
 
 def percent(ratio: float) -> str:
-    """Return a ratio as what is more or less: 1.33 as `33% more`."""
+    """Return a ratio as text: 1.33 as `33% more`."""
     return f"{abs(ratio - 1):.0%} {'more' if ratio >= 1 else 'less'}"
 
 
 def interval(epoch: Epoch) -> str:
-    """Return what a comparison rests on: its interval and matched hours."""
+    """Return the interval and the number of matched hours of a comparison, as text."""
     compared = epoch.present
     assert compared.ratio is not None
     low, _, high = compared.ratio

@@ -1,1 +1,1 @@
-"""Rules about how many devices and replicas are paid for, and which model answers."""
+"""Rules about the number of devices and replicas, and about routing requests to models."""

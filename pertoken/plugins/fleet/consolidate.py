@@ -21,40 +21,38 @@ from pertoken.rule import (
 )
 
 RESERVES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang")
-"""Engines that reserve the share of device memory that they are told, so that two can be told theirs."""
+"""Engines with a flag for their share of device memory, so that two can share a device."""
 SLEEPS = ("vllm", "dynamo-vllm", "nim")
-"""Engines that leave a device's memory on request and come back without being started again (Sources, 2)."""
+"""Engines that release device memory on request and resume without a restart (Sources, 2)."""
 NEIGHBOURS, REFUSALS = 20, 500
-"""Others that each service is tried with, and refusals that are yielded one by one: a run is bounded in both."""
+"""Maximum services that each service is paired with, and maximum refusals yielded one by one."""
 OF_ADAPTERS = (0.6, 0.85, 1.0, "adapters of one base in a batch: S-LoRA, arXiv 2311.03285, recalled; measure yours")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the first two are of the field (Sources, 1), the others judgement."""
+    """Settings of the rule; the first two are common practice (Sources, 1), the others are judgement."""
 
     products: float = option(
-        0.1, "FLOPs or tensor-core time in use from which a service is not called quiet", low=0, high=1
+        0.1, "FLOPs or tensor-core time in use at or above which a service is not quiet", low=0, high=1
     )
-    kv_use: float = option(0.4, "KV cache in use (p95) from which two may not fit together", low=0, high=1)
-    together: float = option(
-        0.6, "busy time of both at their p95 from which they are in each other's way", low=0, high=1
-    )
+    kv_use: float = option(0.4, "KV cache in use (p95) at or above which two may not fit on one device", low=0, high=1)
+    together: float = option(0.6, "sum of both busy shares (p95) at or above which they interfere", low=0, high=1)
     memory_left: float = option(
-        0.2, "share of a device's memory that the weights of both must leave for their caches", low=0, high=1
+        0.2, "share of a device's memory that must remain for both KV caches beside the weights", low=0, high=1
     )
-    pairs: int = option(20, "pairs of services that are proposed at most", low=1, high=25)
+    pairs: int = option(20, "maximum pairs of services to propose", low=1, high=25)
 
 
 @dataclass(frozen=True)
 class _Quiet:
-    """A service that one quiet engine serves alone."""
+    """A service with a quiet engine of its own."""
 
     service: Service
     now: Deployment
     busy: float
     active: frozenset[int]
-    """Hours of the week in which it served."""
+    """Hours of the week in which it served requests."""
 
 
 @rule("consolidate")
@@ -62,34 +60,38 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
     """Serve two quiet services from one engine, or from one device, and give the other host back.
 
     ## Why it saves
-    Engines that are busy a tenth of the time each keep a whole device. Two services of one model need one engine;
-    fine-tunes of one base are adapters in one engine; different models share a device, by turns, in MIG slices, or one
-    asleep while the other serves. Small sites that idle serve as well from a central one. What becomes free is a host.
+    Engines that are busy a tenth of the time each occupy a whole device. Two services of one model need one engine.
+    Fine-tunes of one base model are adapters in one engine. Different models can share a device: with a share of its
+    memory each, in MIG instances, or one asleep while the other serves. A small, idle site can be served from a central
+    one. The saving is the host that becomes free.
     ## When it is wrong
-    Services that must be kept apart: set `isolation = "tenant"`, which ends the proposal. Peaks that come together: the
-    p95 of both is added up. A slice has its part of the memory bandwidth and no NVLink, so that an engine of several
-    ranks cannot use one. Whoever shares a device shares its faults. From far away every first token comes later.
+    Services that must be kept apart: set `isolation = "tenant"`, and the rule does not propose it. Peaks that coincide:
+    the p95 of both is added up. A MIG instance has only its fraction of the memory bandwidth and no NVLink, so that an
+    engine of several ranks cannot use one. Services on one device fail together. A distant site makes every first token
+    later.
     ## How to apply
     One model: point both names at one endpoint (vLLM: several names after `--served-model-name`), then drain the other.
     Adapters: vLLM `--enable-lora --max-loras N --lora-modules NAME=PATH`; SGLang `--lora-paths`. One device: start both
-    with their `--gpu-memory-utilization` (SGLang `--mem-fraction-static`) under `nvidia-cuda-mps-control -d`. Slices:
-    `nvidia-smi -i ID -mig 1`, then `nvidia-smi mig -cgi 3g.40gb,3g.40gb -C`. By turns: vLLM `--enable-sleep-mode`,
-    `POST /sleep?level=1` and `POST /wake_up`. Give the host back only after a week of both together.
+    with their `--gpu-memory-utilization` (SGLang `--mem-fraction-static`) under `nvidia-cuda-mps-control -d`. MIG
+    instances: `nvidia-smi -i ID -mig 1`, then `nvidia-smi mig -cgi 3g.40gb,3g.40gb -C`. By turns: vLLM
+    `--enable-sleep-mode`, `POST /sleep?level=1` and `POST /wake_up`. Give the host back only after both have run
+    together for a week.
     ## Sources
-    1. [A] Below 10 % of the FLOPs and 40 % of the cache two services fit one device; the limits are of the field.
-    2. [C] vLLM 0.32 `entrypoints`: sleep mode and its endpoints, and several served names. Read in the code.
-    3. [V] Typical GPU utilization of 30 to 60 %; edge sites at 40 to 50 % where a pool reaches 85 %. Vendors' figures.
-    4. [V] NVIDIA MIG user guide: profiles by device, in the catalog with source and date.
-    5. [K] S-LoRA, arXiv 2311.03285, and Punica: many adapters in a batch cost little. Recalled, not verified.
+    1. (calculated) Below 10 % of the FLOPs and 40 % of the cache two services fit one device; the thresholds are common
+       in the field.
+    2. (code) vLLM 0.32 `entrypoints`: sleep mode and its endpoints, and several served names.
+    3. (vendor) typical GPU utilization of 30 to 60 %; edge sites at 40 to 50 % where a pool reaches 85 %.
+    4. (vendor) NVIDIA MIG user guide: profiles by device, in the catalog with source and date.
+    5. (unverified) S-LoRA, arXiv 2311.03285, and Punica: many adapters in a batch cost little.
     """
     quiet: list[_Quiet] = []
     refusals: list[Skip] = []
     for service in fleet.services:
-        found = _quiet(seen.of(service), service, options)
-        if isinstance(found, Skip):
-            refusals.append(found)
+        quiet_or_refusal = _quiet(seen.of(service), service, options)
+        if isinstance(quiet_or_refusal, Skip):
+            refusals.append(quiet_or_refusal)
         else:
-            quiet.append(found)
+            quiet.append(quiet_or_refusal)
     left, proposed = sorted(quiet, key=_kind), 0
     while left and proposed < options.pairs:
         one = left.pop(0)
@@ -106,7 +108,7 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
             )
             refusals.append(skip("nothing-alike", reason, about=one.service))
     if left:
-        yield skip("enough-pairs", f"{len(left)} more quiet services wait until these {proposed} pairs are decided")
+        yield skip("enough-pairs", f"{len(left)} more quiet services are left until these {proposed} pairs are decided")
     yield from refusals[:REFUSALS]
     if len(refusals) > REFUSALS:
         yield skip("more-refused", f"{len(refusals) - REFUSALS} more services are refused likewise")
@@ -114,23 +116,27 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
         yield skip("no-services", "0 services were seen")
 
 
-def _kind(each: _Quiet) -> tuple[object, ...]:
-    """Order in which services that suit each other are neighbours, the quieter first."""
-    return each.now.model.name, each.now.engine, each.now.accelerator, len(each.now.device_ids), each.busy
+def _kind(quiet: _Quiet) -> tuple[object, ...]:
+    """Return a sort key that puts services which can share next to each other, the quieter first."""
+    return quiet.now.model.name, quiet.now.engine, quiet.now.accelerator, len(quiet.now.device_ids), quiet.busy
 
 
 def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
-    """Return a service that may be joined to another one, else why it may not."""
+    """Return a service that may share an engine or device with another one, or a refusal."""
     if service.isolation == "tenant":
-        reason = f'it shares no engine and no device of its {len(service.deployments)}: isolation = "tenant"'
+        reason = f'isolation = "tenant": its {len(service.deployments)} deployment(s) share no engine or device'
         return skip("isolated", reason, about=service)
-    alone = [each for each in service.deployments if [name for name, _ in each.serves] == [service.name]]
+    alone = [
+        deployment for deployment in service.deployments if [name for name, _ in deployment.serves] == [service.name]
+    ]
     if len(service.deployments) > 1 or not alone or service.min_replicas + service.spare_replicas > 1:
-        reason = f"it has {len(service.deployments)} replica(s), {len(alone)} of them its own: its number comes first"
+        reason = (
+            f"it has {len(service.deployments)} replica(s), {len(alone)} of them exclusive: scale its replicas first"
+        )
         return skip("several-replicas", reason, about=service)
     now = alone[0]
     if now.accelerator is None or not now.device_ids:
-        reason = f"{len(now.device_ids)} devices of it are accelerators of the catalog: nothing is shared"
+        reason = f"it has {len(now.device_ids)} device(s) and no accelerator of the catalog: nothing can be shared"
         return skip("no-accelerator", reason, about=service)
     try:
         busy = seen.busy.p95
@@ -138,7 +144,7 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
         kv_use = seen.kv_use.p95 if seen.has("kv_use") else None
         hours = seen.hours.generated_tok_s
     except NotMeasured as missing:
-        return skip("not-measured", f"how busy it is, is not known: {missing}", about=service)
+        return skip("not-measured", f"its load is not known: {missing}", about=service)
     if busy >= options.together:
         return skip("busy", f"it is busy {busy:.0%} of the time (p95), {options.together:.0%} or more", about=service)
     if products is not None and products >= options.products:
@@ -151,7 +157,7 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
 
 
 def _together(one: _Quiet, other: _Quiet, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal]:
-    """Yield the ways in which two quiet services run together, each released host a proposal of its own."""
+    """Yield the ways to run two quiet services together, one proposal for each host that may be released."""
     a, b = one.now, other.now
     if set(a.device_ids) & set(b.device_ids):
         return
@@ -168,60 +174,64 @@ def _together(one: _Quiet, other: _Quiet, fleet: Fleet, market: Market, options:
         return
     if a.accelerator != b.accelerator or len(a.device_ids) != len(b.device_ids):
         return
-    for stays, moves in ((a, b), (b, a)):
-        yield from _on_one_device(stays, moves, fleet, market, by_turns, options)
+    for staying, moving in ((a, b), (b, a)):
+        yield from _on_one_device(staying, moving, fleet, market, by_turns, options)
 
 
 _MOVES = ("move-accelerator", "split-hybrid", "route-requests", "right-size-parallelism")
-"""Rules that give the same deployments other devices."""
+"""Rules that move the same deployments to other devices."""
 
 
 def _on_one_device(
     stays: Deployment, moves: Deployment, fleet: Fleet, market: Market, by_turns: bool, options: Options
 ) -> Iterator[Proposal]:
-    weights = [_weights_share(each, market) for each in (stays, moves)]
-    reserves = all(each.engine in RESERVES for each in (stays, moves))
-    left = 0.9 - sum(each or 0 for each in weights) if reserves and None not in weights else 0.0
+    weights = [_weights_share(side, market) for side in (stays, moves)]
+    reserves = all(side.engine in RESERVES for side in (stays, moves))
+    left = 0.9 - sum(weight or 0 for weight in weights) if reserves and None not in weights else 0.0
     if left > 0 and left >= options.memory_left:
-        # Each has its weights and half of what both leave, in whole percents.
-        first, second = (int(100 * ((each or 0) + left / 2)) / 100 for each in weights)
+        # Each gets its weights and half of the remaining memory, in whole percents.
+        first, second = (int(100 * ((weight or 0) + left / 2)) / 100 for weight in weights)
         shared = fleet.replace(stays, stays.but(gpu_memory_utilization=first))
         beside = moves.but(gpu_memory_utilization=second).on_devices(stays.device_ids)
         yield propose(_released(shared.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
-    elif by_turns and all(each.engine in SLEEPS for each in (stays, moves)):
+    elif by_turns and all(side.engine in SLEEPS for side in (stays, moves)):
         asleep = fleet.replace(stays, stays.but(sleep=True))
         beside = moves.but(sleep=True).on_devices(stays.device_ids)
         yield propose(_released(asleep.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
     device = market.accelerator(stays.accelerator)
     if device is not None and len(stays.device_ids) == 1:
-        profiles = market.slices_for(device, *((each.model, each.weight_dtype) for each in (stays, moves)))
+        profiles = market.slices_for(device, *((side.model, side.weight_dtype) for side in (stays, moves)))
         if profiles is not None:
-            sliced = _sliced(fleet, stays, moves, profiles)
-            yield propose(sliced, risk="availability", effort="high", excludes=_MOVES)
+            partitioned = _partitioned(fleet, stays, moves, profiles)
+            yield propose(partitioned, risk="availability", effort="high", excludes=_MOVES)
 
 
-def _weights_share(of: Deployment, market: Market) -> float | None:
-    """Return the share of each device's memory that its weights take."""
-    device = market.accelerator(of.accelerator)
-    if device is None or of.model.params_total is None or of.weight_dtype not in WEIGHT_BYTES:
+def _weights_share(deployment: Deployment, market: Market) -> float | None:
+    """Return the share of each device's memory that the weights take; None if their size is not known."""
+    device = market.accelerator(deployment.accelerator)
+    params = deployment.model.params_total
+    if device is None or params is None or deployment.weight_dtype not in WEIGHT_BYTES:
         return None
-    return of.model.params_total * WEIGHT_BYTES[of.weight_dtype] / len(of.device_ids) / device.memory_bytes
+    return params * WEIGHT_BYTES[deployment.weight_dtype] / len(deployment.device_ids) / device.memory_bytes
 
 
 def _released(after: Fleet, moved: Deployment) -> Fleet:
-    """Return a fleet without the hosts that a deployment leaves empty."""
-    hosts = {after.device(each).host_id for each in moved.device_ids}
+    """Return a fleet without the hosts that have no deployment after one has moved away."""
+    hosts = {after.device(device_id).host_id for device_id in moved.device_ids}
     for host_id in sorted(hosts):
-        if not after.holders(after.host(host_id)):
+        if not after.deployments_on(after.host(host_id)):
             after = after.release(host_id)
     return after
 
 
-def _sliced(fleet: Fleet, stays: Deployment, moves: Deployment, profiles: Sequence[str]) -> Fleet:
-    """Return a fleet in which both run in slices of the device of one: it is divided while that one is away."""
+def _partitioned(fleet: Fleet, stays: Deployment, moves: Deployment, profiles: Sequence[str]) -> Fleet:
+    """Return a fleet in which both run in MIG instances of one device.
+
+    The deployment on that device is moved away while the device is partitioned.
+    """
     device_id = stays.device_ids[0]
     away = fleet.replace(stays, stays.on_devices(moves.device_ids))
     divided = away.partition(device_id, *profiles)
-    first, second = (each.partition_id for each in divided.device(device_id).partitions)
+    first, second = (partition.partition_id for partition in divided.device(device_id).partitions)
     back = divided.replace(divided.deployment(stays.deployment_id), stays.on_devices((first,)))
     return _released(back.replace(moves, moves.on_devices((second,))), moves)

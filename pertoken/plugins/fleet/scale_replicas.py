@@ -8,40 +8,41 @@ from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option,
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement, those on batches from Sources, 1."""
+    """Settings of the rule; the defaults are judgement, those on batches from Sources, 1."""
 
     idle_busy: float = option(
-        0.3, "busy share (p95) up to which replicas idle, however full their batches are", low=0, high=1
+        0.3, "maximum busy share (p95) of replicas that count as idle, regardless of batch size", low=0, high=1
     )
     batch_room: float = option(
-        0.25, "running requests (p95) over the batch limit up to which batches are nearly empty", low=0, high=1
+        0.25, "maximum running requests (p95) over the batch limit of nearly empty batches", low=0, high=1
     )
     kv_room: float = option(
-        0.4, "KV cache in use (p95) from which the requests of one more replica may not fit", low=0, high=1
+        0.4, "KV cache in use (p95) at or above which the requests of another replica may not fit", low=0, high=1
     )
-    queue: float = option(1.0, "waiting requests (p95) from which no replica can be spared", low=0)
-    observed_h: float = option(20.0, "hours that must have been observed, so that the busiest of a day is seen", low=0)
+    queue: float = option(1.0, "waiting requests (p95) at or above which no replica can be spared", low=0)
+    observed_h: float = option(20.0, "minimum observed hours, so that the busiest hour of a day is included", low=0)
 
 
 @rule("scale-replicas")
 def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
-    """Serve with the fewest replicas that hold the load.
+    """Serve with the fewest replicas that sustain the load.
 
     ## Why it saves
-    A replica that idles costs as much as one that works, and a step over two requests takes about as long as one over
-    twenty. The same requests in fewer, fuller batches leave whole hosts free.
+    An idle replica costs as much as a busy one, and a step for two requests takes about as long as a step for twenty.
+    The same requests in fewer, fuller batches free whole hosts.
     ## When it is wrong
-    The window may have missed the busiest hour of the week. Replicas may be there for failures or for other zones: set
-    `min_replicas` and `spare_replicas` in [services."NAME"]. Fuller batches make every token come a little later.
+    The window may have missed the busiest hour of the week. Replicas may exist for failures or for other zones: set
+    `min_replicas` and `spare_replicas` in [services."NAME"]. Fuller batches make every token slightly slower.
     ## How to apply
     Drain one replica at a time, watch the latency, then give its host back. In Kubernetes: `replicas` of the workload,
     and the bounds of its autoscaler.
     ## Sources
-    1. [A] Batch model of decode: below a quarter of the possible batch, and without a queue, a step reads the weights
-       for too few requests. The limits are judgement.
-    2. [V] caleta.io, one H100: $9.71 per million output tokens at batch 1, $0.34 at 32, $0.095 at 128.
-    3. [M] arXiv 2605.23918: an idle device draws little, so only a released instance lowers the bill.
-    4. The number of replicas is not the rule's: the forecast finds the fewest within the objectives at p95 demand.
+    1. (calculated) Batch model of decode: below a quarter of the possible batch, and without a queue, a step reads the
+       weights for too few requests. The thresholds are judgement.
+    2. (vendor) caleta.io, one H100: $9.71 per million output tokens at batch 1, $0.34 at 32, $0.095 at 128.
+    3. (measured) arXiv 2605.23918: an idle device draws little, so only a released instance lowers the bill.
+    4. The rule does not choose the number of replicas: the forecast finds the fewest that keep the objectives at p95
+       demand.
     """
     replicas = len(service.deployments)
     fewest = max(1, service.min_replicas) + service.spare_replicas
@@ -49,7 +50,7 @@ def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterat
         spare = f", {service.spare_replicas} of them spare" if service.spare_replicas else ""
         yield skip("at-minimum", f"it has {replicas} replica(s) and keeps at least {fewest}{spare}")
         return
-    if len({_shape(each) for each in service.deployments}) > 1:
+    if len({_shape(deployment) for deployment in service.deployments}) > 1:
         yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device or role")
         return
     if refusal := _why_keep(seen, service, options):
@@ -58,8 +59,17 @@ def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterat
     yield propose(service.resized(), risk="latency", effort="low", excludes=("route-requests",))
 
 
-def _shape(each: Deployment) -> tuple[object, ...]:
-    return each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp, each.dp, each.role
+def _shape(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.model,
+        deployment.engine,
+        deployment.accelerator,
+        deployment.weight_dtype,
+        deployment.tp,
+        deployment.pp,
+        deployment.dp,
+        deployment.role,
+    )
 
 
 def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None:
@@ -67,7 +77,7 @@ def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None
     if observed_h < options.observed_h:
         return skip("observed-briefly", f"only {observed_h:.1f} of {options.observed_h:g} h were observed")
     if busy <= 0:
-        return skip("no-load", "it was busy 0 % of the time (p95): a schedule or a release saves more")
+        return skip("no-load", "it was busy 0 % of the time (p95): a schedule or releasing it saves more")
     if refusal := _missed_objective(seen, service):
         return refusal
     if seen.waiting.p95 >= options.queue:
@@ -75,25 +85,25 @@ def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None
         return skip("requests-wait", reason)
     if busy <= options.idle_busy:
         return None
-    limits = [each.max_num_seqs for each in service.deployments if each.max_num_seqs is not None]
+    limits = [deployment.max_num_seqs for deployment in service.deployments if deployment.max_num_seqs is not None]
     if len(limits) < len(service.deployments):
         return skip(
             "busy",
-            f"its replicas are busy {busy:.0%} of the time (p95), more than {options.idle_busy:.0%}, and how many "
-            "requests they may batch is not known",
+            f"its replicas are busy {busy:.0%} of the time (p95), more than {options.idle_busy:.0%}, and their "
+            "batch limit is not known",
         )
     filled = seen.running.p95 / sum(limits)
     if filled > options.batch_room:
         return skip(
             "busy",
-            f"its replicas are busy {busy:.0%} of the time (p95) and batch {filled:.0%} of what they may: above "
+            f"its replicas are busy {busy:.0%} of the time (p95) and batches are {filled:.0%} full: above "
             f"{options.idle_busy:.0%} and {options.batch_room:.0%} none idles",
         )
     if seen.kv_use.p95 >= options.kv_room:
         return skip(
             "kv-cache-full",
             f"its KV caches are {seen.kv_use.p95:.0%} full (p95), at or above {options.kv_room:.0%}: the requests of "
-            "one more replica may not fit",
+            "another replica may not fit",
         )
     return None
 
@@ -106,6 +116,6 @@ def _missed_objective(seen: Evidence, service: Service) -> Skip | None:
         if limit_ms is not None and seen.has(series):
             measured_ms = 1000 * getattr(seen, series).p95
             if measured_ms > limit_ms:
-                reason = f"its {name} is {measured_ms:.0f} ms (p95) already, above its objective of {limit_ms:.0f} ms"
+                reason = f"its {name} is already {measured_ms:.0f} ms (p95), above its objective of {limit_ms:.0f} ms"
                 return skip("slo-missed", reason)
     return None

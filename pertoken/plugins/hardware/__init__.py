@@ -1,1 +1,1 @@
-"""Rules about the devices themselves: which ones, at which clocks and power."""
+"""Rules about devices: the accelerator, its clocks and its power."""

@@ -23,10 +23,10 @@ COMMITTED = ("owned", "reserved")
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the default architectures lack 16-bit brain floats (Sources, 2)."""
+    """Settings of the rule; the default architectures lack bfloat16 (Sources, 2)."""
 
     left_out: tuple[str, ...] = option(
-        ("Volta", "Turing"), "architectures of the catalog that are never proposed: these compute no bfloat16"
+        ("Volta", "Turing"), "architectures of the catalog that are never proposed; the defaults lack bfloat16"
     )
 
 
@@ -35,35 +35,42 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     """Serve from an accelerator whose memory or price suits the load better.
 
     ## Why it saves
-    Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often for less
-    than that more money; a small load may do with an older, cheaper device.
+    Decoding waits on memory: an H200 reads 1.43 times as fast as an H100 and holds far more sequences, often at a
+    smaller difference in price. For a small load an older, cheaper device may be enough.
     ## When it is wrong
-    Prefill-heavy loads need FLOPs, which an H200 does not add. Committed or owned devices are paid for anyway. Listed
-    prices are not yours, and capacity may not be there. Engine features differ by architecture.
+    Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
+    case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
+    architecture.
     ## How to apply
     Start a replica on the other instance type, compare it under your own load, then move the traffic.
     ## Sources
     1. NVIDIA H100 and H200 datasheets: 3.35 and 4.8 TB/s, 80 and 141 GB, equal FLOPs.
     2. NVIDIA CUDA C++ Programming Guide: bfloat16 arithmetic from compute capability 8.0.
     3. The catalog's own rows: `accelerators.csv` and `prices.csv`, with source and date on each.
-    4. The share of memory left for the KV cache is judgement; whether it starts is forecast for every candidate.
+    4. The share of memory left for the KV cache is judgement; the forecast checks for every candidate whether the
+       engine starts.
     """
-    demand = seen.generated_tok_s.p95
+    generated_tok_s = seen.generated_tok_s.p95
     now, *others = service.deployments
-    here = market.accelerator(now.accelerator)
-    committed = {purchase for each in service.deployments if (purchase := each.placement.purchase) in COMMITTED}
+    present = market.accelerator(now.accelerator)
+    committed = {
+        purchase for deployment in service.deployments if (purchase := deployment.placement.purchase) in COMMITTED
+    }
     alike = (now.model, now.accelerator, now.weight_dtype, now.tp, now.pp)
-    if any((each.model, each.accelerator, each.weight_dtype, each.tp, each.pp) != alike for each in others):
+    if any(
+        (deployment.model, deployment.accelerator, deployment.weight_dtype, deployment.tp, deployment.pp) != alike
+        for deployment in others
+    ):
         differing = f"its {len(others) + 1} replicas differ in model, accelerator, weights or ranks"
         yield skip("replicas-differ", differing)
         return
-    if demand <= 0:
+    if generated_tok_s <= 0:
         reason = "it generated 0 tokens/s (p95) in the window: releasing its hosts saves more than moving them"
         yield skip("no-load", reason)
         return
-    if here is None:
+    if present is None:
         name = now.accelerator or "its device"
-        yield skip("device-unknown", f"{name} is not in the catalog: there is nothing to compare with")
+        yield skip("device-unknown", f"{name} is not in the catalog: it cannot be compared")
         return
     if committed:
         paid = " and ".join(sorted(map(str, committed)))
@@ -74,16 +81,20 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         return
     tried = 0
     proposed = False
-    for there in market.accelerators:
-        if there.name == here.name or there.arch in options.left_out or not market.offers(there.name):
+    for accelerator in market.accelerators:
+        if (
+            accelerator.name == present.name
+            or accelerator.arch in options.left_out
+            or not market.offers(accelerator.name)
+        ):
             continue
-        if now.weight_dtype == "fp4" and there.fp4_flops is None:
+        if now.weight_dtype == "fp4" and accelerator.fp4_flops is None:
             continue
         tried += 1
-        ranks = market.fewest_ranks(now.model, now.weight_dtype, there, now.pp or 1)
+        ranks = market.fewest_ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
         if ranks is not None:
             proposed = True
-            moved = service.on(Placement(accelerator=there.name)).but(tp=ranks).resized()
+            moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
             yield propose(moved, risk="availability", effort="high")
     if not proposed:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30

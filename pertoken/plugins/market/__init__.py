@@ -1,1 +1,1 @@
-"""Rules about what is paid for the same devices, and about paying for tokens instead."""
+"""Rules about the price of the same devices, and about paying per token instead."""

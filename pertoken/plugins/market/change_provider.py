@@ -21,11 +21,11 @@ from pertoken.rule import (
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the discount is judgement (Sources, 3)."""
+    """Settings of the rule; the discount is judgement (Sources, 3)."""
 
-    min_saving: float = option(0.15, "listed saving below which a move costs more work than it is worth", low=0, high=1)
-    providers: tuple[str, ...] = option((), "providers to consider; all that are listed where none is named")
-    regions: tuple[str, ...] = option((), "regions that data may go to; all that are listed where none is named")
+    min_saving: float = option(0.15, "minimum listed saving: below it a move is not worth the work", low=0, high=1)
+    providers: tuple[str, ...] = option((), "providers to consider; empty for all listed ones")
+    regions: tuple[str, ...] = option((), "regions where data may go; empty for all listed ones")
 
 
 @rule("change-provider")
@@ -35,32 +35,34 @@ def change_provider(
     """Rent the same devices in a cheaper region, or from a cheaper provider.
 
     ## Why it saves
-    The same accelerator is listed at prices that differ by more than a factor of four between providers, and by a third
-    between regions of one of them. Text is small: a million tokens are about 5 MB.
+    List prices of one accelerator differ by more than a factor of four between providers, and by a third between
+    regions of one provider. Text is small: a million tokens are about 5 MB.
     ## When it is wrong
-    Data and clients may have to stay where they are, by law or because the answers need them near: name the regions
-    that are allowed. Your own price may be below the list. Commitments are paid to their end. Small providers differ in
-    networks, support and how often a device is missing.
+    Data and clients may have to stay where they are, by law or for latency: name the regions that are allowed. Your own
+    price may be below the list price. Commitments are paid until they end. Small providers differ in networks, support
+    and how often devices are unavailable.
     ## How to apply
-    Start one replica there, compare it under your own load and from where your clients are, then move the traffic and
-    give the old hosts back.
+    Start one replica at the new place, compare it under your own load and from your clients' locations, then move the
+    traffic and give the old hosts back.
     ## Sources
     1. The catalog's offers, each with source and date: H100 SXM from $2.29 (Verda) to $10.98 (Google Cloud) a
        device-hour on-demand, AWS P5 by region from $55.04 to $75.96 an hour.
     2. Four to five bytes a token and list prices for egress of $0.09/GB: below a thousandth of a dollar per Mtok, two
        hundredths with the framing of server-sent events.
-    3. The limit of 15 % is judgement.
+    3. The threshold of 15 % is judgement.
     """
     busy = seen.busy.mean
-    placements = {each.placement for each in service.deployments}
+    placements = {deployment.placement for deployment in service.deployments}
     now = service.deployments[0].placement
-    paid = {each.purchase for each in placements} - {None, "on_demand"}
-    units = {(each.provider, each.instance_type) for each in placements}
-    committed = sum(each.count for each in fleet.commitments if (each.provider, each.instance_type) in units)
+    paid = {placement.purchase for placement in placements} - {None, "on_demand"}
+    units = {(placement.provider, placement.instance_type) for placement in placements}
+    committed = sum(
+        commitment.count for commitment in fleet.commitments if (commitment.provider, commitment.instance_type) in units
+    )
     if busy <= 0:
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
     elif service.isolation == "tenant":
-        yield skip("isolated", "isolation is set for it: where its data may go is not for a price to decide")
+        yield skip("isolated", "isolation is set: a price must not decide where its data goes")
     elif paid:
         yield skip("not-on-demand", f"its devices are paid as {' and '.join(sorted(map(str, paid)))}, not on-demand")
     elif committed:
@@ -80,22 +82,24 @@ def _moves(service: Service, now: Placement, market: Market, options: Options) -
     if not same:
         yield skip("no-offer", f"none of {len(offers)} offers of {now.accelerator} is listed where it runs")
         return
-    here = same[0]
-    elsewhere = [each for each in offers if each not in same and _elsewhere(each, now) and _allowed(each, options)]
-    trusted = [each for each in elsewhere if each.confidence != "low"] or elsewhere
-    at_home = [each for each in trusted if each.provider == now.provider and each.instance_type == here.instance_type]
-    abroad = [each for each in trusted if each.provider != now.provider]
-    cheapest = [some[0] for some in (at_home, abroad) if some]
-    better = [each for each in cheapest if _saving(each, here) >= options.min_saving]
+    present = same[0]
+    elsewhere = [offer for offer in offers if offer not in same and _elsewhere(offer, now) and _allowed(offer, options)]
+    trusted = [offer for offer in elsewhere if offer.confidence != "low"] or elsewhere
+    at_home = [
+        offer for offer in trusted if offer.provider == now.provider and offer.instance_type == present.instance_type
+    ]
+    abroad = [offer for offer in trusted if offer.provider != now.provider]
+    cheapest = [offers[0] for offers in (at_home, abroad) if offers]
+    better = [offer for offer in cheapest if _saving(offer, present) >= options.min_saving]
     for offer in better:
         moved = service.on(Placement(provider=offer.provider, region=offer.region, purchase="on_demand"))
         yield propose(moved, risk="availability", effort="high", excludes=("commit-capacity",))
     if not better:
-        best = max((_saving(each, here) for each in cheapest), default=0.0)
+        best = max((_saving(offer, present) for offer in cheapest), default=0.0)
         yield skip(
             "cheap-already",
             f"the cheapest of {len(elsewhere)} other offers of {now.accelerator} is listed {max(0.0, best):.0%} below "
-            f"{here.provider} {here.instance_type}, not {options.min_saving:.0%}",
+            f"{present.provider} {present.instance_type}, not {options.min_saving:.0%}",
         )
 
 
@@ -109,5 +113,5 @@ def _allowed(offer: Offer, options: Options) -> bool:
     )
 
 
-def _saving(there: Offer, here: Offer) -> float:
-    return 1 - there.nano_usd_per_device_hour / here.nano_usd_per_device_hour
+def _saving(other: Offer, present: Offer) -> float:
+    return 1 - other.nano_usd_per_device_hour / present.nano_usd_per_device_hour

@@ -21,22 +21,22 @@ from pertoken.rule import (
 TERMS = (("reserved_1y", 1), ("reserved_3y", 3))
 """Purchases of the catalog, and the years they commit to."""
 Unit = tuple[str, str | None, str]
-"""Provider, region and instance type: what a commitment is for."""
+"""Provider, region and instance type of a commitment."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are those of Sources, 1."""
+    """Settings of the rule; the defaults are judgement (Sources, 1)."""
 
     quantile: float = option(
-        0.1, "share of the hours of the week in which fewer instances than the base load may run", low=0, high=0.25
+        0.1, "share of the hours of the week in which fewer instances than committed may run", low=0, high=0.25
     )
-    observed_h: float = option(
-        600.0, "hours that each host must have been observed: four weeks but for gaps", low=0, high=10_000
+    observed_h: float = option(600.0, "minimum observed hours of each host: four weeks except gaps", low=0, high=10_000)
+    min_held: float = option(
+        0.5, "minimum share of an hour with processes on a host's devices for the host to count as used", low=0, high=1
     )
-    min_held: float = option(0.5, "share of an hour in which a host's devices are held that counts it", low=0, high=1)
     min_busy: float = option(
-        0.2, "mean busy share of what runs on a host below which it is not base load but idle", low=0, high=1
+        0.2, "minimum mean busy share of the deployments on a host: below it the host counts as idle", low=0, high=1
     )
 
 
@@ -45,21 +45,22 @@ def commit_capacity(seen: FleetEvidence, fleet: Fleet, market: Market, options: 
     """Commit for one or three years to the instances that run in nearly every hour.
 
     ## Why it saves
-    Whoever commits to instances pays 28 to 57 % less for each hour than on-demand, used or not. Instances that run in
-    nine of ten hours lose nothing by that; it pays from a use of one minus the discount.
+    A committed instance costs 28 to 57 % less per hour than on-demand, used or not. Instances that run in nine of ten
+    hours lose nothing by that: a commitment pays from a utilization of one minus the discount.
     ## When it is wrong
     List prices fall by 20 to 30 % a year, and a newer accelerator may serve the same tokens for less: three years are
-    long. Whatever makes the fleet smaller (releasing, resizing, moving, spot) comes first, because a commitment is
-    paid to its end.
+    long. First apply every change that makes the fleet smaller (releasing, resizing, moving, spot), because a
+    commitment is paid until it ends.
     ## How to apply
-    Do what else saves first. Buy the commitment at the provider (Google Cloud: committed use discount; AWS: Savings
-    Plan or reserved instance; Azure: reservation), then enter it under [[commitments]].
+    Apply the other savings first. Buy the commitment at the provider (Google Cloud: committed use discount; AWS:
+    Savings Plan or reserved instance; Azure: reservation), then enter it under [[commitments]].
     ## Sources
-    1. The limits are judgement on common practice: commit to the 10th to 25th percentile of the hourly devices of four
-       weeks or more.
+    1. The thresholds are judgement based on common practice: commit to the 10th to 25th percentile of the hourly
+       devices of four weeks or more.
     2. The catalog's committed offers, each with source and date; the discounts of Google Cloud for three years (57 % on
        H100, 51 % on H200) are read from its price list.
-    3. AWS cut P5 by 44 % in 2025, and Lambda raised H100 by a third in 2026: the price to compare with moves both ways.
+    3. AWS cut P5 by 44 % in 2025, and Lambda raised H100 by a third in 2026: the on-demand price to compare with moves
+       both ways.
     """
     units: dict[Unit, list[Host]] = {}
     for host in fleet.hosts:
@@ -82,14 +83,15 @@ def _of_unit(
     provider, region, instance_type = unit
     at = f"{instance_type} at {provider}{f' in {region}' if region else ''}"
     committed = sum(
-        each.count
-        for each in fleet.commitments
-        if (each.provider, each.instance_type) == (provider, instance_type) and each.region in (None, region)
+        commitment.count
+        for commitment in fleet.commitments
+        if (commitment.provider, commitment.instance_type) == (provider, instance_type)
+        and commitment.region in (None, region)
     )
     try:
         hours, refusal = _hours(hosts, seen, fleet, options)
     except NotMeasured as missing:
-        yield skip("use-unknown", f"how many of {len(hosts)} × {at} are in use by hour is not known: {missing}")
+        yield skip("use-unknown", f"the use of {len(hosts)} × {at} by hour is not known: {missing}")
         return
     if refusal is not None:
         yield refusal
@@ -104,16 +106,16 @@ def _of_unit(
         )
         return
     offers = [(market.offers_at(hosts[0].placement, purchase), years) for purchase, years in TERMS]
-    if not any(some for some, _ in offers):
+    if not any(listed for listed, _ in offers):
         yield skip(
             "no-offer",
             f"{base} × {at} run in all but {options.quantile:.0%} of the hours, and no committed price of one is "
-            "listed: `pertoken prices import` adds the one that you were quoted",
+            "listed: add the price that you were quoted with `pertoken prices import`",
         )
-    for some, years in offers:
-        for offer in some[:1]:
+    for listed, years in offers:
+        for offer in listed[:1]:
             bought = Commitment(provider, region, instance_type, base, offer.nano_usd_per_hour, years=years)
-            # What makes the fleet smaller or moves it comes first: a commitment is paid to its end.
+            # Changes that shrink or move the fleet come first: a commitment is paid until it ends.
             first = ("release-idle", "scale-replicas", "scale-to-zero", "use-spot", "change-provider", "serverless-api")
             yield propose(
                 fleet.commit(bought), risk="none", effort="medium", excludes=(*first, "move-accelerator", "consolidate")
@@ -121,21 +123,24 @@ def _of_unit(
 
 
 def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Options) -> tuple[list[int], Skip | None]:
-    """Return the hosts in use in each hour of the week, or why that is not known well enough. Raises NotMeasured."""
+    """Return the number of hosts in use in each hour of the week, and a refusal if too little was observed.
+
+    Raises NotMeasured.
+    """
     hours = [0] * 168
     for host in hosts:
-        devices = [device for each in host.device_ids if (device := fleet.device(each)).kind != "cpu"]
-        known = [seen.of(each) for each in devices]
-        observed_h = min((each.observed_h.mean for each in known), default=0.0)
+        devices = [device for device_id in host.device_ids if (device := fleet.device(device_id)).kind != "cpu"]
+        known = [seen.of(device) for device in devices]
+        observed_h = min((evidence.observed_h.mean for evidence in known), default=0.0)
         if observed_h < options.observed_h:
-            reason = f"{host.name} was observed for {observed_h:.0f} of the {options.observed_h:.0f} h that it takes"
+            reason = f"{host.name} was observed for {observed_h:.0f} of the required {options.observed_h:.0f} h"
             return hours, skip("observed-briefly", reason)
-        runs = [seen.of(each).busy.mean for each in fleet.holders(host)]
-        if max(runs, default=0.0) < options.min_busy:
+        busy_shares = [seen.of(deployment).busy.mean for deployment in fleet.deployments_on(host)]
+        if max(busy_shares, default=0.0) < options.min_busy:
             continue
-        by_device = [each.hours.held for each in known]
+        by_device = [evidence.hours.held for evidence in known]
         for hour in range(168):
-            # Where nothing was recorded of a host, it did not run.
-            held = max((share for each in by_device if (share := each[hour]) is not None), default=0.0)
+            # A host without records in an hour did not run.
+            held = max((share for by_hour in by_device if (share := by_hour[hour]) is not None), default=0.0)
             hours[hour] += held >= options.min_held
     return hours, None

@@ -8,11 +8,13 @@ from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service,
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the discount is judgement (Sources, 3)."""
+    """Settings of the rule; the discount is judgement (Sources, 3)."""
 
-    min_replicas: int = option(2, "replicas below which an interruption is an outage (Sources, 1)", low=2)
+    min_replicas: int = option(
+        2, "minimum number of replicas: with fewer, an interruption is an outage (Sources, 1)", low=2
+    )
     min_discount: float = option(
-        0.2, "listed discount below which interruptions may cost what they save", low=0, high=1
+        0.2, "minimum listed discount: below it interruptions may cost what spot saves", low=0, high=1
     )
 
 
@@ -23,33 +25,33 @@ def use_spot(
     """Serve all replicas but one from spot devices.
 
     ## Why it saves
-    Providers sell idle devices 30 to 85 % below on-demand and may take them back at short notice. Serving keeps no
-    state that a retry could not rebuild, so that a replica can be lost as long as another one answers.
+    Providers sell idle devices 30 to 85 % below on-demand and may reclaim them at short notice. Serving keeps no state
+    that a retry could not rebuild, so that a replica may be lost as long as another one answers.
     ## When it is wrong
     With a single replica every interruption is an outage. Some zones list spot at the on-demand price: no discount.
-    Long generations are lost midway; capacity may be gone exactly when you need it. A service that misses its
-    objectives has no replica to lose.
+    Long generations are lost midway, and capacity may be gone exactly when you need it. A service that misses its
+    objectives cannot lose a replica.
     ## How to apply
-    Keep one replica on-demand, put the others on spot in two or more zones behind a load balancer, and drain one when
-    its notice comes (2 min on AWS, 30 s on Google Cloud and Azure).
+    Keep one replica on-demand, put the others on spot in two or more zones behind a load balancer, and drain a replica
+    when its notice arrives (2 min on AWS, 30 s on Google Cloud and Azure).
     ## Sources
     1. Mao et al., SkyServe, EuroSys 2025 (arXiv 2411.01438): replicas over spot zones with an on-demand fallback.
     2. docs.aws.amazon.com, EC2 User Guide, Spot Instance interruption notices.
     3. AWS Spot Instance Advisor, February 2026: 15 to 20 % of P5 instances interrupted in a month.
     """
     busy = seen.busy.mean
-    placements = {each.placement for each in service.deployments}
-    paid = {each.purchase for each in placements} - {None, "on_demand"}
-    accelerators = {each.accelerator for each in placements}
-    committed = {(each.provider, each.instance_type) for each in fleet.commitments}
+    placements = {deployment.placement for deployment in service.deployments}
+    paid = {placement.purchase for placement in placements} - {None, "on_demand"}
+    accelerators = {placement.accelerator for placement in placements}
+    committed = {(commitment.provider, commitment.instance_type) for commitment in fleet.commitments}
     replicas = len(service.deployments)
     if paid:
         yield skip("not-on-demand", f"its devices are paid as {' and '.join(sorted(map(str, paid)))}, not on-demand")
-    elif committed & {(each.provider, each.instance_type) for each in placements}:
+    elif committed & {(placement.provider, placement.instance_type) for placement in placements}:
         names = ", ".join(sorted(f"{count} x {name}" for name, count in _instances(fleet).items()))
         yield skip("committed", f"its instances are committed ({names}), which is paid whether they are used or not")
     elif replicas < options.min_replicas:
-        reason = f"it has {replicas} of the {options.min_replicas} replicas without which an interruption is an outage"
+        reason = f"it has {replicas} replica(s), fewer than {options.min_replicas}: an interruption is an outage"
         yield skip("single-replica", reason)
     elif not all(market.accelerator(name) for name in accelerators):
         names = ", ".join(sorted(name or "its device" for name in accelerators))
@@ -57,14 +59,14 @@ def use_spot(
     elif busy <= 0:
         yield skip("no-load", "it was busy 0 % of the window: releasing it saves more")
     elif (missed := _missed(seen, service)) is not None:
-        yield skip("slo-missed", f"{missed} already: replicas that are taken back make it worse")
+        yield skip("slo-missed", f"{missed}: reclaimed replicas would make it worse")
     else:
         names = ", ".join(sorted(map(str, accelerators)))
-        discounts = [_discount(each, market) for each in placements]
+        discounts = [_discount(placement, market) for placement in placements]
         if None in discounts:
             yield skip("no-offer", f"{names} is not listed both on-demand and as spot where it runs: 0 pairs of prices")
             return
-        discount = min(each for each in discounts if each is not None)
+        discount = min(discount for discount in discounts if discount is not None)
         if discount >= options.min_discount:
             yield propose(service.on(Placement(purchase="spot"), all_but=1), risk="availability", effort="high")
         else:
@@ -73,11 +75,11 @@ def use_spot(
 
 
 def _instances(fleet: Fleet) -> dict[str, int]:
-    return {each.instance_type: each.count for each in fleet.commitments}
+    return {commitment.instance_type: commitment.count for commitment in fleet.commitments}
 
 
 def _missed(seen: Evidence, service: Service) -> str | None:
-    """Return which objective of the service is missed now; None where none is, or none is set or measured."""
+    """Return which objective of the service is missed, with figures; None if none is missed, set or measured."""
     slo = service.slo
     if slo.ttft_p95_ms is not None and seen.has("ttft_s") and 1000 * seen.ttft_s.p95 > slo.ttft_p95_ms:
         return f"its TTFT is {1000 * seen.ttft_s.p95:.0f} ms (p95), above its objective of {slo.ttft_p95_ms:.0f} ms"
@@ -87,9 +89,9 @@ def _missed(seen: Evidence, service: Service) -> str | None:
 
 
 def _discount(placement: Placement, market: Market) -> float | None:
-    """Return how far spot is listed below on-demand for this instance where it is, or for any where that is not known.
+    """Return the largest listed spot discount (0 to 1) for an instance like this, in its region if known.
 
-    None where no such instance is listed both ways: spot that is not offered is no discount.
+    None if no such instance is listed both on-demand and as spot.
     """
     name = placement.accelerator or ""
     listed = {
@@ -100,8 +102,8 @@ def _discount(placement: Placement, market: Market) -> float | None:
         and placement.instance_type in (None, offer.instance_type)
     }
     ratios = [
-        offer.nano_usd_per_device_hour / listed[there]
+        offer.nano_usd_per_device_hour / listed[key]
         for offer in market.offers(name, "spot")
-        if (there := (offer.provider, offer.region, offer.instance_type)) in listed
+        if (key := (offer.provider, offer.region, offer.instance_type)) in listed
     ]
     return max(0.0, 1 - min(ratios)) if ratios else None

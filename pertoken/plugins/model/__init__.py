@@ -1,1 +1,1 @@
-"""Rules on the model that is served: a smaller one, a mixture of experts, a pruned one."""
+"""Rules about the served model: a smaller one, a mixture of experts (MoE), a pruned one."""

@@ -1,4 +1,4 @@
-"""Rule: serve a mixture of experts instead of a dense model."""
+"""Rule: serve a mixture of experts (MoE) instead of a dense model."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,60 +8,60 @@ from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Market, Model, Proposal, Service, Skip, option, propose, rule, skip
 
 MAX_MODELS = 3
-"""Models that are proposed: variants that a person can compare."""
+"""Maximum proposed models: few enough to compare."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 4)."""
+    """Settings of the rule; the defaults are judgement (Sources, 4)."""
 
-    min_params: float = option(30e9, "parameters from which a dense model is worth replacing", low=0)
+    min_params: float = option(30e9, "minimum parameters of a dense model worth replacing", low=0)
     largest: float = option(
-        0.5, "active parameters of the mixture over those of the dense model, at most", low=0.001, high=1
+        0.5, "maximum active parameters of the MoE model over those of the dense model", low=0.001, high=1
     )
     least_total: float = option(
-        0.4, "parameters of the mixture over those of the dense model, at least: below it is just a smaller model",
+        0.4, "minimum parameters of the MoE model over those of the dense model: below it is just a smaller model",
         low=0,
     )  # fmt: skip
     models: tuple[str, ...] = option(
-        (), "mixtures of the catalog that you would accept; without any, those of its family first, then others"
+        (), "MoE models of the catalog that you accept; empty for all, those of its family first"
     )
     few_running: float = option(
-        8.0, "running requests per replica up to which a mixture that needs more devices never pays", low=0
+        8.0, "maximum running requests per replica at which a MoE model on more devices never pays", low=0
     )
     min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
 
 
 @rule("mixture-of-experts")
 def mixture_of_experts(seen: Evidence, service: Service, market: Market, options: Options) -> Iterator[Proposal | Skip]:
-    """Serve a mixture of experts instead of a large dense model, if your evaluation passes.
+    """Serve a MoE model instead of a large dense model, if your evaluation passes.
 
     ## Why it saves
-    A mixture computes each token with a few of its experts: 72 % fewer FLOPs (Mixtral 8x7B) to 96 % fewer
-    (gpt-oss-120b) than a dense model of as many parameters.
+    A mixture of experts (MoE) computes each token with a few of its experts: 72 % fewer FLOPs (Mixtral 8x7B) to 96 %
+    fewer (gpt-oss-120b) than a dense model with as many parameters.
     ## When it is wrong
-    Memory is not reduced: all experts stay in it. With few requests at a time on devices that the weights fill, more
-    devices for more weights cost more than they save. With many, nearly all experts are read at each step, so the gain
-    needs large batches or expert parallelism. It is another model, so no money enters a total: list it in
-    `quality_passed` of [services."NAME"] once it passed your evaluation.
+    Memory is not reduced: all experts stay in it. With few concurrent requests, additional devices for the larger
+    weights cost more than they save. With many requests nearly all experts are read at each step, so the gain needs
+    large batches or expert parallelism. It is another model, so its saving enters no total until you list it in
+    `quality_passed` of [services."NAME"] after it passed your evaluation.
     ## How to apply
     Evaluate it, serve it beside the dense model, then move the traffic. vLLM: `--enable-expert-parallel` with
-    `--enable-eplb`; SGLang: `--ep-size` with `--enable-dp-attention`. Undo: serve the former model again.
+    `--enable-eplb`; SGLang: `--ep-size` with `--enable-dp-attention`. Undo: serve the previous model again.
     ## Sources
-    1. [A] Active over all parameters: 12.9 of 46.7, 5.1 of 116.8 billion, from the published configurations.
-    2. [A] Experts that a step of B tokens reads: E * (1 - (1 - k/E)^B). With B at E/k or more, nearly all.
-    3. [C] vLLM 0.32.0 `engine/arg_utils.py`, SGLang 0.5.23 `srt/server_args`: the flags.
-    4. The limits are judgement.
+    1. (calculated) Active over all parameters: 12.9 of 46.7, 5.1 of 116.8 billion, from the published configurations.
+    2. (calculated) Experts that a step of B tokens reads: E * (1 - (1 - k/E)^B). With B at E/k or more, nearly all.
+    3. (code) vLLM 0.32.0 `engine/arg_utils.py`, SGLang 0.5.23 `srt/server_args`: the flags.
+    4. The thresholds are judgement.
     """
-    if found := refusal(seen, service, options.min_busy):
-        yield found
+    if reason := refusal(seen, service, options.min_busy):
+        yield reason
         return
     now = service.deployments[0]
     dense, total = now.model, now.model.params_total or 0
     if dense.n_experts is not None:
         active = (dense.params_active or 0) / 1e9
         yield skip(
-            "mixture-already", f"{dense.name} computes with {active:.3g} of {total / 1e9:.3g}B parameters already"
+            "mixture-already", f"{dense.name} already computes with {active:.3g} of {total / 1e9:.3g}B parameters"
         )
         return
     if total < options.min_params:
@@ -69,53 +69,57 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
         return
     if market.accelerator(now.accelerator) is None:
         name = now.accelerator or "its device"
-        yield skip("device-unknown", f"{name} is not in the catalog: how many devices a mixture needs is not known")
+        yield skip("device-unknown", f"{name} is not in the catalog: the devices that a MoE model needs are not known")
         return
     if now.weight_dtype is None:
         yield skip(
             "dtype-unknown",
-            f"the dtype of its weights is not known: how many devices a mixture needs neither; {DOCTOR}",
+            f"the dtype of its weights, and so the devices that a MoE model needs, is not known: {DOCTOR}",
         )
         return
-    known = [(each, fewest_ranks(now, each, market)) for each in _mixtures(dense, market, options)]
-    fitting = [(each, needed) for each, needed in known if needed is not None]
+    known = [(mixture, fewest_ranks(now, mixture, market)) for mixture in _mixtures(dense, market, options)]
+    fitting = [(model, needed) for model, needed in known if needed is not None]
     if not fitting:
         least = f"{options.least_total * total / 1e9:.3g}B"
         yield skip(
-            "no-mixture", f"no mixture of the catalog with {least} parameters or more fits a server of its device"
+            "no-mixture", f"no MoE model of the catalog with {least} parameters or more fits a server of its device"
         )
     running = seen.running.mean / len(service.deployments)
     ranks, proposed = now.tp or 1, 0
-    for each, needed in fitting:
+    for model, needed in fitting:
         if needed > ranks and running <= options.few_running:
             yield skip(
                 "tiny-batch",
-                f"{each.name} needs {needed} devices instead of {ranks} for all its experts, and {running:.1f} running "
-                f"requests per replica are no more than {options.few_running:g}",
+                f"{model.name} needs {needed} devices instead of {ranks} for all its experts, and {running:.1f} "
+                f"running requests per replica are not more than {options.few_running:g}",
             )
         elif proposed < MAX_MODELS:
             proposed += 1
             excludes = tuple(name for name in MODEL_RULES if name != "mixture-of-experts")
-            if needed > ranks:  # others lay the present model out on fewer devices
+            if needed > ranks:  # these rules put the present model on fewer devices
                 excludes = (*excludes, "quantize-weights", "right-size-parallelism")
-            yield propose(replaced(service, each, market).resized(), risk="quality", effort="high", excludes=excludes)
+            yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
 
 
 def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:
-    """Return the mixtures that may replace a dense model: of its family first, then by how near they are in size."""
+    """Return the MoE models that may replace a dense model: those of its family first, then by difference in size."""
     total, active = dense.params_total or 0, dense.params_active or 0
-    named = {each.name for name in options.models if (each := market.model(name)) is not None}
+    named = {named_model.name for name in options.models if (named_model := market.model(name)) is not None}
     fitting = [
-        each
-        for each in market.models
-        if each.n_experts is not None
-        and (each.params_active or active) <= options.largest * active
-        and (each.params_total or 0) >= options.least_total * total
-        and (not options.models or each.name in named)
+        model
+        for model in market.models
+        if model.n_experts is not None
+        and (model.params_active or active) <= options.largest * active
+        and (model.params_total or 0) >= options.least_total * total
+        and (not options.models or model.name in named)
     ]
     family = market.family(dense)
 
-    def rank(each: Model) -> tuple[bool, float, str]:
-        return family is None or market.family(each) != family, abs((each.params_total or 0) - total), each.name
+    def rank(mixture: Model) -> tuple[bool, float, str]:
+        return (
+            family is None or market.family(mixture) != family,
+            abs((mixture.params_total or 0) - total),
+            mixture.name,
+        )
 
     return sorted(fitting, key=rank)

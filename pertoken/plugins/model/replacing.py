@@ -1,19 +1,19 @@
-"""What the rules have in common that replace a model."""
+"""Helpers of rules that replace a model."""
 
 from typing import Any
 
 from pertoken.rule import Deployment, Evidence, Market, Model, Service, Skip, skip
 
 MODEL_RULES = ("smaller-model", "mixture-of-experts", "prune", "route-requests")
-"""Rules that decide which model answers: one of them at a time."""
+"""Rules that choose the served model: at most one of them applies at a time."""
 
 
 def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
-    """Return why the model of a service is not to be replaced: hardly busy, or replicas that differ."""
+    """Return a refusal for a service that is hardly busy or has replicas that differ, or None."""
     busy = seen.busy.mean
     if busy < min_busy:
         return skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {min_busy:.0%}: there is no time to save")
-    if len({_shape(each) for each in service.deployments}) > 1:
+    if len({_shape(deployment) for deployment in service.deployments}) > 1:
         count = len(service.deployments)
         return skip("replicas-differ", f"its {count} replicas differ in model, engine, accelerator, weights or ranks")
     if service.deployments[0].model.params_active is None:
@@ -22,18 +22,27 @@ def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
     return None
 
 
-def _shape(each: Deployment) -> tuple[object, ...]:
-    return each.model, each.engine, each.accelerator, each.weight_dtype, each.tp, each.pp, each.dp, each.role
+def _shape(deployment: Deployment) -> tuple[object, ...]:
+    return (
+        deployment.model,
+        deployment.engine,
+        deployment.accelerator,
+        deployment.weight_dtype,
+        deployment.tp,
+        deployment.pp,
+        deployment.dp,
+        deployment.role,
+    )
 
 
 def fewest_ranks(now: Deployment, model: Model, market: Market) -> int | None:
-    """Return the fewest tensor-parallel ranks that hold a model in the present dtype; None if that is not known."""
+    """Return the fewest tensor-parallel ranks that hold a model in the present dtype; None if not known."""
     device = market.accelerator(now.accelerator)
     return None if device is None else market.fewest_ranks(model, now.weight_dtype, device)
 
 
 def replaced(service: Service, model: Model, market: Market) -> Service:
-    """Return a service with another model, on the fewest ranks that hold it where these are known."""
+    """Return a service with another model, on the fewest ranks that hold it if these are known."""
     now = service.deployments[0]
     ranks = fewest_ranks(now, model, market)
     layout: dict[str, Any] = {}

@@ -7,18 +7,18 @@ from pertoken.plugins.model.replacing import MODEL_RULES, refusal, replaced
 from pertoken.rule import Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
 MAX_MODELS = 3
-"""Models that are proposed, the largest of those that may be: variants that a person can compare."""
+"""Maximum proposed models, largest first: few enough to compare."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set; the defaults are judgement (Sources, 4)."""
+    """Settings of the rule; the defaults are judgement (Sources, 4)."""
 
     largest: float = option(
-        0.6, "active parameters of the smaller model over the present one's, at most", low=0.001, high=1
+        0.6, "maximum active parameters of the smaller model over those of the present one", low=0.001, high=1
     )
     models: tuple[str, ...] = option(
-        (), "models of the catalog that you would accept; without any, the smaller ones of its family"
+        (), "models of the catalog that you accept; empty for the smaller ones of its family"
     )
     min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
 
@@ -28,41 +28,42 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
     """Replace the model by a smaller or distilled one of its family, if your evaluation passes.
 
     ## Why it saves
-    An 8B in FP8 reads and computes about an eighth of what a 70B does for each token. It fits fewer or cheaper devices
-    and batches more requests there, so that whole replicas become free.
+    An 8B model in FP8 reads and computes about an eighth of what a 70B model does for each token. It fits fewer or
+    cheaper devices and batches more requests on them, so that whole replicas become free.
     ## When it is wrong
-    Whether its outputs are as good is in no telemetry, so no money enters a total: only what it would save and how soon
-    evaluation and training are repaid, until you list it in `quality_passed` of [services."NAME"]. Distilling needs a
-    teacher, data and training once. Requests that only the large model answers well may be routed instead.
+    Telemetry does not show whether its outputs are as good, so its saving enters no total: the rule shows what it would
+    save and how soon evaluation and training are repaid, until you list the model in `quality_passed` of
+    [services."NAME"]. Distilling needs a teacher, data and training once. Requests that only the large model answers
+    well can be routed to it instead.
     ## How to apply
     Evaluate it on your own tasks, serve it beside the large one with 1 to 5 % of the traffic, then move the rest. Undo:
-    serve the former model again, so keep its checkpoint.
+    serve the previous model again, so keep its checkpoint.
     ## Sources
-    1. [A] 70.6 over 8.03 billion parameters: 8.8 times the bytes and FLOPs for each token.
-    2. [M] arXiv 2501.08219: 44.5 % of queries are answered equally well by models of 1B to 32B parameters.
-    3. [K] DeepSeek-R1, arXiv 2501.12948: six distilled models of 1.5B to 70B parameters. Recalled, not read again.
-    4. The limits on size and busy time are judgement.
+    1. (calculated) 70.6 over 8.03 billion parameters: 8.8 times the bytes and FLOPs for each token.
+    2. (measured) arXiv 2501.08219: 44.5 % of queries are answered equally well by models of 1B to 32B parameters.
+    3. (unverified) DeepSeek-R1, arXiv 2501.12948: six distilled models of 1.5B to 70B parameters.
+    4. The thresholds on size and busy time are judgement.
     """
-    if found := refusal(seen, service, options.min_busy):
-        yield found
+    if reason := refusal(seen, service, options.min_busy):
+        yield reason
         return
     now = service.deployments[0].model
     active = now.params_active or 0
-    named = [each for name in options.models if (each := market.model(name)) is not None]
+    named = [model for name in options.models if (model := market.model(name)) is not None]
     known = named if options.models else market.smaller_models(now)
-    most = options.largest * active
-    smaller = [each for each in known if each != now and (each.params_active or active) <= most]
-    smaller = [each for each in smaller if (each.params_total or 0) < (now.params_total or 0)]
+    max_active = options.largest * active
+    smaller = [model for model in known if model != now and (model.params_active or active) <= max_active]
+    smaller = [model for model in smaller if (model.params_total or 0) < (now.params_total or 0)]
     if now.n_experts is None and not options.models:
-        smaller = [each for each in smaller if each.n_experts is None]  # the others: rule mixture-of-experts
-    sizes = {(each.params_total, each.params_active): each for each in reversed(smaller)}  # one of each size
-    smaller = [each for each in smaller if each in sizes.values()]
+        smaller = [model for model in smaller if model.n_experts is None]  # see the rule mixture-of-experts
+    sizes = {(model.params_total, model.params_active): model for model in reversed(smaller)}  # one of each size
+    smaller = [model for model in smaller if model in sizes.values()]
     if not smaller:
         yield skip(
             "no-smaller-model",
             f"the catalog has no model of {options.largest:.0%} of the active parameters of {now.name} or less "
-            f"{'that you would accept' if options.models else 'in its family'}",
+            f"{'that you accept' if options.models else 'in its family'}",
         )
-    for each in smaller[:MAX_MODELS]:
+    for model in smaller[:MAX_MODELS]:
         excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
-        yield propose(replaced(service, each, market).resized(), risk="quality", effort="high", excludes=excludes)
+        yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)

@@ -1,1 +1,1 @@
-"""Rules on what clients ask: repeated requests, long outputs, long prompts."""
+"""Rules about requests: repeated requests, long outputs, long prompts."""

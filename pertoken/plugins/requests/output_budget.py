@@ -1,4 +1,4 @@
-"""Rule: give outputs a budget."""
+"""Rule: limit the length of outputs."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,47 +7,52 @@ from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Evidence, Proposal, Series, Service, Skip, option, propose, rule, skip, times
 
 QUANTILES = 1000
-"""Points at which the distribution of lengths is read."""
+"""Points at which the distribution of lengths is evaluated."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set. A share that is supplied is priced; the other defaults are judgement (Sources, 3)."""
+    """Settings of the rule. A supplied share is priced; the other defaults are judgement (Sources, 3)."""
 
     kept: float | None = option(
-        None, "mean output tokens under a budget over the present mean: from a sample that readers judged", low=0.01,
+        None, "mean output tokens under a budget over the present mean: from a sample judged by readers", low=0.01,
         high=1,
     )  # fmt: skip
     loose: float = option(
-        2.0, "requested max_tokens (median) over the p99 of generated tokens from which a budget limits nobody", low=1
+        2.0,
+        "requested max_tokens (median) over the p99 of generated tokens at or above which the limit has no effect",
+        low=1,
     )
-    cut: float = option(0.05, "share of outputs that a budget may cut: judge a sample of them", low=0.001, high=0.5)
+    cut: float = option(
+        0.05, "maximum share of outputs that a budget may cut: judge a sample of them", low=0.001, high=0.5
+    )
     truncated: float = option(
-        0.05, "share of requests that end at a limit from which budgets cut outputs already", low=0, high=1
+        0.05, "share of requests that end at a limit, at or above which limits already cut outputs", low=0, high=1
     )
     min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
 
 
 @rule("output-budget")
 def output_budget(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
-    """Limit outputs to what readers use, where nothing limits them.
+    """Limit outputs to the length that readers use, where no limit is effective.
 
     ## Why it saves
-    Output tokens are decoded one by one: each that nobody reads costs a share of a decode step, and holds its part of
-    the KV cache. Where requests allow far more than they get, a few outputs that run on make a large part of all
-    tokens. This is what *early exit* means in serving: no engine has a flag that ends a token at an early layer.
+    Output tokens are decoded one by one: each unread token costs a share of a decode step and occupies KV cache. Where
+    requests allow far more tokens than they get, a few very long outputs make up much of all tokens. This is the
+    closest equivalent of *early exit* in serving: no engine has a flag that ends a token at an early layer.
     ## When it is wrong
-    Where length is the product: code, reports, reasoning. Where requests end at a limit already, a lower one cuts more
-    of them. How short an output may be is in no telemetry, so no money is promised: only the break-even, until you
+    Where length is the point: code, reports, reasoning. Where requests already end at a limit, a lower one cuts more of
+    them. Telemetry does not show how short an output may be, so no saving is stated, only the break-even, until you
     supply `kept`.
     ## How to apply
     Best at the client: `max_tokens`, stop sequences, a lower reasoning effort, brevity in the system prompt. For all
     clients of a server: `--override-generation-config '{"max_new_tokens": N}'` (vLLM), `--predict N` (llama.cpp). For
     reasoning: `--reasoning-config` (vLLM). Undo: remove the flag.
     ## Sources
-    1. [A] Decode time is linear in output tokens; the tokens above a limit follow from the measured lengths.
-    2. [C] vLLM 0.32.0, SGLang 0.5.23, llama.cpp: no flag for early exit. [K] The flags that limit a server's outputs.
-    3. The limits, and that a budget may cut 5 % of outputs, are judgement.
+    1. (calculated) Decode time is linear in output tokens; the tokens above a limit follow from the measured lengths.
+    2. (code) vLLM 0.32.0, SGLang 0.5.23, llama.cpp: no flag for early exit. (unverified) The flags that limit a
+       server's outputs.
+    3. The thresholds, and that a budget may cut 5 % of outputs, are judgement.
     """
     busy = seen.busy.mean
     if busy < options.min_busy:
@@ -64,14 +69,14 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
     if truncated >= options.truncated:
         yield skip(
             "truncated",
-            f"{truncated:.1%} of its requests end at a limit of their length, {options.truncated:.0%} or more: a lower "
+            f"{truncated:.1%} of its requests end at their length limit, {options.truncated:.0%} or more: a lower "
             "budget would cut more of them",
         )
     elif limit < options.loose * lengths.p99:
         yield skip(
             "budget-fits",
             f"requests allow {limit:,.0f} tokens (median), less than {options.loose:g} times the p99 of "
-            f"{lengths.p99:,.0f} that are generated",
+            f"{lengths.p99:,.0f} generated tokens",
         )
     else:
         budget = lengths.quantile(1 - options.cut)
@@ -81,6 +86,6 @@ def output_budget(seen: Evidence, service: Service, options: Options) -> Iterato
 
 
 def _kept(lengths: Series, budget: float) -> float:
-    """Return the part of all tokens that outputs keep which end at a budget."""
+    """Return the share of output tokens that remains if outputs end at a budget."""
     known = [lengths.quantile((at + 0.5) / QUANTILES) for at in range(QUANTILES)]
-    return sum(min(each, budget) for each in known) / max(1e-9, sum(known))
+    return sum(min(length, budget) for length in known) / max(1e-9, sum(known))

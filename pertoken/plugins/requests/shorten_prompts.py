@@ -9,41 +9,49 @@ from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, ru
 
 @dataclass(frozen=True)
 class Options:
-    """What a person may set. A share that is supplied is priced; the other defaults are judgement (Sources, 4)."""
+    """Settings of the rule. A supplied share is priced; the other defaults are judgement (Sources, 4)."""
 
     kept: float | None = option(
-        None, "prompt tokens that remain over the present ones: from a sample whose outputs were judged", low=0.01,
+        None, "prompt tokens that remain over the present ones: from a sample with judged outputs", low=0.01,
         high=1,
     )  # fmt: skip
     planned_kept: float = option(
-        0.7, "prompt tokens for which the break-even is shown while no share is supplied", low=0.01, high=0.99
+        0.7,
+        "share of prompt tokens that remain for which the break-even is shown while `kept` is not supplied",
+        low=0.01,
+        high=0.99,
     )
-    min_ratio: float = option(10.0, "prompt tokens per generated token from which prompts take the time", low=0)
+    min_ratio: float = option(10.0, "minimum prompt tokens per generated token for prefill to dominate", low=0)
     cached: float = option(
-        0.2, "share of prompt tokens found in the prefix cache from which editing prompts may cost more", low=0, high=1
+        0.2,
+        "share of prompt tokens that hit the prefix cache, at or above which editing prompts may cost more",
+        low=0,
+        high=1,
     )
     min_busy: float = option(0.05, "busy share below which there is no time to save", low=0, high=1)
 
 
 @rule("shorten-prompts")
 def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Iterator[Proposal | Skip]:
-    """Send shorter prompts where they are long, computed again each time, and the outputs short.
+    """Send shorter prompts where they are long, not cached, and the outputs are short.
 
     ## Why it saves
-    Every prompt token that no cache holds is computed, and its part of the KV cache is read at each decode step. Fewer
-    examples, fewer retrieved passages, only the tools that a request needs, a summary of the history: less of both.
+    Every prompt token outside the prefix cache is computed, and its part of the KV cache is read at each decode step.
+    Fewer examples, fewer retrieved passages, only the tools that a request needs, and a summary of the history reduce
+    both.
     ## When it is wrong
-    It breaks the prefix cache where it edits the beginning or the middle of prompts: tokens found there cost nearly
-    nothing, and all that follow an edit are computed again. Append only, and summarise at thresholds. How much may go
-    is in no telemetry, so no money is promised: only the break-even, until you supply `kept`.
+    Editing the beginning or the middle of prompts breaks the prefix cache: cached tokens cost nearly nothing, and all
+    tokens after an edit are computed again. Only append, and summarise at thresholds. Telemetry does not show how much
+    can be left out, so no saving is stated, only the break-even, until you supply `kept`.
     ## How to apply
     In the application: shorter system prompts, fewer and shorter passages, tools by retrieval, a summarised history, or
-    a prompt compressor (LLMLingua). Compare outputs on a sample. Undo: send the former prompts.
+    a prompt compressor (LLMLingua). Compare outputs on a sample. Undo: send the previous prompts.
     ## Sources
-    1. [A] Prefill saved is 1 - 1/r of the uncached prompt tokens, at r times shorter prompts.
-    2. [A] From 8k to 128k tokens: 16 times the tokens, 33 times the prefill FLOPs of a 70B, 16 times its KV cache.
-    3. [K] Jiang et al., LLMLingua, arXiv 2310.05736: prompts 2 to 20 times shorter. Recalled, not read again.
-    4. The limits and the share that is planned with are judgement.
+    1. (calculated) Prefill saved is 1 - 1/r of the uncached prompt tokens, at r times shorter prompts.
+    2. (calculated) From 8k to 128k tokens: 16 times the tokens, 33 times the prefill FLOPs of a 70B, 16 times its KV
+       cache.
+    3. (unverified) Jiang et al., LLMLingua, arXiv 2310.05736: prompts 2 to 20 times shorter.
+    4. The thresholds and the assumed share are judgement.
     """
     busy = seen.busy.mean
     if busy < options.min_busy:
@@ -53,22 +61,22 @@ def shorten_prompts(seen: Evidence, service: Service, options: Options) -> Itera
         yield skip("length-unknown", f"the length of its prompts is not known: {DOCTOR}")
         return
     prompts, generated = seen.prompt_tok_s.mean, seen.generated_tok_s.mean
-    found = seen.cached_share.mean if seen.has("cached_share") else 0.0
+    cached_share = seen.cached_share.mean if seen.has("cached_share") else 0.0
     if options.kept is None and prompts < options.min_ratio * generated:
         yield skip(
             "outputs-dominate",
             f"prompts have {prompts:.0f} tokens/s and outputs {generated:.0f}: below {options.min_ratio:g} to one",
         )
         return
-    if options.kept is None and found >= options.cached:
+    if options.kept is None and cached_share >= options.cached:
         yield skip(
             "breaks-prefix-cache",
-            f"{found:.0%} of its prompt tokens are found in the prefix cache, {options.cached:.0%} or more: editing "
-            "prompts may have them computed again",
+            f"{cached_share:.0%} of its prompt tokens hit the prefix cache, {options.cached:.0%} or more: "
+            "after an edit they may be computed again",
         )
         return
-    origin = "a guess: judge a sample" if options.kept is None else "as [rules.shorten-prompts] states"
-    warning = f"; editing them may lose the {found:.0%} that the prefix cache finds now" if found else ""
+    origin = "an assumption: judge a sample" if options.kept is None else "as [rules.shorten-prompts] states"
+    warning = f"; editing them may lose the {cached_share:.0%} that hit the prefix cache now" if cached_share else ""
     kept = options.planned_kept if options.kept is None else options.kept
     shorter = times(kept, f"{kept:.0%} of prompt tokens remain, {origin}{warning}", confirmed=options.kept is not None)
     yield propose(service.serving(prompt_len=shorter), risk="quality", effort="high", excludes=("prefix-cache",))

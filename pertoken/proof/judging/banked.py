@@ -1,4 +1,4 @@
-"""What changes have saved so far, by their receipts."""
+"""Realised savings of all changes so far, by their receipts."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,14 +23,18 @@ class Banked:
 def banked(receipts: Iterable[StoredReceipt]) -> Banked:
     """Add up the newest receipt of each change, in the hours that it compared."""
     newest: dict[tuple[int | None, ...], StoredReceipt] = {}
-    for each in sorted(receipts, key=lambda each: each.created_ts):
-        newest[each.deployment_id, each.epoch_id, each.recommendation_id] = each
-    made = [found for each in newest.values() if (found := _read(each)) is not None]
-    saved = [each.measured_in_window for each in made if each.finding.verdict in COUNTED]
-    known = [each for each in saved if each is not None]
+    for stored_row in sorted(receipts, key=lambda stored_row: stored_row.created_ts):
+        newest[stored_row.deployment_id, stored_row.epoch_id, stored_row.recommendation_id] = stored_row
+    made = [receipt for stored_row in newest.values() if (receipt := _read(stored_row)) is not None]
+    saved = [receipt.measured_in_window for receipt in made if receipt.finding.verdict in COUNTED]
+    known = [amount for amount in saved if amount is not None]
     if not known:
         return Banked()
-    sums = (sum(each.low for each in known), sum(each.likely for each in known), sum(each.high for each in known))
+    sums = (
+        sum(amount.low for amount in known),
+        sum(amount.likely for amount in known),
+        sum(amount.high for amount in known),
+    )
     return Banked(len(known), sums)
 
 

@@ -32,20 +32,24 @@ def go_back(
     verdicts: Iterable[Verdict],
     receipts: Iterable[StoredReceipt],
     rows: Mapping[int, Recommendation],
-    there: Inventory,
+    inventory: Inventory,
     now_ts: int,
 ) -> tuple[Recommendation, ...]:
     """Return a recommendation for each deployment that runs what made it worse. `rows`: recommendations by id."""
-    made = {(each.deployment_id, each.epoch_id): each.read() for each in receipts if each.kind is Kind.VERDICT}
-    found = []
+    made = {
+        (receipt.deployment_id, receipt.epoch_id): receipt.read()
+        for receipt in receipts
+        if receipt.kind is Kind.VERDICT
+    }
+    proposals = []
     for verdict in verdicts:
-        row = there.running.get(verdict.deployment_id)
+        row = inventory.running.get(verdict.deployment_id)
         if row is None or row.epoch_id != verdict.epoch_id or not verdict.edits:
             continue
         reasons = list(_reasons(verdict, made.get((verdict.deployment_id, verdict.epoch_id))))
         if reasons:
-            found.append(_recommendation(verdict, rows.get(verdict.recommendation_id or 0), row, reasons, now_ts))
-    return tuple(found)
+            proposals.append(_recommendation(verdict, rows.get(verdict.recommendation_id or 0), row, reasons, now_ts))
+    return tuple(proposals)
 
 
 def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
@@ -60,15 +64,15 @@ def _reasons(verdict: Verdict, receipt: Receipt | None) -> Iterator[str]:
 def _recommendation(
     verdict: Verdict, applied: Recommendation | None, row: Any, reasons: list[str], now_ts: int
 ) -> Recommendation:
-    back = tuple(replace(each, before=each.after, after=each.before) for each in verdict.edits)
+    back = tuple(replace(edit, before=edit.after, after=edit.before) for edit in verdict.edits)
     undo = applied.estimate.undo if applied is not None and applied.estimate is not None else ()
     commands = undo or tuple(_commands(verdict, row))
     effect = verdict.judgement.effect if verdict.judgement.result is Result.DEARER else None
-    title = "go back: " + ", ".join(f"{each.field} {_text(each.before)} → {_text(each.after)}" for each in back)
+    title = "go back: " + ", ".join(f"{edit.field} {_text(edit.before)} → {_text(edit.after)}" for edit in back)
     variant = Variant(
         key=f"{stable_id('go back', verdict.deployment_id, verdict.epoch_id) % 2**64:016x}",
         title=title,
-        changes=tuple(ChangeLine(verdict.name, each.field, _text(each.before), _text(each.after)) for each in back),
+        changes=tuple(ChangeLine(verdict.name, edit.field, _text(edit.before), _text(edit.after)) for edit in back),
         edits=back,
         commands=commands,
         undo=("apply the change again, as it runs now",),
@@ -100,16 +104,16 @@ def _recommendation(
 def _commands(verdict: Verdict, row: Any) -> Iterator[str]:
     """Yield how to set each field back, by the flags of the engine where they are known."""
     present = json.loads(row.knobs)
-    for each in verdict.edits:
-        if each.field == "engine_version":
+    for edit in verdict.edits:
+        if edit.field == "engine_version":
             version = verdict.version_before or "the version that ran before"
             yield f"install {row.engine_kind} {version} again and restart"
-        elif each.field in knobs() and knobs()[each.field].scope == "engine":
-            staying = {name: value for name, value in present.items() if name in knobs() and name != each.field}
-            written = spelled.commands(row.engine_kind, {each.field: (each.after, each.before)}, staying)
+        elif edit.field in knobs() and knobs()[edit.field].scope == "engine":
+            staying = {name: value for name, value in present.items() if name in knobs() and name != edit.field}
+            written = spelled.commands(row.engine_kind, {edit.field: (edit.after, edit.before)}, staying)
             yield from (*written.apply, *written.manual)
         else:
-            yield f"set {_label(each)} back to {_text(each.before)}"
+            yield f"set {_label(edit)} back to {_text(edit.before)}"
 
 
 def _label(edit: Edit) -> str:

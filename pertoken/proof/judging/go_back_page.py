@@ -15,7 +15,8 @@ Why it saves
 When it is wrong
   The change was made for another reason: a security fix, a feature, better answers. An objective can be missed for a
   cause of its own, such as more traffic since the same day: the receipt shows load and latency before and after.
-  Hours after another change are no part of the verdict, so that a second change at the same hour cannot be told apart.
+  Hours after another change are no part of the verdict, so that a second change at the same hour cannot be
+  distinguished.
 
 How to apply
   Run its commands: those that undo the recommendation that was applied, else the flags that set each field back. A

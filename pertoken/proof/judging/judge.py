@@ -54,11 +54,11 @@ def judge_changes(
         return 0
     with store.read("advice") as connection:
         known = verdicts.read_verdicts(connection)
-        rows = {each.recommendation_id: each for each in stored(connection)}
+        rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
         trials = read_trials(connection)
         given_back = releases.due(connection, rows.values(), now_ts, cycle.day_s)
         due = tuple(_due(connection, known, rows.values(), now_ts, cycle.day_s))
-    if not due and not given_back and not any(each.judgement.result is Result.PENDING for each in known):
+    if not due and not given_back and not any(verdict.judgement.result is Result.PENDING for verdict in known):
         return 0
     with store.read() as connection:
         verifier = Verifier(store, connection, known, rows, settings, now_ts, cycle, trials)
@@ -76,32 +76,32 @@ def judge_pending(target: AdviceRepository, judge: Judge, now_ts: int) -> int:
     """
     with target.writing() as connection:
         known = verdicts.read_verdicts(connection)
-        rows = {each.recommendation_id: each for each in stored(connection)}
+        rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
     after: list[Verdict] = []
     changed: list[Verdict] = []
     made: list[StoredReceipt] = []
-    for each in known:
-        new = each
-        if each.judgement.result is Result.PENDING:
-            judgement, receipt = judge(each, now_ts)
-            new = verdicts.with_judgement(each, judgement, now_ts)
+    for known_verdict in known:
+        new = known_verdict
+        if known_verdict.judgement.result is Result.PENDING:
+            judgement, receipt = judge(known_verdict, now_ts)
+            new = verdicts.with_judgement(known_verdict, judgement, now_ts)
             made += [receipt] if receipt is not None else []
         after.append(new)
-        changed += [new] if new != each else []
+        changed += [new] if new != known_verdict else []
     with target.writing() as connection:
         for verdict in changed:
             verdicts.put(connection, verdict)
         receipts.add(connection, made)
         write(connection, _judged(after, rows.values(), now_ts), rows, WHO)
-    return sum(each.judged_ts is not None for each in changed)
+    return sum(verdict.judged_ts is not None for verdict in changed)
 
 
 def _judged(known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int) -> Iterator[Moved]:
     """Yield the moves of recommendations that verdicts belong to."""
     of: dict[int, list[Verdict]] = {}
-    for each in known:
-        if each.recommendation_id is not None:
-            of.setdefault(each.recommendation_id, []).append(each)
+    for verdict in known:
+        if verdict.recommendation_id is not None:
+            of.setdefault(verdict.recommendation_id, []).append(verdict)
     for row in rows:
         mine = of.get(row.recommendation_id, ())
         if not mine or row.state not in _UNDER_WAY:
@@ -112,9 +112,9 @@ def _judged(known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: in
             begun = moved(row, "verifying", "hours after the change are collected", now_ts)
             yield begun
             row = begun.recommendation
-        code = verdicts.outcome(row.estimate, (each.judgement for each in mine))
+        code = verdicts.outcome(row.estimate, (verdict.judgement for verdict in mine))
         if code is not None:
-            why = "; ".join(_sentence(each) for each in mine)
+            why = "; ".join(_sentence(verdict) for verdict in mine)
             yield moved(row, code, why, now_ts, reason=why)
 
 
@@ -123,7 +123,7 @@ def _judge_releases(target: AdviceRepository, judged: Releases, given_back: Mapp
     if not given_back:
         return 0
     with target.writing() as connection:
-        rows = {each.recommendation_id: each for each in stored(connection)}
+        rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
     moves: list[Moved] = []
     made: list[StoredReceipt] = []
     for key, applied_ts in given_back.items():
@@ -151,22 +151,24 @@ def _due(
     connection: Connection, known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int, day_s: int
 ) -> Iterator[tuple[Verdict, int]]:
     """Yield the verdicts on proven savings that are to be checked again, with the days since their verdict."""
-    proven = {each.recommendation_id for each in rows if each.state in _PROVEN}
+    proven = {row.recommendation_id for row in rows if row.state in _PROVEN}
     cheaper = [
-        each
-        for each in known
-        if each.recommendation_id in proven and each.judgement.result is Result.CHEAPER and each.judged_ts is not None
+        verdict
+        for verdict in known
+        if verdict.recommendation_id in proven
+        and verdict.judgement.result is Result.CHEAPER
+        and verdict.judged_ts is not None
     ]
-    there = (
+    standing = (
         {(row.deployment_id, row.epoch_id, row.kind) for row in repository.receipt_kinds(connection)}
         if cheaper
         else set()
     )
-    for each in cheaper:
+    for verdict in cheaper:
         for days, kind in RECHECKS.items():
-            late_s = now_ts - (each.judged_ts or 0) - days * day_s
-            if 0 <= late_s < MAX_LATE_DAYS * day_s and (each.deployment_id, each.epoch_id, kind) not in there:
-                yield each, days
+            late_s = now_ts - (verdict.judged_ts or 0) - days * day_s
+            if 0 <= late_s < MAX_LATE_DAYS * day_s and (verdict.deployment_id, verdict.epoch_id, kind) not in standing:
+                yield verdict, days
 
 
 def _recheck(
@@ -179,22 +181,26 @@ def _recheck(
     """Check proven savings again, store the receipts, and move what decayed."""
     made: list[StoredReceipt] = []
     moves: dict[int, Moved] = {}
-    for each, days in due:
+    for verdict, days in due:
         with target.writing() as connection:
-            of_change = receipts.read_receipts(connection, each.recommendation_id)
-        first = next((one for one in of_change if one.kind is Kind.VERDICT and one.epoch_id == each.epoch_id), None)
-        again = verifier.again(each, RECHECKS[days], now_ts)
+            of_change = receipts.read_receipts(connection, verdict.recommendation_id)
+        first = next((one for one in of_change if one.kind is Kind.VERDICT and one.epoch_id == verdict.epoch_id), None)
+        again = verifier.again(verdict, RECHECKS[days], now_ts)
         if first is None or again is None:
             continue
         made.append(again)
         later = again.read().finding
-        row = rows[each.recommendation_id or 0]
+        row = rows[verdict.recommendation_id or 0]
         if recheck(first.read().finding, later) is Proven.DECAYED:
-            found = later.saving_90
-            figures = "" if found is None else f": {found.likely:.1%} ({found.low:.1%} to {found.high:.1%}) is saved"
-            since = f"{days} days after the verdict of {format_utc(each.judged_ts or 0)}"
+            interval = later.saving_90
+            figures = (
+                ""
+                if interval is None
+                else f": {interval.likely:.1%} ({interval.low:.1%} to {interval.high:.1%}) is saved"
+            )
+            since = f"{days} days after the verdict of {format_utc(verdict.judged_ts or 0)}"
             why = f"{since} the saving is gone or smaller{figures}"
-            moves[row.recommendation_id] = moved(row, "decayed", f"{why} ({each.name})", now_ts, reason=why)
+            moves[row.recommendation_id] = moved(row, "decayed", f"{why} ({verdict.name})", now_ts, reason=why)
     if made:
         with target.writing() as connection:
             receipts.add(connection, made)

@@ -1,4 +1,4 @@
-"""What could be proven of a recommendation before anybody accepts it: the smallest saving, and the days to proof."""
+"""Provability of a recommendation before it is accepted: the smallest provable saving, and the days to proof."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -23,24 +23,24 @@ MAX_DEPLOYMENTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What the history of one deployment could prove of a change made now."""
+    """Smallest saving of a change made now that the history of one deployment could prove."""
 
     name: str
     """Deployment and host as people call them."""
-    found: Detectable
+    detectable: Detectable
     promised: float | None
     """Likely saving as a fraction of the device-seconds per token; None where none is promised."""
 
     def values(self) -> dict[str, Any]:
         """Return it as JSON values."""
-        smallest = {f"smallest_after_{days}_days": self.found.after(days) for days in LOOKS_DAYS}
+        smallest = {f"smallest_after_{days}_days": self.detectable.after(days) for days in LOOKS_DAYS}
         return {
             "deployment": self.name,
             **smallest,
             "promised": self.promised,
-            "days_to_proof": self.found.days_to_proof,
-            "code": self.found.code,
-            "reason": self.found.reason,
+            "days_to_proof": self.detectable.days_to_proof,
+            "code": self.detectable.code,
+            "reason": self.detectable.reason,
         }
 
 
@@ -49,17 +49,17 @@ def prospects(store: Store, row: Recommendation, now_ts: int) -> tuple[Prospect,
     variant = row.chosen
     if variant is None or row.state not in (State.OPEN, *PUT_OFF):
         return ()
-    targets = dict.fromkeys(int(each.target) for each in variant.edits if each.kind == "deployment")
-    ids = [*targets] or [each for each in (row.deployment_id,) if each is not None]
+    targets = dict.fromkeys(int(edit.target) for edit in variant.edits if edit.kind == "deployment")
+    ids = [*targets] or [deployment_id for deployment_id in (row.deployment_id,) if deployment_id is not None]
     promise, through = promise_of(variant), acts_through(names(variant.edits))
-    found = []
+    rows = []
     with store.read() as connection:
         window = Window(connection, now_ts - MAX_BASELINE_DAYS * DAY_S, now_ts)
         newest = window.inventory.newest
-        for deployment_id in [each for each in ids if each in newest][:MAX_DEPLOYMENTS]:
+        for deployment_id in [deployment_id for deployment_id in ids if deployment_id in newest][:MAX_DEPLOYMENTS]:
             others = siblings_of(window, deployment_id)
             asked = prospect(window, deployment_id, siblings=others, promise=promise, through=through)
             one = Detectable(code=asked.code, reason=asked.reason) if isinstance(asked, Refused) else detectable(asked)
             name = f"{newest[deployment_id].served_model} on {newest[deployment_id].host_name}"
-            found.append(Prospect(name, one, None if promise is None else promise.likely))
-    return tuple(found)
+            rows.append(Prospect(name, one, None if promise is None else promise.likely))
+    return tuple(rows)

@@ -1,4 +1,4 @@
-"""Receipts as calibration: what verified changes of a deployment tell the forecast of its host."""
+"""Receipts as calibration: verified changes of a deployment correct the forecast of its host."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from pertoken.store.connect.open import Store
 from pertoken.units import format_utc
 
 PROVEN = (Result.CHEAPER, Result.DEARER, Result.NO_EFFECT)
-"""Results of which the effect is known: an interval that is too wide to decide tells a forecast nothing either."""
+"""Results with a known effect: an interval that is too wide to decide is too wide to correct a forecast."""
 NO_SPEED = ("driver",)
 """What an epoch shows and no forecast looks at."""
 
@@ -32,30 +32,30 @@ def realised(store: Store, now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
             for row in (repository.receipt_kinds(connection) if verdicts else ())
             if row.kind == Kind.VERDICT
         }
-    return realised_by((each for each in verdicts if (each.deployment_id, each.epoch_id) in proven), now)
+    return realised_by((verdict for verdict in verdicts if (verdict.deployment_id, verdict.epoch_id) in proven), now)
 
 
 def realised_by(verdicts: Iterable[Verdict], now: Fleet) -> Mapping[int, tuple[Realised, ...]]:
     """Return the changes that verdicts with a receipt are on, by deployment."""
-    found: dict[int, list[Realised]] = defaultdict(list)
+    changes: dict[int, list[Realised]] = defaultdict(list)
     for verdict in verdicts:
         deployment = now.deployment_of.get(verdict.deployment_id)
         change = None if deployment is None else _realised(verdict, deployment)
         if change is not None:
-            found[verdict.deployment_id].append(change)
-    return {key: tuple(some) for key, some in found.items()}
+            changes[verdict.deployment_id].append(change)
+    return {key: tuple(some) for key, some in changes.items()}
 
 
 def _realised(verdict: Verdict, now: Deployment) -> Realised | None:
     """Return one change; None where it was not proven, was of more than knobs and version, or was changed since."""
     judged = verdict.judgement
-    edits = [each for each in verdict.edits if each.field not in NO_SPEED]
-    known = all(each.field in knobs() or each.field == "engine_version" for each in edits)
+    edits = [edit for edit in verdict.edits if edit.field not in NO_SPEED]
+    known = all(edit.field in knobs() or edit.field == "engine_version" for edit in edits)
     if judged.result not in PROVEN or judged.method != VERIFIED or judged.effect is None or not edits or not known:
         return None
-    if any(plain(attrgetter(each.field)(now)) != each.after for each in edits):
+    if any(plain(attrgetter(edit.field)(now)) != edit.after for edit in edits):
         return None
     low, likely, high = judged.effect
     source = f"the receipt of its change of {format_utc(verdict.changed_ts)}"
-    before = tuple((each.field, each.before) for each in edits)
+    before = tuple((edit.field, edit.before) for edit in edits)
     return Realised(before, (1 + low, 1 + likely, 1 + high), source)

@@ -17,7 +17,7 @@ from pertoken.store import repository
 
 
 class Kind(StrEnum):
-    """What a receipt is of."""
+    """Subject of a receipt."""
 
     VERDICT = "verdict"
     """The first verdict on a change."""
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Whether a stored receipt can be believed."""
+    """Result of recomputing a stored receipt."""
 
     intact: bool
     """It has the hash that it was made with, and so have the hours stored beside it."""
@@ -129,18 +129,18 @@ def of(
 
 def add(connection: Connection, receipts: Iterable[StoredReceipt]) -> None:
     """Store receipts; one that is stored already changes nothing."""
-    for each in receipts:
-        body = json.dumps({"receipt": each.text, "inputs": each.inputs})
+    for stored_receipt in receipts:
+        body = json.dumps({"receipt": stored_receipt.text, "inputs": stored_receipt.inputs})
         repository.add_receipt(
             connection,
             {
-                "recommendation_id": each.recommendation_id,
-                "deployment_id": each.deployment_id,
-                "epoch_id": each.epoch_id,
-                "kind": each.kind.value,
+                "recommendation_id": stored_receipt.recommendation_id,
+                "deployment_id": stored_receipt.deployment_id,
+                "epoch_id": stored_receipt.epoch_id,
+                "kind": stored_receipt.kind.value,
                 "body": body,
                 "hash": sha256(body),
-                "created_ts": each.created_ts,
+                "created_ts": stored_receipt.created_ts,
             },
         )
 
@@ -157,13 +157,15 @@ def find(receipts: Iterable[StoredReceipt], prefix: str, where: object) -> Store
     """
     wanted = prefix.lower()
     receipts = tuple(receipts)
-    own = [each for each in receipts if wanted and each.full_id.startswith(wanted)]
-    promised = [each for each in receipts if wanted and _recommendation(each).startswith(wanted)]
+    own = [stored_receipt for stored_receipt in receipts if wanted and stored_receipt.full_id.startswith(wanted)]
+    promised = [
+        stored_receipt for stored_receipt in receipts if wanted and _recommendation(stored_receipt).startswith(wanted)
+    ]
     if not own and not promised:
         raise BadInput(f"{where}: holds no receipt {prefix!r}; `pertoken receipt` lists what there is")
-    if len(own) + len({each.recommendation_id for each in promised}) > 1:
+    if len(own) + len({receipt.recommendation_id for receipt in promised}) > 1:
         raise BadInput(f"{prefix!r} names several receipts or recommendations; give more digits")
-    return own[0] if own else max(promised, key=lambda each: each.created_ts)
+    return own[0] if own else max(promised, key=lambda receipt: receipt.created_ts)
 
 
 def _figures(text: str) -> Any:
@@ -175,8 +177,8 @@ def _figures(text: str) -> Any:
     return {name: value for name, value in values if name not in ("version", "sha256") and value is not None}
 
 
-def _recommendation(each: StoredReceipt) -> str:
-    return "" if each.recommendation_id is None else f"{each.recommendation_id % 2**64:016x}"
+def _recommendation(receipt: StoredReceipt) -> str:
+    return "" if receipt.recommendation_id is None else f"{receipt.recommendation_id % 2**64:016x}"
 
 
 def _from_row(row: Any) -> StoredReceipt:

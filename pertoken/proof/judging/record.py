@@ -29,19 +29,22 @@ MAX_SAVING = 0.99
 
 @dataclass(frozen=True, slots=True)
 class RuleRecord:
-    """What one rule promised, against what was realised."""
+    """Promises of one rule against what was realised."""
 
     rule: str
     record: Record
     not_counted: int
-    """Receipts that say nothing of the ratio: nothing was promised in device time, or a gate failed."""
+    """Receipts that do not count for the ratio: nothing was promised in device time, or a gate failed."""
 
 
 def records(receipts: Iterable[StoredReceipt]) -> tuple[RuleRecord, ...]:
     """Return the record of each rule that has receipts, in the order of names. Re-checks are no further outcomes."""
     receipts = tuple(receipts)
-    found, seen = outcomes(receipts), Counter(each.read().change.rule for each in receipts if each.kind is Kind.VERDICT)
-    made_of = {rule: record(found, rule) for rule in sorted(each for each in seen if each is not None)}
+    outcomes_of_rules, seen = (
+        outcomes(receipts),
+        Counter(receipt.read().change.rule for receipt in receipts if receipt.kind is Kind.VERDICT),
+    )
+    made_of = {rule: record(outcomes_of_rules, rule) for rule in sorted(rule for rule in seen if rule is not None)}
     return tuple(RuleRecord(rule, known, seen[rule] - known.receipts) for rule, known in made_of.items())
 
 
@@ -51,70 +54,77 @@ def outcomes(receipts: Iterable[StoredReceipt]) -> tuple[Outcome, ...]:
     A promise counts as its rule made it, without the correction by earlier receipts: else a record that is believed
     would lead back to 1.
     """
-    found = []
-    for each in receipts:
-        made = each.read() if each.kind is Kind.VERDICT else None
+    outcomes_of_rules = []
+    for receipt in receipts:
+        made = receipt.read() if receipt.kind is Kind.VERDICT else None
         if made is not None and made.change.rule is not None:
             change = made.change
-            found.append(outcome(made.change.rule, change.regime, _as_made(made.promised, change), made.finding))
-    return tuple(each for each in found if each is not None)
+            outcomes_of_rules.append(
+                outcome(made.change.rule, change.regime, _as_made(made.promised, change), made.finding)
+            )
+    return tuple(outcome for outcome in outcomes_of_rules if outcome is not None)
 
 
 def _as_made(promised: Promise | None, change: Change) -> Promise | None:
     if promised is None or change.correction <= 0:
         return promised
-    return Promise(*(each / change.correction for each in (promised.low, promised.likely, promised.high)))
+    return Promise(*(value / change.correction for value in (promised.low, promised.likely, promised.high)))
 
 
-def regime(there: Inventory, deployment_id: int | None) -> str | None:
+def regime(inventory: Inventory, deployment_id: int | None) -> str | None:
     """Return the regime of a deployment: its engine and devices. Rules err alike within one, and other than in others.
 
     None where it is not known.
     """
-    row = None if deployment_id is None else there.newest.get(deployment_id)
+    row = None if deployment_id is None else inventory.newest.get(deployment_id)
     if row is None:
         return None
-    names = dict.fromkeys(str(each.name) for each in there.held(row.epoch_id))
+    names = dict.fromkeys(str(device_id.name) for device_id in inventory.held(row.epoch_id))
     return f"{row.engine_kind} on {', '.join(names) or 'unknown devices'}"
 
 
 def corrected_by(
-    found: Iterable[Recommendation], known: Iterable[Outcome], there: Inventory
+    recommendations: Iterable[Recommendation], known: Iterable[Outcome], inventory: Inventory
 ) -> tuple[Recommendation, ...]:
     """Return what an advice run found with each estimate corrected by the track record of its rule and regime."""
     known = tuple(known)
-    counts = Counter(each.rule for each in known)
+    counts = Counter(outcome.rule for outcome in known)
     return tuple(
-        each if not counts[each.rule_id] else _corrected(each, known, counts[each.rule_id], there) for each in found
+        recommendation
+        if not counts[recommendation.rule_id]
+        else _corrected(recommendation, known, counts[recommendation.rule_id], inventory)
+        for recommendation in recommendations
     )
 
 
-def corrected_by_receipts(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
+def corrected_by_receipts(
+    store: Store, recommendations: Sequence[Recommendation], now_ts: int
+) -> tuple[Recommendation, ...]:
     """Return the same by the receipts of a store. Raises StoreError."""
     if store.advice is None:
-        return tuple(found)
+        return tuple(recommendations)
     with store.read("advice") as connection:
         known = outcomes(read_receipts(connection))
     if not known:
-        return tuple(found)
+        return tuple(recommendations)
     with store.read() as connection:
-        return corrected_by(found, known, Window(connection, now_ts - DAY_S, now_ts).inventory)
+        return corrected_by(recommendations, known, Window(connection, now_ts - DAY_S, now_ts).inventory)
 
 
-def _corrected(row: Recommendation, known: tuple[Outcome, ...], receipts: int, there: Inventory) -> Recommendation:
+def _corrected(row: Recommendation, known: tuple[Outcome, ...], receipts: int, inventory: Inventory) -> Recommendation:
     variants = []
-    for each in row.variants:
-        targets = (int(edit.target) for edit in each.edits if edit.kind == "deployment")
-        of = record(known, row.rule_id, regime(there, next(targets, row.deployment_id)))
+    for variant in row.variants:
+        targets = (int(edit.target) for edit in variant.edits if edit.kind == "deployment")
+        of = record(known, row.rule_id, regime(inventory, next(targets, row.deployment_id)))
         line = RecordLine(receipts, of.ratio, of.ratio_sd, of.widening)
-        variants.append(corrected_variant(each, line, of))
+        variants.append(corrected_variant(variant, line, of))
     return replace(row, variants=tuple(variants))
 
 
 def corrected_variant(variant: Variant, line: RecordLine, known: Record) -> Variant:
     """Return a variant whose saving of device time, and the dollars that follow from it, are corrected by a record.
 
-    What promises no device time, such as another price, stays: receipts say nothing of it.
+    What promises no device time, such as another price, stays: receipts do not measure it.
     """
     promise = promise_of(variant)
     if promise is None or promise.likely < MIN_PROMISE:

@@ -35,7 +35,7 @@ AFTER_DAYS = 7
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """What a recommendation releases, by what ran before it."""
+    """Hosts, devices and models that a recommendation releases."""
 
     devices: frozenset[int]
     hosts: frozenset[int]
@@ -54,14 +54,14 @@ def releases(variant: Variant) -> bool:
 
 def due(connection: Connection, rows: Iterable[Recommendation], now_ts: int, day_s: int) -> dict[int, int]:
     """Return the recommendations whose release is judged now, with the time at which they were applied."""
-    found = {}
+    released = {}
     for row in rows:
         if row.state in (State.APPLIED, State.VERIFYING) and row.estimate is not None and releases(row.estimate):
             moves = repository.transitions(connection, row.recommendation_id)
             applied = [move.ts for move in moves if move.to_state == State.APPLIED.value]
             if applied and now_ts >= applied[-1] + AFTER_DAYS * day_s:
-                found[row.recommendation_id] = int(applied[-1])
-    return found
+                released[row.recommendation_id] = int(applied[-1])
+    return released
 
 
 class Releases:
@@ -82,7 +82,7 @@ class Releases:
         gone = promised(row, row.estimate, before.inventory, applied_ts, self._settings)
         with_host, unheld = released(gone, before.inventory, after.inventory, applied_ts + self._cycle.day_s)
         levels = self._levels(gone.models, applied_ts)
-        agreed = _strictest([limits(each, self._settings) for each in sorted(gone.models)])
+        agreed = _strictest([limits(model, self._settings) for model in sorted(gone.models)])
         left = len(with_host) + len(unheld)
         more = _unheld(gone.models, before.inventory, after.inventory) - left if gone.extra else 0
         left += min(gone.extra, max(0, more))
@@ -111,12 +111,12 @@ class Releases:
 
     def _levels(self, models: Iterable[str], applied_ts: int) -> tuple[ServiceLevel, ServiceLevel]:
         days_s = AFTER_DAYS * self._cycle.day_s
-        found = []
+        levels = []
         for start, end in ((applied_ts - days_s, applied_ts), (self._now_ts - days_s, self._now_ts)):
             window = Window(self._connection, max(start, 0), end)
             ids = _serving(models, window.inventory)
-            found.append(service_level(window, ids) if ids else NOT_MEASURED)
-        return found[0], found[1]
+            levels.append(service_level(window, ids) if ids else NOT_MEASURED)
+        return levels[0], levels[1]
 
     def _served(self, models: Iterable[str], before: Window, after: Window) -> Served:
         """Return the tokens of all deployments of some models, hour by hour."""
@@ -130,44 +130,44 @@ class Releases:
         return Served(np.array(ordered, np.int64), np.array(rates, np.float64))
 
     def _nano_usd_per_hour(self, devices: Iterable[int], before: Window, applied_ts: int) -> int | None:
-        there = before.inventory
-        book: PriceBook = price_book(self._store, self._connection, there)
-        rows = [there.devices[each] for each in sorted(devices)]
+        inventory = before.inventory
+        book: PriceBook = price_book(self._store, self._connection, inventory)
+        rows = [inventory.devices[device] for device in sorted(devices)]
         priced = book.each_at([Priced(row.kind, row.name, row.uuid) for row in rows], applied_ts - 1)
-        rates = [None if each is None else each.nano_usd_per_device_hour for each in priced]
-        known = [each for each in rates if each is not None]
+        rates = [None if price is None else price.nano_usd_per_device_hour for price in priced]
+        known = [nano_usd for nano_usd in rates if nano_usd is not None]
         return sum(known) if len(known) == len(rates) else None
 
 
-def promised(row: Recommendation, variant: Variant, there: Inventory, applied_ts: int, settings: Settings) -> Gone:
+def promised(row: Recommendation, variant: Variant, inventory: Inventory, applied_ts: int, settings: Settings) -> Gone:
     """Return what a variant promised to release, by what ran before it was applied."""
-    hosts = {each.host_id for each in there.hosts if each.name in variant.released}
+    hosts = {host.host_id for host in inventory.hosts if host.name in variant.released}
     hosts |= {int(edit.target) for edit in variant.edits if edit.kind == "host" and edit.field == "running"}
     stopped = {int(target) for target in _stops(variant)}
     epochs = [
-        each
-        for each in there.served
-        if each.start_ts < applied_ts and (each.end_ts is None or each.end_ts >= applied_ts - STOPPED_S)
+        served
+        for served in inventory.served
+        if served.start_ts < applied_ts and (served.end_ts is None or served.end_ts >= applied_ts - STOPPED_S)
     ]
-    devices = {key for key, each in there.devices.items() if each.host_id in hosts and each.parent_id is None}
+    devices = {key for key, device in inventory.devices.items() if device.host_id in hosts and device.parent_id is None}
     models = set()
-    for each in epochs:
-        held = set(there.epoch_devices.get(each.epoch_id, ()))
-        if each.deployment_id in stopped:
+    for epoch in epochs:
+        held = set(inventory.epoch_devices.get(epoch.epoch_id, ()))
+        if epoch.deployment_id in stopped:
             devices |= held
-        if each.deployment_id in stopped or held & devices:
-            models.add(str(each.served_model))
+        if epoch.deployment_id in stopped or held & devices:
+            models.add(str(epoch.served_model))
     own = [
-        each
-        for each in epochs
-        if row.target_kind == "service" and service_name(each.served_model, settings) == row.target_key
+        epoch
+        for epoch in epochs
+        if row.target_kind == "service" and service_name(epoch.served_model, settings) == row.target_key
     ]
-    models |= {str(each.served_model) for each in own}
+    models |= {str(epoch.served_model) for epoch in own}
     extra = 0
     if variant.replicas is not None and own:
         fewer = variant.replicas[0] - variant.replicas[1]
-        extra = max(0, fewer * len(there.epoch_devices.get(own[0].epoch_id, ())) - len(devices))
-    return Gone(frozenset(devices & set(there.devices)), frozenset(hosts), extra, frozenset(models))
+        extra = max(0, fewer * len(inventory.epoch_devices.get(own[0].epoch_id, ())) - len(devices))
+    return Gone(frozenset(devices & set(inventory.devices)), frozenset(hosts), extra, frozenset(models))
 
 
 def released(gone: Gone, before: Inventory, after: Inventory, silent_ts: int) -> tuple[frozenset[int], frozenset[int]]:
@@ -176,10 +176,10 @@ def released(gone: Gone, before: Inventory, after: Inventory, silent_ts: int) ->
     A host is gone if it has reported nothing since `silent_ts`: one that reports is paid for, whatever runs on it.
     """
     newest = {row.host_id: row.newest_ts for row in after.hosts}
-    held = {each for row in after.running.values() for each in after.epoch_devices.get(row.epoch_id, ())}
-    host_of = {each: before.devices[each].host_id for each in gone.devices}
-    with_host = frozenset(each for each, host in host_of.items() if (newest.get(host) or 0) < silent_ts)
-    unheld = {each for each, host in host_of.items() if each not in held and host not in gone.hosts}
+    held = {device_id for row in after.running.values() for device_id in after.epoch_devices.get(row.epoch_id, ())}
+    host_of = {device: before.devices[device].host_id for device in gone.devices}
+    with_host = frozenset(device_id for device_id, host in host_of.items() if (newest.get(host) or 0) < silent_ts)
+    unheld = {device_id for device_id, host in host_of.items() if device_id not in held and host not in gone.hosts}
     return with_host, frozenset(unheld) - with_host
 
 
@@ -193,25 +193,25 @@ def _stops(variant: Variant) -> Iterator[int | str]:
 def _unheld(models: frozenset[str], before: Inventory, after: Inventory) -> int:
     """Return how many devices fewer hold the models of a release."""
     counts = []
-    for there in (before, after):
+    for inventory in (before, after):
         held: set[int] = set()
-        for row in there.running.values():
-            held |= set(there.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
+        for row in inventory.running.values():
+            held |= set(inventory.epoch_devices.get(row.epoch_id, ())) if row.served_model in models else set()
         counts.append(len(held))
     return max(0, counts[0] - counts[1])
 
 
-def _serving(models: Iterable[str], there: Inventory) -> tuple[int, ...]:
+def _serving(models: Iterable[str], inventory: Inventory) -> tuple[int, ...]:
     wanted = set(models)
-    return tuple(sorted(key for key, row in there.newest.items() if row.served_model in wanted))
+    return tuple(sorted(key for key, row in inventory.newest.items() if row.served_model in wanted))
 
 
 def _strictest(agreed: list[ServiceLevel]) -> ServiceLevel:
     values: Mapping[str, list[float]] = {
-        name: [value for each in agreed if (value := getattr(each, name)) is not None]
+        name: [value for level in agreed if (value := getattr(level, name)) is not None]
         for name in ("ttft_p95_s", "tpot_p95_s")
     }
-    return ServiceLevel(*(min(each, default=None) for each in values.values()))
+    return ServiceLevel(*(min(values_of_day, default=None) for values_of_day in values.values()))
 
 
 def _more(devices: int) -> str:

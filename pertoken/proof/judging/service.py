@@ -1,4 +1,4 @@
-"""What clients and the power meter saw of deployments in one window, and the objectives that were agreed."""
+"""Latency, energy and objectives of deployments in one window."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,7 +16,10 @@ def service_level(window: Window, deployment_ids: Sequence[int]) -> ServiceLevel
     """Return the worst p95 latencies of deployments over a window, whatever epochs they had, and their energy."""
     details = window.details()
     ttft, tpot = (
-        max(filter(None, (details.latency(each, metric, P95) for each in deployment_ids)), default=None)
+        max(
+            filter(None, (details.latency(deployment_id, metric, P95) for deployment_id in deployment_ids)),
+            default=None,
+        )
         for metric in ("ttft_s", "tpot_s")
     )
     return ServiceLevel(ttft, tpot, _j_per_token(window, deployment_ids))
@@ -25,17 +28,17 @@ def service_level(window: Window, deployment_ids: Sequence[int]) -> ServiceLevel
 def limits(served_model: str, settings: Settings) -> ServiceLevel:
     """Return the objectives for the service of a model; what none is set for is None."""
     slo = objectives(served_model, settings)
-    ttft, tpot = (None if each is None else each / 1000 for each in (slo.ttft_p95_ms, slo.tpot_p95_ms))
+    ttft, tpot = (None if value is None else value / 1000 for value in (slo.ttft_p95_ms, slo.tpot_p95_ms))
     return ServiceLevel(ttft, tpot)
 
 
 def _j_per_token(window: Window, deployment_ids: Iterable[int]) -> float | None:
-    there, energy = window.inventory, window.energy()
-    led = [row.epoch_id for each in deployment_ids for row in there.epochs_of.get(each, ())]
-    held = [*led, *(epoch for each in deployment_ids for epoch in there.workers_of.get(each, ()))]
-    measured = [energy[each] for each in held if each in energy]
-    if not measured or any(each.measured_share < MIN_MEASURED for each in measured):
+    inventory, energy = window.inventory, window.energy()
+    led = [row.epoch_id for deployment_id in deployment_ids for row in inventory.epochs_of.get(deployment_id, ())]
+    held = [*led, *(epoch for deployment_id in deployment_ids for epoch in inventory.workers_of.get(deployment_id, ()))]
+    measured = [energy[allocation] for allocation in held if allocation in energy]
+    if not measured or any(energy.measured_share < MIN_MEASURED for energy in measured):
         return None
     served = dict(window.tokens())
-    tokens = sum(served.get(each) or 0 for each in led)
-    return sum(each.joules for each in measured) / tokens if tokens else None
+    tokens = sum(served.get(epoch_id) or 0 for epoch_id in led)
+    return sum(energy.joules for energy in measured) / tokens if tokens else None

@@ -77,12 +77,14 @@ class Verifier:
         """`cycle`: length of the buckets that are compared, and of the week that load repeats in."""
         self._store, self._connection = store, connection
         self._settings, self._cycle = settings, cycle
-        self._trials = {(each.recommendation_id, each.canary.deployment_id): each for each in trials if each.result}
+        self._trials = {
+            (trial.recommendation_id, trial.canary.deployment_id): trial for trial in trials if trial.result
+        }
         self._recommendations, self._now_ts = recommendations, now_ts
         self._windows: dict[tuple[int, int], Window] = {}
         self._next_change: dict[int, int] = {}
         """When the epoch of a verdict ended with another change, by epoch."""
-        ordered = sorted(known, key=lambda each: (each.deployment_id, each.changed_ts))
+        ordered = sorted(known, key=lambda verdict: (verdict.deployment_id, verdict.changed_ts))
         for before, after in pairwise(ordered):
             if before.deployment_id == after.deployment_id:
                 self._next_change[before.epoch_id] = after.changed_ts
@@ -165,7 +167,7 @@ class Verifier:
         days_s, changed = LAST_DAYS * self._cycle.day_s, verdict.changed_ts
         start = max(changed, asked.after_from or 0, asked.until - days_s)
         windows = self._window(changed - days_s, changed), self._window(start, asked.until)
-        before, after = (service_level(each, [verdict.deployment_id]) for each in windows)
+        before, after = (service_level(window, [verdict.deployment_id]) for window in windows)
         return before, after
 
     def _trial(self, verdict: Verdict) -> Trial | None:
@@ -200,26 +202,26 @@ class Verifier:
 
     def _payers(self, window: Window, deployment_id: int) -> Sequence[Priced]:
         """Return the devices that a deployment is paid by: those of its newest epoch, whole ones for their parts."""
-        there = window.inventory
-        epochs = there.epochs_of.get(deployment_id, ())
-        ids = there.epoch_devices.get(epochs[-1].epoch_id, ()) if epochs else ()
-        rows = [there.devices[each] for each in ids if each in there.devices]
-        whole = [there.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
+        inventory = window.inventory
+        epochs = inventory.epochs_of.get(deployment_id, ())
+        ids = inventory.epoch_devices.get(epochs[-1].epoch_id, ()) if epochs else ()
+        rows = [inventory.devices[device_id] for device_id in ids if device_id in inventory.devices]
+        whole = [inventory.devices.get(row.parent_id, row) if row.parent_id is not None else row for row in rows]
         return [Priced(row.kind, row.name, row.uuid) for row in whole]
 
     @cached_property
     def _book(self) -> PriceBook:
-        there = Window(self._connection, self._now_ts - HISTORY_S, self._now_ts).inventory
-        return price_book(self._store, self._connection, there)
+        inventory = Window(self._connection, self._now_ts - HISTORY_S, self._now_ts).inventory
+        return price_book(self._store, self._connection, inventory)
 
     def _price(self, window: Window, verdict: Verdict) -> Price | None:
         """Return the mean price of a deployment's devices at the change; None where one of them has none."""
-        found = self._book.each_at(self._payers(window, verdict.deployment_id), verdict.changed_ts)
-        rates = [each.nano_usd_per_device_hour for each in found if each is not None]
-        known = [each for each in rates if each is not None]
-        if not found or len(known) < len(found):
+        prices = self._book.each_at(self._payers(window, verdict.deployment_id), verdict.changed_ts)
+        rates = [price.nano_usd_per_device_hour for price in prices if price is not None]
+        known = [nano_usd for nano_usd in rates if nano_usd is not None]
+        if not prices or len(known) < len(prices):
             return None
-        sources = dict.fromkeys(_source(each) for each in found if each is not None)
+        sources = dict.fromkeys(_source(price) for price in prices if price is not None)
         return Price(round(sum(known) / len(known)), ", ".join(sources))
 
     def _price_changes(self, window: Window, verdict: Verdict, start: int, end: int) -> tuple[int, ...]:
@@ -237,11 +239,11 @@ def _later(why: str, due_ts: int) -> Judgement:
 
 def trial_figures(trial: Trial | None) -> TrialFigures | None:
     """Return what a receipt shows of a trial; None where there was none with an effect."""
-    found = None if trial is None else trial.result
-    if trial is None or found is None or found.effect is None:
+    result = None if trial is None else trial.result
+    if trial is None or result is None or result.effect is None:
         return None
-    low, likely, high = found.effect
-    return TrialFigures(trial.design.value, found.minutes, Interval(-high, -likely, -low))
+    low, likely, high = result.effect
+    return TrialFigures(trial.design.value, result.minutes, Interval(-high, -likely, -low))
 
 
 def judgement(asked: Question, finding: Finding) -> Judgement:
@@ -253,7 +255,7 @@ def judgement(asked: Question, finding: Finding) -> Judgement:
     compared = _like_hours(asked)
     if compared.ratio is None:
         return Judgement(result, reason=finding.reason)
-    low, likely, high = (each - 1 for each in compared.ratio)
+    low, likely, high = (value - 1 for value in compared.ratio)
     reason = f"not proven: {finding.reason}; the figures are of like hours of both epochs alone"
     return Judgement(result, (low, likely, high), reason, LIKE_HOURS)
 
@@ -280,12 +282,12 @@ def siblings_of(window: Window, deployment_id: int) -> tuple[int, ...]:
 
 def edits_text(edits: Iterable[Edit]) -> str:
     """Return what was changed in words: `tp 1 → 2`."""
-    return ", ".join(f"{each.field} {_value(each.before)} → {_value(each.after)}" for each in edits) or "configuration"
+    return ", ".join(f"{edit.field} {_value(edit.before)} → {_value(edit.after)}" for edit in edits) or "configuration"
 
 
 def ran_before(verdict: Verdict) -> str:
     """Return what ran before a change, as far as it was changed: `engine 0.31.0, tp 1`."""
-    values = [f"{each.field} {_value(each.before)}" for each in verdict.edits if each.field != "engine_version"]
+    values = [f"{edit.field} {_value(edit.before)}" for edit in verdict.edits if edit.field != "engine_version"]
     return ", ".join([f"engine {verdict.version_before or 'of an unknown version'}", *values])
 
 

@@ -24,12 +24,12 @@ def to_json(question: Question | ReleaseQuestion) -> str:
 def _question(question: Question) -> dict[str, Any]:
     return {
         "deployment": _hours(question.deployment),
-        "siblings": [_hours(each) for each in question.siblings],
+        "siblings": [_hours(sibling) for sibling in question.siblings],
         "changed_at": question.changed_at,
         "until": question.until,
         "after_from": question.after_from,
         "promise": None if question.promise is None else asdict(question.promise),
-        "events": [asdict(each) for each in question.events],
+        "events": [asdict(event) for event in question.events],
         "acts_through": sorted(question.acts_through),
         "cycle": asdict(question.cycle),
     }
@@ -61,7 +61,7 @@ def from_json(text: str) -> Question | ReleaseQuestion:
             after_from=values["after_from"],
             siblings=tuple(map(_outcomes, values["siblings"])),
             promise=None if promise is None else Promise(**promise),
-            events=tuple(Event(each["ts"], EventKind(each["kind"]), each["text"]) for each in values["events"]),
+            events=tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"]),
             acts_through=frozenset(map(Covariate, values["acts_through"])),
             cycle=Cycle(**values["cycle"]),
         )
@@ -90,8 +90,8 @@ def sha256(text: str) -> str:
 
 def _hours(hours: HourlyOutcomes) -> dict[str, Any]:
     columns = {name: getattr(hours, name) for name in _COLUMNS}
-    found = {name: None if values is None else values.tolist() for name, values in columns.items()}
-    return {"ts": hours.ts.tolist(), **found}
+    lists = {name: None if values is None else values.tolist() for name, values in columns.items()}
+    return {"ts": hours.ts.tolist(), **lists}
 
 
 def _outcomes(values: dict[str, Any]) -> HourlyOutcomes:

@@ -98,7 +98,7 @@ def _release(receipt: Receipt, release: ReleaseFigures) -> Iterator[str]:
     if release.measured_per_month is not None:
         yield f"- measured, per month: {format_usd(release.measured_per_month.likely)}, exact by the released devices"
     if release.served is not None:
-        low, likely, high = (f"{each:.1%}" for each in astuple(release.served))
+        low, likely, high = (f"{value:.1%}" for value in astuple(release.served))
         yield f"- tokens served, of those expected: {likely} ({low} to {high}, 90 % interval)"
 
 
@@ -113,7 +113,7 @@ def _service(receipt: Receipt) -> Iterator[str]:
         ("TPOT, p95", "tpot_p95_s", "s"),
         ("energy per token", "j_per_token", "J"),
     ):
-        yield f"| {label} | " + " | ".join(_measured(each, name, unit) for each in (before, after, limits)) + " |"
+        yield f"| {label} | " + " | ".join(_measured(level, name, unit) for level in (before, after, limits)) + " |"
     yield ""
     kept = {True: "The objectives are kept.", False: "An objective is missed: go back.", None: ""}
     yield kept[receipt.objectives_kept] or "Whether the objectives are kept is not known."
@@ -130,7 +130,7 @@ def _method(receipt: Receipt) -> Iterator[str]:
         matched = [label for covariate, label in _COVARIATES.items() if covariate not in finding.not_matched]
         yield f"- hours are made alike in hour of the week, {', '.join(matched)}"
     if finding.not_matched:
-        yield f"- not made alike in: {', '.join(_COVARIATES[each] for each in finding.not_matched)}"
+        yield f"- not made alike in: {', '.join(_COVARIATES[covariate] for covariate in finding.not_matched)}"
     if finding.siblings:
         yield f"- less what {finding.siblings} unchanged siblings show, weighted by {finding.sibling_weight:.2f}"
     if (tested := finding.held_out) is not None:

@@ -33,7 +33,7 @@ class NanoUsd:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What a device-hour cost when the change was made; later changes of price are no saving."""
+    """Price of a device-hour at the time of the change; later changes of price are no saving."""
 
     nano_usd_per_device_hour: int
     source: str
@@ -41,7 +41,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLevel:
-    """What clients and the power meter saw in one window. None: not measured."""
+    """Latency and energy of deployments in one window. None: not measured."""
 
     ttft_p95_s: float | None = None
     tpot_p95_s: float | None = None
@@ -53,7 +53,7 @@ NOT_MEASURED = ServiceLevel()
 
 @dataclass(frozen=True, slots=True)
 class ReleaseFigures:
-    """What a release of devices saves, and whether its service went on."""
+    """Savings of released devices, and whether their service went on."""
 
     promised_devices: int
     released_devices: int
@@ -65,7 +65,7 @@ class ReleaseFigures:
 
 @dataclass(frozen=True, slots=True)
 class TrialFigures:
-    """What a trial before the change showed; its interval is of minutes, and no part of the verified saving."""
+    """Result of a trial before the change. Its interval is of minutes and no part of the verified saving."""
 
     design: str
     minutes: int
@@ -74,7 +74,7 @@ class TrialFigures:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was changed, by whom it was proposed, and what was promised."""
+    """Change that a receipt is about: its edits, the rule that proposed it, and the promise."""
 
     title: str
     target: str
@@ -154,7 +154,9 @@ def receipt(
         finding = verify(question)
     per_mtok = _measured(finding, price)
     mtok = finding.matched_mtok or 0.0
-    in_window = per_mtok and NanoUsd(*(round(each * mtok) for each in (per_mtok.low, per_mtok.likely, per_mtok.high)))
+    in_window = per_mtok and NanoUsd(
+        *(round(nano_usd * mtok) for nano_usd in (per_mtok.low, per_mtok.likely, per_mtok.high))
+    )
     unsigned = Receipt(
         change,
         question.changed_at,
@@ -175,12 +177,12 @@ def receipt(
 
 
 def _released(question: ReleaseQuestion) -> tuple[Finding, ReleaseFigures]:
-    found, release = verify_release(question), question.release
+    finding, release = verify_release(question), question.release
     hourly = question.nano_usd_per_hour
-    month = None if hourly is None or found.verdict not in _RELEASED else hourly * HOURS_PER_MONTH
+    month = None if hourly is None or finding.verdict not in _RELEASED else hourly * HOURS_PER_MONTH
     usd = None if month is None else NanoUsd(month, month, month)
-    figures = ReleaseFigures(release.promised_devices, release.released_devices, found.served, usd)
-    return Finding(found.verdict, found.code, found.reason), figures
+    figures = ReleaseFigures(release.promised_devices, release.released_devices, finding.served, usd)
+    return Finding(finding.verdict, finding.code, finding.reason), figures
 
 
 def to_dict(receipt: Receipt) -> dict[str, Any]:
@@ -194,7 +196,7 @@ def to_text(receipt: Receipt) -> str:
 
 
 def is_intact(text: str) -> bool:
-    """Whether the JSON of a receipt still has the hash it was made with."""
+    """Return whether the JSON of a receipt still has the hash it was made with."""
     values = json.loads(text)
     stated = values.pop("sha256", None)
     return bool(stated == sha256(_canonical(values)))
@@ -215,8 +217,8 @@ def _measured(finding: Finding, price: Price | None) -> NanoUsd | None:
     if price is None or saving is None or later is None or finding.verdict not in _COUNTED:
         return None
     # Device-seconds after are measured; without the change they would have been 1 / (1 - saving) of them.
-    saved_s = (later / (1 - each) - later for each in (saving.low, saving.likely, saving.high))
-    return NanoUsd(*(round(each / HOUR_S * price.nano_usd_per_device_hour) for each in saved_s))
+    saved_s = (later / (1 - value) - later for value in (saving.low, saving.likely, saving.high))
+    return NanoUsd(*(round(seconds / HOUR_S * price.nano_usd_per_device_hour) for seconds in saved_s))
 
 
 def from_text(text: str) -> Receipt:
@@ -268,7 +270,7 @@ def _finding(values: dict[str, Any]) -> Finding:
         values[name] = _optional(kind, values[name])
     values["verdict"] = Verdict(values["verdict"])
     values["explained"] = tuple((Covariate(name), share) for name, share in values["explained"])
-    values["events"] = tuple(Event(each["ts"], EventKind(each["kind"]), each["text"]) for each in values["events"])
+    values["events"] = tuple(Event(event["ts"], EventKind(event["kind"]), event["text"]) for event in values["events"])
     values["not_matched"] = tuple(map(Covariate, values["not_matched"]))
     return Finding(**values)
 

@@ -77,20 +77,20 @@ def switched(blocks: Sequence[Block], without: frozenset[Covariate] = frozenset(
     """
     if len(blocks) < MIN_BLOCKS:
         return Refused("few-blocks", f"{len(blocks)} blocks, {MIN_BLOCKS} are needed")
-    made = [_covariates(each.minutes, without) for each in blocks]
-    used = [name for name in made[0] if all(name in each for each in made)]
-    number = np.concatenate([np.full(len(each.minutes), n) for n, each in enumerate(blocks)])
-    changed = np.concatenate([np.full(len(each.minutes), float(each.changed)) for each in blocks])
-    values = {name: np.concatenate([each[name] for each in made]) for name in used}
+    made = [_covariates(block.minutes, without) for block in blocks]
+    used = [name for name in made[0] if all(name in columns for columns in made)]
+    number = np.concatenate([np.full(len(block.minutes), n) for n, block in enumerate(blocks)])
+    changed = np.concatenate([np.full(len(block.minutes), float(block.changed)) for block in blocks])
+    values = {name: np.concatenate([columns[name] for columns in made]) for name in used}
     for name, column in values.items():
         limit, label = _LIMITS[name]
         if abs(float(column[changed == 1].mean() - column[changed == 0].mean())) > limit:
             return Refused(f"{name}-differs", f"the {label} with and without the change differs too much")
-    ts = np.concatenate([each.minutes.ts for each in blocks]).astype(np.float64)
+    ts = np.concatenate([block.minutes.ts for block in blocks]).astype(np.float64)
     drift = (ts - ts.mean()) / max(1.0, float(np.ptp(ts)))
     covariates = [column - column.mean() for column in values.values() if column.std() > 0]
     columns = np.stack([changed, np.ones(len(ts)), drift, *covariates], axis=1)
-    cost = np.log(np.concatenate([each.minutes.device_s_per_token for each in blocks]))
+    cost = np.log(np.concatenate([block.minutes.device_s_per_token for block in blocks]))
     return _jackknife(cost, columns, 0, number, lost=3)
 
 

@@ -55,9 +55,9 @@ def begin(
     with store.read() as connection:
         window = Window(connection, now_ts - WARM_UPS_S, now_ts)
         trial = planned(tried, window.inventory, now_ts, WARM_UP_S, minutes=minutes, blocks=blocks)
-        found = window.outcomes(trial.canary.deployment_id, MINUTE_S)
-        starts = [each.start_ts for each in window.inventory.epochs_of.get(trial.canary.deployment_id, ())]
-        seen_s = warm_up_s(found, starts) if isinstance(found, HourlyOutcomes) else None
+        outcomes = window.outcomes(trial.canary.deployment_id, MINUTE_S)
+        starts = [epoch.start_ts for epoch in window.inventory.epochs_of.get(trial.canary.deployment_id, ())]
+        seen_s = warm_up_s(outcomes, starts) if isinstance(outcomes, HourlyOutcomes) else None
         if seen_s is not None:
             trial = planned(tried, window.inventory, now_ts, seen_s, minutes=minutes, blocks=blocks)
     trial = replace(trial, quality_waived=quality_waived)
@@ -154,4 +154,4 @@ def quality_check(trial: Trial, settings: Settings) -> Check | None:
             "this change can alter outputs: set advisor.quality_check to a command that tests them, "
             "or give --without-quality-check"
         )
-    return lambda each: check_quality(command, each)
+    return lambda trial: check_quality(command, trial)

@@ -31,7 +31,7 @@ WARM = 0.9
 
 def planned(
     row: Recommendation,
-    there: Inventory,
+    inventory: Inventory,
     now_ts: int,
     warm_up_s: int,
     *,
@@ -40,15 +40,19 @@ def planned(
 ) -> Trial:
     """Return the trial of an accepted recommendation by what runs. Raises BadInput where none would show anything."""
     assert row.estimate is not None
-    edits = [each for each in seen_edits(row.estimate) if each.kind == "deployment" and each.field != "running"]
-    targets = [each for each in dict.fromkeys(int(each.target) for each in edits) if each in there.running]
+    edits = [edit for edit in seen_edits(row.estimate) if edit.kind == "deployment" and edit.field != "running"]
+    targets = [
+        deployment_id
+        for deployment_id in dict.fromkeys(int(edit.target) for edit in edits)
+        if deployment_id in inventory.running
+    ]
     if not targets:
         raise BadInput(
             f"{short_id(row)}: a trial restarts one engine with another configuration, and this change is none; "
             f"`pertoken applied {short_id(row)}` declares it"
         )
-    canary = there.running[targets[0]]
-    control = next(_alike(canary, there), None)
+    canary = inventory.running[targets[0]]
+    control = next(_alike(canary, inventory), None)
     design = Design.SWITCHBACK if control is None else Design.REPLICAS
     counted = minutes or (MINUTES if control is not None else max(BLOCK_MINUTES, warm_up_s // 60))
     return Trial(
@@ -57,23 +61,25 @@ def planned(
         now_ts,
         _arm(canary),
         None if control is None else _arm(control),
-        tuple(each for each in edits if int(each.target) == canary.deployment_id),
+        tuple(edit for edit in edits if int(edit.target) == canary.deployment_id),
         counted,
         warm_up_s,
         blocks=1 if control is not None else blocks or BLOCKS,
     )
 
 
-def _alike(canary: Any, there: Inventory) -> Iterator[Any]:
+def _alike(canary: Any, inventory: Inventory) -> Iterator[Any]:
     """Yield the newest epochs of other replicas that run as the canary does."""
-    for deployment_id, row in sorted(there.running.items()):
-        if deployment_id != canary.deployment_id and _configuration(row, there) == _configuration(canary, there):
+    for deployment_id, row in sorted(inventory.running.items()):
+        if deployment_id != canary.deployment_id and _configuration(row, inventory) == _configuration(
+            canary, inventory
+        ):
             yield row
 
 
-def _configuration(row: Any, there: Inventory) -> tuple[Any, ...]:
+def _configuration(row: Any, inventory: Inventory) -> tuple[Any, ...]:
     knobs = {name: value for name, value in json.loads(row.knobs).items() if name != WORKLOAD}
-    names = sorted(str(each.name) for each in there.held(row.epoch_id))
+    names = sorted(str(device_id.name) for device_id in inventory.held(row.epoch_id))
     return row.served_model, row.engine_kind, row.engine_version, knobs, names
 
 
@@ -89,8 +95,8 @@ def warm_up_s(minutes: HourlyOutcomes, starts: Iterable[int]) -> int | None:
     shares = minutes.cached_share
     if shares is None:
         return None
-    found = [_warm_after(minutes.ts, shares, start) for start in starts]
-    return max((each for each in found if each is not None), default=None)
+    minutes_after = [_warm_after(minutes.ts, shares, start) for start in starts]
+    return max((minute for minute in minutes_after if minute is not None), default=None)
 
 
 def _warm_after(ts: Ints, shares: Floats, start: int) -> int | None:

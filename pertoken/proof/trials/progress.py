@@ -1,4 +1,4 @@
-"""How far a trial is by telemetry, and what it showed. Nothing of this is kept between two looks."""
+"""Progress and result of a trial by telemetry. Nothing of this is kept between two looks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ BASELINE_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """What telemetry shows of a running trial."""
+    """Telemetry of a running trial."""
 
     canary_ts: int | None
     """Since when the canary runs with the change; None: not seen yet."""
@@ -50,7 +50,7 @@ class Observed:
 
 def needs_quality(trial: Trial) -> bool:
     """Return whether what changes can alter outputs."""
-    return any(each.field in QUALITY_FIELDS for each in trial.edits)
+    return any(edit.field in QUALITY_FIELDS for edit in trial.edits)
 
 
 def observe(trial: Trial, window: Window, market: Market, settings: Settings) -> Observed:
@@ -72,12 +72,15 @@ def observe(trial: Trial, window: Window, market: Market, settings: Settings) ->
     if disturbed or canary_ts is None or control_ts is None:
         return Observed(canary_ts, control_ts, disturbed, 0)
     warm_ts = max(canary_ts, control_ts) + trial.warm_up_s
-    arms = [window.outcomes(each, MINUTE_S) for each in (trial.canary.deployment_id, control.deployment_id)]
-    known = [each for each in arms if isinstance(each, HourlyOutcomes)]
+    arms = [
+        window.outcomes(deployment_id, MINUTE_S)
+        for deployment_id in (trial.canary.deployment_id, control.deployment_id)
+    ]
+    known = [arm for arm in arms if isinstance(arm, HourlyOutcomes)]
     if len(known) < 2:
         return Observed(canary_ts, control_ts, None, 0)
     after = _within(known[0], warm_ts, window.end), _within(known[1], warm_ts, window.end)
-    before = tuple(_within(each, trial.started_ts - BASELINE_S, trial.started_ts) for each in known)
+    before = tuple(_within(outcomes, trial.started_ts - BASELINE_S, trial.started_ts) for outcomes in known)
     common = len(set(after[0].ts.tolist()) & set(after[1].ts.tolist()))
     return Observed(canary_ts, control_ts, None, common, after=after, before=(before[0], before[1]))
 
@@ -98,17 +101,17 @@ def _blocks(trial: Trial, window: Window, market: Market, settings: Settings) ->
     for row in _since(trial, window, trial.canary.deployment_id):
         at = epoch_fleet(row, window.inventory, market, settings)
         changed = are_set(trial.edits, at)
-        back = are_set([replace(each, after=each.before) for each in trial.edits], at)
+        back = are_set([replace(edit, after=edit.before) for edit in trial.edits], at)
         if not changed and not back:
             disturbed = f"{trial.canary.name} was changed otherwise"
         if changed != starts[-1][1]:
             starts.append((int(row.start_ts), changed))
-    found = window.outcomes(trial.canary.deployment_id, MINUTE_S)
+    outcomes = window.outcomes(trial.canary.deployment_id, MINUTE_S)
     complete: list[Block] = []
     ends = [*(start for start, _ in starts[1:]), window.end]
     for (start, changed), end in zip(starts, ends, strict=True):
-        if end - start >= trial.block_s and isinstance(found, HourlyOutcomes):
-            minutes = _within(found, start + trial.warm_up_s, end)
+        if end - start >= trial.block_s and isinstance(outcomes, HourlyOutcomes):
+            minutes = _within(outcomes, start + trial.warm_up_s, end)
             complete += [Block(changed, minutes)] if len(minutes) else []
     last_start, last_changed = starts[-1]
     first = next((start for start, changed in starts if changed), None)
@@ -116,7 +119,7 @@ def _blocks(trial: Trial, window: Window, market: Market, settings: Settings) ->
         first,
         None,
         disturbed,
-        sum(len(each.minutes) for each in complete),
+        sum(len(block.minutes) for block in complete),
         blocks=tuple(complete),
         block_is_changed=last_changed,
         block_end_ts=last_start + trial.block_s,
@@ -139,23 +142,23 @@ def advanced(trial: Trial, seen: Observed, promise: Promise | None, now_ts: int)
         return _ended(trial, switched(seen.blocks, through), promise, seen.minutes, 0, now_ts)
     if seen.after is None or seen.minutes < trial.minutes:
         return trial
-    found = paired(*seen.after, through)
+    compared = paired(*seen.after, through)
     base = paired(*seen.before, through) if seen.before is not None else None
     baseline_minutes = 0
-    if isinstance(found, Effect) and isinstance(base, Effect) and seen.before is not None:
-        found, baseline_minutes = less(found, base), min(map(len, seen.before))
-    return _ended(trial, found, promise, seen.minutes, baseline_minutes, now_ts)
+    if isinstance(compared, Effect) and isinstance(base, Effect) and seen.before is not None:
+        compared, baseline_minutes = less(compared, base), min(map(len, seen.before))
+    return _ended(trial, compared, promise, seen.minutes, baseline_minutes, now_ts)
 
 
 def _ended(
-    trial: Trial, found: Effect | Refused, promise: Promise | None, minutes: int, baseline: int, now_ts: int
+    trial: Trial, effect: Effect | Refused, promise: Promise | None, minutes: int, baseline: int, now_ts: int
 ) -> Trial:
-    if isinstance(found, Refused):
-        result = TrialResult(Result.INCONCLUSIVE, None, minutes, baseline, found.reason)
+    if isinstance(effect, Refused):
+        result = TrialResult(Result.INCONCLUSIVE, None, minutes, baseline, effect.reason)
         return replace(trial, status=Status.DONE, result=result, ended_ts=now_ts)
-    interval = saving(found, found.half_width_90)
-    verdict = result_of(judge(found, promise))
+    interval = saving(effect, effect.half_width_90)
+    verdict = result_of(judge(effect, promise))
     reason = "the interval is too wide to decide" if verdict is Result.INCONCLUSIVE else None
-    effect = -interval.high, -interval.likely, -interval.low
-    result = TrialResult(verdict, effect, minutes, baseline, reason)
+    change = -interval.high, -interval.likely, -interval.low
+    result = TrialResult(verdict, change, minutes, baseline, reason)
     return replace(trial, status=Status.DONE, result=result, ended_ts=now_ts)

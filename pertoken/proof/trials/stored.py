@@ -23,7 +23,7 @@ def read_trials(connection: Connection, recommendation_id: int | None = None) ->
 
 def running(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Return those that have not ended."""
-    return tuple(each for each in trials if each.status is Status.RUNNING)
+    return tuple(trial for trial in trials if trial.status is Status.RUNNING)
 
 
 def begun(connection: Connection, trial: Trial) -> Trial:
@@ -60,7 +60,7 @@ def _from_row(row: Any) -> Trial:
         status=Status(row.status),
         canary=Arm(**body.pop("canary")),
         control=None if control is None else Arm(**control),
-        edits=tuple(Edit(**each) for each in body.pop("edits")),
+        edits=tuple(Edit(**edit) for edit in body.pop("edits")),
         result=result,
         **body,
     )

@@ -8,7 +8,7 @@ from pertoken.proof.verdicts import Result
 
 
 class Design(StrEnum):
-    """How both arms of a trial are compared."""
+    """Comparison of the two arms of a trial."""
 
     REPLICAS = "REPLICAS"
     """Two replicas over the same minutes, one of them with the change."""
@@ -17,7 +17,7 @@ class Design(StrEnum):
 
 
 class Status(StrEnum):
-    """Where a trial is."""
+    """State of a trial."""
 
     RUNNING = "RUNNING"
     DONE = "DONE"
@@ -41,7 +41,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """What a trial showed."""
+    """Result of a trial with its effect."""
 
     result: Result
     effect: tuple[float, float, float] | None = None

@@ -69,7 +69,7 @@ def question(
         hours,
         changed_at,
         after.end,
-        siblings=tuple(each for each in others if isinstance(each, HourlyOutcomes)),
+        siblings=tuple(hours for hours in others if isinstance(hours, HourlyOutcomes)),
         promise=promise,
         events=tuple(sorted(events, key=lambda event: event.ts)),
         acts_through=through,
@@ -101,7 +101,7 @@ def prospect(
         hours,
         before.end,
         before.end,
-        siblings=tuple(each for each in others if isinstance(each, HourlyOutcomes)),
+        siblings=tuple(hours for hours in others if isinstance(hours, HourlyOutcomes)),
         promise=promise,
         events=tuple(events),
         acts_through=through,
@@ -114,9 +114,9 @@ def _washout_s(cycle: Cycle) -> int:
 
 
 def _hours(before: Window, after: Window, deployment_id: int, cycle: Cycle) -> HourlyOutcomes | Comparison:
-    found = [window.outcomes(deployment_id, cycle.bucket_s) for window in (before, after)]
-    used = [each for each in found if isinstance(each, HourlyOutcomes)]
-    refused = [each for each in found if isinstance(each, Comparison)]
+    measured = [window.outcomes(deployment_id, cycle.bucket_s) for window in (before, after)]
+    used = [hours for hours in measured if isinstance(hours, HourlyOutcomes)]
+    refused = [hours for hours in measured if isinstance(hours, Comparison)]
     return refused[0] if refused else in_turn(used)
 
 
@@ -126,7 +126,7 @@ def _changes(before: Window, after: Window, deployment_id: int) -> list[Event]:
     for window in (before, after):
         for row in window.inventory.epochs_of.get(deployment_id, ()):
             epochs[row.epoch_id] = row, window.inventory.epoch_devices.get(row.epoch_id, ())
-    ordered = sorted(epochs.values(), key=lambda each: int(each[0].start_ts))
+    ordered = sorted(epochs.values(), key=lambda row: int(row[0].start_ts))
     return [
         Event(int(later[0].start_ts), *_change(earlier, later))
         for earlier, later in pairwise(ordered)

@@ -1,4 +1,4 @@
-"""What a token would have cost without the change: the baseline, and how uncertain a mean of its predictions is.
+"""Predicted cost of a token without the change: the baseline, and the uncertainty of the mean of its predictions.
 
 The log cost of a bucket is a smooth function of load, mix and cache level, an effect of its bucket of the week, a drift
 in time and noise that is correlated over some buckets. The bucket of the week enters as in CUPED (Deng, Xu, Kohavi and
@@ -28,7 +28,7 @@ _RIDGE = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """How the costs of one deployment scatter about its baseline."""
+    """Scatter of the costs of one deployment about its baseline."""
 
     autocovariance: Floats
     """By distance in buckets, from 0 on, with Bartlett weights: those of a block bootstrap with blocks of this length

@@ -1,4 +1,4 @@
-"""What a history could prove before anybody changes anything: the smallest saving, and the days it takes."""
+"""Smallest saving that a history could prove before anything is changed, and the days that takes."""
 
 import math
 from dataclasses import dataclass, replace
@@ -26,7 +26,7 @@ judgement; in `benchmarks.proof` histories intervals were 2 % wider, in one of t
 
 @dataclass(frozen=True, slots=True)
 class Detectable:
-    """What could be proven of a change made now. Unknown values are None, with the reason."""
+    """Savings that could be proven of a change made now. Unknown values are None, with the reason."""
 
     smallest: tuple[float, ...] = ()
     """Smallest saving (fraction of the device-seconds per token) that is proven with a power of 80 %, by the number of

@@ -51,7 +51,7 @@ class Interval:
 
 def saving(effect: Effect, half_width: float) -> Interval:
     """Return the saving as a fraction of the device-seconds per token: 0.1 is a tenth less."""
-    low, likely, high = (1 - math.exp(effect.log_ratio + each) for each in (half_width, 0.0, -half_width))
+    low, likely, high = (1 - math.exp(effect.log_ratio + value) for value in (half_width, 0.0, -half_width))
     return Interval(low, likely, high)
 
 

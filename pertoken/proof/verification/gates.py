@@ -1,4 +1,4 @@
-"""Whether a baseline predicts well enough to be believed: a week it was not fitted to, and dates of no change.
+"""Tests of a baseline: prediction of a week it was not fitted to, and placebo dates on which nothing changed.
 
 Limits of ASHRAE Guideline 14-2014 for hourly models: CV(RMSE) 30 % and NMBE 10 %, here 5 %.
 """
@@ -24,7 +24,7 @@ MIN_PLACEBO_BASELINE_DAYS = 14
 
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """How a baseline without its last week predicts that week."""
+    """Error of a baseline fitted without its last week in predicting that week."""
 
     nmbe: float
     """Predicted minus actual device-seconds per token over actual ones: normalised mean bias error."""
@@ -39,7 +39,7 @@ class HeldOut:
 
 @dataclass(frozen=True, slots=True)
 class Placebo:
-    """What the same method finds at dates on which nothing changed."""
+    """Effects that the same method estimates at dates on which nothing changed."""
 
     dates: int
     false: int
@@ -88,11 +88,11 @@ def placebo(estimator: Estimator, base: Mask, after_buckets: int) -> Placebo:
         after = base & (position >= date + washout) & (position < date + washout + length)
         if after.sum() >= min(length / 2, cycle.buckets_of(MIN_AFTER_DAYS)):
             effects.append(estimator.effect(base & (position < date), after))
-    false = sum(proves_change(each) for each in effects)
+    false = sum(proves_change(effect) for effect in effects)
     if not effects or false <= MAX_FALSE * len(effects):
         return Placebo(len(effects), false, 1.0)
-    sizes = np.array([abs(each.log_ratio) for each in effects])
-    widths = np.array([each.half_width_90 for each in effects])
+    sizes = np.array([abs(effect.log_ratio) for effect in effects])
+    widths = np.array([effect.half_width_90 for effect in effects])
     # Half the saving at most, and excluding 0 at one date in ten at most.
     proving = float(np.quantile(sizes / (2 * widths), 1 - MAX_FALSE, method="higher"))
     excluding = float(np.quantile(sizes / widths, 0.9, method="higher"))

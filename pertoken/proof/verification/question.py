@@ -44,7 +44,7 @@ WEEK_OF_HOURS = Cycle()
 
 
 class EventKind(StrEnum):
-    """What can happen to a deployment beside the change."""
+    """Kinds of events beside the change that can happen to a deployment."""
 
     DRIVER = "driver"
     ENGINE = "engine"
@@ -87,7 +87,7 @@ class Promise:
 
 
 class Covariate(StrEnum):
-    """What the hours of both windows are made alike in."""
+    """Covariates in which the hours of both windows are matched."""
 
     LOAD = "load"
     """Tokens per second."""

@@ -1,4 +1,4 @@
-"""Whether a proven saving still stands 7 and 30 days after it was proven."""
+"""Second checks of a proven saving, 7 and 30 days after it was proven."""
 
 from pertoken.proof.verification.verdict import Verdict
 from pertoken.proof.verification.verify import Finding

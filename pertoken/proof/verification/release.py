@@ -27,7 +27,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What was promised to be released, and what was."""
+    """Promised and realised numbers of released devices."""
 
     promised_devices: int
     released_devices: int
@@ -110,4 +110,4 @@ def _served(served: Served, question: ReleaseQuestion) -> Interval | None:
         return None
     effect = Estimator(of, tokens, base).effect(base, after)
     half = effect.half_width_90
-    return Interval(*(math.exp(effect.log_ratio + each) for each in (-half, 0.0, half)))
+    return Interval(*(math.exp(effect.log_ratio + value) for value in (-half, 0.0, half)))

@@ -38,7 +38,7 @@ NONE = Siblings(0, 0.0, np.zeros(0), np.zeros(0, bool))
 
 def siblings(hours: Sequence[HourlyOutcomes], within: Windows) -> Siblings:
     """Return what the siblings of a deployment show over its windows; `NONE` where none was measured throughout."""
-    used = [each for one in hours if (each := _excess(one, within)) is not None]
+    used = [pair for one in hours if (pair := _excess(one, within)) is not None]
     if not used:
         return NONE
     known = np.array([mask for _, mask in used])

@@ -1,4 +1,4 @@
-"""What an effect proves, by its 90 % interval and what was promised.
+"""Verdict on an effect, by its 90 % interval and the promise.
 
 With s the saving (fraction of the device-seconds per token), (low, high) its 90 % interval and w half its width:
 
@@ -36,13 +36,13 @@ class Verdict(StrEnum):
 
 def judge(effect: Effect, promise: Promise | None) -> Verdict:
     """Return the verdict on an effect whose baseline passed all gates."""
-    found = saving(effect, effect.half_width_90)
+    interval = saving(effect, effect.half_width_90)
     if proves_change(effect):
-        if found.likely < 0:
+        if interval.likely < 0:
             return Verdict.REGRESSED
-        return Verdict.REALIZED if kept(found, promise) else Verdict.PARTIAL
+        return Verdict.REALIZED if kept(interval, promise) else Verdict.PARTIAL
     margin = margin_of(promise)
-    return Verdict.NO_EFFECT if -margin <= found.low and found.high <= margin else Verdict.INCONCLUSIVE
+    return Verdict.NO_EFFECT if -margin <= interval.low and interval.high <= margin else Verdict.INCONCLUSIVE
 
 
 def margin_of(promise: Promise | None) -> float:
@@ -50,17 +50,17 @@ def margin_of(promise: Promise | None) -> float:
     return MARGIN if promise is None else min(MARGIN, max(0.0, promise.likely / 2))
 
 
-def kept(found: Interval, promise: Promise | None) -> bool:
-    """Whether the interval of a proven saving reaches the low end of what was promised."""
-    return promise is None or found.high >= promise.low
+def kept(interval: Interval, promise: Promise | None) -> bool:
+    """Return whether the interval of a proven saving reaches the low end of what was promised."""
+    return promise is None or interval.high >= promise.low
 
 
 def proves_change(effect: Effect) -> bool:
-    """Whether the 90 % interval excludes 0 and its half-width is below half of the saving, or of the loss."""
+    """Return whether the 90 % interval excludes 0 and its half-width is below half of the saving, or of the loss."""
     return proven(saving(effect, effect.half_width_90))
 
 
-def proven(found: Interval) -> bool:
-    """Whether a 90 % interval of a saving excludes 0, with a half-width below half of the saving or the loss."""
-    excludes_0 = found.low > 0 or found.high < 0
-    return excludes_0 and found.half_width < MAX_RELATIVE_HALF_WIDTH * abs(found.likely)
+def proven(interval: Interval) -> bool:
+    """Return whether a 90 % interval of a saving excludes 0, with a half-width below half of the saving or the loss."""
+    excludes_0 = interval.low > 0 or interval.high < 0
+    return excludes_0 and interval.half_width < MAX_RELATIVE_HALF_WIDTH * abs(interval.likely)

@@ -106,9 +106,9 @@ def refusal(tested: HeldOut | None, tried: Placebo) -> Refused | None:
 
 
 def _too_wide(effect: Effect) -> str:
-    found = saving(effect, effect.half_width_90)
+    interval = saving(effect, effect.half_width_90)
     return (
-        f"the 90 % interval of the saving is {found.low:+.1%} to {found.high:+.1%}: "
+        f"the 90 % interval of the saving is {interval.low:+.1%} to {interval.high:+.1%}: "
         "too wide to prove a saving, or that there is none"
     )
 
@@ -136,7 +136,7 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
         sibling_weight=others.weight,
         explained=tuple(explained.items()),
         events=tuple(sorted([*question.events, *_shifts(question, used)], key=lambda event: event.ts)),
-        not_matched=tuple(each for each in Covariate if each not in of.columns),
+        not_matched=tuple(covariate for covariate in Covariate if covariate not in of.columns),
     )
 
 

@@ -1,4 +1,4 @@
-"""Which hours count: the windows before and after a change, without its cold caches, other changes and unlike hours."""
+"""Windows before and after a change, without cold caches, other changes and unlike hours."""
 
 import math
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why no effect can be estimated."""
+    """Reason why no effect can be estimated."""
 
     code: str
     reason: str

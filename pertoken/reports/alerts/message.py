@@ -13,8 +13,14 @@ from pertoken.units import format_utc
 VERSION = 1
 
 
-def body_of(alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int) -> str:
-    """Return the JSON of an event."""
+GONE = "no longer there"
+"""Why an alert of a target resolves that its window does not have any more."""
+
+
+def body_of(
+    alert: AlertSettings, target: str, event: Event, value: float | None, now_ts: int, reason: str | None = None
+) -> str:
+    """Return the JSON of an event. `reason`: why, where it is not that the value crossed the limit."""
     return json.dumps(
         {
             "version": VERSION,
@@ -28,6 +34,7 @@ def body_of(alert: AlertSettings, target: str, event: Event, value: float | None
             "limit": alert.when.limit,
             "window_s": alert.window_s,
             "at": now_ts,
+            "reason": reason,
         },
         sort_keys=True,
     )
@@ -36,7 +43,8 @@ def body_of(alert: AlertSettings, target: str, event: Event, value: float | None
 def sentence(body: str) -> str:
     """Return the same for people, on one line."""
     of: dict[str, Any] = json.loads(body)
-    value = "not known" if of["value"] is None else f"{of['value']:g} {of['unit']}"
+    reason = of.get("reason")  # deliveries that wait may be older than it
+    value = reason or "not known" if of["value"] is None else f"{of['value']:g} {of['unit']}"
     limit = f"{of['operator']} {of['limit']:g}"
     return literal(
         f"alert {of['alert']} {of['event']}: {of['figure']} of {of['target']} is {value} (limit {limit}), "

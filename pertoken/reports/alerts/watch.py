@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pertoken.config import Settings
 from pertoken.errors import PertokenError
-from pertoken.reports.alerts.message import body_of, destination_key
+from pertoken.reports.alerts.message import GONE, body_of, destination_key
 from pertoken.reports.alerts.send import Send, log, sender
 from pertoken.reports.alerts.state import AlertState, Phase, advance
 from pertoken.reports.gates.measure import Figures
@@ -32,6 +33,16 @@ def check_alerts(settings: Settings) -> None:
     """Raise BadInput for an alert on a figure that is not known."""
     for alert in settings.alerts:
         check_figure(alert.when, f"alerts.{alert.name}.when")
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """Values of an alert's figure."""
+
+    values: Mapping[str, float | None]
+    """By target."""
+    recorded: bool
+    """Whether any host was recorded in the window. If none was, a target that is missing may still run."""
 
 
 class AlertWatch:
@@ -64,8 +75,8 @@ class AlertWatch:
             repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
         self._deliver(repository_of, now_ts)
 
-    def _measured(self, now_ts: int) -> Mapping[str, Mapping[str, float | None]]:
-        """Return the value of each alert's figure by target; alerts of one window share one reading."""
+    def _measured(self, now_ts: int) -> Mapping[str, _Measured]:
+        """Return the values of each alert's figure; alerts of one window share one reading."""
         store = self._open(self._where)
         windows = {
             each: Figures(store, self._settings, int(each), now_ts)
@@ -73,25 +84,28 @@ class AlertWatch:
         }
         found = {}
         for alert in self._settings.alerts:
-            values = windows[alert.window_s].of(alert.when.figure, alert.scope.kind)
-            found[alert.name] = {
+            figures = windows[alert.window_s]
+            values = {
                 _target(alert, name): figure.value
-                for name, figure in values.items()
+                for name, figure in figures.of(alert.when.figure, alert.scope.kind).items()
                 if alert.scope.kind == "fleet" or alert.scope.covers(name)
             }
+            found[alert.name] = _Measured(values, figures.recorded)
         return found
 
     def _move(
         self,
         connection: Any,
         alert: AlertSettings,
-        values: Mapping[str, float | None],
+        measured: _Measured,
         stored: Mapping[Key, Any],
         now_ts: int,
     ) -> None:
-        for target, value in values.items():
+        missing = sorted(target for name, target in stored if name == alert.name and target not in measured.values)
+        gone = missing if measured.recorded else ()
+        for target, value in [*measured.values.items(), *((each, None) for each in gone)]:
             row = stored.get((alert.name, target))
-            holds = None if value is None else alert.when.holds(value)
+            holds = False if target in gone else None if value is None else alert.when.holds(value)
             state, event = advance(None if row is None else _state(row), holds, now_ts, alert.for_s)
             if state is None:
                 if row is not None:
@@ -99,7 +113,7 @@ class AlertWatch:
             elif holds is not None:
                 repository.put_alert(connection, _row(alert, target, state, value, now_ts))
             if event is not None:
-                body = body_of(alert, target, event, value, now_ts)
+                body = body_of(alert, target, event, value, now_ts, GONE if target in gone else None)
                 for destination in alert.to:
                     key = destination_key(destination)
                     of = (alert.name, target, event.value, key, now_ts)

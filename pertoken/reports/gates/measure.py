@@ -55,6 +55,11 @@ class Figures:
         """The fleet over the window, as the screens show it."""
         return fleet_report(self._store, self._window_s, self._now_ts, dated=self._dated)
 
+    @property
+    def recorded(self) -> bool:
+        """Whether any host was recorded in the window."""
+        return any(host.age_s is not None and host.age_s < self._window_s for host in self.report.hosts)
+
     def _by(self, kind: str) -> Mapping[str, Sequence[DeploymentLine]]:
         found: dict[str, list[DeploymentLine]] = defaultdict(list)
         for line in self.report.deployments:
@@ -115,7 +120,8 @@ class Figures:
 
     def _regressions(self) -> Figure:
         start = self._now_ts - self._window_s
-        verdicts = (each for each in standing_verdicts(self._store) if start <= each.changed_ts < self._now_ts)
+        stored = standing_verdicts(self._store, self._now_ts if self._dated else None)
+        verdicts = (each for each in stored if start <= each.changed_ts < self._now_ts)
         return Figure(float(sum(each.judgement.result is Result.DEARER for each in verdicts)))
 
 

@@ -1,1 +1,1 @@
-"""What an estimate assumes: how much each of it moves the result, and what another load would measure."""
+"""Assumptions of an estimate: how much each moves the result, and the measurements to expect at another load."""

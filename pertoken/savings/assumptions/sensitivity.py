@@ -1,4 +1,4 @@
-"""How much each assumption moves an estimate: the estimate again with that one at its low and at its high end."""
+"""Sensitivity of an estimate: its value with each assumption at its low and at its high end."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,7 +44,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Sensitivity:
-    """What an assumption is worth."""
+    """Effect of one assumption on the result."""
 
     assumption: str
     low: At
@@ -64,14 +64,17 @@ class _Case:
     @property
     def changed(self) -> frozenset[str]:
         """Names of the services that change."""
-        return frozenset(each.name for each in services_unlike(self.after, self.before))
+        return frozenset(service.name for service in services_unlike(self.after, self.before))
 
     @property
     def deployments(self) -> frozenset[int]:
         """Ids of the deployments of these services, as they are now."""
         changed = self.changed
         return frozenset(
-            one.deployment_id for each in self.before.services if each.name in changed for one in each.deployments
+            one.deployment_id
+            for service in self.before.services
+            if service.name in changed
+            for one in service.deployments
         )
 
 
@@ -95,9 +98,9 @@ def sensitivities(before: Fleet, after: Fleet, context: Context) -> tuple[Sensit
     if not _priced(base):
         return ()
     case = _Case(before, after, context)
-    found = [_forecast(base), *(_of(each, case, base) for each in _assumptions(case))]
-    moved = [each for each in found if each.swing != (0, 0)]
-    return tuple(sorted(moved, key=lambda each: (-each.swing[0], -each.swing[1], each.assumption)))
+    results = [_forecast(base), *(_of(assumption, case, base) for assumption in _assumptions(case))]
+    moved = [result for result in results if result.swing != (0, 0)]
+    return tuple(sorted(moved, key=lambda result: (-result.swing[0], -result.swing[1], result.assumption)))
 
 
 def _forecast(base: Estimate) -> Sensitivity:
@@ -121,33 +124,33 @@ def estimate_with(before: Fleet, after: Fleet, context: Context, values: Mapping
     for assumed in _assumptions(case):
         if assumed.name in values:
             case = assumed.edit(case, values[assumed.name])
-    there = replace(case.context, forecasts=case.context.forecasts.anew())
-    prepare(case.before, [case.after], there)
-    return estimate(case.before, case.after, there)
+    fresh = replace(case.context, forecasts=case.context.forecasts.uncached())
+    prepare(case.before, [case.after], fresh)
+    return estimate(case.before, case.after, fresh)
 
 
 def _at(assumed: _Assumption, case: _Case, end: float) -> At:
-    there = assumed.edit(case, end)
-    context = replace(there.context, forecasts=there.context.forecasts.anew())
-    prepare(there.before, [there.after], context)
-    found = estimate(there.before, there.after, context)
+    assumed_case = assumed.edit(case, end)
+    context = replace(assumed_case.context, forecasts=assumed_case.context.forecasts.uncached())
+    prepare(assumed_case.before, [assumed_case.after], context)
+    priced = estimate(assumed_case.before, assumed_case.after, context)
     words = assumed.words(end)
-    if not _priced(found):
-        return At(words, 0, 0, found.infeasible or found.unpriced or found.break_even)
-    return At(words, (found.bankable or NOTHING)[LIKELY] - found.bill_rise, (found.capacity or NOTHING)[LIKELY])
+    if not _priced(priced):
+        return At(words, 0, 0, priced.infeasible or priced.unpriced or priced.break_even)
+    return At(words, (priced.bankable or NOTHING)[LIKELY] - priced.bill_rise, (priced.capacity or NOTHING)[LIKELY])
 
 
 def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
     bankable, capacity = (base.bankable or NOTHING)[LIKELY] - base.bill_rise, (base.capacity or NOTHING)[LIKELY]
     swing = (
-        max(abs(each.bankable - bankable) for each in (low, high)),
-        max(abs(each.capacity - capacity) for each in (low, high)),
+        max(abs(end.bankable - bankable) for end in (low, high)),
+        max(abs(end.capacity - capacity) for end in (low, high)),
     )
     return Sensitivity(name, low, high, swing)
 
 
-def _priced(found: Estimate) -> bool:
-    return found.infeasible is None and found.unpriced is None and found.break_even is None
+def _priced(priced: Estimate) -> bool:
+    return priced.infeasible is None and priced.unpriced is None and priced.break_even is None
 
 
 # -- what is assumed -----------------------------------------------------------------------------------------------
@@ -160,7 +163,7 @@ def _assumptions(case: _Case) -> Iterator[_Assumption]:
     if case.context.listed:
         yield _Assumption("the list price is paid", (PAID_OF_LIST, 1.0), lambda x: f"{x:.0%} of it", _paid)
     for name in ("generated_len", "prompt_len"):
-        if any(_unknown(case.context.evidence(each), name) for each in deployments):
+        if any(_unknown(case.context.evidence(deployment_id), name) for deployment_id in deployments):
             typical: float = getattr(defaults(), name)
             words = "tokens generated per request" if name == "generated_len" else "tokens per prompt"
             yield _Assumption(
@@ -169,13 +172,13 @@ def _assumptions(case: _Case) -> Iterator[_Assumption]:
                 "{:.0f}".format,
                 _with_length(name),
             )
-    now = [case.before.deployment(each) for each in sorted(deployments)]
-    if any(each.gpu_memory_utilization is None for each in now):
+    now = [case.before.deployment(deployment_id) for deployment_id in sorted(deployments)]
+    if any(deployment.gpu_memory_utilization is None for deployment in now):
         share = defaults().gpu_memory_utilization
         yield _Assumption(
             f"gpu_memory_utilization is {share:g}", MEMORY, "{:g}".format, _with_knob("gpu_memory_utilization", float)
         )
-    if any(each.max_num_seqs is None for each in now):
+    if any(deployment.max_num_seqs is None for deployment in now):
         limit = defaults().max_num_seqs
         ends = (UNSEEN[0] * limit, UNSEEN[1] * limit)
         yield _Assumption(f"max_num_seqs is {limit}", ends, "{:.0f}".format, _with_knob("max_num_seqs", int))
@@ -185,7 +188,7 @@ def _assumptions(case: _Case) -> Iterator[_Assumption]:
         for name in _proposed(case.before.service_of.get(service.name), service):
             what = f"{name.replace('_', ' ')} of {service.name} as proposed"
             yield _Assumption(what, OF_PROPOSED, lambda x: f"{x:.0%} of the change", _demanding(service.name, name))
-    owned = any(each.placement.purchase == "owned" for each in case.before.hosts)
+    owned = any(host.placement.purchase == "owned" for host in case.before.hosts)
     if case.context.energy is not None and owned:
         usd = case.context.energy.nano_usd_per_kwh / 1e9
         yield _Assumption("the price of energy", ENERGY, lambda x: f"${usd * x:.3g}/kWh", _with_energy)
@@ -216,7 +219,7 @@ def _measured(case: _Case, edit: Callable[[Evidence], Evidence]) -> _Case:
     """Return a case with other evidence of the services that change."""
 
     def edited(known: Mapping[K, Evidence], keys: frozenset[K]) -> Mapping[K, Evidence]:
-        return {key: edit(each) if key in keys else each for key, each in known.items()}
+        return {key: edit(evidence) if key in keys else evidence for key, evidence in known.items()}
 
     context = case.context
     known = edited(context.deployments, case.deployments), edited(context.services, case.changed)
@@ -256,16 +259,16 @@ def _with_energy(case: _Case, factor: float) -> _Case:
 def _edited(fleet: Fleet, names: frozenset[str], edit: Callable[[Deployment], Deployment]) -> Fleet:
     """Return a fleet with the deployments of some services edited."""
     services = (
-        replace(each, deployments=tuple(map(edit, each.deployments))) if each.name in names else each
-        for each in fleet.services
+        replace(service, deployments=tuple(map(edit, service.deployments))) if service.name in names else service
+        for service in fleet.services
     )
     return replace(fleet, services=tuple(services))
 
 
 def _with_knob(name: str, kind: type[int] | type[float]) -> Edit:
     def edit(case: _Case, value: float) -> _Case:
-        def seen(each: Deployment) -> Deployment:
-            return each.but(**{name: kind(value)}) if getattr(each, name) is None else each
+        def seen(deployment: Deployment) -> Deployment:
+            return deployment.but(**{name: kind(value)}) if getattr(deployment, name) is None else deployment
 
         changed = case.changed
         return replace(case, before=_edited(case.before, changed, seen), after=_edited(case.after, changed, seen))
@@ -275,12 +278,12 @@ def _with_knob(name: str, kind: type[int] | type[float]) -> Edit:
 
 def _expected(source: str) -> Edit:
     def edit(case: _Case, at: float) -> _Case:
-        def certain(each: Deployment) -> Deployment:
-            known = each.expected
+        def certain(deployment: Deployment) -> Deployment:
+            known = deployment.expected
             if known is None or known.source != source:
-                return each
+                return deployment
             ratio = known.high if at else known.low
-            return replace(each, expected=Expectation(ratio, ratio, ratio, source))
+            return replace(deployment, expected=Expectation(ratio, ratio, ratio, source))
 
         return replace(case, after=_edited(case.after, case.changed, certain))
 
@@ -295,10 +298,10 @@ def _demanding(service: str, name: str) -> Edit:
         low, high = LIMITS.get(name, (0.0, 1.0))
         value = min(high, max(low, start + part * (to.value - start)))
         services = (
-            replace(each, demand=replace(each.demand, **{name: replace(to, value=value)}))
-            if each.name == service
-            else each
-            for each in case.after.services
+            replace(other, demand=replace(other.demand, **{name: replace(to, value=value)}))
+            if other.name == service
+            else other
+            for other in case.after.services
         )
         return replace(case, after=replace(case.after, services=tuple(services)))
 

@@ -1,4 +1,4 @@
-"""What would be measured at another load."""
+"""Evidence scaled to another load."""
 
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ class _Scaled:
         return min(self.limit, self.of.quantile(q) * self.factor)
 
     def hours(self) -> HoursOfWeek:
-        return tuple(None if each is None else min(self.limit, each * self.factor) for each in self.of.hours())
+        return tuple(None if hour is None else min(self.limit, hour * self.factor) for hour in self.of.hours())
 
 
 def under_load(seen: Evidence, traffic: float) -> Evidence:
@@ -44,6 +44,8 @@ def under_load(seen: Evidence, traffic: float) -> Evidence:
 def _times(series: Series, factor: float, limit: float = float("inf")) -> Series:
     if factor == 1:
         return series
-    mean, p50, p95, largest = (min(limit, each * factor) for each in (series.mean, series.p50, series.p95, series.max))
+    mean, p50, p95, largest = (
+        min(limit, value * factor) for value in (series.mean, series.p50, series.p95, series.max)
+    )
     of = None if series.distribution is None else _Scaled(series.distribution, factor, limit)
     return replace(series, mean=mean, p50=p50, p95=p95, max=largest, distribution=of)

@@ -1,1 +1,1 @@
-"""What each kind of change saves, one in each file; `services` and `estimate` pick by the difference of two fleets."""
+"""Savings of each kind of change, one file each; `services` and `estimate` pick by the difference of two fleets."""

@@ -25,7 +25,9 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
         ended = datetime.fromtimestamp(commitment.end_ts, UTC).date()
         return Outcome(infeasible=f"the commitment is over already, since {ended}")
     committed_before = sum(
-        each.count for each in before.commitments if _same(each, commitment) and each.runs_after(context.now_ts)
+        standing.count
+        for standing in before.commitments
+        if _same(standing, commitment) and standing.runs_after(context.now_ts)
     )
     covered = [
         host
@@ -42,7 +44,7 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
         )
     try:
         # The dearest hosts are covered by the commitments that run already.
-        open_hosts = sorted((host_price(before, each, context) for each in covered), reverse=True)[committed_before:]
+        open_hosts = sorted((host_price(before, host, context) for host in covered), reverse=True)[committed_before:]
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
     prices = open_hosts[: commitment.count]
@@ -56,7 +58,7 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
     fall, years = context.market.price_fall, commitment.years or _years_left(commitment, context)
     low = round(sum(prices) * fall.mean_over(years)) - committed
     against = ["it is paid until its end, used or not", _fall(fall, sum(prices), committed, years)]
-    if any(each.placement.purchase is None for each in covered):
+    if any(host.placement.purchase is None for host in covered):
         against.append("what is paid now is taken to be an on-demand price")
     offer = _offer(commitment, context)
     return Outcome(
@@ -83,14 +85,14 @@ def _years_left(commitment: Commitment, context: Context) -> float:
 
 def _offer(commitment: Commitment, context: Context) -> Offer | None:
     """Return the listed offer that a commitment is for; None where it has a price of its own."""
-    for each in context.market.all_offers:
+    for offer in context.market.all_offers:
         if (
-            (each.provider, each.instance_type) == (commitment.provider, commitment.instance_type)
-            and each.region in (commitment.region, ANYWHERE)
-            and RESERVED_YEARS.get(each.purchase) == commitment.years
-            and each.nano_usd_per_hour == commitment.nano_usd_per_instance_hour
+            (offer.provider, offer.instance_type) == (commitment.provider, commitment.instance_type)
+            and offer.region in (commitment.region, ANYWHERE)
+            and RESERVED_YEARS.get(offer.purchase) == commitment.years
+            and offer.nano_usd_per_hour == commitment.nano_usd_per_instance_hour
         ):
-            return each
+            return offer
     return None
 
 
@@ -98,8 +100,8 @@ def _price_note(commitment: Commitment, offer: Offer | None, context: Context) -
     if offer is None:
         hourly = format_usd(commitment.nano_usd_per_instance_hour)
         return f"{hourly} per instance and hour is the rule's own figure: no list has it"
-    found = marks([offer], context.today, context.market.stale_after_days)
-    marked = f" ({'; '.join(found)})" if found else ""
+    warnings = marks([offer], context.today, context.market.stale_after_days)
+    marked = f" ({'; '.join(warnings)})" if warnings else ""
     note = f"; {offer.note}" if offer.note else ""
     return (
         f"{format_usd(offer.nano_usd_per_hour)} per instance and hour for {commitment.years} years is listed in "

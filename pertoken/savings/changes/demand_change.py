@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked, utilizations
+from pertoken.forecast.queue.latency import LatencyQuery, utilizations
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
@@ -41,41 +41,41 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
     """Return the share of busy time that a changed demand frees, and from where on it frees a replica."""
     changed = [name for name in EDITABLE if getattr(now.demand, name) != getattr(to.demand, name)]
     one = now.deployments[0]
-    found = speed(one, one, context.evidence(one.deployment_id), objectives(now, context), context)
-    if found.load is None or found.calibration is None:
+    predicted = speed(one, one, context.evidence(one.deployment_id), objectives(now, context), context)
+    if predicted.load is None or predicted.calibration is None:
         if changed == ["response_cache_share"]:  # its requests never arrive, whatever a forecast makes of the others
             share = 1 - arriving_share(now.demand, to.demand)
             return _freed(before, now, to, changed, share, Outcome(), context)
-        return Outcome(unpriced=found.unpriced or found.infeasible or "nothing was measured of its load")
+        return Outcome(unpriced=predicted.unpriced or predicted.infeasible or "nothing was measured of its load")
     try:
-        arrivals, said = total_arrivals(now, context)
-        share = _freed_share(now, to.demand, found, context)
+        arrivals, source = total_arrivals(now, context)
+        share = _freed_share(now, to.demand, predicted, context)
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
-    releases = _releases(now, to.demand, changed, found, arrivals, context)
+    releases = _releases(now, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(
-        slo=found.slo, latency=found.latency, assumptions=(*said, *found.assumptions), break_even=releases
+        slo=predicted.slo, latency=predicted.latency, assumptions=(*source, *predicted.assumptions), break_even=releases
     )
     return _freed(before, now, to, changed, share, forecast, context)
 
 
 def _releases(
-    now: Service, after: Demand, changed: Sequence[str], found: Speed, arrivals: Arrivals, context: Context
+    now: Service, after: Demand, changed: Sequence[str], forecast: Speed, arrivals: Arrivals, context: Context
 ) -> str:
     """Return from where on, between the present and the proposed demand, a replica is released."""
     one, present = now.deployments[0], len(now.deployments)
-    assert found.load is not None
+    assert forecast.load is not None
     if present > max(1, now.min_replicas) + now.spare_replicas:
         for first in range(0, STEPS + 1, STEPS_AT_ONCE):
             steps = range(first, min(first + STEPS_AT_ONCE, STEPS + 1))
             demands = [_between(now.demand, after, changed, step / STEPS) for step in steps]
             loads = [
-                (changed_arrivals(arrivals, now.demand, each), changed_load(found.load, now.demand, each))
-                for each in demands
+                (changed_arrivals(arrivals, now.demand, demand), changed_load(forecast.load, now.demand, demand))
+                for demand in demands
             ]
-            counts = likely_sizes(now, one, found, loads, context)
+            counts = likely_sizes(now, one, forecast, loads, context)
             for step, demand, count in zip(steps, demands, counts, strict=True):
                 if count is not None and count < present:
                     from_here = f"a replica is released from {_shown(demand, changed[0])} on"
@@ -100,7 +100,7 @@ def _freed(
         assumptions=(*known.assumptions, *([f"{proposed}: {source}"] if source else [])),
         break_even=frees,
     )
-    if not all(getattr(to.demand, each).confirmed for each in changed):
+    if not all(getattr(to.demand, field).confirmed for field in changed):
         return replace(known, unpriced=f"{proposed} is a proposal, not a measurement: try it, or confirm the number")
     try:
         capacity = _freed_money(before, now, share, context)
@@ -111,31 +111,33 @@ def _freed(
 
 def _freed_money(before: Fleet, now: Service, share: float, context: Context) -> Money:
     """Return what a share of the busy time of a service costs a month. Raises NotMeasured, NoPrice."""
-    held = before.holders_of
-    costs = [busy_cost(before, held, each, each.device_ids, context) for each in now.deployments]
-    monthly = round(sum(each.nano_usd_per_hour for each in costs) * share * HOURS_PER_MONTH)
+    held = before.deployments_by_device
+    costs = [busy_cost(before, held, deployment, deployment.device_ids, context) for deployment in now.deployments]
+    monthly = round(sum(cost.nano_usd_per_hour for cost in costs) * share * HOURS_PER_MONTH)
     return monthly, monthly, monthly
 
 
-def _freed_share(now: Service, demand: Demand, found: Speed, context: Context) -> float:
+def _freed_share(now: Service, demand: Demand, forecast: Speed, context: Context) -> float:
     """1 - work after / work before at the same requests: utilization of a full batch. Raises Abstained, NotMeasured."""
-    assert found.load is not None
+    assert forecast.load is not None
     one = now.deployments[0]
     arrivals, _ = total_arrivals(now, context)
-    each = replace(arrivals, requests_per_s=arrivals.requests_per_s / len(now.deployments))
+    per_replica = replace(arrivals, requests_per_s=arrivals.requests_per_s / len(now.deployments))
 
     ends = [
-        Asked(one, load.load, changed_arrivals(each, now.demand, target), found.calibration or Calibration())
-        for load, target in ((found.load, now.demand), (changed_load(found.load, now.demand, demand), demand))
+        LatencyQuery(
+            one, load.load, changed_arrivals(per_replica, now.demand, target), forecast.calibration or Calibration()
+        )
+        for load, target in ((forecast.load, now.demand), (changed_load(forecast.load, now.demand, demand), demand))
     ]
-    here, there = map(_utilization, utilizations(ends, context.market))
-    return 1 - there / here if here > 0 else 0.0
+    utilization_before, utilization_after = map(_utilization, utilizations(ends, context.market))
+    return 1 - utilization_after / utilization_before if utilization_before > 0 else 0.0
 
 
-def _utilization(found: float | Abstained) -> float:
-    if isinstance(found, Abstained):
-        raise found
-    return found
+def _utilization(utilization: float | Abstained) -> float:
+    if isinstance(utilization, Abstained):
+        raise utilization
+    return utilization
 
 
 def _between(before: Demand, after: Demand, names: Sequence[str], share: float) -> Demand:

@@ -34,13 +34,13 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
     assumptions: list[str] = []
     for old, new in pairs:
         try:
-            saved_w, stretch, said = _saved_w(old, new, context)
+            saved_w, stretch, notes = _saved_w(old, new, context)
         except NotMeasured as missing:
             return Outcome(kept=kept, unpriced=f"{missing.series} was not measured: {missing.remedy}")
         except (Abstained, ValueError) as reason:
             return Outcome(kept=kept, unpriced=str(reason))
         stretched = max(stretched, stretch)
-        assumptions += said
+        assumptions += notes
         half_width = math.exp(Z_80 * log_sd(True))
         for end, watts in enumerate((saved_w / half_width, saved_w, saved_w * half_width)):
             total[end] += watts
@@ -74,11 +74,11 @@ def of_speeds(
         return None
     total, notes = [0.0, 0.0, 0.0], []
     for old, new in changed:
-        found = speeds[old.deployment_id]
-        if found is None or found.ratio is None or new.placement != old.placement:
+        speed = speeds[old.deployment_id]
+        if speed is None or speed.ratio is None or new.placement != old.placement:
             return None
         try:
-            saved, note = _saved_by_speed(old, new, found.ratio, context)
+            saved, note = _saved_by_speed(old, new, speed.ratio, context)
         except (NotMeasured, Abstained, ValueError):
             return None
         notes.append(note)
@@ -89,14 +89,14 @@ def of_speeds(
 
 
 def _owned(before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> bool:
-    owned = {each for host in before.hosts if host.placement.purchase == "owned" for each in host.device_ids}
+    owned = {device_id for host in before.hosts if host.placement.purchase == "owned" for device_id in host.device_ids}
     return all(set(old.device_ids) <= owned for old, _ in pairs)
 
 
 def _missed(
     now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretched: float, context: Context
 ) -> str | None:
-    """Why longer steps miss the objective for the time of a token, from what was measured of it."""
+    """Return why longer steps miss the objective for the time of a token, from what was measured of it."""
     limit = objectives(now, context).tpot_p95_ms
     for old, _ in pairs:
         seen = context.evidence(old.deployment_id)
@@ -107,7 +107,7 @@ def _missed(
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """What each device of a deployment draws, as measured."""
+    """Measured power of each device of a deployment."""
 
     load: MeasuredLoad
     busy: float
@@ -164,7 +164,8 @@ def _saved_by_speed(
     drawn = _drawn(old, context)
     calibration = calibrated(old, drawn.load, context)
     modelled = [
-        modelled_busy_w(each, drawn.load.load, context.market, calibration, drawn.of_device) for each in (old, new)
+        modelled_busy_w(deployment, drawn.load.load, context.market, calibration, drawn.of_device)
+        for deployment in (old, new)
     ]
     likely_w = min(drawn.limit_w, max(drawn.idle_w, drawn.busy_w * modelled[1] / modelled[0]))
     devices, spread = len(old.device_ids), math.exp(Z_80 * log_sd(False))

@@ -58,7 +58,7 @@ def outcome(
     for old, _ in moved:
         refuse_partitions(before, old)
     provider, model = providers.pop(), moved[0][1].model
-    offers = {each.provider: each for each in context.market.token_offers(model)}
+    offers = {offer.provider: offer for offer in context.market.token_offers(model)}
     offer = offers.get(provider or "")
     if offer is None:
         others = f"; {', '.join(offers)} list some" if offers else ""
@@ -68,7 +68,7 @@ def outcome(
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     gone = {old.deployment_id for old, _ in moved}
-    staying = tuple(each for each in before.deployments if each.deployment_id not in gone)
+    staying = tuple(deployment for deployment in before.deployments if deployment.deployment_id not in gone)
     released = freed(before, whole_devices(before, staying), (), context)
     api = tokens.nano_usd_per_hour(offer, caching=False)
     utilization = _utilization(released.bankable, offer, tokens, [old for old, _ in moved], now, context)
@@ -96,8 +96,8 @@ def outcome(
 def _tokens(moved: Sequence[Deployment], context: Context) -> _Tokens:
     """Return the mean rates over the window. Raises NotMeasured."""
     prompt = cached = generated = 0.0
-    for each in moved:
-        seen = context.evidence(each.deployment_id)
+    for deployment in moved:
+        seen = context.evidence(deployment.deployment_id)
         prompt += seen.prompt_tok_s.mean
         generated += seen.generated_tok_s.mean
         if seen.has("computed_tok_s"):
@@ -106,9 +106,9 @@ def _tokens(moved: Sequence[Deployment], context: Context) -> _Tokens:
 
 
 def _compared(offer: TokenOffer, tokens: _Tokens, released: Freed, context: Context) -> str:
-    """Return both bills of an hour, with the list they rest on and what must be said of it."""
-    found = marks([offer], context.today, context.market.stale_after_days)
-    marked = f"; {'; '.join(found)}" if found else ""
+    """Return both bills of an hour, with the list they rest on and its caveats."""
+    warnings = marks([offer], context.today, context.market.stale_after_days)
+    marked = f"; {'; '.join(warnings)}" if warnings else ""
     month = HOURS_PER_MONTH
     return (
         f"{tokens.total * HOUR_S / MTOK:.3g} Mtok an hour cost "
@@ -137,11 +137,11 @@ def _utilization(
     if tokens.generated <= 0 or api <= 0:
         return ""
     full = 0.0
-    for each in moved:
-        slo, seen = objectives(service, context), context.evidence(each.deployment_id)
-        found = speed(each, each, seen, slo, context, len(service.deployments))
-        if found.at_most is None:
+    for deployment in moved:
+        slo, seen = objectives(service, context), context.evidence(deployment.deployment_id)
+        forecast = speed(deployment, deployment, seen, slo, context, len(service.deployments))
+        if forecast.at_most is None:
             return ""
-        full += found.at_most[1]
+        full += forecast.at_most[1]
     share = tokens.generated / full
     return f" ({share * nano_usd_per_hour / api:.1%} of full batches, {share:.1%} now)"

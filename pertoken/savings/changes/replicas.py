@@ -30,18 +30,18 @@ def resized(
     speeds: dict[int, Speed | None],
     context: Context,
 ) -> Outcome:
-    """The fewest replicas that hold the demand, or the proposed number of them, on whole hosts first."""
+    """Return the fewest replicas that hold the demand, or the proposed number of them, on whole hosts first."""
     if not alike(replicas):
         return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
     present = len(now.deployments)
     try:
-        arrivals, said = total_arrivals(now, context)
-        found = busiest(now, speeds, context)
+        arrivals, source = total_arrivals(now, context)
+        busiest_load = busiest(now, speeds, context)
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
-    if isinstance(found, str):
-        return Outcome(unpriced=found)
-    load, known = found
+    if isinstance(busiest_load, str):
+        return Outcome(unpriced=busiest_load)
+    load, known = busiest_load
     counted = sizes(now, replicas[0], known, arrivals, context, load)
     if isinstance(counted, str):
         return Outcome(infeasible=counted)
@@ -49,19 +49,19 @@ def resized(
     if isinstance(counts, str):
         return Outcome(infeasible=counts)
     if _narrower(now, replicas):
-        return _packed(before, now, replicas[0], counts, known, (*said, *counted.assumptions), context)
-    slow, likely, fast = (min(each, present) for each in counts)
+        return _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+    slow, likely, fast = (min(count, present) for count in counts)
     if counts[1] > present:
         return _scaled_up(before, now, counts[1], known, context)
     if likely == present:
         why = "; ".join(["its p95 demand takes them", *counted.assumptions])
         return Outcome(infeasible=f"all {present} replicas of {now.name} are needed: {why}")
-    for each in now.deployments:
-        refuse_partitions(before, each)
+    for deployment in now.deployments:
+        refuse_partitions(before, deployment)
     against = []
     if slow == present:
         against.append("at the slow end of its forecast all replicas are needed")
-    moved = [each for each in replicas if not each.device_ids]
+    moved = [replica for replica in replicas if not replica.device_ids]
     cost = _new_cost(before, now, moved, counts=(slow, likely, fast), present=present, context=context)
     if isinstance(cost, str):
         return Outcome(infeasible=f"prices cannot be compared: {cost}")
@@ -72,14 +72,14 @@ def resized(
             kept(before, _present(replicas, now), fast, context),
         )
         if not moved
-        else same(tuple(each for each in replicas if each.device_ids)),
+        else same(tuple(replica for replica in replicas if replica.device_ids)),
         new_nano_usd_per_hour=cost,
         ratio=known.ratio,
         slo=known.slo,
         latency=known.latency,
         replicas=(present, likely),
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
-        assumptions=(*said, *known.assumptions, *counted.assumptions),
+        assumptions=(*source, *known.assumptions, *counted.assumptions),
         against=(*known.against, *against),
     )
 
@@ -98,16 +98,16 @@ def _packed(
     like: Deployment,
     counts: tuple[int, int, int],
     known: Speed,
-    said: Sequence[str],
+    assumptions: Sequence[str],
     context: Context,
 ) -> Outcome:
     """Replicas that need fewer devices each, packed on whole hosts; those that find no room are paid for beside."""
-    for each in now.deployments:
-        refuse_partitions(before, each)
+    for deployment in now.deployments:
+        refuse_partitions(before, deployment)
     fitted = [packed(before, now.deployments, like, count, context) for count in counts]
-    prices = [device_price(before, held, context) for each in now.deployments for held in each.device_ids]
+    prices = [device_price(before, held, context) for deployment in now.deployments for held in deployment.device_ids]
     one = sum(prices) / max(1, len(prices)) * (like.n_devices or 1)
-    low, likely, high = (one * each.missing for each in reversed(fitted))
+    low, likely, high = (one * packed.missing for packed in reversed(fitted))
     present = len(now.deployments)
     more = f"at the slow end of its forecast {counts[0]} replicas are needed"
     return Outcome(
@@ -118,7 +118,7 @@ def _packed(
         latency=known.latency,
         replicas=(present, counts[1]) if counts[1] != present else None,
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
-        assumptions=(*said, *known.assumptions),
+        assumptions=(*assumptions, *known.assumptions),
         against=(*known.against, *((more,) if counts[0] > counts[1] else ())),
     )
 
@@ -131,13 +131,15 @@ def alike(replicas: Sequence[Deployment]) -> bool:
 @cache
 def _shape() -> Callable[[Deployment], tuple[object, ...]]:
     own = ("deployment_id", "epoch_id", "device_ids", "serves", "share_source")
-    return attrgetter(*(each.name for each in fields(Deployment) if each.name not in own))
+    return attrgetter(*(field.name for field in fields(Deployment) if field.name not in own))
 
 
 def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
-    """The replicas as they are after the change, on the devices they have now."""
-    devices = {each.deployment_id: each.device_ids for each in now.deployments}
-    return tuple(_first(each, devices[each.deployment_id]) if each.device_ids else each for each in replicas)
+    """Return the replicas as they are after the change, on the devices they have now."""
+    devices = {deployment.deployment_id: deployment.device_ids for deployment in now.deployments}
+    return tuple(
+        _first(replica, devices[replica.deployment_id]) if replica.device_ids else replica for replica in replicas
+    )
 
 
 def _first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
@@ -156,8 +158,8 @@ def _new_cost(
     """Nano-USD per hour of replicas that leave the fleet's devices, cheapest first; a reason without a price."""
     if not moved:
         return 0.0, 0.0, 0.0
-    old = next(each for each in now.deployments if each.deployment_id == moved[0].deployment_id)
-    prices = [device_price(before, each, context) for each in old.device_ids]
+    old = next(deployment for deployment in now.deployments if deployment.deployment_id == moved[0].deployment_id)
+    prices = [device_price(before, device_id, context) for device_id in old.device_ids]
     mean = sum(prices) / max(1, len(prices))
     relation = price_relation(old.placement, moved[0].placement, context.market, context.today, mean)
     if isinstance(relation, str):
@@ -181,33 +183,35 @@ def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) 
     Less busy ones are forecast only where a busier one cannot be.
     """
 
-    def busy(each: Deployment) -> float:
+    def busy(deployment: Deployment) -> float:
         try:
-            return context.forecasts.load(context.evidence(each.deployment_id)).busy
+            return context.forecasts.load(context.evidence(deployment.deployment_id)).busy
         except NotMeasured:
             return -1.0
 
     reasons: dict[int, str] = {}
     for old in sorted(now.deployments, key=busy, reverse=True):
-        found = speeds.get(old.deployment_id)
-        if found is None:
-            found = _as_it_is(old, now, context.evidence(old.deployment_id), context)
-        if found.load is not None and found.unpriced is None:
-            return found.load, found
-        if found.unpriced is not None:
-            reasons[old.deployment_id] = found.unpriced
-    last = [reasons[each.deployment_id] for each in now.deployments if each.deployment_id in reasons][-1:]
+        forecast = speeds.get(old.deployment_id)
+        if forecast is None:
+            forecast = _as_it_is(old, now, context.evidence(old.deployment_id), context)
+        if forecast.load is not None and forecast.unpriced is None:
+            return forecast.load, forecast
+        if forecast.unpriced is not None:
+            reasons[old.deployment_id] = forecast.unpriced
+    last = [reasons[deployment.deployment_id] for deployment in now.deployments if deployment.deployment_id in reasons][
+        -1:
+    ]
     return last[0] if last else f"nothing was measured of the replicas of {now.name}"
 
 
 def _as_it_is(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
-    """The forecast of a deployment that does not change, for the count of replicas it takes."""
+    """Return the forecast of a deployment that does not change, for the count of replicas it takes."""
     return speed(now, now, seen, objectives(service, context), context, len(service.deployments))
 
 
 def _scaled_up(before: Fleet, now: Service, count: int, known: Speed, context: Context) -> Outcome:
     one = now.deployments[0]
-    prices = [device_price(before, each, context) for each in one.device_ids]
+    prices = [device_price(before, device_id, context) for device_id in one.device_ids]
     extra = float(sum(prices) * (count - len(now.deployments)))
     return Outcome(
         kept=same(now.deployments),

@@ -37,14 +37,14 @@ def outcome(
         return Outcome(unpriced="prefill and decode on devices of their own are not forecast: try them for a week")
     changed = next((old for old, new in pairs if old != new), now.deployments[0])
     to = added[0]
-    prices = [device_price(before, each, context) for each in changed.device_ids]
+    prices = [device_price(before, device_id, context) for device_id in changed.device_ids]
     if not prices:
         return Outcome(unpriced=f"the devices of {changed.name} were not seen")
     share = dict(to.serves).get(now.name) or 0.0
-    found = _forecast(changed, to, share * len(now.deployments), objectives(now, context), context)
-    if isinstance(found, Outcome):
-        return found
-    known, of_share = found
+    forecast = _forecast(changed, to, share * len(now.deployments), objectives(now, context), context)
+    if isinstance(forecast, Outcome):
+        return forecast
+    known, of_share = forecast
     held = share * of_share
     rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
     factor, note = 1.0, None
@@ -57,7 +57,7 @@ def outcome(
             )
         factor, note = relation.ratio[1], relation.note
     else:
-        rented = sum(each.n_devices or 1 for each in added)
+        rented = sum(deployment.n_devices or 1 for deployment in added)
     extra = rented * factor * sum(prices) / len(prices)
     bill = sum(prices) * len(now.deployments)
     if extra >= bill:
@@ -93,22 +93,25 @@ def outcome(
 def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Deployment, context: Context) -> Outcome:
     """Return what a supplied share frees: the replicas that the rest of the demand does not need, else busy time."""
     try:
-        arrivals, said = total_arrivals(now, context)
-        found = busiest(now, {}, context)
+        arrivals, arrivals_source = total_arrivals(now, context)
+        busiest_load = busiest(now, {}, context)
     except NotMeasured as missing:
         return replace(split, unpriced=f"{missing.series} was not measured: {missing.remedy}")
-    if isinstance(found, str):
-        return replace(split, unpriced=found)
-    load, speed = found
+    if isinstance(busiest_load, str):
+        return replace(split, unpriced=busiest_load)
+    load, speed = busiest_load
     rest = replace(arrivals, requests_per_s=(1 - share) * arrivals.requests_per_s)
     counted = sizes(now, now.deployments[0], speed, rest, context, load)
     if isinstance(counted, str):
         return replace(split, unpriced=counted)
     present = len(now.deployments)
-    slow, likely, fast = (min(each, present) for each in (counted.slow, counted.likely, counted.fast))
+    slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
-    held = before.holders_of
-    busy = sum(busy_cost(before, held, each, each.device_ids, context).nano_usd_per_hour for each in now.deployments)
+    held = before.deployments_by_device
+    busy = sum(
+        busy_cost(before, held, deployment, deployment.device_ids, context).nano_usd_per_hour
+        for deployment in now.deployments
+    )
     freed = round(busy * share * HOURS_PER_MONTH)
     return replace(
         split,
@@ -120,7 +123,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
         capacity=(freed, freed, freed) if likely == present else None,
         slo=speed.slo,
         replicas=(present, likely) if likely != present else None,
-        assumptions=(*split.assumptions, *said, *speed.assumptions, *counted.assumptions, source),
+        assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
         against=(*split.against, *speed.against),
         break_even=None,
         unpriced=None,

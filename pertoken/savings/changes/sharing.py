@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked
+from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
 from pertoken.savings.changes.slowed import alone_on, kept_apart, latency_alone, slowed, worst_verdict
@@ -23,15 +23,18 @@ MIN_LEFT = 0.05
 
 def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> tuple[tuple[Deployment, ...], ...]:
     """Return the deployments that come to share a device, each company once. `changed`: those unlike before."""
-    if all(_stays(each, before) for each in changed):
+    if all(_stays(deployment, before) for deployment in changed):
         return ()
-    together = {frozenset(each.deployment_id for each in there) for there in before.holders_of.values()}
-    found: dict[frozenset[int], tuple[Deployment, ...]] = {}
-    for there in after.holders_of.values():
-        ids = frozenset(each.deployment_id for each in there)
+    together = {
+        frozenset(deployment.deployment_id for deployment in deployments)
+        for deployments in before.deployments_by_device.values()
+    }
+    groups: dict[frozenset[int], tuple[Deployment, ...]] = {}
+    for deployments in after.deployments_by_device.values():
+        ids = frozenset(deployment.deployment_id for deployment in deployments)
         if len(ids) > 1 and not any(ids <= present for present in together):
-            found[ids] = tuple(there)
-    return tuple(found.values())
+            groups[ids] = tuple(deployments)
+    return tuple(groups.values())
 
 
 def _stays(deployment: Deployment, before: Fleet) -> bool:
@@ -41,26 +44,26 @@ def _stays(deployment: Deployment, before: Fleet) -> bool:
     return set(deployment.device_ids) <= set(had)
 
 
-def outcome(before: Fleet, there: Sequence[Deployment], context: Context) -> Outcome:
+def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) -> Outcome:
     """Return whether engines that come to share a device hold their objectives, each in the time the others leave.
 
     Engines on one device take turns (or, with MPS, run at once and slow each other by as much at most). So an engine is
     forecast on a device slowed to the part that the busy time of the others, at its p95, leaves. What the moves
     release is counted where hosts are.
     """
-    names = " and ".join(dict.fromkeys(each.name for each in there))
-    ids = {each.deployment_id for each in there}
-    services = [each for each in before.services if ids & {one.deployment_id for one in each.deployments}]
+    names = " and ".join(dict.fromkeys(deployment.name for deployment in deployments))
+    ids = {deployment.deployment_id for deployment in deployments}
+    services = [service for service in before.services if ids & {one.deployment_id for one in service.deployments}]
     if reason := kept_apart(services):
         return Outcome(infeasible=reason)
-    if any(each not in before.listed_by for each in ids):
+    if any(device_id not in before.listed_by for device_id in ids):
         return Outcome(unpriced=f"a new engine beside another one is not forecast: try {names} on one device for a day")
-    if any(each.sleep for each in there):
+    if any(deployment.sleep for deployment in deployments):
         return Outcome(unpriced=f"engines that sleep by turns are not forecast: try {names} on one device for a day")
-    reserved = [each.gpu_memory_utilization for each in there]
+    reserved = [deployment.gpu_memory_utilization for deployment in deployments]
     if None in reserved:
         return Outcome(unpriced=f"how much memory each of {names} reserves is not known: set its share of the device")
-    memory = sum(each for each in reserved if each is not None)
+    memory = sum(share for share in reserved if share is not None)
     if memory > MAX_MEMORY_SHARE:
         return Outcome(
             infeasible=f"{names} would reserve {memory:.0%} of one device's memory, and at most {MAX_MEMORY_SHARE:.0%} "
@@ -70,26 +73,34 @@ def outcome(before: Fleet, there: Sequence[Deployment], context: Context) -> Out
     verdicts = ["unknown"]
     left_by: dict[str, float] = {}
     try:
-        busy = {each.deployment_id: context.evidence(each.deployment_id).busy.p95 for each in there}
-        for each in there:
-            now = before.deployment(each.deployment_id)
-            left = 1 - sum(value for other, value in busy.items() if other != each.deployment_id)
+        busy = {
+            deployment.deployment_id: context.evidence(deployment.deployment_id).busy.p95 for deployment in deployments
+        }
+        for deployment in deployments:
+            now = before.deployment(deployment.deployment_id)
+            left = 1 - sum(value for other, value in busy.items() if other != deployment.deployment_id)
             if left < MIN_LEFT:
-                others = sum(value for other, value in busy.items() if other != each.deployment_id)
-                return Outcome(infeasible=f"the others would be busy {others:.0%} of the time (p95) beside {each.name}")
+                others = sum(value for other, value in busy.items() if other != deployment.deployment_id)
+                return Outcome(
+                    infeasible=f"the others would be busy {others:.0%} of the time (p95) beside {deployment.name}"
+                )
             known = alone_on(now, context)
             calibration = calibrated(now, known.load, context)
-            asked = Asked(replace(each, device_ids=now.device_ids), known.load.load, known.arrivals, calibration)
-            found = slowed(asked, 1 / left, context)
-            if found.refusal is not None:
-                return Outcome(infeasible=f"{each.name} would not hold its demand in the time left: {found.refusal}")
-            own = [one for one in services if each.deployment_id in {e.deployment_id for e in one.deployments}]
+            asked = LatencyQuery(
+                replace(deployment, device_ids=now.device_ids), known.load.load, known.arrivals, calibration
+            )
+            latency = slowed(asked, 1 / left, context)
+            if latency.refusal is not None:
+                return Outcome(
+                    infeasible=f"{deployment.name} would not hold its demand in the time left: {latency.refusal}"
+                )
+            own = [one for one in services if deployment.deployment_id in {e.deployment_id for e in one.deployments}]
             alone = {now.deployment_id: latency_alone(known, context)}
-            verdict, refusal = worst_verdict(own, (now,), found, alone, context, against)
+            verdict, refusal = worst_verdict(own, (now,), latency, alone, context, against)
             if refusal is not None:
                 return Outcome(infeasible=refusal, slo="fail")
             verdicts.append(verdict)
-            left_by[each.name] = min(left, left_by.get(each.name, 1.0))
+            left_by[deployment.name] = min(left, left_by.get(deployment.name, 1.0))
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except (Abstained, ValueError) as reason:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Asked, Latency
+from pertoken.forecast.queue.latency import Latency, LatencyQuery
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
@@ -18,7 +18,7 @@ from pertoken.state.service import Service
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """What was measured of one deployment."""
+    """Measurements of one deployment."""
 
     of: Deployment
     load: MeasuredLoad
@@ -27,8 +27,8 @@ class Alone:
 
 
 def kept_apart(services: Iterable[Service]) -> str | None:
-    """Why services must not share anything."""
-    apart = [each.name for each in services if each.isolation == "tenant"]
+    """Return why services must not share anything."""
+    apart = [service.name for service in services if service.isolation == "tenant"]
     return f'{", ".join(apart)} shares no engine and no device: isolation = "tenant"' if apart else None
 
 
@@ -45,27 +45,29 @@ def alone_on(of: Deployment, context: Context) -> Alone:
 def latency_alone(known: Alone, context: Context) -> Latency:
     """Return the latency of a deployment as it is. Raises Abstained or ValueError."""
     calibration = calibrated(known.of, known.load, context)
-    return context.forecasts.latency(Asked(known.of, known.load.load, known.arrivals, calibration), context.market)
+    return context.forecasts.latency(
+        LatencyQuery(known.of, known.load.load, known.arrivals, calibration), context.market
+    )
 
 
-def slowed(asked: Asked, factor: float, context: Context) -> Latency:
+def slowed(asked: LatencyQuery, factor: float, context: Context) -> Latency:
     """Return the latency where everything takes `factor` times as long. Raises Abstained.
 
     On a clock that runs as much slower, requests come as much faster and each takes its usual time.
     """
     denser = replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * factor)
-    found = context.forecasts.latency(replace(asked, arrivals=denser), context.market)
-    figures = {name: getattr(found, name) for name in FIGURES.values()}
+    latency = context.forecasts.latency(replace(asked, arrivals=denser), context.market)
+    figures = {name: getattr(latency, name) for name in FIGURES.values()}
     longer: dict[str, Any] = {
         name: at and (at[0] * factor, at[1] * factor, at[2] * factor) for name, at in figures.items()
     }
-    return replace(found, **longer)
+    return replace(latency, **longer)
 
 
 def worst_verdict(
     services: Iterable[Service],
     parts: Sequence[Deployment],
-    found: Latency,
+    latency: Latency,
     alone: dict[int, Latency],
     context: Context,
     against: list[str],
@@ -75,23 +77,23 @@ def worst_verdict(
     Where no objective limits it, the token time may grow by `MAX_UNASKED_SLOWDOWN` at most.
     """
     verdicts = ["unknown"]
-    for each in services:
-        slo = objectives(each, context)
-        verdict, said = judged(found, slo)
+    for service in services:
+        slo = objectives(service, context)
+        verdict, service_verdict = judged(latency, slo)
         if verdict == "fail":
-            return verdict, f"{each.name}: {said}"
-        if said is not None:
-            against.append(f"{each.name}: {said}")
+            return verdict, f"{service.name}: {service_verdict}"
+        if service_verdict is not None:
+            against.append(f"{service.name}: {service_verdict}")
         verdicts.append(verdict)
-        ids = {one.deployment_id for one in each.deployments}
+        ids = {one.deployment_id for one in service.deployments}
         for part in parts:
             before = alone[part.deployment_id].tpot_p50_ms
-            if slo.tpot_p95_ms is not None or part.deployment_id not in ids or not (before and found.tpot_p50_ms):
+            if slo.tpot_p95_ms is not None or part.deployment_id not in ids or not (before and latency.tpot_p50_ms):
                 continue
-            slower = found.tpot_p50_ms[1] / before[1]
+            slower = latency.tpot_p50_ms[1] / before[1]
             if slower > MAX_UNASKED_SLOWDOWN:
                 return "fail", (
-                    f"tokens of {each.name} would come {slower:.1f} times as slowly, and no SLO allows it: set "
+                    f"tokens of {service.name} would come {slower:.1f} times as slowly, and no SLO allows it: set "
                     "`slo.tpot_ms`"
                 )
     return max(verdicts, key=VERDICTS.index), None

@@ -21,7 +21,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _ReplicasByHour:
     """Replicas that the demand needs in the hours with a fixed number, by that number."""
 
     needed: Mapping[int, Sizes]
@@ -47,13 +47,13 @@ def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -
     if silent and now.min_replicas > 1:
         return Outcome(infeasible=f"{now.min_replicas} replicas are the minimum set for {now.name}")
     fixed = {hour: count for hour, count in counts.items() if count}
-    held = _held(now, fixed, context) if fixed else _Held({})
+    held = _held(now, fixed, context) if fixed else _ReplicasByHour({})
     if isinstance(held, Outcome):
         return held
     return _priced(before, now, schedule, fixed, held, context)
 
 
-def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _Held | Outcome:
+def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:
     """Return the replicas that the busiest hour of each number needs; an outcome where a number is too small."""
     present = len(now.deployments)
     if max(fixed.values()) > present:
@@ -61,22 +61,22 @@ def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _Held | O
     if not alike(now.deployments):
         return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first")
     try:
-        arrivals, said = total_arrivals(now, context)
+        arrivals, source = total_arrivals(now, context)
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
-    found = busiest(now, {}, context)
-    if isinstance(found, str):
-        return Outcome(unpriced=found)
-    load, speed = found
+    busiest_load = busiest(now, {}, context)
+    if isinstance(busiest_load, str):
+        return Outcome(unpriced=busiest_load)
+    load, speed = busiest_load
     rates = [rate for rate in now.demand.requests_by_hour_of_week if rate is not None]
     burst = max(1.0, arrivals.requests_per_s / max(rates)) if max(rates) > 0 else 1.0
     needed: dict[int, Sizes] = {}
     notes: list[str] = []
     for count in sorted(set(fixed.values())):
-        hour = max((each for each in fixed if fixed[each] == count), key=lambda each: _rate(now, each))
+        hour = max((hour for hour in fixed if fixed[hour] == count), key=lambda hour: _rate(now, hour))
         # A rate of 0 is not for a queue: what a single request in the hour would need.
-        there = replace(arrivals, requests_per_s=max(_rate(now, hour) * burst, 1 / 3600))
-        size = sizes(now, now.deployments[0], speed, there, context, load)
+        hourly = replace(arrivals, requests_per_s=max(_rate(now, hour) * burst, 1 / 3600))
+        size = sizes(now, now.deployments[0], speed, hourly, context, load)
         if isinstance(size, str):
             return Outcome(infeasible=f"on {_named(hour)}: {size}")
         if size.likely > count:
@@ -86,13 +86,13 @@ def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _Held | O
         notes += size.assumptions
     if burst > 1:
         notes.append(f"in each hour p95 demand is {burst:.1f} times its mean, as in the busiest hour")
-    return _Held(needed, tuple(dict.fromkeys((*said, *speed.assumptions, *notes))))
+    return _ReplicasByHour(needed, tuple(dict.fromkeys((*source, *speed.assumptions, *notes))))
 
 
 def _priced(
-    before: Fleet, now: Service, schedule: Schedule, fixed: Mapping[int, int], held: _Held, context: Context
+    before: Fleet, now: Service, schedule: Schedule, fixed: Mapping[int, int], held: _ReplicasByHour, context: Context
 ) -> Outcome:
-    others = [each for each in before.deployments if each not in now.deployments]
+    others = [deployment for deployment in before.deployments if deployment not in now.deployments]
     present = len(now.deployments)
     empty = len(schedule.off) + sum(count == 0 for _, count in schedule.replicas)
 
@@ -102,7 +102,7 @@ def _priced(
 
     none, against, hours = free(0), [], [(0, empty)]
     for count, size in held.needed.items():
-        hours.append((count, sum(each == count for each in fixed.values())))
+        hours.append((count, sum(replicas == count for replicas in fixed.values())))
         if size.slow > count:
             against.append(
                 f"at the slow end of its forecast {size.slow} replicas are needed where {count} are scheduled"
@@ -112,16 +112,16 @@ def _priced(
         for end in range(3):
             # At the slow end as many run as are needed then.
             running = max(count, held.needed[count].slow) if end == 0 and count in held.needed else count
-            there = free(min(running, present))
-            bankable[end] += there.bankable * times / HOURS_OF_WEEK * HOURS_PER_MONTH
-            timed[end] += there.capacity * times / HOURS_OF_WEEK * HOURS_PER_MONTH
+            released = free(min(running, present))
+            bankable[end] += released.bankable * times / HOURS_OF_WEEK * HOURS_PER_MONTH
+            timed[end] += released.capacity * times / HOURS_OF_WEEK * HOURS_PER_MONTH
     if schedule.asleep or empty:
         against.append(_late(now, empty > 0, context))
     asleep = (none.bankable + none.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
     return Outcome(
         kept=same(now.deployments),
         bankable=_money(bankable),
-        timed=_money([each + asleep for each in timed]),
+        timed=_money([hours + asleep for hours in timed]),
         provenance=Provenance.FORECAST if held.needed else Provenance.REPORTED,
         assumptions=(*held.assumptions, "a replica starts again before the first request that needs it"),
         against=(*against, *none.against),
@@ -129,12 +129,16 @@ def _priced(
 
 
 def _late(now: Service, off: bool, context: Context) -> str:
-    """What a request meets in an hour in which nothing serves it, beside the objective for its first token."""
+    """Return a sentence on requests in hours without replicas: their wait beside the objective for the first token."""
     limit_ms = objectives(now, context).ttft_p95_ms
     beside = "" if limit_ms is None else f", and its TTFT objective is {limit_ms:.0f} ms"
     if not off:
         return f"a request that comes in these hours waits for the wake-up, which is not measured here{beside}"
-    starts = [known.p95 for each in now.deployments if (known := context.evidence(each.deployment_id).peek("load_s"))]
+    starts = [
+        known.p95
+        for deployment in now.deployments
+        if (known := context.evidence(deployment.deployment_id).peek("load_s"))
+    ]
     if not starts:
         return (
             "a request that comes in these hours waits for a start (weights to load, kernels to compile: minutes), "
@@ -144,7 +148,7 @@ def _late(now: Service, off: bool, context: Context) -> str:
 
 
 def _money(dollars: Sequence[float]) -> Money:
-    low, likely, high = (round(each) for each in dollars)
+    low, likely, high = (round(usd) for usd in dollars)
     return low, likely, high
 
 

@@ -32,8 +32,10 @@ def apart(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]) -
     """Return why hours of a schedule cannot be priced beside a change of deployments; None if they can."""
     if schedule.replicas:
         return FIXED
-    held = {each.deployment_id: each.device_ids for each in now}
-    same = all({each.deployment_id: each.device_ids for each in kept} == held for kept in deployments.kept)
+    held = {deployment.deployment_id: deployment.device_ids for deployment in now}
+    same = all(
+        {deployment.deployment_id: deployment.device_ids for deployment in kept} == held for kept in deployments.kept
+    )
     paid = any(deployments.new_nano_usd_per_hour) or deployments.bankable is not None
     return None if same and not paid else OTHER_DEVICES
 
@@ -44,26 +46,32 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
     `schedule`: the one that is proposed. `now`: the deployments as they are.
     """
     deployments, demand, hours = map(changes.get, PARTS)
-    parts = [each for each in (deployments, demand, hours) if each is not None]
-    first = next((each for each in parts if each.infeasible is not None or each.unpriced is not None), parts[0])
+    parts = [outcome for outcome in (deployments, demand, hours) if outcome is not None]
+    first = next(
+        (outcome for outcome in parts if outcome.infeasible is not None or outcome.unpriced is not None), parts[0]
+    )
     if len(parts) == 1 or first.infeasible is not None or first.unpriced is not None:
         return first
     if deployments is not None and hours is not None and (why := apart(schedule, deployments, now)) is not None:
         return Outcome(unpriced=why)
     if demand is not None and deployments is not None and deployments.ratio is not None:
         demand = replace(demand, capacity=_remaining(demand.capacity, deployments.ratio))
-    monies = [each.capacity for each in (deployments, demand, hours) if each is not None and each.capacity is not None]
-    banked = [each.bankable for each in parts if each.bankable is not None]
+    monies = [
+        outcome.capacity
+        for outcome in (deployments, demand, hours)
+        if outcome is not None and outcome.capacity is not None
+    ]
+    banked = [outcome.bankable for outcome in parts if outcome.bankable is not None]
     return replace(
         first,
         bankable=_sum(banked),
         capacity=_sum(monies),
         timed=hours.timed if hours is not None else None,
-        slo=max((each.slo for each in parts if each is not hours), key=VERDICTS.index),
-        provenance=worst([each.provenance for each in parts if each.provenance is not None]),
-        assumptions=tuple(dict.fromkeys(line for each in parts for line in each.assumptions)),
-        against=tuple(dict.fromkeys(line for each in parts for line in each.against)),
-        unconfirmed="; ".join(filter(None, (each.unconfirmed for each in parts))) or None,
+        slo=max((outcome.slo for outcome in parts if outcome is not hours), key=VERDICTS.index),
+        provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
+        assumptions=tuple(dict.fromkeys(line for outcome in parts for line in outcome.assumptions)),
+        against=tuple(dict.fromkeys(line for outcome in parts for line in outcome.against)),
+        unconfirmed="; ".join(filter(None, (outcome.unconfirmed for outcome in parts))) or None,
     )
 
 
@@ -71,12 +79,12 @@ def _remaining(money: Money | None, ratio: Sequence[float]) -> Money | None:
     """Return what a share of busy time is worth after deployments became faster: the fastest leave the least."""
     if money is None:
         return None
-    low, likely, high = (round(each / max(1.0, ratio[_FASTEST - end])) for end, each in enumerate(money))
+    low, likely, high = (round(amounts / max(1.0, ratio[_FASTEST - end])) for end, amounts in enumerate(money))
     return low, likely, high
 
 
 def _sum(monies: Sequence[Money]) -> Money | None:
     if not monies:
         return None
-    low, likely, high = (sum(each[end] for each in monies) for end in range(3))
+    low, likely, high = (sum(usd[end] for usd in monies) for end in range(3))
     return low, likely, high

@@ -33,7 +33,7 @@ class Rented:
     def instances(self) -> tuple[int | None, int, int | None]:
         """Whole instances for each number of `replicas`."""
         low, likely, high = self.replicas
-        counts = (None if each is None else instances(each, self.deployment, self.offer) for each in (low, high))
+        counts = (None if count is None else instances(count, self.deployment, self.offer) for count in (low, high))
         return next(counts), instances(likely, self.deployment, self.offer), next(counts)
 
     @property
@@ -49,7 +49,7 @@ class Rented:
         return None if low is None else low * price, likely * price, None if high is None else high * price
 
     def nano_usd_per_mtok(self, workload: Workload) -> Bounds:
-        """All dollars over all tokens, prompt (cached included) and generated."""
+        """Return all dollars over all tokens, prompt (cached included) and generated."""
         mtok = workload.mtok_per_hour
         low, likely, high = self.nano_usd_per_hour
         return None if low is None else low / mtok, likely / mtok, None if high is None else high / mtok
@@ -80,13 +80,13 @@ def instances(replicas: int, deployment: Deployment, offer: Offer) -> int:
 
 def cheapest(deployment: Deployment, replicas: int, offers: Iterable[Offer]) -> Offer | None:
     """Return the offer whose whole instances hold the replicas for the fewest dollars; None if none holds one."""
-    large = [each for each in offers if each.n_devices >= (deployment.tp or 1)]
+    large = [offer for offer in offers if offer.n_devices >= (deployment.tp or 1)]
     return min(
         large,
-        key=lambda each: (
-            instances(replicas, deployment, each) * each.nano_usd_per_hour,
-            each.nano_usd_per_device_hour,
-            each.key,
+        key=lambda offer: (
+            instances(replicas, deployment, offer) * offer.nano_usd_per_hour,
+            offer.nano_usd_per_device_hour,
+            offer.key,
         ),
         default=None,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from pertoken.catalog.market import Market
-from pertoken.forecast.queue.latency import Asked, Latency, latencies, unmeasured_half_widths
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, unmeasured_half_widths
 from pertoken.forecast.queue.replicas import fewest_all
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
@@ -55,13 +55,13 @@ def ends() -> tuple[End, End, End]:
 def fewest_replicas(deployments: Sequence[Deployment], workload: Workload, market: Market) -> list[Counts]:
     """Return how many replicas of each deployment hold the SLO at each end. One that is not forecast holds none."""
     slo = workload.slo
-    asked = [at(workload, each, 1) for each in deployments]
+    asked = [at(workload, deployment, 1) for deployment in deployments]
     by_end = []
     for end in ends():
         ttft, tpot = slo.ttft_p95_ms, slo.tpot_p95_ms
         limits = None if ttft is None else ttft / end.ttft_p95, None if tpot is None else tpot / end.tpot_p95
-        found = fewest_all([(each, (end.time,)) for each in asked], limits, market)
-        by_end.append([None if isinstance(each, Abstained) else each[0] for each in found])
+        counts = fewest_all([(query, (end.time,)) for query in asked], limits, market)
+        by_end.append([None if isinstance(count, Abstained) else count[0] for count in counts])
     return list(zip(*by_end, strict=True))
 
 
@@ -69,27 +69,27 @@ def figures(known: Sequence[tuple[Deployment, int]], workload: Workload, market:
     """Return the latencies of each deployment with its number of replicas; None where even likely it is overloaded."""
     by_end = [
         [
-            _scaled(each, end)
-            for each in latencies(
+            _scaled(latency, end)
+            for latency in latencies(
                 [at(workload, deployment, replicas, end.time) for deployment, replicas in known], market
             )
         ]
         for end in ends()
     ]
-    found: list[Figures | None] = []
+    all_figures: list[Figures | None] = []
     for fast, likely, slow in zip(*by_end, strict=True):
         if likely is None:
-            found.append(None)
+            all_figures.append(None)
         else:
             low, high = fast or (None, None), slow or (None, None)
-            found.append(Figures((low[0], likely[0], high[0]), (low[1], likely[1], high[1])))
-    return found
+            all_figures.append(Figures((low[0], likely[0], high[0]), (low[1], likely[1], high[1])))
+    return all_figures
 
 
-def at(workload: Workload, deployment: Deployment, replicas: int, factor: float = 1.0) -> Asked:
+def at(workload: Workload, deployment: Deployment, replicas: int, factor: float = 1.0) -> LatencyQuery:
     """Return what is asked of one of some replicas, its requests times a factor."""
     arrivals = replace(workload.arrivals, requests_per_s=workload.requests_per_s * factor / replicas)
-    return Asked(deployment, workload.load, arrivals, Calibration())
+    return LatencyQuery(deployment, workload.load, arrivals, Calibration())
 
 
 def _scaled(latency: Latency | Abstained, end: End) -> tuple[float, float] | None:

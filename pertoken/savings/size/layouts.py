@@ -25,15 +25,15 @@ def formats(accelerator: Accelerator) -> tuple[str, ...]:
 
     8-bit formats only where its matrix units compute in them; INT4 everywhere, since it is unpacked to 16 bits.
     """
-    found = ["fp16" if accelerator.arch in WITHOUT_BF16 else "bf16"]
+    dtypes = ["fp16" if accelerator.arch in WITHOUT_BF16 else "bf16"]
     if accelerator.fp8_flops is not None:
-        found.append("fp8")
+        dtypes.append("fp8")
     elif accelerator.int8_flops is not None and accelerator.int8_flops > accelerator.fp16_flops:
-        found.append("int8")
-    found.append("int4")
+        dtypes.append("int8")
+    dtypes.append("int4")
     if accelerator.fp4_flops is not None:
-        found.append("fp4")
-    return tuple(found)
+        dtypes.append("fp4")
+    return tuple(dtypes)
 
 
 def layouts(

@@ -12,10 +12,10 @@ NEAR = 3
 
 def known_model(name: str, market: Market) -> Model:
     """Return the shape of a model. Raises BadInput with near names for one that the catalog does not know."""
-    found = market.model(name)
-    if found is not None:
-        return found
-    near = near_names(name, [each.name for each in market.models])
+    model = market.model(name)
+    if model is not None:
+        return model
+    near = near_names(name, [model.name for model in market.models])
     nearest = f"; near: {', '.join(near)}" if near else ""
     raise BadInput(
         f"{name}: not in the catalog of models{nearest}. For another model name a folder with its config.json, as "
@@ -25,6 +25,6 @@ def known_model(name: str, market: Market) -> Model:
 
 def near_names(name: str, names: list[str]) -> list[str]:
     """Return names like this one, the most alike first; the organization before the slash counts for nothing."""
-    by_key = {each.rsplit("/", 1)[-1].casefold(): each for each in names}
+    by_key = {name.rsplit("/", 1)[-1].casefold(): name for name in names}
     key = name.rstrip("/").rsplit("/", 1)[-1].casefold()
-    return [by_key[each] for each in get_close_matches(key, list(by_key), n=NEAR)]
+    return [by_key[match] for match in get_close_matches(key, list(by_key), n=NEAR)]

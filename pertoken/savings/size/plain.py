@@ -27,11 +27,11 @@ def plain(sizing: Sizing, today: date, stale_after_days: int) -> dict[str, Any]:
         "holds_slo": bool(sizing.rented),
         "choices": [
             {
-                "usd_per_mtok": _bounds(each.nano_usd_per_mtok(workload), NANO_USD),
-                **(_rented(each) if isinstance(each, Rented) else {"kind": "serverless", "slo": "unknown"}),
-                "price": _price(each.offer, today, stale_after_days),
+                "usd_per_mtok": _bounds(choice.nano_usd_per_mtok(workload), NANO_USD),
+                **(_rented(choice) if isinstance(choice, Rented) else {"kind": "serverless", "slo": "unknown"}),
+                "price": _price(choice.offer, today, stale_after_days),
             }
-            for each in sizing.choices
+            for choice in sizing.choices
         ],
         "nearest_miss": None if sizing.nearest_miss is None else _miss(sizing.nearest_miss),
         "break_even_share": sizing.break_even,
@@ -39,23 +39,23 @@ def plain(sizing: Sizing, today: date, stale_after_days: int) -> dict[str, Any]:
     }
 
 
-def _rented(each: Rented) -> dict[str, Any]:
+def _rented(rented: Rented) -> dict[str, Any]:
     return {
         "kind": "rented",
-        **_layout(each.deployment),
-        "replicas": _bounds(each.replicas),
-        "instances": _bounds(each.instances),
-        "devices_used": each.devices,
-        "usd_per_hour": _bounds(each.nano_usd_per_hour, NANO_USD),
-        "slo": "sure" if each.sure else "likely",
-        **_figures(each.figures),
+        **_layout(rented.deployment),
+        "replicas": _bounds(rented.replicas),
+        "instances": _bounds(rented.instances),
+        "devices_used": rented.devices,
+        "usd_per_hour": _bounds(rented.nano_usd_per_hour, NANO_USD),
+        "slo": "sure" if rented.sure else "likely",
+        **_figures(rented.figures),
         "memory_per_device": {
-            "weights_bytes": each.fit.weights_bytes,
-            "usable_bytes": each.fit.usable_bytes,
-            "kv_cache_bytes": each.fit.kv_cache_bytes,
+            "weights_bytes": rented.fit.weights_bytes,
+            "usable_bytes": rented.fit.usable_bytes,
+            "kv_cache_bytes": rented.fit.kv_cache_bytes,
         },
-        "kv_cache_tokens": each.fit.kv_cache_tokens,
-        "sequences": each.fit.sequences,
+        "kv_cache_tokens": rented.fit.kv_cache_tokens,
+        "sequences": rented.fit.sequences,
     }
 
 

@@ -28,14 +28,14 @@ class Miss:
 
     deployment: Deployment
     figures: Figures | None
-    """Latencies at the most replicas that are tried; None where these do not even serve all requests."""
+    """Latencies at the maximum of replicas tried; None where even these do not serve all requests."""
     over: float
     """Its worst likely figure over the objective; without figures, the requests over those that are served. Above 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizing:
-    """What was found for a workload."""
+    """Ranked choices for a workload."""
 
     model: Model
     workload: Workload
@@ -50,12 +50,12 @@ class Sizing:
     @property
     def rented(self) -> tuple[Rented, ...]:
         """Choices on devices."""
-        return tuple(each for each in self.choices if isinstance(each, Rented))
+        return tuple(choice for choice in self.choices if isinstance(choice, Rented))
 
     @property
     def serverless(self) -> tuple[Serverless, ...]:
         """Choices that are paid by the token."""
-        return tuple(each for each in self.choices if isinstance(each, Serverless))
+        return tuple(choice for choice in self.choices if isinstance(choice, Serverless))
 
     @property
     def break_even(self) -> float | None:
@@ -66,7 +66,7 @@ class Sizing:
         if not self.rented or not self.serverless:
             return None
         (_, devices, _), (_, api, _) = (
-            each[0].nano_usd_per_mtok(self.workload) for each in (self.rented, self.serverless)
+            choices_of_kind[0].nano_usd_per_mtok(self.workload) for choices_of_kind in (self.rented, self.serverless)
         )
         return devices / api if api else None
 
@@ -87,7 +87,7 @@ def size(
     """
     wanted = None if providers is None else frozenset(providers)
     offers = _offers(market, wanted, purchase)
-    accelerators = [each for each in market.accelerators if offers.get(each.name)]
+    accelerators = [accelerator for accelerator in market.accelerators if offers.get(accelerator.name)]
     deployments = list(layouts(model, dtypes, accelerators, workload, market))
     left_out: Counter[str] = Counter()
     known: list[tuple[Deployment, MemoryFit]] = []
@@ -100,22 +100,26 @@ def size(
             left_out["no instance that is listed has as many devices as it has ranks"] += 1
         else:
             known.append((deployment, fit))
-    counts = fewest_replicas([each for each, _ in known], workload, market)
+    counts = fewest_replicas([deployment for deployment, _ in known], workload, market)
     left_out[NO_SLO] += sum(likely is None for _, likely, _ in counts)
     rented = _rented(known, counts, workload, market, offers)
-    serverless = [Serverless(each) for each in market.token_offers(model) if wanted is None or each.provider in wanted]
+    serverless = [
+        Serverless(offer) for offer in market.token_offers(model) if wanted is None or offer.provider in wanted
+    ]
     choices: list[Rented | Serverless] = [*rented, *serverless]
-    choices.sort(key=lambda each: _order(each, workload))
-    miss = None if rented else _nearest([each for each, _ in known], workload, market)
+    choices.sort(key=lambda choice: _order(choice, workload))
+    miss = None if rented else _nearest([deployment for deployment, _ in known], workload, market)
     return Sizing(model, workload, tuple(choices), miss, {why: n for why, n in left_out.items() if n})
 
 
 def _offers(market: Market, providers: frozenset[str] | None, purchase: str) -> dict[str, list[Offer]]:
     return {
-        each.name: [
-            offer for offer in market.offers(each.name, purchase) if providers is None or offer.provider in providers
+        accelerator.name: [
+            offer
+            for offer in market.offers(accelerator.name, purchase)
+            if providers is None or offer.provider in providers
         ]
-        for each in market.accelerators
+        for accelerator in market.accelerators
     }
 
 
@@ -132,41 +136,46 @@ def _rented(
         if likely is not None
     ]
     forecast = figures([(deployment, likely) for deployment, _, (_, likely, _) in held], workload, market)
-    found = []
+    choices = []
     for (deployment, fit, replicas), expected in zip(held, forecast, strict=True):
         offer = cheapest(deployment, replicas[1], offers[deployment.accelerator or ""])
         if offer is not None and expected is not None:
-            found.append(Rented(deployment, offer, replicas, expected, fit))
-    return found
+            choices.append(Rented(deployment, offer, replicas, expected, fit))
+    return choices
 
 
-def _order(each: Rented | Serverless, workload: Workload) -> tuple[float, float, float]:
+def _order(choice: Rented | Serverless, workload: Workload) -> tuple[float, float, float]:
     """Return what choices are ranked by: likely dollars, then those at the high end, then the fewest altered bits."""
-    _, likely, high = each.nano_usd_per_mtok(workload)
-    bits = WEIGHT_BYTES.get(each.deployment.weight_dtype or "", 0.0) if isinstance(each, Rented) else 0.0
+    _, likely, high = choice.nano_usd_per_mtok(workload)
+    bits = WEIGHT_BYTES.get(choice.deployment.weight_dtype or "", 0.0) if isinstance(choice, Rented) else 0.0
     return likely, math.inf if high is None else high, -bits
 
 
 def _nearest(deployments: Sequence[Deployment], workload: Workload, market: Market) -> Miss | None:
-    """Return the deployment whose likely latency at the most replicas is nearest to the objectives; where all of them
+    """Return the deployment whose likely latency at `MAX_REPLICAS` is nearest to the objectives; where all of them
     are overloaded even then, the one that serves most. None without any."""
-    forecast = figures([(each, MAX_REPLICAS) for each in deployments], workload, market)
+    forecast = figures([(deployment, MAX_REPLICAS) for deployment in deployments], workload, market)
     slo = workload.slo
     misses = [
         Miss(
-            deployment, found, max(_over(found.ttft_p95_ms, slo.ttft_p95_ms), _over(found.tpot_p95_ms, slo.tpot_p95_ms))
+            deployment,
+            figures_of_deployment,
+            max(
+                _over(figures_of_deployment.ttft_p95_ms, slo.ttft_p95_ms),
+                _over(figures_of_deployment.tpot_p95_ms, slo.tpot_p95_ms),
+            ),
         )
-        for deployment, found in zip(deployments, forecast, strict=True)
-        if found is not None
+        for deployment, figures_of_deployment in zip(deployments, forecast, strict=True)
+        if figures_of_deployment is not None
     ]
     if not misses:
-        crowded = latencies([at(workload, each, MAX_REPLICAS) for each in deployments], market)
+        crowded = latencies([at(workload, deployment, MAX_REPLICAS) for deployment in deployments], market)
         misses = [
-            Miss(deployment, None, found.utilization)
-            for deployment, found in zip(deployments, crowded, strict=True)
-            if not isinstance(found, Abstained)
+            Miss(deployment, None, latency.utilization)
+            for deployment, latency in zip(deployments, crowded, strict=True)
+            if not isinstance(latency, Abstained)
         ]
-    return min(misses, key=lambda each: each.over, default=None)
+    return min(misses, key=lambda miss: miss.over, default=None)
 
 
 def _over(figure: Bounds, limit: float | None) -> float:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy import (
     Column,
     Connection,
+    Dialect,
     Engine,
     MetaData,
     PrimaryKeyConstraint,
@@ -23,8 +24,10 @@ from sqlalchemy import (
     event,
     select,
 )
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DatabaseError, DisconnectionError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.util import LRUCache
 
 from pertoken.errors import CorruptStore, FullStore, StoreError, StoreInaccessible, limit_reached
 from pertoken.store.connect import sqlite
@@ -69,9 +72,14 @@ def altering(location: StoreLocation, group: str) -> Engine:
 
 def _sqlite(location: StoreLocation, group: str, mode: str, *, attached: bool = True, keep: bool = False) -> Engine:
     file = Path(os.path.realpath(location.file(group)))  # raises nothing for a loop of links
-    kept: dict[str, Any] = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": -1}
-    pool = kept if keep else {"poolclass": NullPool}
-    engine = create_engine("sqlite://", creator=lambda: sqlite.connect(file, group, mode, attached=attached), **pool)
+    dialect, compiled = _compiling()
+
+    def connect() -> Any:
+        return sqlite.connect(file, group, mode, attached=attached)
+
+    kept = QueuePool(connect, pool_size=1, max_overflow=-1, dialect=dialect) if keep else None
+    pool = kept or NullPool(connect, dialect=dialect)
+    engine = Engine(pool, dialect, make_url("sqlite://"), execution_options={"compiled_cache": compiled})
     if keep:
         _keep(engine, file)
 
@@ -81,6 +89,16 @@ def _sqlite(location: StoreLocation, group: str, mode: str, *, attached: bool = 
             driver(connection).execute("BEGIN" if mode == "ro" else _BEGIN)
 
     return engine
+
+
+@cache
+def _compiling() -> tuple[Dialect, LRUCache[Any, Any]]:
+    """Return the dialect and the compiled statements of all files: to compile one takes longer than to run it, and an
+    engine with a dialect of its own compiles all that it is asked."""
+    engine = create_engine("sqlite://")
+    engine.connect().close()  # on its first connection a dialect asks SQLite what it can do
+    engine.dispose()
+    return engine.dialect, LRUCache(500)
 
 
 def _keep(engine: Engine, file: Path) -> None:

@@ -101,6 +101,9 @@ def _of(connection: Connection, segment: Segment) -> tuple[str, Shape]:
 def _divided(segments: Segments) -> Iterator[tuple[Segment]]:
     for segment in segments:
         length = MAX_LENGTH * segment.seconds
+        if segment.end - segment.start <= length:
+            yield (segment,)
+            continue
         for start in range(segment.start, segment.end, length):
             yield (replace(segment, start=start, end=min(start + length, segment.end)),)
 

@@ -109,7 +109,7 @@ class StoredReadings:
 
         def read(store: Store) -> FleetReport:
             report = fleet_report(store, window_s, self._now_ts(at), dated=self._past(at) is not None)
-            report = _with_verdicts(report, store)
+            report = _with_verdicts(report, store, self._as_of)
             return report if self._shown_as is None else replace(report, source=self._shown_as)
 
         def outdated(last: FleetReport) -> bool:
@@ -143,7 +143,7 @@ class StoredReadings:
 
         def read(store: Store) -> Spend:
             now_ts = self._now_ts(at)
-            hours = now_ts // _HOUR - (now_ts - window_s) // _HOUR + 1
+            hours = -(-now_ts // _HOUR) - (now_ts - window_s) // _HOUR
             return spend(store, "tenant", hours, now_ts, self._teams, dated=self._past(at) is not None)
 
         return self._paced("tenants", (window_s, self._past(at)), read)
@@ -241,7 +241,7 @@ class StoredReadings:
         return self._opened()
 
 
-def _with_verdicts(report: FleetReport, store: Store) -> FleetReport:
+def _with_verdicts(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
     """Add verdicts on changes to the events; who has none does not load what reads them."""
     from pertoken.store import repository
 
@@ -253,7 +253,7 @@ def _with_verdicts(report: FleetReport, store: Store) -> FleetReport:
     from pertoken.proof.verdicts import standing_verdicts
     from pertoken.tui.text.proof.events import with_verdicts
 
-    return with_verdicts(report, standing_verdicts(store))
+    return with_verdicts(report, standing_verdicts(store, as_of))
 
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:

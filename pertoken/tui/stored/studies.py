@@ -49,7 +49,7 @@ class StoredStudies(StoredReadings):
 
     def rules(self) -> RuleList:
         """Load every rule. Raises BadInput for a list of disabled rules that cannot be read."""
-        from pertoken.advisor.rules.found import DROP_IN
+        from pertoken.advisor.rules.discovery import DROP_IN
         from pertoken.advisor.rules.listing import entries, listed, page
 
         known = listed(self._settings)

@@ -1,6 +1,6 @@
 """Everything a rule has for one target, in words."""
 
-from pertoken.proof.lifecycle import FOUND, described
+from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
     ChangeLine,
     EvidenceLine,
@@ -62,7 +62,7 @@ def advice_sheet(each: Recommendation, now_ts: float, computed: Sheet = ()) -> S
 
 
 def _last(each: Recommendation) -> str:
-    return "last evaluated" if each.state in FOUND else "last change"
+    return "last evaluated" if each.state in SET_BY_RUN else "last change"
 
 
 def _alternatives(each: Recommendation, best: Variant) -> tuple[str, ...]:

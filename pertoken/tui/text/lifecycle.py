@@ -163,7 +163,7 @@ def prospect_lines(prospects: Sequence[Prospect]) -> list[str]:
 
 
 def _prospect(each: Prospect) -> str:
-    found = each.found
+    found = each.detectable
     if found.reason is not None:
         return f"not known: {literal(found.reason)}"
     from pertoken.proof.judging.prospect import LOOKS_DAYS  # the first frame waits for no module of the proof

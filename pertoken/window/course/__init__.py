@@ -1,4 +1,4 @@
-"""What one host or deployment did over a window, slice by slice, and when things happened.
+"""Course of one host or deployment over a window, slice by slice, with its events.
 
 Front door:
 

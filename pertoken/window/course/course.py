@@ -79,10 +79,10 @@ def read_course(connection: Connection, subject: Subject, start: int, end: int, 
 
     `dated`: `end`, a whole minute, is in the past, and nothing later counts.
     """
-    there = Window(connection, start, end, dated=dated).inventory
-    deployments = _deployments(there, subject)
-    epochs = _epochs(there, deployments)
-    devices = _devices(there, subject, [row.epoch_id for row in epochs])
+    inventory = Window(connection, start, end, dated=dated).inventory
+    deployments = _deployments(inventory, subject)
+    epochs = _epochs(inventory, deployments)
+    devices = _devices(inventory, subject, [row.epoch_id for row in epochs])
     slice_s, segment = _resolution(connection, start, end, dated=dated)
     first = segment.start // slice_s * slice_s
     n = max(0, -(-(segment.end - first) // slice_s))
@@ -99,14 +99,14 @@ def read_course(connection: Connection, subject: Subject, start: int, end: int, 
         series={**_device_series(device_rows, place), **_served_series(served_rows, owner, place)}
         | dict(_latencies(counts, place)),
         power_limit_w=sum(limits) / 1000 if limits and None not in limits else None,
-        power_cap_w=_cap_w(there, deployments),
+        power_cap_w=_cap_w(inventory, deployments),
         energy_kwh=_energy_kwh(device_rows),
         prompt_tokens=_total(served_rows, "prompt_tokens"),
         cached_tokens=_total(served_rows, "cached_tokens"),
         generated_tokens=_total(served_rows, "generated_tokens"),
-        models=tuple(sorted({there.newest[each].served_model for each in deployments})),
+        models=tuple(sorted({inventory.newest[deployment].served_model for deployment in deployments})),
         deployment_ids=tuple(deployments),
-        marks=_marks(connection, there, subject, deployments, start, end if dated else None),
+        marks=_marks(connection, inventory, subject, deployments, start, end if dated else None),
     )
 
 
@@ -114,27 +114,27 @@ def _total(rows: Rows, name: str) -> int:
     return sum(getattr(row, name) or 0 for row in rows)
 
 
-def _deployments(there: Inventory, subject: Subject) -> list[int]:
+def _deployments(inventory: Inventory, subject: Subject) -> list[int]:
     if subject.kind == "deployment":
-        return [subject.id] if subject.id in there.newest else []
-    return [each for each, row in there.newest.items() if row.host_id == subject.id]
+        return [subject.id] if subject.id in inventory.newest else []
+    return [deployment_id for deployment_id, row in inventory.newest.items() if row.host_id == subject.id]
 
 
-def _epochs(there: Inventory, deployments: Iterable[int]) -> list[Any]:
-    return [row for each in deployments for row in there.epochs_of.get(each, ())]
+def _epochs(inventory: Inventory, deployments: Iterable[int]) -> list[Any]:
+    return [row for deployment in deployments for row in inventory.epochs_of.get(deployment, ())]
 
 
-def _devices(there: Inventory, subject: Subject, epoch_ids: Iterable[int]) -> dict[int, Any]:
+def _devices(inventory: Inventory, subject: Subject, epoch_ids: Iterable[int]) -> dict[int, Any]:
     """Return the rows of the devices; a partition draws no power of its own, so its GPU stands for it."""
     if subject.kind == "host":
-        return {each: row for each, row in there.devices.items() if row.host_id == subject.id}
-    ids = {device for each in epoch_ids for device in there.epoch_devices.get(each, ())}
-    return {each: row for each, row in there.devices.items() if each in ids}
+        return {device_id: row for device_id, row in inventory.devices.items() if row.host_id == subject.id}
+    ids = {device for epoch_id in epoch_ids for device in inventory.epoch_devices.get(epoch_id, ())}
+    return {device_id: row for device_id, row in inventory.devices.items() if device_id in ids}
 
 
 def _resolution(connection: Connection, start: int, end: int, *, dated: bool) -> tuple[int, Segment]:
     """Return the length of a slice, and the roll-ups to read: hours where the minutes are many or were deleted."""
-    slice_s = next((each for each in SLICES_S if end - start <= each * MAX_SLICES), HOUR)
+    slice_s = next((slices_ for slices_ in SLICES_S if end - start <= slices_ * MAX_SLICES), HOUR)
     first_hour = start // HOUR * HOUR
     if slice_s < HOUR and not read.without_minutes(connection, range(first_hour, end, HOUR)):
         return slice_s, Segment(MINUTE, start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE)
@@ -143,7 +143,7 @@ def _resolution(connection: Connection, start: int, end: int, *, dated: bool) ->
 
 
 class _Slices(NamedTuple):
-    """Where a slice stands in a series."""
+    """Mapping from instants to the slices of a series."""
 
     first: int
     slice_s: int
@@ -159,16 +159,18 @@ class _Slices(NamedTuple):
 
 def _device_series(rows: Rows, place: _Slices) -> dict[str, Values]:
     """Return the sum of the watts of devices, and the mean of their activity, of those that were read."""
-    found: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    values_of: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         i = place.at(row.slice_ts)
         for name in slices.DEVICE if i is not None else ():
             value = ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), 1e3 if name == "power_mw" else 1e4)
             if value is not None and i is not None:
-                found[name][i].append(value)
+                values_of[name][i].append(value)
     named = {"power_w": "power_mw"} | {name.removesuffix("_1e4"): name for name in slices.DEVICE if "_1e4" in name}
     return {
-        name: place.filled({i: (sum if name == "power_w" else _mean)(each) for i, each in found[stored].items()})
+        name: place.filled(
+            {i: (sum if name == "power_w" else _mean)(device_values) for i, device_values in values_of[stored].items()}
+        )
         for name, stored in named.items()
     }
 
@@ -183,16 +185,16 @@ def _served_series(rows: Rows, owner: Mapping[int, int], place: _Slices) -> dict
     for row in rows:
         if (i := place.at(row.slice_ts)) is not None:
             by[i][owner[row.epoch_id]].append(row)
-    found: dict[str, dict[int, float]] = defaultdict(dict)
+    served: dict[str, dict[int, float]] = defaultdict(dict)
     for i, deployments in by.items():
         for name in ("generated", "prompt"):
             rates = [_rate(epochs, f"{name}_tokens") for epochs in deployments.values()]
-            _put(found[f"{name}_tok_s"], i, rates, sum)
+            _put(served[f"{name}_tok_s"], i, rates, sum)
         for name, stored, scale in (("running", "running_1e2", 1e2), ("waiting", "waiting_1e2", 1e2)):
-            _put(found[name], i, [_gauge(epochs, stored, scale) for epochs in deployments.values()], sum)
-        _put(found["kv_use"], i, [_gauge(epochs, "kv_use_1e4", 1e4) for epochs in deployments.values()], _mean)
+            _put(served[name], i, [_gauge(epochs, stored, scale) for epochs in deployments.values()], sum)
+        _put(served["kv_use"], i, [_gauge(epochs, "kv_use_1e4", 1e4) for epochs in deployments.values()], _mean)
     names = ("generated_tok_s", "prompt_tok_s", "running", "waiting", "kv_use")
-    return {name: place.filled(found[name]) for name in names}
+    return {name: place.filled(served[name]) for name in names}
 
 
 def _put(
@@ -222,37 +224,44 @@ def _latencies(rows: Rows, place: _Slices) -> Iterator[tuple[str, Values]]:
             histograms[metric, i].setdefault(bounds, [0] * (len(bounds) + 1))[bucket] += total
     for name, metric in LATENCIES.items():
         for label, q in QUANTILES.items():
-            found = ((i, quantile(each, q)) for (of, i), each in histograms.items() if of == metric)
-            yield f"{name}_{label}", place.filled({i: value for i, value in found if value is not None})
+            points = ((i, quantile(histogram, q)) for (of, i), histogram in histograms.items() if of == metric)
+            yield f"{name}_{label}", place.filled({i: value for i, value in points if value is not None})
 
 
-def _cap_w(there: Inventory, deployments: Iterable[int]) -> float | None:
+def _cap_w(inventory: Inventory, deployments: Iterable[int]) -> float | None:
     caps = []
-    for each in deployments:
-        epoch = there.newest[each]
+    for deployment in deployments:
+        epoch = inventory.newest[deployment]
         cap = json.loads(epoch.knobs).get("power_cap_w")
         if isinstance(cap, int | float):
-            caps.append(float(cap) * len(there.epoch_devices.get(epoch.epoch_id, ())))
+            caps.append(float(cap) * len(inventory.epoch_devices.get(epoch.epoch_id, ())))
     return sum(caps) if caps else None
 
 
 def _energy_kwh(rows: Rows) -> float | None:
     """Return the energy by the driver's counter of each device and slice, else by its integrated power."""
     known = [row.energy_integral_mj if row.energy_counter_mj is None else row.energy_counter_mj for row in rows]
-    measured = [each for each in known if each is not None]
+    measured = [limit for limit in known if limit is not None]
     return sum(measured) / 1000 / JOULES_PER_KWH if measured else None
 
 
 def _marks(
     connection: Connection,
-    there: Inventory,
+    inventory: Inventory,
     subject: Subject,
     deployments: Sequence[int],
     start: int,
     as_of: int | None,
 ) -> tuple[Mark, ...]:
-    marks = [mark for each in deployments for mark in changes(there.epochs_of.get(each, ())) if mark.ts >= start]
-    hosts = {there.newest[each].host_id for each in deployments} | ({subject.id} if subject.kind == "host" else set())
+    marks = [
+        mark
+        for deployment in deployments
+        for mark in changes(inventory.epochs_of.get(deployment, ()))
+        if mark.ts >= start
+    ]
+    hosts = {inventory.newest[deployment].host_id for deployment in deployments} | (
+        {subject.id} if subject.kind == "host" else set()
+    )
     events = (row for row in read.events(connection, start, as_of) if row.host_id in hosts)
     marks += [Mark(row.ts, "event", row.message) for row in events if row.ts >= start]
     return tuple(sorted(marks, key=lambda mark: mark.ts))

@@ -38,7 +38,7 @@ class EpochEnergy:
 
 def energy_by_epoch(measured: Measured) -> dict[int, EpochEnergy]:
     """Return the energy of each epoch that held a device. What a device drew while nobody held it is in none."""
-    found: dict[int, EpochEnergy] = {}
+    energy_of: dict[int, EpochEnergy] = {}
     for epoch_id, device_ids in measured.own_devices.items():
         for device_id in device_ids:
             rows = measured.device(device_id)
@@ -56,5 +56,5 @@ def energy_by_epoch(measured: Measured) -> dict[int, EpochEnergy]:
                 float(held_ms.sum()),
                 Provenance.INTEGRAL if bool((np.isnan(counter) & known).any()) else Provenance.COUNTER,
             )
-            found[epoch_id] = found[epoch_id].plus(of_device) if epoch_id in found else of_device
-    return found
+            energy_of[epoch_id] = energy_of[epoch_id].plus(of_device) if epoch_id in energy_of else of_device
+    return energy_of

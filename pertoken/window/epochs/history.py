@@ -62,7 +62,7 @@ class History:
 
     def compared(self, earlier_id: int, later_id: int) -> Comparison:
         """Return one epoch against an earlier one of its deployment, or why they cannot be compared."""
-        rows = {row.epoch_id: row for each in self.epochs.values() for row in each}
+        rows = {row.epoch_id: row for epoch in self.epochs.values() for row in epoch}
         if earlier_id not in rows or later_id not in rows:
             return Comparison(code="not-measured", reason="an epoch is no longer stored, or ended over 8 weeks ago")
         return self._compared(rows[earlier_id], rows[later_id])
@@ -88,7 +88,7 @@ class History:
         changed += ["engine_version"] if row.engine_version != present.engine_version else []
         changed += ["driver"] if seen.get(DRIVER) != now.get(DRIVER) else []
         kinds = [
-            sorted(self.names.get(each, str(each)) for each in self.devices.get(epoch.epoch_id, ()))
+            sorted(self.names.get(device_id, str(device_id)) for device_id in self.devices.get(epoch.epoch_id, ()))
             for epoch in (row, present)
         ]
         return changed + (["devices"] if kinds[0] != kinds[1] else [])
@@ -100,10 +100,10 @@ class History:
             rows, count = self.hours.get(epoch.epoch_id), len(self.devices.get(epoch.epoch_id, ()))
             if rows is None or not count:
                 return Comparison(code="not-measured", reason="no hour, or no device, of one of the epochs is stored")
-            found = outcomes_of(rows, count, epoch.start_ts, epoch.end_ts)
-            if isinstance(found, Comparison):
-                return found
-            outcomes.append(found)
+            hourly_outcomes = outcomes_of(rows, count, epoch.start_ts, epoch.end_ts)
+            if isinstance(hourly_outcomes, Comparison):
+                return hourly_outcomes
+            outcomes.append(hourly_outcomes)
         return compare(*outcomes)
 
 
@@ -123,7 +123,7 @@ class EpochsBefore:
 
     def epochs(self) -> tuple[Epoch, ...]:
         """Return the earlier epochs, oldest first of each deployment."""
-        return tuple(each for one in self.deployment_ids for each in self.history.before(one))
+        return tuple(epoch for one in self.deployment_ids for epoch in self.history.before(one))
 
     def __reduce__(self) -> tuple[Any, ...]:
         number = next(_NUMBERS)
@@ -161,12 +161,12 @@ def outcomes_of(
 
 def in_turn(epochs: Sequence[HourlyOutcomes]) -> HourlyOutcomes:
     """Return the hours of epochs that ran one after another as one; the cached share is known if it is in all."""
-    cached = [each.cached_share for each in epochs if each.cached_share is not None]
+    cached = [epoch.cached_share for epoch in epochs if epoch.cached_share is not None]
     return HourlyOutcomes(
-        ts=np.concatenate([each.ts for each in epochs]),
-        device_s_per_token=np.concatenate([each.device_s_per_token for each in epochs]),
-        tokens_per_s=np.concatenate([each.tokens_per_s for each in epochs]),
-        generated_share=np.concatenate([each.generated_share for each in epochs]),
+        ts=np.concatenate([epoch.ts for epoch in epochs]),
+        device_s_per_token=np.concatenate([epoch.device_s_per_token for epoch in epochs]),
+        tokens_per_s=np.concatenate([epoch.tokens_per_s for epoch in epochs]),
+        generated_share=np.concatenate([epoch.generated_share for epoch in epochs]),
         cached_share=np.concatenate(cached) if len(cached) == len(epochs) else None,
     )
 
@@ -201,7 +201,9 @@ def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, 
     for row in rows:
         if row.epoch_id not in led and not ranks.follows(row):
             epochs[row.deployment_id].append(row)
-    several = {deployment_id: found for deployment_id, found in epochs.items() if len(found) > 1}
+    several = {
+        deployment_id: rows_of_epoch for deployment_id, rows_of_epoch in epochs.items() if len(rows_of_epoch) > 1
+    }
     if not several:
         return History()
     held = ranks.devices(read.by_epoch(read.epoch_devices(connection, start)), rows, led)
@@ -209,7 +211,7 @@ def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, 
     wanted = {row.epoch_id for row in chain.from_iterable(several.values())}
     return History(
         epochs=several,
-        devices={epoch_id: each for epoch_id, each in held.items() if epoch_id in wanted},
+        devices={epoch_id: device_ids for epoch_id, device_ids in held.items() if epoch_id in wanted},
         names=names,
-        hours={epoch_id: each for epoch_id, each in by_owner(hours).items() if epoch_id in wanted},
+        hours={epoch_id: columns for epoch_id, columns in by_owner(hours).items() if epoch_id in wanted},
     )

@@ -1,4 +1,4 @@
-"""What a token costs in one set of hours against another at like load: the effect of a change, and of nothing else.
+"""Cost of a token in one set of hours against another at like load: the effect of a change alone.
 
 Hours are paired within the same hour of the week where load, mix and cache level are alike. What load and mix still
 differ by within a pair is taken out by a regression within each set, so that a change of load alone is no effect
@@ -109,9 +109,9 @@ def _alike(earlier: HourlyOutcomes, later: HourlyOutcomes) -> dict[str, Mask]:
         "cache-differs": (earlier.cached_share, later.cached_share, MAX_CACHED_DIFFERENCE),
     }
     return {
-        code: np.abs(there[:, None] - here[None, :]) <= limit
-        for code, (here, there, limit) in calipers.items()
-        if here is not None and there is not None
+        code: np.abs(later_values[:, None] - earlier_values[None, :]) <= limit
+        for code, (earlier_values, later_values, limit) in calipers.items()
+        if earlier_values is not None and later_values is not None
     }
 
 
@@ -129,13 +129,13 @@ _DIFFERS = {
 
 def _too_few(same_hour: Mask, alike: dict[str, Mask], later: HourlyOutcomes) -> Comparison:
     """Return why too few hours match: the first of load, mix and cache level that leaves too few."""
-    there = len(_hours_of_week(same_hour, later))
-    if there < MIN_HOURS:
-        return _unknown("few-hours", f"the epochs share {there} hours of the week: {MIN_HOURS} are needed")
+    matched_hours = len(_hours_of_week(same_hour, later))
+    if matched_hours < MIN_HOURS:
+        return _unknown("few-hours", f"the epochs share {matched_hours} hours of the week: {MIN_HOURS} are needed")
     pairs = same_hour
     left = {code: len(_hours_of_week(pairs := pairs & mask, later)) for code, mask in alike.items()}
     code, hours = next((code, hours) for code, hours in left.items() if hours < MIN_HOURS)
-    return _unknown(code, f"{_DIFFERS[code]}: {hours} of {there} common hours of the week are alike")
+    return _unknown(code, f"{_DIFFERS[code]}: {hours} of {matched_hours} common hours of the week are alike")
 
 
 def _mean_ratio(pairs: Mask, earlier: Floats, later: Floats) -> float:
@@ -147,13 +147,13 @@ def _mean_ratio(pairs: Mask, earlier: Floats, later: Floats) -> float:
 
 def _effects(pairs: Mask, earlier: HourlyOutcomes, later: HourlyOutcomes) -> Floats:
     """Return log cost of `later` over `earlier` by hour of the week, without what load, mix and cache level explain."""
-    here, there = _covariates(earlier), _covariates(later)
+    earlier_covariates, later_covariates = _covariates(earlier), _covariates(later)
     y_here, y_there = np.log(earlier.device_s_per_token), np.log(later.device_s_per_token)
     used_here, used_there = pairs.any(axis=0), pairs.any(axis=1)
-    design = np.concatenate([_centred(here[used_here]), _centred(there[used_there])])
+    design = np.concatenate([_centred(earlier_covariates[used_here]), _centred(later_covariates[used_there])])
     outcome = np.concatenate([_centred(y_here[used_here]), _centred(y_there[used_there])])
     slopes = np.linalg.lstsq(design, outcome, rcond=1e-6)[0]
-    y_here, y_there = y_here - here @ slopes, y_there - there @ slopes
+    y_here, y_there = y_here - earlier_covariates @ slopes, y_there - later_covariates @ slopes
     counts = pairs.sum(axis=1)
     differences = y_there[used_there] - (pairs @ y_here)[used_there] / counts[used_there]
     weeks, which = np.unique(hour_of_week(later.ts[used_there]), return_inverse=True)

@@ -34,14 +34,14 @@ def counts_of(
     sets = np.array(sorted(upper_bounds), np.int64)
     at = np.searchsorted(sets, set_id)
     known = (metric < len(metrics)) & (np.append(sets, NULL)[at] == set_id) & (bucket >= 0)
-    owners, metric, at, bucket, count = (each[known] for each in (owners, metric, at, bucket, count))
+    owners, metric, at, bucket, count = (column[known] for column in (owners, metric, at, bucket, count))
     # A fleet has few of all pairs of a metric and a set, and an epoch fewer.
     pairs = metric * len(sets) + at
     pair = np.flatnonzero(np.bincount(pairs))
     table = np.zeros((len(rows), len(pair), int(bucket.max(initial=0)) + 1), np.int64)
     cells = np.ravel_multi_index((owners, np.searchsorted(pair, pairs), bucket), table.shape)
     np.add.at(table.reshape(-1), cells, count)
-    bounds = [upper_bounds[int(sets[each % len(sets)])] for each in pair.tolist()]
+    bounds = [upper_bounds[int(sets[number % len(sets)])] for number in pair.tolist()]
     sizes = [text.count(SEPARATOR) + (text != "") + 1 for text in bounds]
     for owner, n in np.argwhere(table.any(axis=2)).tolist():
         yield rows[owner][0], metrics[int(pair[n]) // len(sets)], bounds[n], table[owner, n, : sizes[n]].copy()
@@ -49,20 +49,20 @@ def counts_of(
 
 def histogram(parts: Iterable[tuple[str, Counts]]) -> dict[tuple[float, ...], list[int]]:
     """Return bucket counts by their upper bounds, added up from (upper bounds as stored, counts)."""
-    found: dict[tuple[float, ...], list[int]] = {}
+    counts_of: dict[tuple[float, ...], list[int]] = {}
     for text, counts in parts:
         bounds = tuple(map(float, filter(None, text.split(","))))
-        of = found.setdefault(bounds, [0] * (len(bounds) + 1))
+        of = counts_of.setdefault(bounds, [0] * (len(bounds) + 1))
         for bucket, count in counts:
             of[bucket] += count
-    return found
+    return counts_of
 
 
 def quantile(histogram: Mapping[tuple[float, ...], Sequence[int]], q: float) -> float | None:
-    """The q-quantile of observations counted in buckets (one more count than upper bounds; the last is +Inf).
+    """Return the q-quantile of observations counted in buckets (one more count than upper bounds; the last is +Inf).
 
     Several bucket sets (an engine changed its bounds) are merged on the union of their bounds. Linear within the
-    bucket; an observation above the last bound is told as that bound. None if there were no observations.
+    bucket; an observation above the last bound is reported as that bound. None if there were no observations.
     """
     at: dict[float, int] = {}
     beyond = 0

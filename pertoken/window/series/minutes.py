@@ -103,8 +103,8 @@ def _at(points: Points | None, ts: Ints, busy_share: Floats) -> Floats | None:
     if points is None:
         return None
     place = np.clip(np.searchsorted(points.ts, ts), 0, len(points.ts) - 1)
-    found = np.where(points.ts[place] == ts, points.values[place], np.nan)
-    return np.minimum(1.0, found / np.minimum(busy_share, 1.0))
+    values = np.where(points.ts[place] == ts, points.values[place], np.nan)
+    return np.minimum(1.0, values / np.minimum(busy_share, 1.0))
 
 
 def _value(values: Floats | None, row: int) -> float | None:

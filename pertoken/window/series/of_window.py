@@ -11,7 +11,7 @@ from pertoken.window.series.points import Points
 
 
 class Maker(Protocol):
-    """What makes the series of a window: `EvidenceReader`."""
+    """Maker of the series of a window: `EvidenceReader`."""
 
     @property
     def number(self) -> int:

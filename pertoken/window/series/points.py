@@ -56,7 +56,7 @@ class Points:
         """Return the weighted mean of each hour of the week."""
         hours = hour_of_week(self.ts)
         weight, total = (
-            np.bincount(hours, each, HOURS_OF_WEEK).tolist() for each in (self.weights, self.values * self.weights)
+            np.bincount(hours, array, HOURS_OF_WEEK).tolist() for array in (self.weights, self.values * self.weights)
         )
         return tuple(self._value(of / all_of) if all_of else None for of, all_of in zip(total, weight, strict=True))
 
@@ -133,7 +133,7 @@ class Buckets:
 
 
 def by_hour(rows: Columns) -> bool:
-    """Whether some rows are of an hour, and not of a minute."""
+    """Return whether some rows are of an hour, and not of a minute."""
     return bool(rows.ints("duration_ms").max(initial=0) > MAX_MINUTE_MS)
 
 
@@ -142,13 +142,13 @@ def together(members: Sequence[Columns]) -> Buckets:
 
     A member runs from its first to its last row. A bucket that lacks one of them would show less than was served.
     """
-    observed = [rows for each in members if len(rows := each.where(each.ints("observed_ms") > 0))]
+    observed = [rows for member in members if len(rows := member.where(member.ints("observed_ms") > 0))]
     if not observed:
         return _buckets(members[0].where(slice(0, 0)))
     buckets = _buckets(by_time(observed))
     if len(observed) == 1:
         return buckets
-    first, last = (np.sort([each.ints("ts")[end] for each in observed]) for end in (0, -1))
+    first, last = (np.sort([columns.ints("ts")[end] for columns in observed]) for end in (0, -1))
     running = np.searchsorted(first, buckets.ts, "right") - np.searchsorted(last, buckets.ts, "left")
     return buckets.having(buckets.sizes == running)
 
@@ -229,12 +229,12 @@ def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest
     works = (buckets.rows.ints("busy_ms") > 0) | (buckets.rows.floats(f"{name}_sum") > 0)
     active = buckets.having(buckets.count(works) > 0)
     counted_ms = active.rows.floats("busy_ms")
-    found = (mean_gauge if mean else gauge)(active, name, scale)
-    if found is None or np.isnan(counted_ms).all():
+    points = (mean_gauge if mean else gauge)(active, name, scale)
+    if points is None or np.isnan(counted_ms).all():
         return None
     busy_ms = np.nansum(counted_ms)
     factor = max(1.0, float(active.rows.ints("observed_ms").sum() / busy_ms)) if busy_ms else 1.0
-    return replace(found, factor=factor, largest=largest)
+    return replace(points, factor=factor, largest=largest)
 
 
 def of_counts(
@@ -247,17 +247,17 @@ def of_counts(
     """
     if not counts:
         return None
-    found = _buckets(by_time(counts))
-    found = found.having(np.isin(found.ts, buckets.ts))
-    above = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.above], axis=0))
+    counted = _buckets(by_time(counts))
+    counted = counted.having(np.isin(counted.ts, buckets.ts))
+    above = counted.sum(np.sum([np.nan_to_num(counted.rows.floats(counter)) for counter in quotient.above], axis=0))
     if scale is None and quotient.below is not None:
-        below = found.sum(np.sum([np.nan_to_num(found.rows.floats(each)) for each in quotient.below], axis=0))
+        below = counted.sum(np.sum([np.nan_to_num(counted.rows.floats(counter)) for counter in quotient.below], axis=0))
         some = below > 0
-        return weighted(found.ts[some], above[some] / below[some] + quotient.plus, below[some], Provenance.COUNTER)
-    busy_ms = buckets.sum(np.nan_to_num(buckets.rows.floats("busy_ms")))[np.searchsorted(buckets.ts, found.ts)]
-    some = (found.count(~np.isnan(found.rows.floats(quotient.above[0]))) > 0) & (busy_ms > 0)
+        return weighted(counted.ts[some], above[some] / below[some] + quotient.plus, below[some], Provenance.COUNTER)
+    busy_ms = buckets.sum(np.nan_to_num(buckets.rows.floats("busy_ms")))[np.searchsorted(buckets.ts, counted.ts)]
+    some = (counted.count(~np.isnan(counted.rows.floats(quotient.above[0]))) > 0) & (busy_ms > 0)
     values = above[some] * (scale or 1) / (busy_ms[some] / 1000)
-    return weighted(found.ts[some], values, busy_ms[some], Provenance.COUNTER)
+    return weighted(counted.ts[some], values, busy_ms[some], Provenance.COUNTER)
 
 
 def dispersion(buckets: Buckets, name: str) -> Points | None:
@@ -281,12 +281,12 @@ def dispersion(buckets: Buckets, name: str) -> Points | None:
 
 def part_of_time(counts: Sequence[Columns], buckets: Buckets, name: str) -> Points | None:
     """Return the share of observed time that a counter of milliseconds rose by; None where it never rose."""
-    found = _buckets(by_time(counts)) if counts else None
-    if found is None or not np.nansum(found.rows.floats(name)):
+    counted = _buckets(by_time(counts)) if counts else None
+    if counted is None or not np.nansum(counted.rows.floats(name)):
         return None
     ms = np.zeros(len(buckets))
-    known = np.isin(found.ts, buckets.ts)
-    ms[np.searchsorted(buckets.ts, found.ts[known])] = found.sum(np.nan_to_num(found.rows.floats(name)))[known]
+    known = np.isin(counted.ts, buckets.ts)
+    ms[np.searchsorted(buckets.ts, counted.ts[known])] = counted.sum(np.nan_to_num(counted.rows.floats(name)))[known]
     observed = buckets.sum(np.nan_to_num(buckets.rows.floats("observed_ms")))
     some = observed > 0
     return weighted(buckets.ts[some], ms[some] / observed[some], observed[some], Provenance.REPORTED)
@@ -294,16 +294,16 @@ def part_of_time(counts: Sequence[Columns], buckets: Buckets, name: str) -> Poin
 
 def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bool = False) -> Points | None:
     """Return the sum (or mean) over devices of each bucket in which all of them were read; `values` are by device."""
-    known = [~np.isnan(each) for each in values]
-    ts = np.concatenate([each.ints("ts")[mask] for each, mask in zip(devices, known, strict=True)])
-    value = np.concatenate([each[mask] for each, mask in zip(values, known, strict=True)])
-    ms = np.concatenate([each.floats("duration_ms")[mask] for each, mask in zip(devices, known, strict=True)])
+    known = [~np.isnan(value) for value in values]
+    ts = np.concatenate([device.ints("ts")[mask] for device, mask in zip(devices, known, strict=True)])
+    value = np.concatenate([value[mask] for value, mask in zip(values, known, strict=True)])
+    ms = np.concatenate([device.floats("duration_ms")[mask] for device, mask in zip(devices, known, strict=True)])
     if not len(ts):
         return None
     order = np.argsort(ts, kind="stable")
     begins = starts(ts[order])
     full = np.diff(begins, append=len(ts)) == len(devices)
-    total, weight = (np.add.reduceat(each[order], begins)[full] for each in (value, ms))
+    total, weight = (np.add.reduceat(array[order], begins)[full] for array in (value, ms))
     at = ts[order][begins][full]
     return weighted(at, total / (len(devices) if mean else 1), weight, Provenance.REPORTED)
 
@@ -346,11 +346,13 @@ def single(value: float, provenance: Provenance) -> Series:
 
 def reported(points: Callable[[], Points | None]) -> Points | None:
     """Return observations of what was counted late, which is as uncertain as a gauge."""
-    found = points()
-    return found and replace(found, provenance=worst((found.provenance, Provenance.REPORTED)))
+    reported_points = points()
+    return reported_points and replace(
+        reported_points, provenance=worst((reported_points.provenance, Provenance.REPORTED))
+    )
 
 
 def with_provenance(points: Callable[[], Points | None], provenance: Provenance) -> Points | None:
     """Return observations that are of another provenance than those they were made of."""
-    found = points()
-    return found and replace(found, provenance=provenance)
+    relabelled = points()
+    return relabelled and replace(relabelled, provenance=provenance)

@@ -1,1 +1,1 @@
-"""What gateways counted for tenants: `tokens`."""
+"""Tokens that gateways counted for tenants: `tokens`."""

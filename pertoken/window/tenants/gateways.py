@@ -29,14 +29,14 @@ def counted_twice(gateways: Iterable[Gateway], tokens: Mapping[tuple[int, int], 
         if count:
             hours[engine_id].add(hour)
     same: dict[tuple[int | None, str], list[Gateway]] = defaultdict(list)
-    for each in gateways:
-        same[_identity(each)].append(each)
+    for gateway in gateways:
+        same[_identity(gateway)].append(gateway)
     dropped: set[tuple[int, int]] = set()
     for some in same.values():
         taken: set[int] = set()
-        for each in sorted(some, key=lambda one: (-totals[one.engine_id], one.engine_id)):
-            dropped.update((each.engine_id, hour) for hour in hours[each.engine_id] & taken)
-            taken |= hours[each.engine_id]
+        for gateway in sorted(some, key=lambda one: (-totals[one.engine_id], one.engine_id)):
+            dropped.update((gateway.engine_id, hour) for hour in hours[gateway.engine_id] & taken)
+            taken |= hours[gateway.engine_id]
     return frozenset(dropped)
 
 

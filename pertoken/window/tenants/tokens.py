@@ -18,7 +18,7 @@ _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")(?:,|$)')
 
 
 class Tenant(NamedTuple):
-    """Whose tokens they are, as far as a gateway names it."""
+    """Tenant of some tokens, as far as a gateway names it."""
 
     team: str | None = None
     key: str | None = None

@@ -13,8 +13,8 @@ from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
 
 WHERE = Addresses(
-    {each.deployment_id: host.name for host in FLEET.hosts for each in FLEET.holders(host)},
-    {each.device_id: DeviceAddress(f"GPU-{each.device_id}", "nvidia") for each in FLEET.devices},
+    {holder.deployment_id: host.name for host in FLEET.hosts for holder in FLEET.deployments_on(host)},
+    {device.device_id: DeviceAddress(f"GPU-{device.device_id}", "nvidia") for device in FLEET.devices},
 )
 
 
@@ -84,30 +84,30 @@ def test_a_change_of_one_deployment_needs_no_name_before_its_commands() -> None:
 
 
 def test_a_device_is_divided_after_what_runs_on_it_was_stopped() -> None:
-    there = fleet(service("a", deployment("Llama-3.1-8B")), service("b", deployment("Qwen3-1.7B")))
-    one, other = there.deployments
-    divided = there.replace(one, one.on_devices(other.device_ids)).partition(10, "3g.40gb", "1g.10gb")
-    first, second = (each.partition_id for each in divided.device(10).partitions)
+    fleet_of_two = fleet(service("a", deployment("Llama-3.1-8B")), service("b", deployment("Qwen3-1.7B")))
+    one, other = fleet_of_two.deployments
+    divided = fleet_of_two.replace(one, one.on_devices(other.device_ids)).partition(10, "3g.40gb", "1g.10gb")
+    first, second = (partition.partition_id for partition in divided.device(10).partitions)
     sliced = divided.replace(divided.deployment(1), one.on_devices((first,)))
     sliced = sliced.replace(other, other.on_devices((second,))).release(2)
     where = Addresses({1: "gpu-1", 2: "gpu-2"}, {10: DeviceAddress("GPU-10", "nvidia")})
-    stop, mode, divide, *moves = commands(diff(there, sliced), there, where, Chosen()).apply
+    stop, mode, divide, *moves = commands(diff(fleet_of_two, sliced), fleet_of_two, where, Chosen()).apply
     assert stop.startswith("on gpu-1: stop meta-llama/Llama-3.1-8B")
     assert mode == "on gpu-1: nvidia-smi -i GPU-10 -mig 1"
     assert divide == "on gpu-1: nvidia-smi mig -i GPU-10 -cgi 3g.40gb,1g.10gb -C"
-    assert all("its new slice (its UUID is in `nvidia-smi -L`)" in line for line in moves[:2])
+    assert all("its new MIG instance (its UUID is in `nvidia-smi -L`)" in line for line in moves[:2])
 
 
 def test_a_merge_is_what_the_server_that_stays_changes() -> None:
-    there = fleet(service("a", deployment()), service("b", deployment()))
-    one, other = there.deployments
-    merged = there.merge((one, other), one.but(lora_adapters=("law",))).release(2)
+    fleet_of_two = fleet(service("a", deployment()), service("b", deployment()))
+    one, other = fleet_of_two.deployments
+    merged = fleet_of_two.merge((one, other), one.but(lora_adapters=("law",))).release(2)
     where = Addresses({1: "gpu-1", 2: "gpu-2"}, {10: DeviceAddress("GPU-10", "nvidia")})
-    step = commands(diff(there, merged), there, where, Chosen())
+    step = commands(diff(fleet_of_two, merged), fleet_of_two, where, Chosen())
     adapters, names, stop, drain, *_ = step.apply
     assert "--enable-lora" in adapters and "for each of law" in adapters
-    assert "answer to the names of a, b" in names and stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
+    assert "serve under the names of a, b" in names and stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
     assert drain.startswith("Drain gpu-2")
-    target = target_of(diff(there, merged), there)
+    target = target_of(diff(fleet_of_two, merged), fleet_of_two)
     assert (target.kind, target.label) == ("host", "gpu-2"), "each pair is a row of its own"
     assert len(step.undo) >= 3

@@ -12,13 +12,13 @@ from tests.advisor.builders import FLEET, LEVERS, after
 
 @pytest.mark.parametrize("lever", LEVERS)
 def test_every_lever_is_stored_as_json_values_without_its_demand(lever: str) -> None:
-    found = edits(diff(FLEET, after(lever)))
-    assert json.loads(json.dumps([asdict(each) for each in found])) == [asdict(each) for each in found]
-    assert not any(each.field.startswith("demand.") for each in found)
+    stored = edits(diff(FLEET, after(lever)))
+    assert json.loads(json.dumps([asdict(edit) for edit in stored])) == [asdict(edit) for edit in stored]
+    assert not any(edit.field.startswith("demand.") for edit in stored)
 
 
 def test_what_is_removed_or_released_stops_running() -> None:
     released = edits(diff(FLEET, FLEET.release(FLEET.hosts[-1])))
-    assert [(each.kind, each.target, each.field, each.after) for each in released if each.kind == "host"] == [
+    assert [(edit.kind, edit.target, edit.field, edit.after) for edit in released if edit.kind == "host"] == [
         ("host", FLEET.hosts[-1].host_id, "running", False)
     ]

@@ -33,7 +33,7 @@ FLEET = chat(2)
 
 def steps(workload: Workload | None, fleet: Fleet = FLEET, **knobs: Any) -> Step:
     """Commands of a change of all replicas, which run in pods of this object."""
-    ids = [each.deployment_id for each in fleet.deployments]
+    ids = [deployment.deployment_id for deployment in fleet.deployments]
     where = Addresses({}, {}, {} if workload is None else dict.fromkeys(ids, workload))
     return commands(diff(fleet, fleet.edit(fleet.services[0].but(**knobs))), fleet, where, Chosen())
 

@@ -34,17 +34,17 @@ def test_a_value_changed_by_force_is_not_possible_where_it_is_yielded() -> None:
         force(other, tp=-1)
         yield other
 
-    found = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
-    assert {each.state for each in found} == {State.FAILED}
-    assert all("tp=-1 is not possible" in (each.reason or "") for each in found)
+    found_rows = rows(advised(THERE, own(forged, HOSTILE)), HOSTILE)
+    assert {row.state for row in found_rows} == {State.FAILED}
+    assert all("tp=-1 is not possible" in (row.reason or "") for row in found_rows)
 
 
 def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
 
     forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
-    found = candidate(FLEET, encoded(forged, FLEET), SERVICE, MARKET)
-    assert found is not None
-    changed = found.after.service("chat").demand.output_len
+    checked = candidate(FLEET, encoded(forged, FLEET), SERVICE, MARKET)
+    assert checked is not None
+    changed = checked.after.service("chat").demand.output_len
     assert changed is not None and changed.provenance is Provenance.ASSUMED
 
 
@@ -60,7 +60,11 @@ def test_a_proposal_that_equals_the_present_is_no_candidate() -> None:
 
 def test_a_deployment_that_moves_to_another_placement_leaves_its_devices() -> None:
     moved = SERVICE.on(Placement(purchase="spot"), all_but=1)
-    found = candidate(FLEET, encoded(moved, FLEET), SERVICE, MARKET)
-    assert found is not None
-    gone = [each for each in found.after.deployments if each.placement and each.placement.purchase == "spot"]
-    assert len(gone) == 2 and all(each.device_ids == () for each in gone)
+    checked = candidate(FLEET, encoded(moved, FLEET), SERVICE, MARKET)
+    assert checked is not None
+    gone = [
+        deployment
+        for deployment in checked.after.deployments
+        if deployment.placement and deployment.placement.purchase == "spot"
+    ]
+    assert len(gone) == 2 and all(deployment.device_ids == () for deployment in gone)

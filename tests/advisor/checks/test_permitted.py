@@ -28,8 +28,8 @@ def refused(edit: Edit, fleet: Fleet | None = None, fleet_wide: tuple[str, ...] 
     """Return code and reason with which the settings of the first service refuse an edit; None if they permit it."""
     before = with_settings(fleet or replicas(2), **settings)
     after = before.edit(edit(before, before.services[0]))
-    found = refusal(diff(before, after), before, after, fleet_wide)
-    return None if found is None else (found.code, found.reason)
+    reason = refusal(diff(before, after), before, after, fleet_wide)
+    return None if reason is None else (reason.code, reason.reason)
 
 
 def split(fleet: Fleet, chat: Service) -> Fleet:
@@ -127,8 +127,10 @@ def test_a_refused_change_is_named_in_its_row_and_forecast_by_nothing() -> None:
         yield service.but(weight_dtype="fp8")
         yield service.but(weight_dtype="int4")
 
-    there = with_settings(replicas(1), quality_gate=True, quality_passed=("weight_dtype=fp8",))
-    (row,) = advised(gathered(there), own(proposes))
-    (found,) = row.refusals
-    assert row.state is State.OPEN and [each.title for each in row.variants] == ["weights bf16 → fp8"]
-    assert found.code == "quality-gate" and found.reason.startswith("weights bf16 → int4: weight_dtype int4 can alter")
+    gathered_fleet = with_settings(replicas(1), quality_gate=True, quality_passed=("weight_dtype=fp8",))
+    (row,) = advised(gathered(gathered_fleet), own(proposes))
+    (change,) = row.refusals
+    assert row.state is State.OPEN and [variant.title for variant in row.variants] == ["weights bf16 → fp8"]
+    assert change.code == "quality-gate" and change.reason.startswith(
+        "weights bf16 → int4: weight_dtype int4 can alter"
+    )

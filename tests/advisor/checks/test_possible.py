@@ -51,23 +51,23 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
         lambda: replace(
             FLEET,
             hosts=FLEET.hosts[1:],
-            devices=tuple(each for each in FLEET.devices if each.host_id != FLEET.hosts[0].host_id),
+            devices=tuple(device for device in FLEET.devices if device.host_id != FLEET.hosts[0].host_id),
         ),
         "would run on devices that the proposal does not have",
     ),
     "a host that is no longer paid for": (
-        lambda: replace(FLEET, hosts=tuple(replace(each, paid_until=1) for each in FLEET.hosts)),
+        lambda: replace(FLEET, hosts=tuple(replace(host, paid_until=1) for host in FLEET.hosts)),
         "",
     ),
     "a cheaper host": (
         lambda: replace(
             FLEET.release(9),
-            hosts=tuple(replace(each, placement=Placement(purchase="spot")) for each in FLEET.release(9).hosts),
+            hosts=tuple(replace(host, placement=Placement(purchase="spot")) for host in FLEET.release(9).hosts),
         ),
-        "how a host is placed and paid for is not for a rule to change",
+        "a rule cannot change the placement or purchase of a host",
     ),
     "other devices": (
-        lambda: replace(FLEET, devices=tuple(replace(each, accelerator="T4") for each in FLEET.devices)),
+        lambda: replace(FLEET, devices=tuple(replace(device, accelerator="T4") for device in FLEET.devices)),
         "",
     ),
     "a device of its own": (
@@ -97,16 +97,18 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
         "serves other services than those that list it",
     ),
     "a demand that nobody serves": (
-        lambda: replace(SERVICE, deployments=tuple(each.serving_share(0.1) for each in SERVICE.deployments)),
-        "nobody serves the rest",
+        lambda: replace(
+            SERVICE, deployments=tuple(deployment.serving_share(0.1) for deployment in SERVICE.deployments)
+        ),
+        "the rest is not served",
     ),
     "a known model without weights": (
         lambda: SERVICE.but(model=replace(NOW.model, params_total=1000, params_active=1000), tp=1).resized(),
-        "has another shape than the fleet or the catalog knows",
+        "has another shape than in the fleet or the catalog",
     ),
     "a catalog model without weights": (
         lambda: SERVICE.but(model=replace(model("Qwen3-8B"), params_total=8, params_active=8), tp=1).resized(),
-        "has another shape than the fleet or the catalog knows",
+        "has another shape than in the fleet or the catalog",
     ),
     "more active than there are": (lambda: NOW.but(model=Model("m", 10, 11, 1, 1, 1)), "more than params_total"),
     "a model with escape codes": (lambda: NOW.but(model=Model("\x1b[31m")), "name of a model is printable"),
@@ -143,7 +145,7 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
         "at most 100 rules",
     ),
     "a reason without end": (lambda: Skip("too-long", "x" * 9000), "use at most 2,000"),
-    "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be taken back"),
+    "a commitment taken back": (lambda: replace(_committed(), commitments=()), "cannot be removed"),
     "another commitment": (
         lambda: FLEET.commit(Commitment("aws", None, "p5.48xlarge", 1, 1, 1)),
         "is over already, since 1970-01-01",
@@ -154,7 +156,9 @@ NONSENSE: dict[str, tuple[Callable[[], object], str]] = {
 def _divided(device_id: int, profile: str) -> Fleet:
     """As `Fleet.partition` would, without its checks."""
     part = (Partition(0, profile),)
-    devices = (replace(each, partitions=part) if each.device_id == device_id else each for each in FLEET.devices)
+    devices = (
+        replace(device, partitions=part) if device.device_id == device_id else device for device in FLEET.devices
+    )
     return replace(FLEET, devices=tuple(devices))
 
 
@@ -171,12 +175,12 @@ def _committed() -> Fleet:
 @pytest.mark.parametrize("name", NONSENSE)
 def test_nothing_nonsensical_is_priced(name: str) -> None:
     proposal, message = NONSENSE[name]
-    there = PRICED if name != "a commitment taken back" else replace(PRICED, fleet=_committed())
+    state = PRICED if name != "a commitment taken back" else replace(PRICED, fleet=_committed())
 
     def nonsense(fleet: Fleet) -> Iterator[Any]:
         yield proposal()
 
-    (row,) = advised(there, own(nonsense, HOSTILE))
-    reasons = [row.reason or "", *(each.unpriced or "" for each in row.variants)]
+    (row,) = advised(state, own(nonsense, HOSTILE))
+    reasons = [row.reason or "", *(variant.unpriced or "" for variant in row.variants)]
     assert any(message in reason for reason in reasons), reasons
-    assert all(each.bankable is None and each.capacity is None for each in row.variants)
+    assert all(variant.bankable is None and variant.capacity is None for variant in row.variants)

@@ -39,26 +39,26 @@ SPOT = Placement(purchase="spot")
 LAMBDA = Placement(provider="lambda", region="any", purchase="on_demand")
 
 
-def advice(there: Present, asked: Iterable[Asked]) -> tuple[Recommendation, ...]:
+def advice(state: Present, asked: Iterable[Asked]) -> tuple[Recommendation, ...]:
     """Return what an advice run makes of these proposals."""
-    pricing = Pricing(there, there.context)
+    pricing = Pricing(state, state.context)
     rows = []
     for rule_id, target, yielded in asked:
-        sent = [encoded(each, there.fleet) for each in yielded]
+        sent = [encoded(record, state.fleet) for record in yielded]
         proposed = pricing.proposed(rule_id, target, sent)
         pricing.prepare([proposed])
-        for about, found in pricing.found(pricing.priced(proposed)).items():
+        for about, candidates in pricing.outcomes(pricing.priced(proposed)).items():
             rows.append(
                 Recommendation(
                     recommendation_id=identity(rule_id, about.kind, about.key),
                     rule_id=rule_id,
-                    state=State.OPEN if found.variants else State.REFUSED,
-                    title=found.variants[0].title if found.variants else rule_id,
+                    state=State.OPEN if candidates.variants else State.REFUSED,
+                    title=candidates.variants[0].title if candidates.variants else rule_id,
                     target=about.label,
                     target_kind=about.kind,
                     target_key=about.key,
-                    variants=tuple(found.variants),
-                    refusals=tuple(found.refusals),
+                    variants=tuple(candidates.variants),
+                    refusals=tuple(candidates.refusals),
                 )
             )
     return tuple(rows)
@@ -77,7 +77,7 @@ def small(*shapes: tuple[int, int], devices: int = 2, placement: Placement = P5,
             last = max(last, 1 + at // devices)
             replicas.append(llama(100 * number + at, (held,), name, served_model=name, **knobs))
         services.append(Service(name, tuple(replicas), **fields))
-    return fleet_of(services, [host(each, devices, placement) for each in range(1, last + 1)])
+    return fleet_of(services, [host(host_id, devices, placement) for host_id in range(1, last + 1)])
 
 
 def present(fleet: Fleet, price: int | None = AWS_H100, **measured: float) -> Present:
@@ -135,22 +135,25 @@ class Exhaustive:
     levers: int
 
 
-def exhaustive(there: Present, rows: Iterable[Recommendation]) -> Exhaustive:
+def exhaustive(state: Present, rows: Iterable[Recommendation]) -> Exhaustive:
     """Price every combination that can be reached, each as one change of the whole fleet."""
-    kept, _ = levers(there, rows, Limits())
-    states = States(kept, there.fleet, there.context)
+    kept, _ = levers(state, rows, Limits())
+    states = States(kept, state.fleet, state.context)
     problem = Chooser(states, conflicts(kept)).problem
     reached = {Chosen()}
     best = (0, 0)
     for size in range(1, len(kept) + 1):
-        some = [
-            Chosen(each)
-            for each in combinations(range(len(kept)), size)
-            if any(Chosen(each) - {at} in reached and problem.follows(Chosen(each) - {at}, at) for at in each)
+        subsets = [
+            Chosen(combination)
+            for combination in combinations(range(len(kept)), size)
+            if any(
+                Chosen(combination) - {at} in reached and problem.follows(Chosen(combination) - {at}, at)
+                for at in combination
+            )
         ]
-        for each, worth in zip(some, problem.worth(some), strict=True):
+        for subset, worth in zip(subsets, problem.worth(subsets), strict=True):
             if worth is not None:
-                reached.add(each)
+                reached.add(subset)
                 best = max(best, worth.rank)
     return Exhaustive(best, len(kept))
 
@@ -160,22 +163,22 @@ def everything(fleet: Fleet) -> Iterator[Asked]:
     for service in fleet.services:
         for made in PER_SERVICE:
             yield made(service)
-    for each in fleet.hosts:
-        if not fleet.holders(each):
-            yield release(fleet, each.host_id)
+    for paid in fleet.hosts:
+        if not fleet.deployments_on(paid):
+            yield release(fleet, paid.host_id)
     yield commit(fleet)
 
 
-def planned(there: Present, *asked: Asked, limits: Limits | None = None) -> Plan:
-    return compose(there, advice(there, asked), limits)
+def planned(state: Present, *asked: Asked, limits: Limits | None = None) -> Plan:
+    return compose(state, advice(state, asked), limits)
 
 
 def rules(plan: Plan) -> list[str]:
-    return [each.rule_id for each in plan.steps]
+    return [step.rule_id for step in plan.steps]
 
 
 def reasons(plan: Plan) -> dict[str, str]:
-    return {each.rule_id: each.reason for each in plan.left_out}
+    return {entry.rule_id: entry.reason for entry in plan.left_out}
 
 
 def rank(plan: Plan) -> tuple[int, int]:

@@ -22,7 +22,8 @@ def realised(row: Recommendation, record: RecordLine = HALF) -> Recommendation:
         return None if money is None else corrected_money(money, record.ratio, record.widening)
 
     variants = tuple(
-        replace(each, bankable=by(each.bankable), capacity=by(each.capacity), record=record) for each in row.variants
+        replace(variant, bankable=by(variant.bankable), capacity=by(variant.capacity), record=record)
+        for variant in row.variants
     )
     return replace(row, variants=variants)
 
@@ -37,13 +38,15 @@ def test_a_plan_of_one_step_saves_what_the_corrected_recommendation_does_and_say
     assert step.assumptions[-1] == (
         f"50% ± 10% of what {SCALE.rule_id} promised was realised (5 receipts): the step is corrected by it"
     )
-    ends = [(each.low.bankable, each.high.bankable) for each in plan.sensitivity]
-    assert ends == [(round(each.low.bankable / 2), round(each.high.bankable / 2)) for each in plain.sensitivity]
+    ends = [(sensitivity.low.bankable, sensitivity.high.bankable) for sensitivity in plan.sensitivity]
+    assert ends == [
+        (round(sensitivity.low.bankable / 2), round(sensitivity.high.bankable / 2)) for sensitivity in plain.sensitivity
+    ]
 
 
 def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_saves() -> None:
     kept, _ = levers(THERE, [realised(SCALE), QUANTIZE], Limits())
-    one, other = (next(each for each in kept if each.row.rule_id == row.rule_id) for row in (SCALE, QUANTIZE))
+    one, other = (next(lever for lever in kept if lever.row.rule_id == row.rule_id) for row in (SCALE, QUANTIZE))
     assert correction([other]) is None and correction([]) is None
     only = correction([one])
     assert only is not None and (only.ratio, only.widening) == (0.5, 1.2)

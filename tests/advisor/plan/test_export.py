@@ -83,7 +83,7 @@ def test_patches_name_the_object_and_hold_the_json_patch() -> None:
     target = json.loads(text.partition("target: ")[2].splitlines()[0])
     patch = json.loads(json.loads(text.partition("patch: ")[2].splitlines()[0]))
     assert target == {"kind": "Deployment", "name": "chat", "namespace": "prod"}
-    assert [each["value"] for each in patch] == ["--kv-cache-dtype", "fp8"]
+    assert [operation["value"] for operation in patch] == ["--kv-cache-dtype", "fp8"]
 
 
 def test_a_plan_without_pods_has_no_patches_and_states_so() -> None:

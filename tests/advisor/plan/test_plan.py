@@ -19,7 +19,8 @@ from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
-from pertoken.state.fleet import Device, Fleet
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Device
 from pertoken.state.schedule import off
 from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH
@@ -53,8 +54,8 @@ SHAPES = (((2, 0),), ((3, 0), (1, 3)), ((1, 0), (1, 1)), ((2, 0), (1, 2), (1, 3)
 
 @cache
 def known(shape: int) -> tuple[Present, tuple[Recommendation, ...]]:
-    there = present(small(*SHAPES[shape]))
-    return there, tuple(each for each in advice(there, everything(there.fleet)) if each.variants)
+    state = present(small(*SHAPES[shape]))
+    return state, tuple(row for row in advice(state, everything(state.fleet)) if row.variants)
 
 
 Case = tuple[int, tuple[int, ...]]
@@ -69,8 +70,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def of(case: Case) -> tuple[Present, tuple[Recommendation, ...]]:
-    there, rows = known(case[0])
-    return there, tuple(rows[each] for each in case[1])
+    state, rows = known(case[0])
+    return state, tuple(rows[at] for at in case[1])
 
 
 # -- properties ----------------------------------------------------------------------------------------------------
@@ -80,10 +81,10 @@ def of(case: Case) -> tuple[Present, tuple[Recommendation, ...]]:
 @given(cases())
 @settings(max_examples=8, deadline=None)
 def test_a_plan_by_groups_is_as_good_as_looking_at_every_combination(case: Case) -> None:
-    there, rows = of(case)
-    plan = compose(there, rows)
+    state, rows = of(case)
+    plan = compose(state, rows)
     assert plan.exact
-    assert rank(plan) == pytest.approx(exhaustive(there, rows).rank, abs=len(rows))  # nano-dollars, rounded by group
+    assert rank(plan) == pytest.approx(exhaustive(state, rows).rank, abs=len(rows))  # nano-dollars, rounded by group
 
 
 @given(cases())
@@ -96,66 +97,66 @@ def test_a_total_is_never_above_the_spend_and_equals_its_steps(case: Case) -> No
     assert plan.bankable[0] <= plan.bankable[1] <= plan.bankable[2]
     assert plan.capacity[0] <= plan.capacity[1] <= plan.capacity[2]
     assert plan.spend_after == (plan.steps[-1].spend_after if plan.steps else plan.spend)
-    assert sum(each.bankable[1] for each in plan.steps) == plan.bankable[1]
-    befores = [plan.spend, *(each.spend_after for each in plan.steps)]
-    assert [each.spend_before for each in plan.steps] == befores[:-1]
+    assert sum(step.bankable[1] for step in plan.steps) == plan.bankable[1]
+    befores = [plan.spend, *(step.spend_after for step in plan.steps)]
+    assert [step.spend_before for step in plan.steps] == befores[:-1]
 
 
 @given(cases(), st.randoms(use_true_random=False))
 @settings(max_examples=5, deadline=None)
 def test_a_plan_does_not_depend_on_the_order_in_which_rules_were_loaded(case: Case, random: Random) -> None:
-    there, rows = of(case)
+    state, rows = of(case)
     shuffled = random.sample(rows, len(rows))
-    assert compose(there, shuffled) == compose(there, rows)
+    assert compose(state, shuffled) == compose(state, rows)
 
 
 @given(cases())
 @settings(max_examples=5, deadline=None)
 def test_one_more_rule_never_lowers_a_plan(case: Case) -> None:
-    there, rows = of(case)
-    whole = rank(compose(there, rows))
-    for rule_id in sorted({each.rule_id for each in rows}):
-        less = rank(compose(there, rows, Limits(exclude=(rule_id,))))
+    state, rows = of(case)
+    whole = rank(compose(state, rows))
+    for rule_id in sorted({row.rule_id for row in rows}):
+        less = rank(compose(state, rows, Limits(exclude=(rule_id,))))
         assert whole >= (less[0] - len(rows), less[1])
 
 
 def test_in_a_group_too_large_for_every_combination_no_rule_lowers_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pertoken.advisor.plan.search.MAX_EXACT", 4)
     monkeypatch.setattr("pertoken.advisor.plan.search.MAX_BLOCK", 2)
-    there, rows = known(1)
+    state, rows = known(1)
     rows = rows[:5]
-    kept, _ = levers(there, rows, Limits())
-    assert max(map(len, groups(there.fleet, kept))) > 4
-    whole = compose(there, rows)
+    kept, _ = levers(state, rows, Limits())
+    assert max(map(len, groups(state.fleet, kept))) > 4
+    whole = compose(state, rows)
     assert not whole.exact
-    for rule_id in sorted({each.rule_id for each in rows}):
-        assert rank(whole) >= rank(compose(there, rows, Limits(exclude=(rule_id,))))
+    for rule_id in sorted({row.rule_id for row in rows}):
+        assert rank(whole) >= rank(compose(state, rows, Limits(exclude=(rule_id,))))
 
 
 # -- steps on the state before them --------------------------------------------------------------------------------
 
 
 def test_a_second_step_is_priced_on_what_the_first_one_left() -> None:
-    there = present(small((4, 0)))
-    service = there.fleet.services[0]
-    alone = planned(there, spot(service)).bankable[1]
-    plan = planned(there, scale(service), spot(service))
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    alone = planned(state, spot(service)).bankable[1]
+    plan = planned(state, scale(service), spot(service))
     first, second = plan.steps
     assert (first.spend_before, second.spend_before) == (2 * HOST, first.spend_after)
-    assert plan.bankable[1] < alone + planned(there, scale(service)).bankable[1]
+    assert plan.bankable[1] < alone + planned(state, scale(service)).bankable[1]
     assert plan.bankable[1] > alone
     assert {first.replicas, second.replicas} == {None, (4, 1)}
 
 
 def test_commands_of_a_step_leave_out_replicas_and_hosts_that_are_gone() -> None:
-    there = present(small((4, 0)))
-    service = there.fleet.services[0]
-    kept, _ = levers(there, advice(there, [quantize_kv(service), scale(service)]), Limits())
-    states = States(kept, there.fleet, there.context)
-    assert [each.row.rule_id for each in kept] == ["quantize-kv", "scale-replicas"]
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    kept, _ = levers(state, advice(state, [quantize_kv(service), scale(service)]), Limits())
+    states = States(kept, state.fleet, state.context)
+    assert [lever.row.rule_id for lever in kept] == ["quantize-kv", "scale-replicas"]
     assert None not in states.worth([Chosen({1}), Chosen({0, 1})])
-    first = described(states, there, Chosen(), 1)
-    second = described(states, there, Chosen({1}), 0)
+    first = described(states, state, Chosen(), 1)
+    second = described(states, state, Chosen({1}), 0)
     assert (first.replicas, second.replicas) == ((4, 1), None)
     assert first.released and not second.released
     assert not any(name in line for name in first.released for line in second.commands)
@@ -163,33 +164,33 @@ def test_commands_of_a_step_leave_out_replicas_and_hosts_that_are_gone() -> None
 
 
 def test_services_on_one_host_release_it_together() -> None:
-    there = present(small((1, 0), (1, 1), placement=AWS))
-    one, other = there.fleet.services
-    plan = planned(there, move(one), move(other))
-    assert [each.released for each in plan.steps] == [(), ("gpu-1",)]
+    state = present(small((1, 0), (1, 1), placement=AWS))
+    one, other = state.fleet.services
+    plan = planned(state, move(one), move(other))
+    assert [step.released for step in plan.steps] == [(), ("gpu-1",)]
     assert plan.steps[0].bankable[1] < 0 < plan.bankable[1]
-    alone = planned(there, move(one))
+    alone = planned(state, move(one))
     assert not alone.steps
     assert "the bill would rise by" in reasons(alone)["change-provider"]
 
 
 def test_what_leaves_a_released_host_saves_no_busy_time_there() -> None:
-    there = present(small((4, 0), (1, 5)))
-    one, other = there.fleet.services
-    rows = advice(there, [quantize(one), quantize(other), spot(other)])
-    plan = compose(there, rows)
-    assert rank(plan) == exhaustive(there, rows).rank
+    state = present(small((4, 0), (1, 5)))
+    one, other = state.fleet.services
+    rows = advice(state, [quantize(one), quantize(other), spot(other)])
+    plan = compose(state, rows)
+    assert rank(plan) == exhaustive(state, rows).rank
     assert plan.capacity[1] == HOST // 2  # the device that `chat-1` leaves free
 
 
 def test_a_step_that_needs_another_rule_comes_after_it_or_not_at_all() -> None:
-    there = present(small((4, 0)))
-    service = there.fleet.services[0]
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
     needs: Asked = ("use-spot", service, [propose(spot(service)[2][0].state, requires=("scale-replicas",))])  # type: ignore[attr-defined]
-    assert rules(planned(there, needs, scale(service))) == ["scale-replicas", "use-spot"]
-    alone = planned(there, needs)
+    assert rules(planned(state, needs, scale(service))) == ["scale-replicas", "use-spot"]
+    alone = planned(state, needs)
     assert not alone.steps
-    assert [each.reason for each in alone.left_out] == ["scale-replicas has to come before it, and is no step"]
+    assert [entry.reason for entry in alone.left_out] == ["scale-replicas has to come before it, and is not a step"]
 
 
 # -- conflicts -----------------------------------------------------------------------------------------------------
@@ -199,21 +200,23 @@ def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None
     hours = tuple(0.0 if hour < 6 else 0.2 for hour in range(168))
     fleet = small((2, 0))
     service = replace(fleet.services[0], demand=replace(fleet.services[0].demand, requests_by_hour_of_week=hours))
-    there = present(replace(fleet, services=(service,)))
+    state = present(replace(fleet, services=(service,)))
     night: Asked = ("scale-to-zero", service, [service.scheduled(off(range(6)))])
-    plan = planned(there, night, spot(service))
+    plan = planned(state, night, spot(service))
     assert len(plan.steps) == 1
-    assert "hours off" in plan.left_out[0].reason
+    assert "off hours" in plan.left_out[0].reason
 
 
 def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:
-    there = present(small((1, 0)))
-    service = there.fleet.services[0]
-    alone = [planned(there, asked(service)) for asked in (quantize_kv, nights, response_cache)]
-    plan = planned(there, quantize_kv(service), nights(service), response_cache(service))
+    state = present(small((1, 0)))
+    service = state.fleet.services[0]
+    alone = [planned(state, asked(service)) for asked in (quantize_kv, nights, response_cache)]
+    plan = planned(state, quantize_kv(service), nights(service), response_cache(service))
     assert sorted(rules(plan)) == ["quantize-kv", "response-cache", "scale-to-zero"]
     assert plan.bankable == alone[1].bankable and plan.bankable[1] > 0
-    assert max(each.capacity[1] for each in alone) < plan.capacity[1] < sum(each.capacity[1] for each in alone)
+    assert (
+        max(variant.capacity[1] for variant in alone) < plan.capacity[1] < sum(variant.capacity[1] for variant in alone)
+    )
 
 
 # -- limits and what is left out -----------------------------------------------------------------------------------
@@ -222,32 +225,32 @@ def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:
 def test_an_idle_host_is_given_back_and_counted_once() -> None:
     fleet = small((2, 0))
     idle = host(7, placement=P5)
-    there = present(Fleet(fleet.services, (*fleet.hosts, idle), (*fleet.devices, *_devices(idle.device_ids))))
-    plan = planned(there, release(there.fleet, 7))
+    state = present(Fleet(fleet.services, (*fleet.hosts, idle), (*fleet.devices, *_devices(idle.device_ids))))
+    plan = planned(state, release(state.fleet, 7))
     assert (plan.spend, plan.bankable) == (2 * HOST, (HOST, HOST, HOST))
     assert plan.steps[0].released == ("gpu-7",)
 
 
 def _devices(ids: Sequence[int]) -> list[Device]:
     like = small((1, 0)).devices[0]
-    return [replace(like, device_id=each, host_id=7) for each in ids]
+    return [replace(like, device_id=device_id, host_id=7) for device_id in ids]
 
 
 def test_a_step_that_would_miss_an_objective_is_no_part_of_a_plan() -> None:
-    there = present(small((4, 0), slo=Slo(ttft_p95_ms=400, tpot_p95_ms=30)))
-    service = there.fleet.services[0]
+    state = present(small((4, 0), slo=Slo(ttft_p95_ms=400, tpot_p95_ms=30)))
+    service = state.fleet.services[0]
     strict = replace(service, slo=Slo(tpot_p95_ms=0.01))
-    rows = advice(there, [scale(service), quantize(service)])
-    assert compose(there, rows).steps
-    tight = replace(there, fleet=replace(there.fleet, services=(strict,)))
+    rows = advice(state, [scale(service), quantize(service)])
+    assert compose(state, rows).steps
+    tight = replace(state, fleet=replace(state.fleet, services=(strict,)))
     plan = compose(tight, rows)
     assert not plan.steps
-    assert all("SLO" in each or "replicas" in each for each in reasons(plan).values())
+    assert all("SLO" in reason or "replicas" in reason for reason in reasons(plan).values())
 
 
 def test_a_host_without_a_price_is_named_and_not_counted() -> None:
-    there = present(small((2, 0)), price=None)
-    plan = compose(there, advice(there, [scale(there.fleet.services[0])]))
+    state = present(small((2, 0)), price=None)
+    plan = compose(state, advice(state, [scale(state.fleet.services[0])]))
     assert (plan.spend, plan.unpriced_hosts, plan.steps) == (0, ("gpu-1",), ())
 
 

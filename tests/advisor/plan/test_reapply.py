@@ -31,7 +31,9 @@ def both(one: Fleet, other: Fleet) -> tuple[Fleet, Fleet]:
 def test_changes_of_different_fields_combine_to_the_same_fleet_in_either_order() -> None:
     first, second = both(BASE.edit(CHAT.but(weight_dtype="fp8").resized()), BASE.edit(CHAT.but(kv_dtype="fp8")))
     assert first == second
-    assert {(each.weight_dtype, each.kv_dtype) for each in first.service("chat").deployments} == {("fp8", "fp8")}
+    assert {(deployment.weight_dtype, deployment.kv_dtype) for deployment in first.service("chat").deployments} == {
+        ("fp8", "fp8")
+    }
     assert first.service("chat").replicas == "fewest"
 
 
@@ -61,9 +63,11 @@ def test_a_merge_after_another_step_gets_ids_of_its_own() -> None:
     a, b = CHAT.deployments
     merged = BASE.merge((a, b), a)
     other = BASE.merge((a, b), b)
-    made = {each.deployment_id for key in ("x", "y") for each in reapplied(BASE, merged, BASE, key).deployments}
+    made = {
+        deployment.deployment_id for key in ("x", "y") for deployment in reapplied(BASE, merged, BASE, key).deployments
+    }
     assert len(made) == 3  # `code` and one engine of each
-    with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this one merges it"):
+    with pytest.raises(Conflict, match=r"Llama-3\.3-70B was changed by another step, and this step merges its earlier"):
         reapplied(BASE, other, merged, "y")
 
 
@@ -113,7 +117,7 @@ def _demand(requests_s: float) -> Demand:
 
 def test_a_host_is_released_once_and_only_while_nothing_moves_there() -> None:
     released = BASE.release(4)
-    with pytest.raises(Conflict, match="gpu-4 is released by another step already"):
+    with pytest.raises(Conflict, match="gpu-4 is already released by another step"):
         reapplied(BASE, released, released, "again")
     moved = BASE.replace(CODE.deployments[0], CODE.deployments[0].on_devices((40, 41)))
     for first, second in ((released, moved), (moved, released)):
@@ -122,13 +126,13 @@ def test_a_host_is_released_once_and_only_while_nothing_moves_there() -> None:
 
 
 def test_a_commitment_that_is_made_already_is_a_conflict() -> None:
-    with pytest.raises(Conflict, match="the commitment is made already"):
+    with pytest.raises(Conflict, match="the commitment is already made"):
         reapplied(BASE, BASE.commit(BOUGHT), BASE.commit(BOUGHT), "again")
 
 
 def test_a_deployment_that_was_merged_away_can_not_be_changed() -> None:
     a, b = CHAT.deployments
-    with pytest.raises(Conflict, match=r"Llama-3\.3-70B does not run any more after another step"):
+    with pytest.raises(Conflict, match=r"Llama-3\.3-70B is removed by another step"):
         reapplied(BASE, BASE.edit(CHAT.but(kv_dtype="fp8")), BASE.merge((a, b), a), "later")
 
 

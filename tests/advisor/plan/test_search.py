@@ -7,7 +7,8 @@ from itertools import chain, combinations, permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.advisor.plan.search import Chosen, Found, Problem, Rank, better, by_block, exact, replayed
+from pertoken.advisor.plan.search import Chosen, Problem, Rank, Solution, better, by_block, exact, replayed
+from tests.examples import examples
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,12 @@ class Table:
     """Item -> the item that has to come before it."""
 
     def problem(self, allowed: Sequence[int] | None = None) -> Problem:
-        def worth(some: Sequence[Chosen]) -> list[Worth | None]:
-            known = [self.worth.get(each) if each else (0, 0) for each in some]
-            return [None if each is None else Worth(each) for each in known]
+        def worth(combinations: Sequence[Chosen]) -> list[Worth | None]:
+            known = [self.worth.get(combination) if combination else (0, 0) for combination in combinations]
+            return [None if value is None else Worth(value) for value in known]
 
         def follows(chosen: Chosen, item: int) -> bool:
-            apart = any((min(each, item), max(each, item)) in self.excluded for each in chosen)
+            apart = any((min(other, item), max(other, item)) in self.excluded for other in chosen)
             return not apart and (item not in self.before or self.before[item] in chosen)
 
         return Problem(worth, follows, lambda item: (item % 3,))
@@ -40,10 +41,10 @@ class Table:
         """Return the best rank over every order of every subset."""
         problem, best = self.problem(), (0, 0)
         for order in chain.from_iterable(
-            permutations(each) for size in range(len(items) + 1) for each in combinations(items, size)
+            permutations(combination) for size in range(len(items) + 1) for combination in combinations(items, size)
         ):
-            if possible(problem, order) and (found := problem.worth([Chosen(order)])[0]) is not None:
-                best = max(best, found.rank)
+            if possible(problem, order) and (worth := problem.worth([Chosen(order)])[0]) is not None:
+                best = max(best, worth.rank)
         return best
 
 
@@ -60,41 +61,41 @@ def possible(problem: Problem, order: Sequence[int]) -> bool:
 def tables(draw: st.DrawFn, largest: int = 5) -> Table:
     count = draw(st.integers(0, largest))
     items = range(count)
-    every = [Chosen(each) for size in range(1, count + 1) for each in combinations(items, size)]
+    every = [Chosen(combination) for size in range(1, count + 1) for combination in combinations(items, size)]
     ranks = st.none() | st.tuples(st.integers(-20, 20), st.integers(0, 9))
     pairs = list(combinations(items, 2))
     return Table(
         count,
-        {each: draw(ranks) for each in every},
+        {item: draw(ranks) for item in every},
         frozenset(draw(st.sets(st.sampled_from(pairs), max_size=2)) if pairs else ()),
         dict(draw(st.lists(st.sampled_from(pairs), max_size=1)) if pairs else ()),
     )
 
 
 @given(tables())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_the_exact_search_finds_the_best_order_of_the_best_subset(table: Table) -> None:
-    found = exact(table.problem(), range(table.count))
-    assert found.rank == table.best(range(table.count))
-    assert possible(table.problem(), found.steps)
+    solution = exact(table.problem(), range(table.count))
+    assert solution.rank == table.best(range(table.count))
+    assert possible(table.problem(), solution.steps)
 
 
 @given(tables())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_one_more_item_never_lowers_the_exact_result(table: Table) -> None:
     ranks = [exact(table.problem(), range(count)).rank for count in range(table.count + 1)]
     assert ranks == sorted(ranks)
 
 
 @given(tables())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_search_by_block_returns_an_order_that_can_be_made(table: Table) -> None:
     problem = table.problem()
-    found = by_block(problem, [[item] for item in range(table.count)])
-    assert possible(problem, found.steps)
-    assert found.rank >= (0, 0) or not found.steps
-    worth = problem.worth([Chosen(found.steps)])[0]
-    assert worth is not None and worth.rank == found.rank
+    solution = by_block(problem, [[item] for item in range(table.count)])
+    assert possible(problem, solution.steps)
+    assert solution.rank >= (0, 0) or not solution.steps
+    worth = problem.worth([Chosen(solution.steps)])[0]
+    assert worth is not None and worth.rank == solution.rank
 
 
 def plain(values: dict[tuple[int, ...], Rank]) -> Problem:
@@ -128,5 +129,5 @@ def test_what_can_follow_on_nothing_is_left_out_of_an_order() -> None:
 
 def test_a_better_combination_is_the_one_that_saves_more() -> None:
     problem = plain({})
-    assert better(problem, Found((0,), (2, 0)), Found((1,), (1, 9)))
-    assert not better(problem, Found((0,), (1, 0)), Found((0,), (1, 0)))
+    assert better(problem, Solution((0,), (2, 0)), Solution((1,), (1, 9)))
+    assert not better(problem, Solution((0,), (1, 0)), Solution((0,), (1, 0)))

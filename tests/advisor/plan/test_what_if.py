@@ -13,29 +13,31 @@ from tests.advisor.plan.fleets import advice, present, scale, small
 
 
 def test_a_plan_for_more_traffic_needs_more_replicas() -> None:
-    there = present(small((4, 0)))
+    state = present(small((4, 0)))
     kept = []
     for traffic in (1.0, 40.0):
-        busier = WhatIf(traffic).present(there)
+        busier = WhatIf(traffic).present(state)
         plan = compose(busier, advice(busier, [scale(busier.fleet.services[0])]))
         kept.append(plan.steps[0].replicas[1] if plan.steps and plan.steps[0].replicas else 4)
     assert kept[0] == 1 < kept[1]
 
 
 def test_the_demand_of_each_service_rises_with_the_traffic() -> None:
-    there = present(small((2, 0), demand=Demand()))
-    more = WhatIf(1.5).present(there).fleet.services[0].demand
-    assert more == there.fleet.services[0].demand  # nothing is known of it
+    state = present(small((2, 0), demand=Demand()))
+    more = WhatIf(1.5).present(state).fleet.services[0].demand
+    assert more == state.fleet.services[0].demand  # nothing is known of it
     known = present(small((2, 0)))
-    before, after = (each.fleet.services[0].demand.requests_per_s for each in (known, WhatIf(1.5).present(known)))
+    before, after = (
+        present_state.fleet.services[0].demand.requests_per_s for present_state in (known, WhatIf(1.5).present(known))
+    )
     assert before is not None and after is not None and after.value == pytest.approx(1.5 * before.value)
-    assert WhatIf().present(there).context is there.context
+    assert WhatIf().present(state).context is state.context
 
 
 def test_objectives_replace_those_that_are_named_and_leave_the_others() -> None:
-    there = present(small((2, 0), slo=Slo(ttft_p95_ms=500, tpot_p95_ms=40)))
-    found = WhatIf(slo=dict([slo_of("chat-1:ttft_p95<0.8s")])).present(there)
-    assert found.fleet.services[0].slo == Slo(ttft_p95_ms=800, tpot_p95_ms=40)
+    state = present(small((2, 0), slo=Slo(ttft_p95_ms=500, tpot_p95_ms=40)))
+    changed = WhatIf(slo=dict([slo_of("chat-1:ttft_p95<0.8s")])).present(state)
+    assert changed.fleet.services[0].slo == Slo(ttft_p95_ms=800, tpot_p95_ms=40)
 
 
 def test_objectives_of_a_service_that_is_not_there_are_refused_with_those_that_are() -> None:
@@ -73,10 +75,12 @@ def test_traffic_that_is_none_is_refused_with_an_example(text: str) -> None:
 
 
 def test_one_line_holds_all_assumptions() -> None:
-    found = what_if_of("traffic=1.5 tariff=0.12 'price=H100 80GB=2.10' slo=chat:ttft_p95<800ms")
-    assert (found.traffic, found.tariff_usd_per_kwh) == (1.5, 0.12)
-    assert [(each.selector, each.nano_usd_per_device_hour) for each in found.prices] == [("H100 80GB", 2_100_000_000)]
-    assert found.slo == {"chat": Slo(ttft_p95_ms=800)}
+    assumption = what_if_of("traffic=1.5 tariff=0.12 'price=H100 80GB=2.10' slo=chat:ttft_p95<800ms")
+    assert (assumption.traffic, assumption.tariff_usd_per_kwh) == (1.5, 0.12)
+    assert [(price.selector, price.nano_usd_per_device_hour) for price in assumption.prices] == [
+        ("H100 80GB", 2_100_000_000)
+    ]
+    assert assumption.slo == {"chat": Slo(ttft_p95_ms=800)}
     assert not what_if_of(" ")
 
 

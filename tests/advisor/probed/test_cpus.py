@@ -28,8 +28,8 @@ def test_a_probe_makes_the_cpus_of_its_deployment_hardware_of_the_market(tmp_pat
     before = present(open_store(where), load_market(), 3600, now + 1)
     assert before.context.market.accelerator("Some CPU") is None
     keep(where, 8, now - 60, now - 30, URL, "someone", POINTS, {})
-    found = present(open_store(where), load_market(), 3600, now + 1)
-    (deployment,) = found.fleet.deployments
-    accelerator = found.context.market.accelerator(deployment.accelerator)
+    state = present(open_store(where), load_market(), 3600, now + 1)
+    (deployment,) = state.fleet.deployments
+    accelerator = state.context.market.accelerator(deployment.accelerator)
     assert accelerator is not None and accelerator.name == "Some CPU"
     assert round(accelerator.measured["fp16"].flops / 1e9) == 100

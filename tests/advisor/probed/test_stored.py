@@ -28,9 +28,9 @@ POINT = OperatingPoint(1, 2.0, 0.02, 100.0, 50.0, cached_share=1.0, probed=True)
 )
 def test_an_address_of_loopback_is_one_of_this_host(endpoint: str, host: str, known: bool, tmp_path: Path) -> None:
     store = open_store(served_at(tmp_path, "http://127.0.0.1:8000"))
-    found = probed_deployment(store, endpoint, host, int(time.time()))
-    assert (found is not None and found.deployment_id == 8 and found.name == "tiny-llama") == known
-    assert found is None or found.nano_usd_per_hour is None  # its devices have no price
+    deployment = probed_deployment(store, endpoint, host, int(time.time()))
+    assert (deployment is not None and deployment.deployment_id == 8 and deployment.name == "tiny-llama") == known
+    assert deployment is None or deployment.nano_usd_per_hour is None  # its devices have no price
 
 
 def test_points_hold_for_the_epoch_in_which_they_were_measured(tmp_path: Path) -> None:
@@ -39,6 +39,6 @@ def test_points_hold_for_the_epoch_in_which_they_were_measured(tmp_path: Path) -
         keep(where, 8, started, started + 30, "http://127.0.0.1:8000", "someone", [POINT], {"more": started})
     store = open_store(where)
     with store.read() as connection:
-        there = Window(connection, now - 3600, now + 1).inventory
-    assert probe_points(store, there, now) == {8: (POINT,)}
-    assert probe_points(store, there, now - 60) == {}  # as of a time at which it was not over
+        inventory = Window(connection, now - 3600, now + 1).inventory
+    assert probe_points(store, inventory, now) == {8: (POINT,)}
+    assert probe_points(store, inventory, now - 60) == {}  # as of a time at which it was not over

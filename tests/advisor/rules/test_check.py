@@ -32,7 +32,7 @@ def test_a_file_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
     written(tmp_path / "b.py")
     broken, whole = check(tmp_path, LIMITS)
     assert (broken.failed, broken.rules) == ("it ended its process", ())
-    assert (whole.failed, [each.rule_id for each in whole.rules]) == (None, ["own-rule"])
+    assert (whole.failed, [rule.rule_id for rule in whole.rules]) == (None, ["own-rule"])
 
 
 def test_a_rule_that_does_not_end_is_ended_and_shows_where_it_was(tmp_path: Path) -> None:
@@ -55,11 +55,11 @@ def test_a_rule_that_swallows_every_error_is_ended(tmp_path: Path) -> None:
 def test_a_file_that_reports_a_result_of_its_own_is_no_result(tmp_path: Path, message: bytes) -> None:
     (tmp_path / "mine.py").write_text(f"import os\nos.write(3, {message + bytes([10])!r})\nos._exit(0)")
     (result,) = check(tmp_path / "mine.py", LIMITS)
-    assert result.failed in ("it returned what is no message", "it ended its process")
+    assert result.failed in ("it returned an invalid message", "it ended its process")
 
 
 def test_a_path_without_a_python_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("no rule")
     for path in (tmp_path, tmp_path / "notes.txt", tmp_path / "missing.py"):
-        with pytest.raises(BadInput, match="no Python file"):
+        with pytest.raises(BadInput, match="not a Python file"):
             check(path)

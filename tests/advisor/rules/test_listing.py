@@ -16,7 +16,7 @@ LIMITS = Limits(call_s=2.0, plugin_s=4.0)
 
 
 def of_files(folder: Path, text: str = "") -> dict[str, Entry]:
-    return {each.id: each for each in entries(listed(settings(folder, text), LIMITS)) if each.origin != "pertoken"}
+    return {entry.id: entry for entry in entries(listed(settings(folder, text), LIMITS)) if entry.origin != "pertoken"}
 
 
 def test_a_place_that_may_not_be_loaded_has_no_title_and_no_confinement(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_the_page_of_a_plugin_that_did_not_load_shows_where_it_was_and_what_it_p
 
 def test_a_rule_is_listed_and_explained_with_the_window_it_looks_at(tmp_path: Path) -> None:
     place = settings(tmp_path, '[advisor]\nsince = "2d"')
-    found = listed(place, LIMITS)
-    windows = {each.id: each.window_s for each in entries(found)}
+    listing = listed(place, LIMITS)
+    windows = {entry.id: entry.window_s for entry in entries(listing)}
     assert (windows["use-spot"], windows["stuck-engine"]) == (2 * 86_400, 3600)
-    assert "runs once per deployment over the last 1h · loaded" in page("stuck-engine", found)
+    assert "runs once per deployment over the last 1h · loaded" in page("stuck-engine", listing)
 
 
 def test_a_window_that_cannot_be_is_the_error_of_its_file(tmp_path: Path) -> None:

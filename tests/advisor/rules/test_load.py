@@ -3,7 +3,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import Loaded, load, rules_of, unknown_options
 from pertoken.advisor.rules.switches import disable
 from pertoken.config import Settings
@@ -24,7 +24,7 @@ class Options:
 
 
 def of_files(known: Settings) -> list[Loaded]:
-    return [one for each in find_rules(known) if each.file is not None for one in load(each, known)]
+    return [one for find_rule in find_rules(known) if find_rule.file is not None for one in load(find_rule, known)]
 
 
 def test_a_rule_made_without_its_decorator_is_checked_when_it_is_loaded() -> None:
@@ -40,7 +40,7 @@ def test_a_loaded_rule_has_its_options_as_the_configuration_file_sets_them(tmp_p
     (tmp_path / "rules.d/mine.py").write_text(before + text)
     (loaded,) = of_files(settings(tmp_path, "[rules.own-rule]\nshare = 0.25"))
     assert loaded.error is None
-    ((share, method),) = [(each.options.share, each.options.method) for each in loaded.rules]
+    ((share, method),) = [(rule.options.share, rule.options.method) for rule in loaded.rules]
     assert (share, method) == (0.25, "ngram")
 
 
@@ -58,8 +58,8 @@ def test_a_wrong_option_is_one_line_naming_file_key_and_what_is_allowed_and_stop
     before = OPTIONS + source("return []", rule_id="second").replace("def propose", "def second")
     written(tmp_path / "rules.d/mine.py", parameters="seen, now, options: Options", before=before, body="return []")
     loaded = of_files(settings(tmp_path, f"[rules.own-rule]\n{line}"))
-    assert [rule.rule_id for each in loaded for rule in each.rules] == ["second"]
-    assert [(each.name, each.error) for each in loaded if each.error] == [
+    assert [rule.rule_id for plugin in loaded for rule in plugin.rules] == ["second"]
+    assert [(plugin.name, plugin.error) for plugin in loaded if plugin.error] == [
         ("own-rule", f"{tmp_path}/pertoken.toml: rules.own-rule.{reason}")
     ]
 
@@ -76,21 +76,21 @@ def test_one_rule_of_a_module_is_switched_off_by_its_id_alone(tmp_path: Path) ->
     written(tmp_path / "rules.d/mine.py", before=second)
     disable(tmp_path, "second")
     (loaded,) = of_files(settings(tmp_path))
-    assert [each.rule_id for each in loaded.rules] == ["own-rule"]
-    assert [each.rule_id for each in loaded.disabled] == ["second"]
+    assert [rule.rule_id for rule in loaded.rules] == ["own-rule"]
+    assert [rule.rule_id for rule in loaded.disabled] == ["second"]
 
 
 def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path: Path) -> None:
     written(tmp_path / "rules.d/mine.py", "first")
     written(tmp_path / "other/mine.py", "second")
     loaded = of_files(settings(tmp_path, '[advisor]\nrules = ["other"]'))
-    assert [rule.rule_id for each in loaded for rule in each.rules] == ["first", "second"]
+    assert [rule.rule_id for plugin in loaded for rule in plugin.rules] == ["first", "second"]
 
 
 def test_a_file_that_may_not_be_loaded_is_an_error_and_a_switched_off_one_is_none(tmp_path: Path) -> None:
     written(tmp_path / "rules.d/open.py", mode=0o666)
     written(tmp_path / "rules.d/off.py", "second")
     disable(tmp_path, "off")
-    loaded = {each.name: each for each in of_files(settings(tmp_path))}
+    loaded = {file.name: file for file in of_files(settings(tmp_path))}
     assert loaded["off"].error is None and not loaded["off"].rules
     assert loaded["open"].error is not None and "every user may write it" in loaded["open"].error

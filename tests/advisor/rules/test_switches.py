@@ -16,7 +16,7 @@ def test_a_rule_is_off_until_it_is_switched_on_and_the_others_stay_off(tmp_path:
     assert disabled(folder) == ("first", "second")
     enable(folder, "first")
     assert disabled(folder) == ("second",)
-    assert [each.name for each in folder.iterdir()] == [FILE], "no temporary file stays"
+    assert [path.name for path in folder.iterdir()] == [FILE], "no temporary file stays"
 
 
 def test_a_file_that_a_person_edited_is_read_with_comments_and_blank_lines(tmp_path: Path) -> None:

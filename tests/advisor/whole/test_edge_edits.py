@@ -16,6 +16,7 @@ from pertoken.state.knobs import knobs
 from tests.advisor.gathered import advised, own
 from tests.advisor.hostile import HOSTILE, NEIGHBOURS, NOW, PRICED, SPEND, others, rows_of_hostile
 from tests.deployments import model
+from tests.examples import examples
 
 EDGES: dict[str, list[Any]] = {
     "int": [0, 1, 2, 3, 64, 1023, 1024, 10**6, 10**8, 10**9],
@@ -44,11 +45,11 @@ OfFleet = Callable[[Fleet, Service], Any]
 ALONE = others(advised(PRICED, *NEIGHBOURS))
 
 
-def assert_storable_and_possible(found: tuple[Recommendation, ...]) -> None:
-    for each in found:
-        json.dumps(asdict(each)).encode()
-        texts = [each.title, each.reason or "", each.remedy or ""]
-        for variant in each.variants:
+def assert_storable_and_possible(recommendations: tuple[Recommendation, ...]) -> None:
+    for row in recommendations:
+        json.dumps(asdict(row)).encode()
+        texts = [row.title, row.reason or "", row.remedy or ""]
+        for variant in row.variants:
             assert variant.title.isprintable() and 0 < len(variant.title) <= MAX_TITLE
             assert variant.commands and variant.undo
             assert all(line.isprintable() for line in (*variant.commands, *variant.undo))
@@ -162,7 +163,7 @@ BESIDE = 4
     )
 )
 @settings(
-    max_examples=100 // BESIDE,
+    max_examples=examples(100 // BESIDE),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
@@ -182,6 +183,6 @@ def test_no_combination_of_edits_saves_more_than_is_paid_or_touches_other_advice
 
         return own(combined, f"{HOSTILE}-{n}")
 
-    found = advised(PRICED, *(hostile(n, *each) for n, each in enumerate(edits)), *NEIGHBOURS)
-    assert others(found) == ALONE
-    assert_storable_and_possible(rows_of_hostile(found))
+    rows = advised(PRICED, *(hostile(n, *edit) for n, edit in enumerate(edits)), *NEIGHBOURS)
+    assert others(rows) == ALONE
+    assert_storable_and_possible(rows_of_hostile(rows))

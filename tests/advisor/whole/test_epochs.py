@@ -12,7 +12,7 @@ from tests.plugins.proposals import chat
 from tests.savings.fleets import context, low_batch
 
 FLEET = chat(engine_version="0.32.0")
-(ID,) = (each.deployment_id for each in FLEET.deployments)
+(ID,) = (deployment.deployment_id for deployment in FLEET.deployments)
 
 
 def advice_after(epoch: Epoch) -> Recommendation:
@@ -28,7 +28,7 @@ def test_going_back_is_priced_by_the_matched_hours_and_shows_them() -> None:
     (variant,) = row.variants
     assert variant.commands == ("install vllm 0.31.0 and restart",)
     assert variant.undo == ("install vllm 0.32.0 again and restart",)
-    assert any("1.33 times the tokens per device-second" in each for each in variant.assumptions)
+    assert any("1.33 times the tokens per device-second" in assumption for assumption in variant.assumptions)
     (line,) = row.evidence
     assert line.series == "device time per token, now over 0.31.0 until 2026-09-28"
     assert (line.mean, line.n) == (1.33, 150)

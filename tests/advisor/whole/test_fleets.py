@@ -24,32 +24,32 @@ MONTH = 6.88e9 * 730
 
 
 def devices_held(fleet: Fleet, held: frozenset[int]) -> dict[int, Any]:
-    return {each.device_id: evidence(held=float(each.device_id in held), observed_h=24) for each in fleet.devices}
+    return {device.device_id: evidence(held=float(device.device_id in held), observed_h=24) for device in fleet.devices}
 
 
 def test_five_idle_hosts_are_five_rows_that_name_them_and_are_counted_once() -> None:
-    fleet = fleet_of([], [host(each) for each in range(1, 6)])
-    found = advised(gathered(fleet, held=False), release_idle)
-    assert [each.state for each in found] == [State.OPEN] * 5
-    assert len({each.recommendation_id for each in found}) == 5
-    names = [f"gpu-{each}" for each in range(1, 6)]
-    assert [(each.target_kind, each.target_key, each.target) for each in found] == [
+    fleet = fleet_of([], [host(host_id) for host_id in range(1, 6)])
+    rows = advised(gathered(fleet, held=False), release_idle)
+    assert [row.state for row in rows] == [State.OPEN] * 5
+    assert len({row.recommendation_id for row in rows}) == 5
+    names = [f"gpu-{host_id}" for host_id in range(1, 6)]
+    assert [(row.target_kind, row.target_key, row.target) for row in rows] == [
         ("host", str(number), name) for number, name in enumerate(names, 1)
     ]
-    for each, name in zip(found, names, strict=True):
-        assert each.best is not None and name in each.best.title and name in each.best.commands[0]
-        assert {line.series.partition(":")[0] for line in each.evidence} == {"H100 #0", "H100 #1"}
-    counted = total(bankable(each) for each in best_of_each_target(found))
+    for row, name in zip(rows, names, strict=True):
+        assert row.best is not None and name in row.best.title and name in row.best.commands[0]
+        assert {line.series.partition(":")[0] for line in row.evidence} == {"H100 #0", "H100 #1"}
+    counted = total(bankable(row) for row in best_of_each_target(rows))
     assert counted is not None and counted[1] == round(10 * MONTH)
     assert f"{counted[1] / 1e9:,.0f}" == "50,224"
 
 
 def test_the_same_hosts_proposed_by_two_rules_are_counted_once() -> None:
-    fleet = fleet_of([], [host(each) for each in range(1, 3)])
+    fleet = fleet_of([], [host(host_id) for host_id in range(1, 3)])
     twin = replace(release_idle, rule_id="another-rule")
-    found = advised(gathered(fleet, held=False), release_idle, twin)
-    counted = total(bankable(each) for each in best_of_each_target(found))
-    assert len(found) == 4 and counted is not None and counted[1] == round(4 * MONTH)
+    rows = advised(gathered(fleet, held=False), release_idle, twin)
+    counted = total(bankable(row) for row in best_of_each_target(rows))
+    assert len(rows) == 4 and counted is not None and counted[1] == round(4 * MONTH)
 
 
 def test_an_instance_that_is_idle_in_part_banks_nothing_and_names_the_move_that_would_free_it() -> None:
@@ -64,25 +64,29 @@ def test_an_instance_that_is_idle_in_part_banks_nothing_and_names_the_move_that_
 
 def test_spot_over_two_hundred_replicas_keeps_one_of_each_service_on_demand() -> None:
     counts = [40, 30, 30, 25, 25, 20, 15, 10, 5]
-    hosts = [host(each, 2, P5) for each in range(1, sum(counts) + 1)]
+    hosts = [host(host_id, 2, P5) for host_id in range(1, sum(counts) + 1)]
     free = iter(hosts)
     services = []
     for number, count in enumerate(counts):
         name = f"model-{number}"
-        here = [next(free) for _ in range(count)]
-        services.append(Service(name, tuple(llama(each.host_id, each.device_ids, name, placement=P5) for each in here)))
+        own_hosts = [next(free) for _ in range(count)]
+        services.append(
+            Service(
+                name, tuple(llama(own_host.host_id, own_host.device_ids, name, placement=P5) for own_host in own_hosts)
+            )
+        )
     fleet = fleet_of(services, hosts)
-    found = advised(gathered(fleet, context(fleet, low_batch())), use_spot)
-    assert {each.target_key: each.state for each in found} == {each.name: State.OPEN for each in services}
-    for each in found:
-        best, count = each.best, len(fleet.service(each.target_key).deployments)
+    rows = advised(gathered(fleet, context(fleet, low_batch())), use_spot)
+    assert {row.target_key: row.state for row in rows} == {service.name: State.OPEN for service in services}
+    for row in rows:
+        best, count = row.best, len(fleet.service(row.target_key).deployments)
         assert best is not None and best.title == f"on_demand → spot on {count - 1} of {count} replicas"
         assert best.bankable is not None
         bill = count * 2 * MONTH
         assert best.bankable[2] < bill * (count - 1) / count
         assert any("spot devices are taken back" in line for line in best.against)
     # The headline is a range, its assumption beside it.
-    headline = totals(found)
+    headline = totals(rows)
     assert " to " in headline.splitlines()[0] and "Assumed: H100 SXM5 spot costs" in headline
 
 
@@ -91,36 +95,40 @@ def test_a_host_that_is_not_paid_on_demand_gets_no_spot_advice(purchase: str) ->
     fleet = replicas(3)
     paid = replace(AWS, purchase=purchase)
     (service,) = fleet.services
-    moved = replace(service, deployments=tuple(replace(each, placement=paid) for each in service.deployments))
+    moved = replace(
+        service, deployments=tuple(replace(deployment, placement=paid) for deployment in service.deployments)
+    )
     (row,) = advised(gathered(replace(fleet, services=(moved,))), use_spot)
-    assert (row.state, [each.code for each in row.refusals]) == (State.REFUSED, ["not-on-demand"])
+    assert (row.state, [refusal.code for refusal in row.refusals]) == (State.REFUSED, ["not-on-demand"])
 
 
 def test_a_commitment_is_advice_over_the_fleet_with_its_term_its_source_and_no_undo() -> None:
-    there = regimes()["steady"]
-    known = context(there.fleet, price=11_000_000_000, devices=_devices_of(there))
-    known = replace(known, deployments={n: there.of("deployment", n) for n in (1, 2, 3)})
-    (row,) = advised(gathered(there.fleet, known), commit_capacity)
+    steady = regimes()["steady"]
+    known = context(steady.fleet, price=11_000_000_000, devices=_devices_of(steady))
+    known = replace(known, deployments={n: steady.of("deployment", n) for n in (1, 2, 3)})
+    (row,) = advised(gathered(steady.fleet, known), commit_capacity)
     assert row.state == State.OPEN and row.best is not None, row.reason
     assert row.best.title == "commit to 3 × a3-highgpu-8g for 3 y"
     commit, command = row.best.commands
     assert commit == "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $37.86 per instance and hour, for 3 years."
     assert command.startswith("gcloud compute commitments create NAME --region=us-central1 --plan=36-month ")
-    assert row.best.undo == ("A commitment cannot be taken back before it ends.",)
+    assert row.best.undo == ("A commitment cannot be cancelled before it ends.",)
     assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 37_863_100_000)
-    assert any("low confidence" in each for each in row.best.assumptions)
+    assert any("low confidence" in assumption for assumption in row.best.assumptions)
 
 
 def test_a_serverless_api_is_a_break_even_until_a_person_names_it_and_then_dollars() -> None:
     fleet = replicas(2)
     (asked,) = advised(gathered(fleet, context(fleet)), serverless_api)
-    assert {each.break_even is not None for each in asked.variants} == {True}
-    assert {(each.bankable, each.capacity, each.provenance) for each in asked.variants} == {(None, None, "assumed")}
+    assert {variant.break_even is not None for variant in asked.variants} == {True}
+    assert {(variant.bankable, variant.capacity, variant.provenance) for variant in asked.variants} == {
+        (None, None, "assumed")
+    }
     (named,) = advised(gathered(fleet, context(fleet, token_apis=frozenset({"vertex"}))), serverless_api)
     assert named.best is not None and named.best.bankable is not None and named.best.bankable[1] > 0
     assert named.best.title == "on_demand → per_token, aws → vertex on 2 replicas"
     assert "point its clients at vertex" in named.best.commands[1]
-    assert total(bankable(each) for each in (asked,)) in (None, (0, 0, 0))
+    assert total(bankable(row) for row in (asked,)) in (None, (0, 0, 0))
 
 
 def test_a_move_to_another_provider_is_priced_by_its_list_price() -> None:
@@ -132,5 +140,5 @@ def test_a_move_to_another_provider_is_priced_by_its_list_price() -> None:
     assert cheap.state == State.REFUSED and "the bill would rise by" in (cheap.reason or "")
 
 
-def _devices_of(there: Regime) -> dict[int, Any]:
-    return {each.device_id: there.of("device", each.device_id) for each in there.fleet.devices}
+def _devices_of(regime: Regime) -> dict[int, Any]:
+    return {device.device_id: regime.of("device", device.device_id) for device in regime.fleet.devices}

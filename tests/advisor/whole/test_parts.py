@@ -47,26 +47,26 @@ def recorded(folder: Path, rows: list[Tick]) -> StoreLocation:
     return where
 
 
-def estimated(found: Present, candidate: Fleet) -> Estimate:
-    return estimate(found.fleet, candidate, found.context)
+def estimated(state: Present, candidate: Fleet) -> Estimate:
+    return estimate(state.fleet, candidate, state.context)
 
 
 def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_is_priced(tmp_path: Path) -> None:
-    found = present(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
-    (now,) = found.fleet.deployments
-    whole = next(each for each in found.fleet.devices if each.kind == "gpu")
+    state = present(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
+    (now,) = state.fleet.deployments
+    whole = next(device for device in state.fleet.devices if device.kind == "gpu")
     assert [part.share for part in whole.partitions] == [0.428571, 0.142857]
     assert now.device_ids == (whole.partitions[0].partition_id,)
-    assert found.context.nano_usd_per_hour[now.device_ids[0]] == 7 * NANO_USD * 428_571 // 1_000_000
-    assert found.context.nano_usd_per_hour[whole.device_id] == 7 * NANO_USD
-    host = found.fleet.host(whole.host_id)
-    assert found.fleet.holders(host) == (now,)
+    assert state.context.nano_usd_per_hour[now.device_ids[0]] == 7 * NANO_USD * 428_571 // 1_000_000
+    assert state.context.nano_usd_per_hour[whole.device_id] == 7 * NANO_USD
+    host = state.fleet.host(whole.host_id)
+    assert state.fleet.deployments_on(host) == (now,)
     for changed in (now.but(weight_dtype="fp8"), now.on(Placement(purchase="spot"))):
-        priced = estimated(found, found.fleet.edit(changed))
+        priced = estimated(state, state.fleet.edit(changed))
         assert priced.bankable is None and priced.unpriced is not None
     assert "MIG (1)" in (priced.unpriced or "") and "only whole devices" in (priced.unpriced or "")
     with pytest.raises(InvalidEdit, match="held by tiny"):
-        found.fleet.release(host)
+        state.fleet.release(host)
 
 
 @pytest.mark.parametrize("hidden", [True, False])
@@ -79,10 +79,10 @@ def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, h
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), cost)
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
-    line = next(each for each in fleet_report(store, 3600, NOW).devices if each.kind == "gpu")
-    found = present(store, load_market(), 3600, NOW)
-    device = next(each for each in found.fleet.devices if each.accelerator)
-    seen = found.context.devices[device.device_id]
+    line = next(device for device in fleet_report(store, 3600, NOW).devices if device.kind == "gpu")
+    state = present(store, load_market(), 3600, NOW)
+    device = next(device for device in state.fleet.devices if device.accelerator)
+    seen = state.context.devices[device.device_id]
     if hidden:
         assert line.held_by is None
         with pytest.raises(NotMeasured, match="hostPID"):
@@ -100,8 +100,8 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
         tick, kept = assemble(kept, Readings(probe(reading)), moment(i), Cost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     store = open_store(recorded(tmp_path, rows))
-    found = present(store, load_market(), 3600, NOW + 120)
-    seen = found.context.devices[next(each.device_id for each in found.fleet.devices if each.accelerator)]
+    state = present(store, load_market(), 3600, NOW + 120)
+    seen = state.context.devices[next(device.device_id for device in state.fleet.devices if device.accelerator)]
     assert (seen.held.mean, seen.held.n) == (0, 2)
     assert seen.observed_h.mean < 100 / 3600
 
@@ -117,5 +117,5 @@ def test_the_screens_say_that_the_cost_of_unknown_holders_is_shown_as_unallocate
         tick, kept = assemble(kept, Readings(reading), moment(i), Cost(1, 1, 1, 0) if i else None)
         rows.append(tick)
     report = fleet_report(open_store(recorded(tmp_path, rows)), 3600, NOW)
-    (hint,) = [each for each in report.hints if each.startswith("Who holds")]
+    (hint,) = [hint for hint in report.hints if hint.startswith("Who holds")]
     assert "and 1 more is not known: Gaudi's library lists no processes" in hint and "unallocated" in hint

@@ -39,14 +39,15 @@ from tests.advisor.hostile import (
     rows_of_hostile,
 )
 from tests.advisor.whole.test_edge_edits import assert_storable_and_possible
+from tests.examples import examples
 
 BESIDE = 5
 """Hostile rules that run in one advice run: most of its time goes into the processes of their neighbours."""
 
 
 def test_the_neighbours_of_a_hostile_rule_have_advice_that_could_change() -> None:
-    found = advised(THERE, *NEIGHBOURS)
-    assert {(each.rule_id, each.target_key): each.state for each in found} == {
+    rows = advised(THERE, *NEIGHBOURS)
+    assert {(row.rule_id, row.target_key): row.state for row in rows} == {
         ("release-idle", "9"): State.OPEN,
         ("release-idle", ""): State.REFUSED,
         ("use-spot", "chat"): State.OPEN,
@@ -184,8 +185,8 @@ def _plain(kind: type[BaseException]) -> Callable[[str], BaseException]:
 
 ERRORS: dict[str, Callable[[str], BaseException]] = {
     **{
-        each.__name__: _plain(each)
-        for each in (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, ValueError)
+        error.__name__: _plain(error)
+        for error in (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, ValueError)
     },
     "an error without words": Unprintable,
     "an error without a class": Liar,
@@ -207,7 +208,7 @@ BODIES = st.tuples(
 
 @given(bodies=st.lists(BODIES, min_size=BESIDE, max_size=BESIDE))
 @settings(
-    max_examples=150 // BESIDE,
+    max_examples=examples(150 // BESIDE),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )
@@ -233,11 +234,11 @@ def test_no_proposal_leaves_the_guard_and_no_other_rule_sees_it(bodies: list[Any
         functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
         return own(functions[per], f"{HOSTILE}-{n}")
 
-    found = advised(THERE, *(hostile(n, *each) for n, each in enumerate(bodies)), *NEIGHBOURS)
-    assert others(found) == ALONE
+    recommendations = advised(THERE, *(hostile(n, *body) for n, body in enumerate(bodies)), *NEIGHBOURS)
+    assert others(recommendations) == ALONE
     for n in range(BESIDE):
-        assert rows(found, f"{HOSTILE}-{n}")
-    assert_storable_and_possible(rows_of_hostile(found))
+        assert rows(recommendations, f"{HOSTILE}-{n}")
+    assert_storable_and_possible(rows_of_hostile(recommendations))
 
 
 @pytest.mark.parametrize("per", ["now", "service", "fleet"])
@@ -255,12 +256,12 @@ def test_whatever_a_rule_raises_is_its_row(per: str) -> None:
         functions: dict[str, Callable[..., Any]] = {"now": of_deployment, "service": of_service, "fleet": of_fleet}
         return own(functions[per], f"{HOSTILE}-{n}")
 
-    found = advised(THERE, *(raising(n, error) for n, error in enumerate(ERRORS.values())), *NEIGHBOURS)
-    assert others(found) == ALONE
+    recommendations = advised(THERE, *(raising(n, error) for n, error in enumerate(ERRORS.values())), *NEIGHBOURS)
+    assert others(recommendations) == ALONE
     for n, name in enumerate(ERRORS):
-        states = {each.state for each in rows(found, f"{HOSTILE}-{n}")}
+        states = {row.state for row in rows(recommendations, f"{HOSTILE}-{n}")}
         assert states and states <= {State.FAILED, State.BLOCKED}, name
-    assert_storable_and_possible(rows_of_hostile(found))
+    assert_storable_and_possible(rows_of_hostile(recommendations))
 
 
 FORGERIES: dict[str, Callable[[Any], Any]] = {
@@ -292,12 +293,14 @@ def test_evidence_that_a_rule_forges_is_not_shown(per: str) -> None:
         functions: dict[str, Callable[..., Any]] = {"service": of_service, "fleet": of_fleet}
         return own(functions[per], f"{HOSTILE}-{n}")
 
-    found = advised(THERE, *(forging(n, forgery) for n, forgery in enumerate(FORGERIES.values())), *NEIGHBOURS)
-    assert others(found) == ALONE
-    assert_storable_and_possible(rows_of_hostile(found))
+    recommendations = advised(
+        THERE, *(forging(n, forgery) for n, forgery in enumerate(FORGERIES.values())), *NEIGHBOURS
+    )
+    assert others(recommendations) == ALONE
+    assert_storable_and_possible(rows_of_hostile(recommendations))
     for n, name in enumerate(FORGERIES):
-        shown = rows(found, f"{HOSTILE}-{n}")
-        assert shown and all(line.mean in (2.0, 6.0) for each in shown for line in each.evidence), name
+        shown = rows(recommendations, f"{HOSTILE}-{n}")
+        assert shown and all(line.mean in (2.0, 6.0) for row in shown for line in row.evidence), name
 
 
 def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> None:
@@ -308,8 +311,8 @@ def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> N
         for now in fleet.deployments:
             force(now.placement, purchase="spot")
             force(now, weight_dtype="int4", placement=None, device_ids=())
-        for each in fleet.hosts:
-            force(each, device_ids=(), name="gone")
+        for host in fleet.hosts:
+            force(host, device_ids=(), name="gone")
         for device in fleet.devices:
             seen.of(device)._series.clear()
         seen._measured.clear()
@@ -325,7 +328,11 @@ def test_a_proposal_that_equals_the_present_is_counted_and_not_shown() -> None:
         yield service.but(tp=service.deployments[0].tp)
 
     (row,) = advised(PRICED, own(same))
-    assert (row.state, row.ignored, [each.code for each in row.refusals]) == (State.REFUSED, 2, ["equals-present"])
+    assert (row.state, row.ignored, [refusal.code for refusal in row.refusals]) == (
+        State.REFUSED,
+        2,
+        ["equals-present"],
+    )
 
 
 def test_refusals_stand_beside_proposals_with_their_codes() -> None:
@@ -336,7 +343,7 @@ def test_refusals_stand_beside_proposals_with_their_codes() -> None:
 
     (row,) = advised(PRICED, own(both))
     assert row.state is State.OPEN
-    assert [(each.code, each.reason) for each in row.refusals] == [
+    assert [(refusal.code, refusal.reason) for refusal in row.refusals] == [
         ("too-small", "eight bits are not enough; four bits are not enough")
     ]
     best = row.best
@@ -348,9 +355,9 @@ def test_too_many_proposals_are_a_broken_rule() -> None:
         for number in range(1, 10**6):
             yield now.but(max_num_seqs=number)
 
-    found = advised(THERE, own(many))
-    assert {each.state for each in found} == {State.FAILED}
-    assert all("more than 1000 proposals" in (each.reason or "") for each in found)
+    rows = advised(THERE, own(many))
+    assert {row.state for row in rows} == {State.FAILED}
+    assert all("more than 1000 proposals" in (row.reason or "") for row in rows)
 
 
 def test_equal_proposals_are_one_variant_and_the_best_comes_first() -> None:
@@ -360,11 +367,11 @@ def test_equal_proposals_are_one_variant_and_the_best_comes_first() -> None:
         yield service.on(Placement(purchase="spot"), all_but=1).expecting(1, 1, 1, "nothing")
 
     (row,) = advised(PRICED, own(two))
-    assert [each.title for each in row.variants] == [
+    assert [variant.title for variant in row.variants] == [
         "on_demand → spot on 2 of 3 replicas",
         "on_demand → spot on 1 of 3 replicas",
     ]
-    assert len({each.key for each in row.variants}) == 2
+    assert len({variant.key for variant in row.variants}) == 2
 
 
 def test_a_row_keeps_its_identity_whatever_state_it_is_in() -> None:
@@ -382,9 +389,9 @@ def test_a_row_keeps_its_identity_whatever_state_it_is_in() -> None:
     def opens(service: Service) -> Iterator[Any]:
         yield service.on(Placement(purchase="spot"))
 
-    found = [advised(PRICED, own(each))[0] for each in (asks, raises, refuses, opens)]
-    assert [each.state for each in found] == [State.BLOCKED, State.FAILED, State.REFUSED, State.OPEN]
-    assert len({each.recommendation_id for each in found}) == 1
-    assert {(each.target_kind, each.target_key, each.life) for each in found} == {("service", "chat", 1)}
-    target = found[0]
+    rows = [advised(PRICED, own(body))[0] for body in (asks, raises, refuses, opens)]
+    assert [row.state for row in rows] == [State.BLOCKED, State.FAILED, State.REFUSED, State.OPEN]
+    assert len({row.recommendation_id for row in rows}) == 1
+    assert {(row.target_kind, row.target_key, row.life) for row in rows} == {("service", "chat", 1)}
+    target = rows[0]
     assert target.recommendation_id != identity("other-rule", target.target_kind, target.target_key)

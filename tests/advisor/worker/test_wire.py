@@ -96,8 +96,8 @@ def test_what_is_no_state_is_refused_where_it_is_yielded() -> None:
 
 def test_demand_changes_by_the_edit_are_taken_as_they_are() -> None:
     changed: Service = SERVICE.serving(requests_per_s=times(2.0))
-    found = candidate(FLEET, encoded(changed, FLEET), SERVICE, MARKET)
-    assert found is not None and found.after.service("chat") == changed
+    checked = candidate(FLEET, encoded(changed, FLEET), SERVICE, MARKET)
+    assert checked is not None and checked.after.service("chat") == changed
 
 
 def test_equal_states_are_no_difference() -> None:
@@ -110,7 +110,7 @@ def test_a_number_counts_as_supplied_only_from_a_rule_that_a_person_configured()
     claimed: Service = SERVICE.serving(requests_per_s=times(0.5, confirmed=True))
     sent = encoded(claimed, FLEET)
     for configured in (False, True):
-        found = candidate(FLEET, sent, SERVICE, MARKET, configured=configured)
-        assert found is not None
-        requests = found.after.service("chat").demand.requests_per_s
+        checked = candidate(FLEET, sent, SERVICE, MARKET, configured=configured)
+        assert checked is not None
+        requests = checked.after.service("chat").demand.requests_per_s
         assert requests is not None and requests.confirmed is configured

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pertoken.advisor.advise import advice_of
-from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules.discovery import find_rules
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.rules.load import source_of as source_of_place
 from pertoken.advisor.worker import confine
@@ -32,7 +32,7 @@ from tests.advisor.sources import source
 
 
 def sources_of(files: tuple[Path, ...]) -> tuple[Source, ...]:
-    return tuple(source_of_place(each, Settings()) for each in find_rules(Settings(), files))
+    return tuple(source_of_place(find_rule, Settings()) for find_rule in find_rules(Settings(), files))
 
 
 LIMITS = Limits(call_s=1.0, rule_s=2.0, plugin_s=4.0)
@@ -117,7 +117,7 @@ BROKEN: dict[str, tuple[str, str]] = {
     "closed files": (plugin("import os\nos.closerange(0, 100)\nyield"), "ended its process with status"),
     "another's message": (
         plugin("import os\nos.write(3, b'[' * 10**5 + b'\\n')\nyield skip('no', 'never')"),
-        "returned what is no message",
+        "returned an invalid message",
     ),
     "messages without end": (
         plugin("import os\nwhile True:\n    os.write(3, b'x' * 10**6)\nyield"),
@@ -166,18 +166,18 @@ HARMLESS: dict[str, str] = {
 
 def running() -> list[int]:
     """Processes that hostile rules named."""
-    found = []
+    workers = []
     for comm in Path("/proc").glob("[0-9]*/comm"):
         try:
             if comm.read_text().strip() == MARK:
-                found.append(int(comm.parent.name))
+                workers.append(int(comm.parent.name))
         except OSError:
             continue
-    return found
+    return workers
 
 
 def advice(file: Path, **run: Any) -> tuple[Recommendation, ...]:
-    hostile = [each for each in sources_of((file,)) if each.origin == str(file)]
+    hostile = [source for source in sources_of((file,)) if source.origin == str(file)]
     return advice_of([*map(source_of, NEIGHBOURS), *hostile], THERE, LIMITS, **run)[0]
 
 
@@ -205,20 +205,20 @@ def test_a_plugin_that_breaks_is_one_row_and_changes_no_other_advice(name: str, 
     if name in CONFINED and not (confinement().confined and confinement().processes is None):
         pytest.skip(f"this kernel does not confine: {confinement()}")
     text, reason = BROKEN[name]
-    found = advice(hostile(text))
-    (row,) = rows(found)
+    advised_rows = advice(hostile(text))
+    (row,) = rows(advised_rows)
     assert row.state is State.FAILED
     assert reason in (row.reason or "")
-    assert others(found) == ALONE
+    assert others(advised_rows) == ALONE
     assert not running()
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_a_rule_leaves_behind_is_gone_with_its_worker(name: str, hostile: Callable[[str], Path]) -> None:
-    found = advice(hostile(HARMLESS[name]))
-    (row,) = rows(found)
+    advised_rows = advice(hostile(HARMLESS[name]))
+    (row,) = rows(advised_rows)
     assert row.state is State.REFUSED
-    assert others(found) == ALONE
+    assert others(advised_rows) == ALONE
     assert not running()
 
 
@@ -227,9 +227,9 @@ def test_without_a_namespace_nothing_survives_either(
     name: str, hostile: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(confine, "separate_processes", lambda: "not allowed")
-    found = advice(hostile(HARMLESS[name]))
-    assert [each.state for each in rows(found)] == [State.REFUSED]
-    assert others(found) == ALONE
+    advised_rows = advice(hostile(HARMLESS[name]))
+    assert [row.state for row in rows(advised_rows)] == [State.REFUSED]
+    assert others(advised_rows) == ALONE
     assert not running()
 
 
@@ -238,12 +238,12 @@ def test_a_patched_module_is_patched_in_the_process_of_its_rule_alone(hostile: C
 pertoken.units.HOURS_PER_MONTH = estimate.HOURS_PER_MONTH = 10**9
 estimate.estimate = None
 yield fleet.release(9)"""
-    found = advice(hostile(plugin(patches)))
-    (row,) = rows(found)
-    (alone,) = [each for each in found if each.rule_id == "release-idle" and each.state is State.OPEN]
+    advised_rows = advice(hostile(plugin(patches)))
+    (row,) = rows(advised_rows)
+    (alone,) = [row for row in advised_rows if row.rule_id == "release-idle" and row.state is State.OPEN]
     (mine,), (built_in,) = row.variants, alone.variants
     assert replace(mine, proposal="") == replace(built_in, proposal="")
-    assert others(found) == ALONE
+    assert others(advised_rows) == ALONE
 
 
 def test_what_a_rule_prints_and_logs_is_kept_with_its_row(
@@ -278,8 +278,8 @@ def test_rules_of_one_file_do_not_see_what_another_does(hostile: Callable[[str],
             ("second", "yield skip('seen', str(globals().get('CHANGED')))"),
         )
     )
-    found = advice(hostile(first + second))
-    assert [(each.rule_id, each.state, each.reason) for each in found if each.rule_id in ("first", "second")] == [
+    rows = advice(hostile(first + second))
+    assert [(row.rule_id, row.state, row.reason) for row in rows if row.rule_id in ("first", "second")] == [
         ("second", State.REFUSED, "None"),
         ("first", State.FAILED, "the rule ended its process with status 3"),
     ]
@@ -292,9 +292,9 @@ def test_plugins_of_one_distribution_do_not_see_what_another_does(tmp_path: Path
     ):
         (tmp_path / f"{name}.py").write_text(text)
     files = sources_of((tmp_path / "a.py", tmp_path / "b.py"))[-2:]
-    broken, whole = run_plugins([replace(each, group="theirs") for each in files], None, LIMITS)
+    broken, whole = run_plugins([replace(file, group="theirs") for file in files], None, LIMITS)
     assert [name for name, _ in broken.errors] == ["a"]
-    assert [each.rule.rule_id for each in whole.rules] == ["b"] and not whole.errors
+    assert [rule.rule.rule_id for rule in whole.rules] == ["b"] and not whole.errors
 
 
 def test_two_workers_share_the_plugins_of_a_large_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,13 +310,13 @@ def test_two_workers_share_the_plugins_of_a_large_distribution(monkeypatch: pyte
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
 
     def folders() -> list[str]:
-        found, run = advice_of(sources, THERE, LIMITS)
-        assert [each.name for each in run.rules] == [f"rule-{n}" for n in (0, 1, 2)] + ["ends"] + [
+        rows, run = advice_of(sources, THERE, LIMITS)
+        assert [rule.name for rule in run.rules] == [f"rule-{n}" for n in (0, 1, 2)] + ["ends"] + [
             f"rule-{n}" for n in (3, 4, 5, 6, 7)
         ]
-        failed = {each.rule_id: each.reason for each in found if each.state is State.FAILED}
+        failed = {row.rule_id: row.reason for row in rows if row.state is State.FAILED}
         assert failed == {"ends": "the rule ended its process with status 7"}
-        return [str(each.reason) for each in sorted(found, key=lambda each: each.rule_id) if each.rule_id != "ends"]
+        return [str(row.reason) for row in sorted(rows, key=lambda row: row.rule_id) if row.rule_id != "ends"]
 
     divided = folders()
     assert len(set(divided)) == 2 and max(map(divided.count, divided)) < 6
@@ -327,18 +327,18 @@ def test_two_workers_share_the_plugins_of_a_large_distribution(monkeypatch: pyte
 def test_a_rule_that_ends_its_process_keeps_what_it_returned_before(hostile: Callable[[str], Path]) -> None:
     second = THERE.fleet.deployments[1].deployment_id
     ends = f"import os\nif now.deployment_id == {second}:\n    os._exit(0)\nyield skip('no', 'never')"
-    found = rows(advice(hostile(source(ends, "now", HOSTILE))))
-    assert [(each.state, each.reason) for each in found] == [
+    kept = rows(advice(hostile(source(ends, "now", HOSTILE))))
+    assert [(row.state, row.reason) for row in kept] == [
         (State.REFUSED, "never"),
         (State.FAILED, "the rule ended its process; it was not run for 1 more of 3 targets"),
     ]
 
 
 def test_a_rule_id_of_a_built_in_rule_is_refused(hostile: Callable[[str], Path]) -> None:
-    found = advice(hostile(source("yield skip('no', 'never')", "fleet", "use-spot")))
-    (refused,) = [each for each in found if each.target_kind == "load"]
+    rows = advice(hostile(source("yield skip('no', 'never')", "fleet", "use-spot")))
+    (refused,) = [row for row in rows if row.target_kind == "load"]
     assert "rule 'use-spot' is already provided by here" in (refused.reason or "")
-    assert json.dumps([asdict(each) for each in found if each is not refused], sort_keys=True) == ALONE
+    assert json.dumps([asdict(row) for row in rows if row is not refused], sort_keys=True) == ALONE
 
 
 def test_a_rule_has_no_file_open_but_its_own(hostile: Callable[[str], Path], tmp_path: Path) -> None:
@@ -390,18 +390,18 @@ def test_no_process_and_no_folder_survive_an_advisor_that_is_killed(
 
 
 def test_advice_can_be_asked_for_from_any_thread(hostile: Callable[[str], Path]) -> None:
-    found: list[tuple[Recommendation, ...]] = []
-    thread = threading.Thread(target=lambda: found.append(advice(hostile(plugin(f"{LOOP}\nyield")))))
+    results: list[tuple[Recommendation, ...]] = []
+    thread = threading.Thread(target=lambda: results.append(advice(hostile(plugin(f"{LOOP}\nyield")))))
     thread.start()
     thread.join()
-    assert "took longer than 1 s" in (rows(found[0])[0].reason or "")
-    assert others(found[0]) == ALONE
+    assert "took longer than 1 s" in (rows(results[0])[0].reason or "")
+    assert others(results[0]) == ALONE
 
 
 def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable[[str], Path]) -> None:
     steps: list[str] = []
     advice(hostile(plugin(f"{NO_ALARM}{LOOP}\nyield")), progress=lambda phase, _: steps.append(phase))
-    assert [each for each in dict.fromkeys(steps) if each.startswith(("running", "pricing"))] == [
+    assert [step for step in dict.fromkeys(steps) if step.startswith(("running", "pricing"))] == [
         "running release-idle",
         "running use-spot",
         f"running {HOSTILE}",
@@ -413,7 +413,7 @@ def test_progress_names_each_phase_and_moves_while_a_rule_runs(hostile: Callable
 
 def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str], Path]) -> None:
     (run,) = run_plugins(sources_of((hostile(plugin()),))[-1:], None, LIMITS)
-    assert [(each.rule.rule_id, each.rule.title, each.rule.needs) for each in run.rules] == [
+    assert [(rule.rule.rule_id, rule.rule.title, rule.rule.needs) for rule in run.rules] == [
         (HOSTILE, "Does a thing.", ("seen", "fleet", "market"))
     ]
     assert set(run.rules[0].rule.sections) == {"Why it saves", "When it is wrong", "How to apply", "Sources"}
@@ -422,5 +422,5 @@ def test_plugins_are_loaded_without_inputs_to_be_listed(hostile: Callable[[str],
 def test_an_id_of_a_rule_that_is_switched_off_is_taken_all_the_same(hostile: Callable[[str], Path]) -> None:
     off = Source("off", "there", "there", lambda: (Loaded("off", "there", disabled=(NEIGHBOURS[0],)),))
     first, second = run_plugins((off, source_of(NEIGHBOURS[0])), None, LIMITS)
-    assert [each.rule_id for each in first.disabled] == [NEIGHBOURS[0].rule_id]
+    assert [rule.rule_id for rule in first.disabled] == [NEIGHBOURS[0].rule_id]
     assert second.errors == [(NEIGHBOURS[0].rule_id, f"rule {NEIGHBOURS[0].rule_id!r} is already provided by there")]

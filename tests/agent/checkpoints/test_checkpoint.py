@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint, read_files
 from tests.agent.checkpoints.folders import LLAMA, header, write
+from tests.examples import examples
 from tests.llama import write_model
 
 ME = os.getpid()
@@ -143,7 +144,7 @@ def test_what_a_file_holds_is_never_in_the_reason(tmp_path: Path) -> None:
     assert "s3cret" not in (read_checkpoint(str(tmp_path), ME).reason or "")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cut=st.integers(0, 20_000), at=st.integers(0, 9_000), byte=st.integers(0, 255))
 def test_a_damaged_gguf_header_is_refused_or_read_and_never_fails(tmp_path: Path, cut: int, at: int, byte: int) -> None:
     path = tmp_path / "tiny.gguf"

@@ -6,13 +6,13 @@ import pytest
 from pertoken.agent.exporter.endpoint import endpoint_of, pusher_of
 from pertoken.agent.exporter.totals import Totals
 from pertoken.config import Settings
-from tests.agent.exporter.test_totals import tick
+from tests.agent.exporter.test_totals import EPOCHS, tick
 from tests.reports.receivers import receiver
 
 
 def test_the_endpoint_shows_what_ticks_counted() -> None:
     totals = Totals()
-    totals.add(tick(60))
+    totals.add(tick(60), EPOCHS)
     server = endpoint_of(Settings(agent_metrics_listen=("127.0.0.1", 0)), totals)
     assert server is not None
     try:
@@ -40,7 +40,7 @@ def test_metrics_are_pushed_to_the_collector_that_is_set() -> None:
         collector.statuses += [200]
         pusher = pusher_of(Settings(agent_otlp_endpoint=f"{collector.url}/v1/metrics"), totals)
         assert pusher is not None
-        totals.add(tick(60))
+        totals.add(tick(60), EPOCHS)
         pusher.push()
         pusher.end()
     ((_, _, body),) = collector.posts

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -20,6 +22,9 @@ HOST = host_row(10)
 DEVICE = DeviceRow(1, HOST.host_id, "gpu", 'GPU-"1"', "nvidia", "NVIDIA H100")
 
 
+EPOCHS = (EpochRow(4, 3, 0, None, None, "{}", (1,)), EpochRow(7, 6, 0, None, None, "{}", ()))
+
+
 def tick(ts: int) -> Tick:
     return Tick(
         ts,
@@ -30,7 +35,6 @@ def tick(ts: int) -> Tick:
             EngineRow(5, HOST.host_id, "litellm", "http://g:1", 1, None, None, None, GATEWAY),
         ),
         deployments=(DeploymentRow(3, 2, HOST.host_id, "llama"), DeploymentRow(6, 5, HOST.host_id, "litellm")),
-        epochs=(EpochRow(4, 3, 0, None, None, "{}", (1,)), EpochRow(7, 6, 0, None, None, "{}", ())),
         samples=(
             DeploymentSample(4, ts, 10_000, 10_000, True, 6_000, 100, 20, 80, 50, 2, running_1e2=250),
             DeviceSample(1, ts, 10_000, 10_000, power_mw=330_000, energy_counter_mj=3_300_000, util_1e4=9700),
@@ -46,8 +50,8 @@ def values(page: str) -> dict[str, float]:
 def test_counters_add_up_over_ticks_and_gauges_are_of_the_newest() -> None:
     totals = Totals()
     assert totals.page() == "\n"
-    totals.add(tick(60))
-    totals.add(tick(70))
+    totals.add(tick(60), EPOCHS)
+    totals.add(tick(70), EPOCHS)
     metrics = values(totals.page())
     assert metrics["pertoken_generated_tokens_total"] == 100 and metrics["pertoken_prompt_tokens_total"] == 200
     assert metrics["pertoken_device_energy_joules_total"] == 6600 and metrics["pertoken_device_power_watts"] == 330
@@ -56,8 +60,17 @@ def test_counters_add_up_over_ticks_and_gauges_are_of_the_newest() -> None:
     assert "litellm" not in totals.page(), "a gateway serves no model"
 
 
+def test_the_last_sample_of_an_epoch_counts_where_the_next_one_has_begun() -> None:
+    totals = Totals()
+    totals.add(tick(60), EPOCHS)
+    totals.add(tick(70), [replace(EPOCHS[0], epoch_id=8)])
+    assert values(totals.page())["pertoken_generated_tokens_total"] == 100
+    totals.add(tick(80), [replace(EPOCHS[0], epoch_id=8)])
+    assert values(totals.page())["pertoken_generated_tokens_total"] == 100, "an epoch that ended long ago has no sample"
+
+
 @pytest.mark.skipif(PROMTOOL is None, reason="needs promtool (Debian: prometheus)")
 def test_promtool_finds_nothing_to_complain_of() -> None:
     totals = Totals()
-    totals.add(tick(60))
+    totals.add(tick(60), EPOCHS)
     assert complaints(totals.page()) == ""

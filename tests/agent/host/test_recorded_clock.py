@@ -20,6 +20,7 @@ from pertoken.store.integrity.verify import verify
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR
 from tests.agent.world import BEGIN_S, WORDS, World
+from tests.examples import examples
 from tests.values import new_store
 
 DAY = 24 * HOUR
@@ -204,7 +205,7 @@ moves = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(moves=moves)
 @example([("work", "prompt_tokens", 7), ("run", 5.0, 0), ("set clock", 1.0), *[("restart agent", "stopped", 0.4)] * 2])
 @example([("run", 5.0, 3), ("set clock", -5.0), ("killed at the baseline",), ("restart agent", "killed", 0.0)])

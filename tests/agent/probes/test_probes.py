@@ -17,6 +17,7 @@ from pertoken.metrics import MAX_POWER_MW
 from pertoken.store.schema import telemetry as t
 from tests.agent.recorded_devices import copied, recording
 from tests.agent.whole_agent import agent, until
+from tests.examples import examples
 from tests.standin_nvml import ALL_ONES, Gpu, Machine, Slice, Wave
 from tests.standin_nvml.lies import FIELD_IDS, OF_A_GPU
 from tests.standin_nvml.shared import COMPILER
@@ -127,7 +128,7 @@ def test_no_lie_of_one_getter_stops_the_host_or_another_gpu(
 numbers = st.one_of(st.sampled_from([-1, 0, 1, 2**31, 2**32 - 1, 2**53, 2**63, 2**64 - 1]), st.integers(0, 2**64 - 1))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from([*OF_A_GPU, *FIELD_IDS]), numbers), max_size=6, unique_by=lambda lie: lie[0]))
 @example([("nvmlDeviceGetEnforcedPowerLimit", -1), (185, 2_100_001)])
 def test_whatever_a_driver_answers_rows_go_on_and_hold_what_can_be_true(

@@ -29,6 +29,7 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.write.writer import Writer
 from tests.agent.engine_pages import read_one
 from tests.agent.values import START_MS, moment, probe, tick_state
+from tests.examples import examples
 from tests.values import new_store
 
 NAMES = {
@@ -230,7 +231,7 @@ def totals(where: Any, table: Any) -> tuple[dict[str, int], dict[str, int]]:
     return dict(zip(NAMES, sums, strict=True)), dict(zip(NAMES, least, strict=True))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(moves=moves, start=st.sampled_from(STARTS))
 @example([("work", SERIES[0], 7), ("read",), ("work", SERIES[0], 7), ("restart engine",)], "seen")
 @example([("work", SERIES[0], 7), ("read broken", "NaN"), ("kill agent",)], "seen")

@@ -12,6 +12,7 @@ from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.engines.adapters.adapter import Adapter, Values
 from pertoken.agent.scrape import page
 from pertoken.agent.scrape.page import MOST, PageError, parse
+from tests.examples import examples
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 PAGES = sorted(path.name for path in CAPTURES.glob("*.prom"))
@@ -124,7 +125,7 @@ bodies = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(body=bodies, eof_required=st.booleans())
 def test_bytes_at_random_are_read_or_refused(body: bytes, eof_required: bool) -> None:
     for adapter in ADAPTERS.values():

@@ -13,8 +13,8 @@ import pytest
 
 from pertoken.advisor.plan.export import plan_values
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
-from pertoken.advisor.rules import found
-from pertoken.advisor.rules.found import find_rules
+from pertoken.advisor.rules import discovery
+from pertoken.advisor.rules.discovery import find_rules
 from pertoken.cli.plan.text import plan_text
 from pertoken.store.connect.location import locate
 from pertoken.units import NANO_USD
@@ -36,7 +36,7 @@ def few_rules() -> Iterator[None]:
         return [each for each in find_rules(*arguments) if each.name in RULES]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(found, "find_rules", find)
+        patch.setattr(discovery, "find_rules", find)
         yield
 
 

@@ -25,7 +25,7 @@ def test_focus_rows_sum_to_what_costs_prints(tmp_path: Path) -> None:
     done = run("report", "--focus", "--db", str(tmp_path / "db"), *AT, "--out", str(file))
     assert done.stderr == f"{file}: 2026-11-21 01:00Z to 2026-11-23 01:00Z.\n"
     total = sum(Decimal(row["BilledCost"]) for row in csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
-    given = ("costs", "--by", "model", "--hours", "49", "--at", "2026-11-23T01:00Z", "--db", str(tmp_path / "db"))
+    given = ("costs", "--by", "model", "--hours", "48", "--at", "2026-11-23T01:00Z", "--db", str(tmp_path / "db"))
     assert float(total) == pytest.approx(sum(line["usd"] for line in json.loads(run(*given, "--json").stdout)))
 
 

@@ -42,34 +42,34 @@ _COUNTED = st.lists(
 def test_shares_sum_exactly_to_the_dollars_and_none_is_negative(
     hours: list[ModelHour | None], counted: list[TenantTokens], nano_usd: int
 ) -> None:
-    found = attribute(ModelHours("m", 0, tuple(hours)), counted, nano_usd)
-    assert sum(each.nano_usd for each in found.shares) == nano_usd
-    assert min(each.nano_usd for each in found.shares) >= 0
-    assert min(each.tokens for each in found.shares) >= 0
-    assert [each.tenant for each in found.shares].count(None) == 1
-    seen = sum(each.tokens for each in counted if each.hour_ts < 3600 * len(hours))
-    served = sum(each.tokens or 0 for each in hours if each is not None)
-    assert found.overcounted_tokens == max(0, seen - served)
+    attribution = attribute(ModelHours("m", 0, tuple(hours)), counted, nano_usd)
+    assert sum(share.nano_usd for share in attribution.shares) == nano_usd
+    assert min(share.nano_usd for share in attribution.shares) >= 0
+    assert min(share.tokens for share in attribution.shares) >= 0
+    assert [share.tenant for share in attribution.shares].count(None) == 1
+    seen = sum(counted_tokens.tokens for counted_tokens in counted if counted_tokens.hour_ts < 3600 * len(hours))
+    served = sum(hour.tokens or 0 for hour in hours if hour is not None)
+    assert attribution.overcounted_tokens == max(0, seen - served)
 
 
 def test_an_hour_is_split_by_tokens_and_what_was_not_seen_is_nobodys() -> None:
     hours = (ModelHour(1000, 100), ModelHour(500, 0), None)
     counted = [TenantTokens(0, "m", A, 10, 10), TenantTokens(0, "m", B, 20, 10)]
-    found = attribute(ModelHours("m", 0, hours), counted, 1500)
+    attribution = attribute(ModelHours("m", 0, hours), counted, 1500)
     # Of the second hour nothing was served: its dollars are nobody's.
-    assert [(each.tenant, each.nano_usd, each.tokens) for each in found.shares] == [
+    assert [(share.tenant, share.nano_usd, share.tokens) for share in attribution.shares] == [
         (A, 200, 20),
         (B, 300, 30),
         (None, 1000, 50),
     ]
-    assert found.overcounted_tokens == 0
+    assert attribution.overcounted_tokens == 0
 
 
 def test_a_gateway_that_counted_more_than_the_engines_is_flagged_and_leaves_nothing() -> None:
     counted = [TenantTokens(0, "m", A, 60, 0), TenantTokens(0, "m", B, 60, 0)]
-    found = attribute(ModelHours("m", 0, (ModelHour(1000, 100),)), counted, 1000)
-    assert [each.nano_usd for each in found.shares] == [500, 500, 0]
-    assert found.overcounted_tokens == 20
+    attribution = attribute(ModelHours("m", 0, (ModelHour(1000, 100),)), counted, 1000)
+    assert [share.nano_usd for share in attribution.shares] == [500, 500, 0]
+    assert attribution.overcounted_tokens == 20
 
 
 def test_a_gateways_model_is_a_served_one_by_its_name_or_its_last_part() -> None:
@@ -77,8 +77,8 @@ def test_a_gateways_model_is_a_served_one_by_its_name_or_its_last_part() -> None
         return TenantTokens(0, model, A, 1, 0)
 
     served = ["meta/llama", "tiny", "x/same", "y/same"]
-    found, elsewhere = by_model(served, map(tokens, ("hosted_vllm/llama", "tiny", "x/same", "same", "gpt-9")))
-    assert {model: [each.model for each in rows] for model, rows in found.items()} == {
+    tokens_of_model, elsewhere = by_model(served, map(tokens, ("hosted_vllm/llama", "tiny", "x/same", "same", "gpt-9")))
+    assert {model: [row.model for row in rows] for model, rows in tokens_of_model.items()} == {
         "meta/llama": ["hosted_vllm/llama"],
         "tiny": ["tiny"],
         "x/same": ["x/same"],

@@ -40,17 +40,17 @@ MODEL = LOW_BATCH_70B.model
 
 def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=150, end_ts=END))
-    found = hours_of(store, END - 9000, END)
-    assert {model for model, _ in found} == {MODEL}
+    hours = hours_of(store, END - 9000, END)
+    assert {model for model, _ in hours} == {MODEL}
     with store.read() as connection:
-        there = Window(connection, END - 9000, END).inventory
-        prices = price_book(store, connection, there)
+        inventory = Window(connection, END - 9000, END).inventory
+        prices = price_book(store, connection, inventory)
         whole_window = stretch(connection, segments(END - 9000, END), {})
-        money = allocations([whole_window], there.devices, there.own_devices, prices)
-    nano = sum(hour.nano_usd or 0 for hour in found.values())
+        money = allocations([whole_window], inventory.devices, inventory.own_devices, prices)
+    nano = sum(hour.nano_usd or 0 for hour in hours.values())
     assert nano == pytest.approx(sum(money.by_epoch.values()), abs=2 * 150)  # at most one for each device and bucket
-    assert sum(hour.tokens or 0 for hour in found.values()) == 150 * 60 * (160 + 40)
-    whole = found[MODEL, (END - 3600) // 3600 * 3600]
+    assert sum(hour.tokens or 0 for hour in hours.values()) == 150 * 60 * (160 + 40)
+    whole = hours[MODEL, (END - 3600) // 3600 * 3600]
     assert whole.nano_usd_per_mtok == round(2 * 6.88e9 / (3600 * 200) * 1e6)
 
 
@@ -61,23 +61,23 @@ def test_what_holds_no_device_here_has_tokens_and_no_dollars(tmp_path: Path) -> 
             connection.execute(f"DELETE FROM {name}")
         connection.commit()
     store = open_store(where)
-    found = hours_of(store, END - 3600, END)
-    assert sum(hour.tokens or 0 for hour in found.values()) == 60 * 60 * (160 + 40)
-    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
+    hours = hours_of(store, END - 3600, END)
+    assert sum(hour.tokens or 0 for hour in hours.values()) == 60 * 60 * (160 + 40)
+    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in hours.values()} == {(None, None)}
 
 
 def test_a_price_that_changes_within_an_hour_counts_from_its_minute(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=150, end_ts=END))
     hour = (END - 3600) // 3600 * 3600
     prices = PriceBook([Price("H100", 10**9, 0), Price("H100", 3 * 10**9, hour + 1800)])
-    found = hours_of(store, hour - 3600, hour + 3600, prices)
-    assert [found[MODEL, ts].nano_usd for ts in (hour - 3600, hour)] == [2 * 10**9, 4 * 10**9]
+    hours = hours_of(store, hour - 3600, hour + 3600, prices)
+    assert [hours[MODEL, ts].nano_usd for ts in (hour - 3600, hour)] == [2 * 10**9, 4 * 10**9]
 
 
 def test_without_a_price_there_are_no_dollars_and_without_tokens_no_quotient(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=END))
-    found = hours_of(store, END - 3600, END, PriceBook([]))
-    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
+    hours = hours_of(store, END - 3600, END, PriceBook([]))
+    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in hours.values()} == {(None, None)}
     assert ModelHour(5, 0).nano_usd_per_mtok is ModelHour(5, None).nano_usd_per_mtok is None
 
 
@@ -104,8 +104,8 @@ def test_a_minute_without_a_reading_takes_its_tokens_from_an_hour_and_nothing_el
 def test_an_hour_of_which_the_agent_saw_half_says_so_and_so_does_the_sum_of_hours(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=90, end_ts=HOUR + 1800))
     (line,) = hourly(store, 3, HOUR + 3600 + 1800)
-    assert [None if each is None else each.observed for each in line.hours] == [1.0, 0.5, 0.0]
-    assert [each is not None and each.recorded for each in line.hours] == [True, True, False]
+    assert [None if hour is None else hour.observed for hour in line.hours] == [1.0, 0.5, 0.0]
+    assert [hour is not None and hour.recorded for hour in line.hours] == [True, True, False]
     assert line.together.observed == pytest.approx(90 / 150)
     assert line.together.tokens == 90 * 60 * 200
 
@@ -118,7 +118,7 @@ def test_a_deployment_that_stopped_on_a_host_that_reports_is_not_missed(tmp_path
             writer.commit(replace(tick(ts), samples=(replace(host_sample(ts), duration_ms=60_000),), host=host_row(60)))
         writer.roll_up()
     (line,) = hourly(open_store(where), 3, HOUR + 1800 + 7200)
-    assert [None if each is None else each.observed for each in line.hours] == [1.0, None, None]
+    assert [None if hour is None else hour.observed for hour in line.hours] == [1.0, None, None]
 
 
 def test_what_one_deployment_does_not_count_is_left_out_of_the_quotient_with_its_dollars(tmp_path: Path) -> None:
@@ -139,8 +139,8 @@ def test_a_deployment_with_one_unpriced_device_has_no_dollars_anywhere(tmp_path:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
     set_price(where, "GPU-1", 10**9)
     store = open_store(where)
-    found = hours_of(store, END - 7200, END)
-    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in found.values()} == {(None, None)}
+    hours = hours_of(store, END - 7200, END)
+    assert {(hour.nano_usd, hour.nano_usd_per_mtok) for hour in hours.values()} == {(None, None)}
     report = fleet_report(store, 3600, END)
     (line,) = report.deployments
     assert (line.nano_usd, line.nano_usd_per_mtok, line.nano_usd_per_hour, report.nano_usd_per_mtok) == (None,) * 4

@@ -39,18 +39,18 @@ def of(store: Store, by: str, **teams: str) -> Spend:
     return spend(store, by, 3, END, teams)
 
 
-def dollars(found: Spend) -> dict[str, float]:
-    return {each.name: each.nano_usd / NANO_USD for each in found.lines}
+def dollars(report: Spend) -> dict[str, float]:
+    return {line.name: line.nano_usd / NANO_USD for line in report.lines}
 
 
 @pytest.mark.parametrize("by", BY)
 def test_lines_sum_to_the_bill_of_the_same_time(store: Store, by: str) -> None:
-    found = of(store, by)
+    report = of(store, by)
     bill = fleet_report(store, 2 * 3600, END).bill
     assert bill is not None
-    assert found.nano_usd == bill.paid
-    assert sum(each.nano_usd for each in found.lines) == bill.paid
-    assert min(each.nano_usd for each in found.lines) >= 0
+    assert report.nano_usd == bill.paid
+    assert sum(line.nano_usd for line in report.lines) == bill.paid
+    assert min(line.nano_usd for line in report.lines) >= 0
 
 
 def test_tenants_pay_by_their_tokens_of_each_hour_and_the_rest_is_unattributed(store: Store) -> None:
@@ -63,7 +63,7 @@ def test_tenants_pay_by_their_tokens_of_each_hour_and_the_rest_is_unattributed(s
             UNALLOCATED: 4 * 6.88,
         }
     )
-    lines = {each.name: each for each in of(store, "tenant").lines}
+    lines = {line.name: line for line in of(store, "tenant").lines}
     assert lines["alpha / alpha-prod"].tokens == TOKENS // 2
     assert lines[UNATTRIBUTED].tokens == TOKENS
 
@@ -89,19 +89,19 @@ def test_models_that_no_engine_here_serves_are_named(store: Store) -> None:
 
 def test_a_gateway_is_no_deployment_on_any_screen(store: Store) -> None:
     report = fleet_report(store, 2 * 3600, END)
-    assert [each.model for each in report.deployments] == [MODEL]
+    assert [deployment.model for deployment in report.deployments] == [MODEL]
 
 
 def test_without_a_gateway_all_is_unattributed_and_that_is_explained(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
-    found = spend(open_store(where), "team", 2, END, {})
-    assert dollars(found) == pytest.approx({UNATTRIBUTED: HOURLY})
-    assert "[[gateways]]" in found.notes[0]
+    report = spend(open_store(where), "team", 2, END, {})
+    assert dollars(report) == pytest.approx({UNATTRIBUTED: HOURLY})
+    assert "[[gateways]]" in report.notes[0]
 
 
 def test_without_a_price_there_are_tokens_and_no_dollars(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=END)
     count(where, END - 1800, tokens(0.5, model=MODEL, team="alpha"))
-    found = spend(open_store(where), "team", 2, END, {})
-    assert found.nano_usd is None
-    assert {each.name: each.tokens for each in found.lines} == {"alpha": TOKENS // 2, UNATTRIBUTED: TOKENS // 2}
+    report = spend(open_store(where), "team", 2, END, {})
+    assert report.nano_usd is None
+    assert {line.name: line.tokens for line in report.lines} == {"alpha": TOKENS // 2, UNATTRIBUTED: TOKENS // 2}

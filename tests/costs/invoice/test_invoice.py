@@ -52,16 +52,16 @@ def of(store: Store, name: str) -> tuple[Compared, Invoice]:
 def test_every_format_names_unseen_hours_and_the_discount_of_one_instance(
     store: Store, name: str, total: str, beside: str
 ) -> None:
-    found, invoice = of(store, name)
-    (row,) = found.found.rows
+    compared, invoice = of(store, name)
+    (row,) = compared.reconciliation.rows
     usd = NANO_USD
     assert (row.billed_hours, row.recorded_hours) == (3, 2)
     assert (row.billed, row.computed, row.unseen) == (75 * usd, round(55.04 * usd), 25 * usd)
     assert row.billed == row.computed + row.unseen + row.discount + row.price
     if name != "google.jsonl":  # its list prices are the sum of its SKUs, computed in another currency
         assert (row.discount, row.price) == (round(-5.04 * usd), 0)
-    assert invoice.nano_usd == round(float(total) * usd) == found.found.lines_sum
-    assert found.found.beside == round(float(beside) * usd)
+    assert invoice.nano_usd == round(float(total) * usd) == compared.reconciliation.lines_sum
+    assert compared.reconciliation.beside == round(float(beside) * usd)
 
 
 def test_a_bill_s_text_sums_to_the_cent_and_names_each_kind_of_line(store: Store) -> None:
@@ -79,20 +79,20 @@ def test_a_bill_s_text_sums_to_the_cent_and_names_each_kind_of_line(store: Store
 
 
 def test_the_billed_price_of_an_hour_leads_for_each_device_from_that_day_on(store: Store) -> None:
-    found, _ = of(store, "focus.csv")
-    prices = found.prices("focus september.csv", NOW)
-    assert [each.selector for each in prices] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
-    assert {each.nano_usd_per_device_hour for each in prices} == {round(25 / 4 * NANO_USD)}
-    assert {(each.from_ts, each.set_by) for each in prices} == {(NOON // DAY * DAY, BILLED)}
+    compared, _ = of(store, "focus.csv")
+    prices = compared.prices("focus september.csv", NOW)
+    assert [price.selector for price in prices] == ["GPU-0", "GPU-1", "GPU-2", "GPU-3"]
+    assert {price.nano_usd_per_device_hour for price in prices} == {round(25 / 4 * NANO_USD)}
+    assert {(price.from_ts, price.set_by) for price in prices} == {(NOON // DAY * DAY, BILLED)}
 
 
 def test_a_price_changes_on_the_day_its_bill_does_and_days_of_minutes_have_none() -> None:
     hours = (24.0, 24.0, 0.2, 24.0, 24.0)
     usd = (48.0, 48.001, 9.0, 24.0, 24.0)
     lines = [line(10 + n, usd[n], hours[n]) for n in range(5)]
-    found = reconcile(Invoice(formats()[0], tuple(lines)), {"box": 7}, {})
-    prices = billed_prices(found, {7: HostDevices("box", ("a", "b"))}, "bill", 0)
-    assert [(each.selector, each.from_ts // DAY, each.nano_usd_per_device_hour) for each in prices] == [
+    reconciliation = reconcile(Invoice(formats()[0], tuple(lines)), {"box": 7}, {})
+    prices = billed_prices(reconciliation, {7: HostDevices("box", ("a", "b"))}, "bill", 0)
+    assert [(price.selector, price.from_ts // DAY, price.nano_usd_per_device_hour) for price in prices] == [
         ("a", 10, NANO_USD), ("b", 10, NANO_USD), ("a", 13, NANO_USD // 2), ("b", 13, NANO_USD // 2),
     ]  # fmt: skip
 
@@ -111,8 +111,10 @@ def test_a_host_is_matched_by_its_name_the_end_of_a_path_or_what_is_stated_and_n
 
 def test_hours_that_are_computed_and_not_billed_are_named() -> None:
     day = ComputedDay(5 * NANO_USD)
-    found = reconcile(Invoice(formats()[0], (line(10, 1, 1),)), {"box": 7}, {(7, 10): day, (8, 10): day, (8, 11): day})
-    assert found.not_billed == 5 * NANO_USD, "the day after the bill is not in it"
+    reconciliation = reconcile(
+        Invoice(formats()[0], (line(10, 1, 1),)), {"box": 7}, {(7, 10): day, (8, 10): day, (8, 11): day}
+    )
+    assert reconciliation.not_billed == 5 * NANO_USD, "the day after the bill is not in it"
 
 
 def test_more_recorded_than_billed_hours_are_no_unseen_ones() -> None:
@@ -127,10 +129,10 @@ amounts = st.integers(-(10**15), 10**15)
 @st.composite
 def bills(draw: st.DrawFn) -> Invoice:
     kinds = st.sampled_from(["usage", "covered", "discount", "negation", "credit", "tax", "fee", "other"])
-    found = []
+    lines = []
     for _ in range(draw(st.integers(1, 12))):
         start = draw(st.integers(0, 5 * DAY))
-        found.append(
+        lines.append(
             InvoiceLine(
                 draw(st.sampled_from(["box", "crate", "elsewhere", ""])),
                 start,
@@ -143,7 +145,7 @@ def bills(draw: st.DrawFn) -> Invoice:
                 "",
             )
         )
-    return Invoice(formats()[0], tuple(found))
+    return Invoice(formats()[0], tuple(lines))
 
 
 @given(bills(), st.floats(0, 24), amounts)
@@ -151,12 +153,12 @@ def test_the_parts_of_any_bill_sum_to_it_and_every_difference_is_named_to_the_na
     invoice: Invoice, recorded_h: float, computed_nano: int
 ) -> None:
     computed = {(7, 1): ComputedDay(computed_nano, {1: round(recorded_h * 3_600_000)})}
-    found = reconcile(invoice, {"box": 7, "crate": 8}, computed)
-    assert found.lines_sum == found.total == sum(each.nano_usd for each in invoice.lines)
-    for row in found.rows:
+    reconciliation = reconcile(invoice, {"box": 7, "crate": 8}, computed)
+    assert reconciliation.lines_sum == reconciliation.total == sum(line.nano_usd for line in invoice.lines)
+    for row in reconciliation.rows:
         assert row.billed == row.computed + row.unseen + row.discount + row.price
-    parts = [found.instance_hours, found.beside, *(nano for _, nano, _ in found.unmatched)]
-    assert sum(cents(parts)) == (found.total + CENT // 2) // CENT
+    parts = [reconciliation.instance_hours, reconciliation.beside, *(nano for _, nano, _ in reconciliation.unmatched)]
+    assert sum(cents(parts)) == (reconciliation.total + CENT // 2) // CENT
 
 
 def written(folder: Path, text: str) -> Path:
@@ -191,5 +193,5 @@ def test_an_unmatched_bill_says_how_a_line_is_matched(store: Store) -> None:
     invoice = read_invoice(EXPORTS / "aws.csv")
     text = invoice_text(compared(store, invoice, {}, NOW), invoice)
     assert "No line is of a recorded host" in text and "Recorded: gpu-1." in text
-    later = replace(invoice, lines=tuple(replace(each, start_ts=NOW * 2, end_ts=NOW * 2 + 1) for each in invoice.lines))
-    assert compared(store, later, STATED, NOW).found.rows == () or later.span[0] > NOW
+    later = replace(invoice, lines=tuple(replace(line, start_ts=NOW * 2, end_ts=NOW * 2 + 1) for line in invoice.lines))
+    assert compared(store, later, STATED, NOW).reconciliation.rows == () or later.span[0] > NOW

@@ -52,15 +52,15 @@ def store(folder: Path, table: pa.Table) -> Path:
 def test_a_parquet_export_has_the_lines_of_its_csv(
     tmp_path: Path, name: str, number: type[float] | type[Decimal]
 ) -> None:
-    found = read_invoice(in_parquet(tmp_path, name, number))
-    assert found == read_invoice(EXPORTS / name)
-    assert found.lines and found.nano_usd
+    invoice = read_invoice(in_parquet(tmp_path, name, number))
+    assert invoice == read_invoice(EXPORTS / name)
+    assert invoice.lines and invoice.nano_usd
 
 
 def test_nested_columns_of_a_parquet_export_are_read_by_their_path(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (EXPORTS / "google.jsonl").read_text().splitlines() if line.strip()]
     table = pa.Table.from_pylist(rows)
-    assert any(pa.types.is_struct(each) for each in table.schema.types)
+    assert any(pa.types.is_struct(column_type) for column_type in table.schema.types)
     assert read_invoice(store(tmp_path, table)) == read_invoice(EXPORTS / "google.jsonl")
 
 

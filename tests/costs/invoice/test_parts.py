@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pertoken.costs.invoice.parts import read_bill
 from pertoken.costs.invoice.read import read_invoice
 from pertoken.errors import BadInput
+from tests.examples import examples
 
 EXPORTS = Path(__file__).parent / "exports"
 
@@ -32,7 +33,7 @@ def divided(folder: Path, name: str, cuts: list[int], ending: str = ".csv") -> l
     return files
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(cuts=st.lists(st.integers(1, 6), max_size=4, unique=True), ending=st.sampled_from([".csv", ".csv.gz"]))
 def test_a_bill_in_parts_has_the_lines_of_the_whole_in_their_order(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[int], ending: str
@@ -40,7 +41,7 @@ def test_a_bill_in_parts_has_the_lines_of_the_whole_in_their_order(
     folder, whole = tmp_path_factory.mktemp("bill"), read_invoice(EXPORTS / "aws.csv")
     with (EXPORTS / "aws.csv").open(encoding="utf-8") as file:
         n_lines = len(list(csv.reader(file))) - 1
-    files = divided(folder, "aws.csv", [each for each in cuts if each <= n_lines], ending)
+    files = divided(folder, "aws.csv", [cut for cut in cuts if cut <= n_lines], ending)
     read: list[None] = []
     assert read_bill(files, lambda: read.append(None)) == whole
     assert len(read) == len(files)

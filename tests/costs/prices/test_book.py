@@ -28,16 +28,16 @@ def test_of_two_prices_from_the_same_instant_the_one_set_later_counts() -> None:
 def test_a_device_with_a_price_of_its_own_does_not_share_it_with_others_of_its_name() -> None:
     twin = H100._replace(uuid="GPU-2")
     book = PriceBook([Price("H100", 2, 0), Price("gpu-1", 4, 0)])
-    assert [book.at(each, 0) for each in (twin, H100, twin)] == [book.prices[0], book.prices[1], book.prices[0]]
+    assert [book.at(device, 0) for device in (twin, H100, twin)] == [book.prices[0], book.prices[1], book.prices[0]]
     listed = Price("GPU-2", 5, 0, listed=True)
     book = PriceBook([], {"GPU-2": [listed]})
-    assert [book.at(each, 0) for each in (H100, twin, H100)] == [None, listed, None]
+    assert [book.at(device, 0) for device in (H100, twin, H100)] == [None, listed, None]
 
 
 def test_of_two_set_in_one_second_the_one_that_was_second_counts() -> None:
     book = PriceBook([Price("H100", 2, 0, set_ts=5, seq=2), Price("h-100", 9, 0), Price("h100", 1, 0, set_ts=9, seq=1)])
-    found = book.at(H100, 0)
-    assert found is not None and found.nano_usd_per_device_hour == 2
+    price = book.at(H100, 0)
+    assert price is not None and price.nano_usd_per_device_hour == 2
 
 
 def test_a_price_set_later_for_earlier_gives_way_to_the_one_in_force_since_later() -> None:
@@ -56,4 +56,4 @@ def test_a_price_that_is_taken_back_gives_way_to_a_less_exact_one_and_past_costs
 def test_rates_of_many_devices_are_those_of_each() -> None:
     devices = [H100, H100._replace(uuid="GPU-2"), CPU, H100._replace(uuid="GPU-3")]
     book = PriceBook([Price("H100", 2, 0), Price("gpu-1", 4, 0)], {"GPU-2": [Price("GPU-2", 5, 0, listed=True)]})
-    assert book.rates(devices, 10) == [4, 2, None, 2] == [book.rate(each, 10) for each in devices]
+    assert book.rates(devices, 10) == [4, 2, None, 2] == [book.rate(device, 10) for device in devices]

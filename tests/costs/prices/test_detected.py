@@ -34,8 +34,8 @@ def book(store: Store, now_ts: int) -> PriceBook:
 
 
 def price(store: Store, device: DeviceRow) -> int | None:
-    found = book(store, END).at(Priced(device.kind, device.name, device.uuid), END)
-    return found.nano_usd_per_device_hour if found else None
+    price_in_force = book(store, END).at(Priced(device.kind, device.name, device.uuid), END)
+    return price_in_force.nano_usd_per_device_hour if price_in_force else None
 
 
 def test_a_gpu_of_a_listed_instance_costs_its_part_of_the_list_price_and_the_cpus_nothing_of_their_own(
@@ -60,11 +60,11 @@ def test_the_screens_say_that_it_is_a_list_price_of_when_and_mark_a_stale_one(tm
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):
-        (found,) = book(store, int(now.timestamp())).detected["GPU-1"]
-        assert found.listed and found.note and "aws p5.48xlarge on-demand in us-east-1, 20" in found.note
-        assert ("; stale: listed up to" in found.note) is stale
+        (listed,) = book(store, int(now.timestamp())).detected["GPU-1"]
+        assert listed.listed and listed.note and "aws p5.48xlarge on-demand in us-east-1, 20" in listed.note
+        assert ("; stale: listed up to" in listed.note) is stale
     report = fleet_report(store, 3600, END)
-    (line,) = (each for each in report.devices if each.kind == "gpu")
+    (line,) = (device for device in report.devices if device.kind == "gpu")
     assert line.listed_price and line.nano_usd_per_hour == 6.88 * NANO_USD
     assert any("Nobody set a price for NVIDIA H100 80GB HBM3: dollars are by the list price" in h for h in report.hints)
 
@@ -74,13 +74,13 @@ def test_a_list_price_is_in_force_from_the_day_it_was_listed_and_a_newer_one_cha
 ) -> None:
     store, market = recorded(tmp_path, P5), load_market()
     with store.read() as connection:
-        there = Window(connection, 0, END).inventory
+        inventory = Window(connection, 0, END).inventory
     wanted = P5.cloud, P5.instance_type, P5.region
     offers = market.offers("H100 SXM5")
-    old = next(each for each in offers if (each.provider, each.instance_type, each.region) == wanted)
+    old = next(offer for offer in offers if (offer.provider, offer.instance_type, offer.region) == wanted)
     new = replace(old, as_of=date(2026, 11, 1), nano_usd_per_device_hour=5 * NANO_USD)
     both = replace(market, all_offers=(new, *market.all_offers))
-    book = PriceBook((), detected_prices(there.devices.values(), there.host, both, date(2026, 11, 21)))
+    book = PriceBook((), detected_prices(inventory.devices.values(), inventory.host, both, date(2026, 11, 21)))
     device = Priced(GPU.kind, GPU.name, GPU.uuid)
     days = [int(datetime(*day, tzinfo=UTC).timestamp()) for day in ((2020, 1, 1), (2026, 10, 31), (2026, 11, 2))]
     before, then, now = (book.at(device, ts) for ts in days)

@@ -51,9 +51,9 @@ def test_a_form_factor_that_is_not_named_is_left_out_and_counted() -> None:
     unknown = Row("runpod", "NVIDIA H100", "US", 2.5, 1, "H100", 80.0)
     named = Row("lambdalabs", "gpu_9x_h100_pcie", "us-west-1", 9.0, 9, "H100", 80.0)
     tpu = Row("gcp", "v5litepod-1", "us-central1-a", 1.2, 1, "v5litepod", 16.0)
-    found = convert([unknown, named, tpu, Row("vastai", "x", "y", 1, 1, "L4", 24.0)], {}, MARKET, TODAY)
-    assert [(each.provider, each.accelerator) for each in found.offers] == [("lambda", "H100 PCIe")]
-    assert found.left_out == {
+    converted = convert([unknown, named, tpu, Row("vastai", "x", "y", 1, 1, "L4", 24.0)], {}, MARKET, TODAY)
+    assert [(offer.provider, offer.accelerator) for offer in converted.offers] == [("lambda", "H100 PCIe")]
+    assert converted.left_out == {
         "the accelerator or its form factor is not known": 2,
         "provider vastai is not mapped": 1,
     }
@@ -70,7 +70,7 @@ def test_zones_of_a_region_count_by_the_dearest() -> None:
 def test_known_wrong_rows_are_refused_by_the_sanity_rules() -> None:
     secure = Row("runpod", "1x_A100_SXM_SECURE", "US", 1.39, 1, "A100", 80.0)
     offers = convert([secure, Row(**{**vars(secure), "spot": True})], {}, MARKET, TODAY).offers
-    (fault,) = faults(offers, TODAY, {}, [each.name for each in MARKET.accelerators])
+    (fault,) = faults(offers, TODAY, {}, [accelerator.name for accelerator in MARKET.accelerators])
     assert "no discount is offered" in fault.reason
 
 
@@ -120,8 +120,8 @@ def test_the_package_itself_reads_the_lists_of_a_server(
         pages |= {f"/{name}/version": b"20261120-305", f"/{name}/20261120-305/catalog.zip": packed.getvalue()}
     with served(pages) as url:
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)
-        found = fetch(MARKET, TODAY)
-    (offer,) = found.offers
+        converted = fetch(MARKET, TODAY)
+    (offer,) = converted.offers
     assert (offer.instance_type, offer.nano_usd_per_device_hour) == ("p5.48xlarge", 6 * NANO_USD)
     assert not caplog.records and socket.getdefaulttimeout() != TIMEOUT_S
     assert not logging.getLogger("gpuhunt").disabled

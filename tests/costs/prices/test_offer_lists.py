@@ -1,4 +1,4 @@
-"""What a person's list of offers would change, and what of it is refused."""
+"""Changes and refusals of a person's list of offers."""
 
 import json
 from dataclasses import replace
@@ -26,12 +26,12 @@ def offers(tmp_path: Path, *rows: str) -> tuple[Offer, ...]:
 
 
 def test_a_csv_and_a_json_list_are_the_same_offers(tmp_path: Path) -> None:
-    (found,) = offers(tmp_path, ROW)
-    assert (found.provider, found.accelerator, found.purchase) == ("aws", "H100 SXM5", "on_demand")
-    assert found.nano_usd_per_device_hour == 6 * NANO_USD and found.confidence == "high"
+    (offer,) = offers(tmp_path, ROW)
+    assert (offer.provider, offer.accelerator, offer.purchase) == ("aws", "H100 SXM5", "on_demand")
+    assert offer.nano_usd_per_device_hour == 6 * NANO_USD and offer.confidence == "high"
     file = tmp_path / "list.json"
     file.write_text(json.dumps([dict(zip(HEADER.split(","), ROW.split(","), strict=True)) | {"usd_per_hour": 48.0}]))
-    assert read_list(file, MARKET) == (found,)
+    assert read_list(file, MARKET) == (offer,)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_is_no_list_of_offers_is_one_sentence(tmp_path: Path, name: str, te
 
 
 def test_new_changed_confirmed_and_outdated_offers_are_told_apart(tmp_path: Path) -> None:
-    found = difference(
+    changes = difference(
         offers(
             tmp_path,
             ROW,
@@ -82,16 +82,16 @@ def test_new_changed_confirmed_and_outdated_offers_are_told_apart(tmp_path: Path
         TODAY,
         NOW,
     )
-    assert [each.region for each in found.new] == ["us-west-9"] and found.new[0].from_ts is None
-    ((before, after),) = found.changed
+    assert [offer.region for offer in changes.new] == ["us-west-9"] and changes.new[0].from_ts is None
+    ((before, after),) = changes.changed
     assert (before.nano_usd_per_hour, after.nano_usd_per_hour) == (55_040_000_000, 48_000_000_000)
     assert after.from_ts == NOW, "past costs stay as they are"
-    assert [each.provider for each in found.confirmed] == ["lambda"] and found.outdated == 1
-    assert len(found.written) == 3 and not found.refused
+    assert [offer.provider for offer in changes.confirmed] == ["lambda"] and changes.outdated == 1
+    assert len(changes.written) == 3 and not changes.refused
 
 
 def test_prices_of_a_list_are_held_against_those_that_are_known(tmp_path: Path) -> None:
-    found = difference(
+    changes = difference(
         offers(
             tmp_path,
             ROW.replace("on-demand", "spot").replace(",48,", ",55.04,"),
@@ -102,10 +102,10 @@ def test_prices_of_a_list_are_held_against_those_that_are_known(tmp_path: Path) 
         TODAY,
         NOW,
     )
-    reasons = [each.reason for each in found.refused]
+    reasons = [fault.reason for fault in changes.refused]
     assert reasons[0] == "spot costs as much as on-demand there ($6.88): no discount is offered"
     assert "it is a committed price" in reasons[1] and reasons[2] == "it lists 4 devices, and a p5.48xlarge has 8"
-    assert not found.written
+    assert not changes.written
 
 
 def test_the_same_row_twice_is_one_and_two_prices_for_one_offer_are_none(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_same_row_twice_is_one_and_two_prices_for_one_offer_are_none(tmp_pat
 
 
 def test_the_catalog_itself_changes_nothing() -> None:
-    found = difference(MARKET.all_offers, MARKET, TODAY, NOW)
-    assert (found.written, found.refused, found.outdated) == ((), (), len(MARKET.all_offers))
-    later = [replace(each, as_of=TODAY) for each in MARKET.all_offers]
+    changes = difference(MARKET.all_offers, MARKET, TODAY, NOW)
+    assert (changes.written, changes.refused, changes.outdated) == ((), (), len(MARKET.all_offers))
+    later = [replace(all_offer, as_of=TODAY) for all_offer in MARKET.all_offers]
     assert len(difference(later, MARKET, TODAY, NOW).confirmed) == len(later)

@@ -14,12 +14,12 @@ WEEK = 7 * 86_400
 
 
 def test_the_worked_case_of_an_h100_by_hand() -> None:
-    found = device_hour(H100, 8, power_w=870)
-    assert found.capital == pytest.approx(1.37, abs=0.005)
-    assert found.energy == pytest.approx(0.09, abs=0.005)
-    assert found.colocation == pytest.approx(0.26, abs=0.005)
-    assert found.maintenance == pytest.approx(0.17, abs=0.005)
-    assert found.nano_usd / NANO_USD == pytest.approx(1.89, abs=0.01)
+    cost = device_hour(H100, 8, power_w=870)
+    assert cost.capital == pytest.approx(1.37, abs=0.005)
+    assert cost.energy == pytest.approx(0.09, abs=0.005)
+    assert cost.colocation == pytest.approx(0.26, abs=0.005)
+    assert cost.maintenance == pytest.approx(0.17, abs=0.005)
+    assert cost.nano_usd / NANO_USD == pytest.approx(1.89, abs=0.01)
 
 
 def test_without_interest_capital_is_a_straight_line_and_a_residual_is_not_written_off() -> None:
@@ -54,8 +54,8 @@ def test_it_is_stored_as_it_was_stated() -> None:
 
 def test_a_week_that_is_over_keeps_its_price_when_the_power_of_another_changes() -> None:
     def prices(*power: tuple[int, float]) -> list[tuple[int, int | None]]:
-        found = owned_prices("GPU-1", "gpu-1", 8, [(0, H100)], power)
-        return [(each.from_ts, each.nano_usd_per_device_hour) for each in found]
+        book_prices = owned_prices("GPU-1", "gpu-1", 8, [(0, H100)], power)
+        return [(price.from_ts, price.nano_usd_per_device_hour) for price in book_prices]
 
     first, second = (10 * WEEK, 400.0), (11 * WEEK, 600.0)
     before, after = prices(first), prices(first, second)

@@ -1,4 +1,4 @@
-"""What a change of prices makes of the dollars so far."""
+"""Effect of a change of prices on the dollars so far."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which devices a selector names."""
+"""Devices that a selector names."""
 
 import pytest
 

@@ -18,7 +18,7 @@ def test_prices_come_as_they_were_set_and_the_book_holds_them_for_the_devices_re
     where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=1, usd_per_hour=None, minutes=2, end_ts=END)
     set_price(where, "H100", 5, from_ts=10)
     store = open_store(where)
-    assert [(each.selector, each.nano_usd_per_device_hour, each.from_ts) for each in prices_set(store)] == [
+    assert [(price.selector, price.nano_usd_per_device_hour, price.from_ts) for price in prices_set(store)] == [
         ("H100", 5, 10)
     ]
     with store.read() as connection:
@@ -34,7 +34,7 @@ def test_a_store_that_stays_open_sees_each_price_set_and_reads_an_old_file_once(
     def prices() -> list[int | None]:
         with store.read() as connection:
             book = price_book(store, connection, Window(connection, 0, END).inventory)
-        return [each.nano_usd_per_device_hour for each in book.prices]
+        return [price.nano_usd_per_device_hour for price in book.prices]
 
     for n in range(1, 4):
         set_price(where, "H100", n, from_ts=n)

@@ -40,35 +40,37 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def figures(store: Store, kind: str) -> ModelFigures:
-    (found,) = (each for each in figures_of(store, 2, END, lambda _: SLO) if each.kind == kind)
-    return found
+    (figures,) = (figures for figures in figures_of(store, 2, END, lambda _: SLO) if figures.kind == kind)
+    return figures
 
 
 def test_tokens_requests_and_idle_dollars_of_a_generating_model_by_hand(store: Store) -> None:
-    found = figures(store, GENERATION)
+    line = figures(store, GENERATION)
     dollars, tokens, requests = 2 * 6.88, 200 * 3600, 60 * (60 * 40 // 400)
-    assert found.usd.value == pytest.approx(dollars) and found.tokens.value == tokens
-    assert found.tokens_per_usd.value == pytest.approx(tokens / dollars)
-    assert found.usd_per_1000_requests.value == pytest.approx(dollars / requests * 1000)
-    assert found.usd_per_generated_mtok.value == pytest.approx(dollars / (40 * 3600) * 1e6)
-    assert found.idle_usd.value == pytest.approx(0.4 * dollars), "busy is 60 % of the time"
+    assert line.usd.value == pytest.approx(dollars) and line.tokens.value == tokens
+    assert line.tokens_per_usd.value == pytest.approx(tokens / dollars)
+    assert line.usd_per_1000_requests.value == pytest.approx(dollars / requests * 1000)
+    assert line.usd_per_generated_mtok.value == pytest.approx(dollars / (40 * 3600) * 1e6)
+    assert line.idle_usd.value == pytest.approx(0.4 * dollars), "busy is 60 % of the time"
 
 
 def test_requests_inside_the_slo_divide_the_dollars_and_without_an_slo_nobody_knows(store: Store) -> None:
-    found = figures(store, GENERATION)
-    assert (found.good_share.low, found.good_share.high) == (1, 1)
-    assert found.usd_per_goodput_mtok == found.usd_per_goodput_mtok_high == found.usd_per_mtok
-    (vague,) = (each for each in figures_of(store, 2, END, lambda _: Slo(ttft_p95_ms=200)) if each.kind == GENERATION)
-    assert vague.usd_per_goodput_mtok == found.usd_per_mtok and vague.usd_per_goodput_mtok_high.value is None
-    (without,) = (each for each in figures_of(store, 2, END, lambda _: Slo()) if each.kind == GENERATION)
+    line = figures(store, GENERATION)
+    assert (line.good_share.low, line.good_share.high) == (1, 1)
+    assert line.usd_per_goodput_mtok == line.usd_per_goodput_mtok_high == line.usd_per_mtok
+    (vague,) = (
+        figures for figures in figures_of(store, 2, END, lambda _: Slo(ttft_p95_ms=200)) if figures.kind == GENERATION
+    )
+    assert vague.usd_per_goodput_mtok == line.usd_per_mtok and vague.usd_per_goodput_mtok_high.value is None
+    (without,) = (figures for figures in figures_of(store, 2, END, lambda _: Slo()) if figures.kind == GENERATION)
     assert "no SLO is set" in (without.usd_per_goodput_mtok.reason or "")
 
 
 def test_a_model_that_embeds_has_prompt_tokens_and_enters_no_figure_of_generation(store: Store) -> None:
-    found = figures(store, POOLING)
-    assert found.model == "BAAI/bge-m3" and found.tokens.value == 5000 * 3600
-    assert found.usd_per_mtok.value == pytest.approx(2 * 6.88 / (5000 * 3600) * 1e6)
-    assert found.usd_per_generated_mtok.value is None and found.usd_per_goodput_mtok.value is None
+    line = figures(store, POOLING)
+    assert line.model == "BAAI/bge-m3" and line.tokens.value == 5000 * 3600
+    assert line.usd_per_mtok.value == pytest.approx(2 * 6.88 / (5000 * 3600) * 1e6)
+    assert line.usd_per_generated_mtok.value is None and line.usd_per_goodput_mtok.value is None
     report = fleet_report(store, 3600, END)
     assert report.nano_usd_per_mtok == pytest.approx(2 * 6.88 / (200 * 3600) * 1e6 * 1e9)
     assert [line.pooling for line in report.deployments] == [True, False]
@@ -83,9 +85,13 @@ def test_energy_is_that_of_the_measured_time_scaled_to_the_held_time_and_unknown
 
         def of(measured_ms: float) -> ModelFigures:
             energy = EpochEnergy(900_000.0, measured_ms, 100.0, Provenance.COUNTER)
-            epochs = dict.fromkeys((each.epoch_id for each in window.inventory.epochs), energy)
-            (found,) = (each for each in model_figures(priced, epochs, lambda _: SLO) if each.kind == GENERATION)
-            return found
+            epochs = dict.fromkeys((epoch.epoch_id for epoch in window.inventory.epochs), energy)
+            (figures,) = (
+                model_figure
+                for model_figure in model_figures(priced, epochs, lambda _: SLO)
+                if model_figure.kind == GENERATION
+            )
+            return figures
 
         assert of(100.0).kwh.value == pytest.approx(0.25)
         assert of(50.0).kwh.value == pytest.approx(0.5)
@@ -95,8 +101,8 @@ def test_energy_is_that_of_the_measured_time_scaled_to_the_held_time_and_unknown
 
 def test_a_model_without_a_price_has_tokens_and_reasons(tmp_path: Path) -> None:
     seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=10, end_ts=END)
-    (found,) = figures_of(open_store(locate(str(tmp_path))), 1, END - 1, lambda _: SLO)
-    assert found.usd == found.usd_per_mtok == found.idle_usd == (None, NO_PRICE)
-    assert found.tokens.value is not None and found.tokens_per_usd.reason == NO_PRICE
-    values = plain(found)
+    (figures,) = figures_of(open_store(locate(str(tmp_path))), 1, END - 1, lambda _: SLO)
+    assert figures.usd == figures.usd_per_mtok == figures.idle_usd == (None, NO_PRICE)
+    assert figures.tokens.value is not None and figures.tokens_per_usd.reason == NO_PRICE
+    values = plain(figures)
     assert values["usd"] is None and values["unknown"]["usd"] == NO_PRICE and values["good_share"]["high"] == 1

@@ -18,8 +18,8 @@ def test_a_limit_at_a_bound_of_a_bucket_is_exact_and_one_inside_a_bucket_is_a_ra
 
 
 def test_two_objectives_may_be_missed_by_the_same_requests_or_by_different_ones() -> None:
-    found = good_share(Slo(ttft_p95_ms=200, tpot_p95_ms=50), TTFT, TPOT, "tgi")
-    assert found.low == pytest.approx(0.7) and (found.high, found.reason) == (0.8, None)
+    share = good_share(Slo(ttft_p95_ms=200, tpot_p95_ms=50), TTFT, TPOT, "tgi")
+    assert share.low == pytest.approx(0.7) and (share.high, share.reason) == (0.8, None)
     assert good_share(Slo(ttft_p95_ms=100, tpot_p95_ms=20), {(0.1,): [30, 70]}, TPOT, "tgi").low == 0
 
 

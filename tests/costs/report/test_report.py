@@ -1,4 +1,4 @@
-"""What the screens say of a seeded fleet, worked out by hand beside it."""
+"""Report of a seeded fleet, compared with figures computed by hand."""
 
 import sqlite3
 from contextlib import closing
@@ -133,7 +133,7 @@ def test_data_that_slide_out_of_the_window_go_without_an_error(tmp_path: Path) -
 
 def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it_held_of_it(tmp_path: Path) -> None:
     where = new_store(tmp_path)
-    there: dict[str, Any] = {
+    rows: dict[str, Any] = {
         "devices": (DeviceRow(5, HOST, "gpu", "GPU-5", "nvidia", "NVIDIA H100 80GB HBM3"),),
         "engines": (EngineRow(2, HOST, "vllm", "http://127.0.0.1:8000", 8000, 1, 1, None, "process"),),
         "deployments": (DeploymentRow(1, 2, HOST, "m"),),
@@ -145,7 +145,7 @@ def test_a_deployment_that_ended_in_the_first_minute_of_a_window_carries_what_it
                 DeploymentSample(11, ts, 10_000, 10_000, True, busy_ms=4_000),
                 DeviceShare(5, 11, ts, 10_000, SHARE, 4_000, Provenance.REPORTED),
             )
-            writer.commit(tick(ts, DeviceSample(5, ts, 10_000, 10_000), *(served if ts <= END + 30 else ()), **there))
+            writer.commit(tick(ts, DeviceSample(5, ts, 10_000, 10_000), *(served if ts <= END + 30 else ()), **rows))
         writer.roll_up()
     with AdviceRepository(where).writing() as connection:
         hour = {"nano_usd_per_device_hour": 60 * NANO_USD, "from_ts": 0, "set_ts": 1}

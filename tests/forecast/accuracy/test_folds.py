@@ -39,7 +39,7 @@ def invented(n_sources: int, errors: float = 0.1) -> tuple[Pairs, Predicted]:
 def test_a_fold_leaves_out_every_row_that_shares_the_source_a_model_or_a_gpu_of_its_pairs(rows: Rows) -> None:
     measurements, pairs = rows
     folds = together(measurements, pairs)
-    assert sorted(np.concatenate([each.pairs for each in folds])) == list(range(len(pairs.rows)))
+    assert sorted(np.concatenate([fold.pairs for fold in folds])) == list(range(len(pairs.rows)))
     for column in ("source", "model", "gpu"):
         cells = measurements.column(column)
         for fold in folds[::20]:
@@ -62,24 +62,24 @@ def test_kernels_that_no_other_source_ran_are_unfounded(rows: Rows) -> None:
     assert not unfounded(measurements, pairs).all()
     alone = measurements.paths.astype("<U40")
     alone[measurements.column("source") == pairs.column("source")[0]] = "kernels of this source"
-    found = unfounded(replace(measurements, paths=alone), pairs)
-    assert found[one].all() and not found[~one].all()
+    is_unfounded = unfounded(replace(measurements, paths=alone), pairs)
+    assert is_unfounded[one].all() and not is_unfounded[~one].all()
 
 
 def test_sources_weigh_the_same_and_clusters_within_one_too(rows: Rows) -> None:
     pairs = rows[1]
     chosen = np.flatnonzero(pairs.column("kind") == "move_gpu")
     weights, sources = source_weights(pairs, chosen), pairs.column("source")[chosen]
-    assert np.allclose([weights[sources == each].sum() for each in np.unique(sources)], 1.0)
+    assert np.allclose([weights[sources == source].sum() for source in np.unique(sources)], 1.0)
 
 
 def test_groups_of_sources_are_disjoint_and_inner_folds_few(rows: Rows) -> None:
     measurements, pairs = rows
     group = grouped(pairs, np.arange(len(pairs.rows)))
     sources = pairs.column("source")
-    assert all(len(set(group[sources == each])) == 1 for each in np.unique(sources)) and len(set(group)) > 2
+    assert all(len(set(group[sources == source])) == 1 for source in np.unique(sources)) and len(set(group)) > 2
     folds = few_of_each_source(pairs, together(measurements, pairs), np.ones(len(group), dtype=bool))
-    counts = np.unique([sources[each.pairs[0]] for each in folds], return_counts=True)[1]
+    counts = np.unique([sources[fold.pairs[0]] for fold in folds], return_counts=True)[1]
     assert counts.max() == MAX_FOLDS_OF_SOURCE
 
 
@@ -96,15 +96,15 @@ def test_a_kind_of_fewer_than_five_sources_is_not_attenuated() -> None:
     for n, named in ((4, False), (5, True)):
         pairs, predicted = invented(n, errors=0.01)
         twice = Predicted(2 * predicted.log_ratio, predicted.log_sd, predicted.disagreement)
-        found = attenuations(pairs, twice, np.arange(len(pairs.rows)))
-        assert found == ({"move_gpu": 0.5} if named else {})
+        factors = attenuations(pairs, twice, np.arange(len(pairs.rows)))
+        assert factors == ({"move_gpu": 0.5} if named else {})
 
 
 def test_the_share_of_a_quantile_is_corrected_for_few_sources() -> None:
     widths = []
     for n in (5, 50):
         pairs, predicted = invented(n)
-        found = tune(pairs, predicted, np.arange(len(pairs.rows)), lambda predicted: None).intervals
-        scaled = np.abs(pairs.log_ratio - predicted.log_ratio) / half_widths(found, pairs, predicted)
+        intervals = tune(pairs, predicted, np.arange(len(pairs.rows)), lambda predicted: None).intervals
+        scaled = np.abs(pairs.log_ratio - predicted.log_ratio) / half_widths(intervals, pairs, predicted)
         widths.append(quantile(scaled, np.ones(len(scaled)), 0.8))
     assert widths[0] < widths[1] <= 1.001

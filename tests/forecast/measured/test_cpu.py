@@ -33,9 +33,9 @@ PROBED = [prompt(100, 2.1), prompt(500, 10.1), *(batch(n, 0.1 + 0.02 * n) for n 
 
 
 def test_the_slope_of_ttft_is_the_rate_of_products_and_the_rest_of_a_step_is_reading() -> None:
-    found = measured_rates(MODEL, "fp16", PROBED)
-    assert found is not None
-    assert found.flops == pytest.approx(1e11) and found.memory_bytes_per_s == pytest.approx(2e10)
+    rates = measured_rates(MODEL, "fp16", PROBED)
+    assert rates is not None
+    assert rates.flops == pytest.approx(1e11) and rates.memory_bytes_per_s == pytest.approx(2e10)
     assert measured_rates(MODEL, "fp16", PROBED[1:]) is None
     assert measured_rates(MODEL, "fp16", PROBED[:2]) is None
 
@@ -62,6 +62,6 @@ def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> 
     market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
     load = Load(0, 200, 100, running=3)
     known = calibrate(ON_CPU, load, market, busy_tok_s=8, points=PROBED)
-    for there in (H100, Placement(accelerator="L4")):
+    for other in (H100, Placement(accelerator="L4")):
         with pytest.raises(Abstained, match="between CPUs and accelerators"):
-            compare(ON_CPU, ON_CPU.on(there), load, market, known)
+            compare(ON_CPU, ON_CPU.on(other), load, market, known)

@@ -23,9 +23,9 @@ SLIGHT = Realised((("weight_dtype", "fp8"),), (1.08, 1.1, 1.12), "the receipt of
 
 
 def calibrated(*seen: Measured) -> list[Calibration]:
-    found = calibrate_all(seen, MARKET)
-    assert all(isinstance(each, Calibration) for each in found), found
-    return [each for each in found if isinstance(each, Calibration)]
+    calibrations = calibrate_all(seen, MARKET)
+    assert all(isinstance(calibration, Calibration) for calibration in calibrations), calibrations
+    return [calibration for calibration in calibrations if isinstance(calibration, Calibration)]
 
 
 def ratio(known: Calibration, to: Deployment = FP8) -> tuple[float, float, float]:

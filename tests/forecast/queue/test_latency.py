@@ -1,4 +1,4 @@
-"""What requests see at a whole deployment, and how many copies of it hold an objective."""
+"""Latency of requests at a whole deployment, and the number of replicas that hold an objective."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.forecast.queue.latency import Asked, Latency, latencies, latency, overruns, utilizations
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, latency, overruns, utilizations
 from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Load, Range, calibrate
 from pertoken.state.deployment import Deployment
 from tests import deployments
+from tests.examples import examples
 
 MARKET = load_market()
 CHAT = Load(generated_tok_s=400, prompt_len=1155, generated_len=211, running=8)
@@ -28,17 +29,17 @@ def under(rate: float, known: Calibration | None = None, **knobs: object) -> Lat
     return latency(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), MARKET, known)
 
 
-def ranges(found: Latency) -> tuple[Range, Range, Range, Range]:
-    four = (found.ttft_p50_ms, found.ttft_p95_ms, found.tpot_p50_ms, found.tpot_p95_ms)
-    assert None not in four, found.refusal
+def ranges(latency: Latency) -> tuple[Range, Range, Range, Range]:
+    four = (latency.ttft_p50_ms, latency.ttft_p95_ms, latency.tpot_p50_ms, latency.tpot_p95_ms)
+    assert None not in four, latency.refusal
     return four  # type: ignore[return-value]
 
 
 def test_what_arrives_faster_than_a_full_batch_finishes_is_refused_with_both_rates() -> None:
-    found = under(1e3)
-    assert found.utilization > 1
-    assert found.refusal is not None and "1e+03 requests/s at the p95 demand" in found.refusal
-    assert found.ttft_p95_ms is None and found.tpot_p50_ms is None
+    latency = under(1e3)
+    assert latency.utilization > 1
+    assert latency.refusal is not None and "1e+03 requests/s at the p95 demand" in latency.refusal
+    assert latency.ttft_p95_ms is None and latency.tpot_p50_ms is None
 
 
 def test_ranges_hold_what_is_likely_and_p95_is_not_below_p50() -> None:
@@ -51,8 +52,8 @@ def test_ranges_hold_what_is_likely_and_p95_is_not_below_p50() -> None:
 def test_what_was_measured_narrows_the_present_and_a_change_widens_it_again() -> None:
     known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
 
-    def width(found: Latency) -> float:
-        low, _, high = ranges(found)[2]
+    def width(latency: Latency) -> float:
+        low, _, high = ranges(latency)[2]
         return high / low
 
     assert width(under(2.0, known)) < width(under(2.0))
@@ -61,20 +62,20 @@ def test_what_was_measured_narrows_the_present_and_a_change_widens_it_again() ->
 
 def test_leaving_a_cache_that_is_read_by_slow_kernels_is_as_uncertain_as_going_there() -> None:
     a100: dict[str, Any] = {"accelerator": "A100 80GB SXM4"}
-    for here, there in (("bf16", "fp8"), ("fp8", "bf16")):
-        known = calibrate(deployment(**a100, kv_dtype=here), CHAT, MARKET, busy_tok_s=400)
-        low, _, high = ranges(under(0.2, known, **a100, kv_dtype=there))[2]
+    for dtype, other_dtype in (("bf16", "fp8"), ("fp8", "bf16")):
+        known = calibrate(deployment(**a100, kv_dtype=dtype), CHAT, MARKET, busy_tok_s=400)
+        low, _, high = ranges(under(0.2, known, **a100, kv_dtype=other_dtype))[2]
         assert high / low > 16
 
 
 def test_a_utilization_alone_is_that_of_the_latency_to_the_last_digit() -> None:
     asked = [
-        Asked(deployment(tp=tp), CHAT, Arrivals(rate, PROMPT, ANSWER), Calibration())
+        LatencyQuery(deployment(tp=tp), CHAT, Arrivals(rate, PROMPT, ANSWER), Calibration())
         for tp, rate in ((1, 2.0), (2, 3.0), (1, 1e3))
     ]
     nowhere = replace(asked[0], deployment=deployment(weight_dtype="no such format"))
     *known, unknown = utilizations([*asked, nowhere], MARKET)
-    assert known == [latency(each.deployment, each.load, each.arrivals, MARKET).utilization for each in asked]
+    assert known == [latency(query.deployment, query.load, query.arrivals, MARKET).utilization for query in asked]
     assert isinstance(unknown, Abstained)
     assert isinstance(utilizations([nowhere], MARKET)[0], Abstained)
 
@@ -94,7 +95,7 @@ def test_smaller_chunks_come_later_and_stall_others_less() -> None:
     assert chunked[3][1] < whole[3][1]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     share=st.floats(0.02, 0.95),
     copies=st.integers(2, 16),
@@ -120,11 +121,11 @@ def test_an_unmeasured_load_is_refused_by_name() -> None:
 def test_no_digit_of_a_latency_depends_on_what_is_forecast_beside_it() -> None:
     known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
     asked = [
-        Asked(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), calibration)
+        LatencyQuery(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), calibration)
         for knobs in ({}, {"weight_dtype": "fp8"}, {"tp": 2}, {"dp": 2}, {"enable_chunked_prefill": False})
         for rate in (0.3, 3.0, 12.0, 1e3)
         for calibration in (known, Calibration())
     ]
-    assert [latencies([each], MARKET)[0] for each in asked] == latencies(asked, MARKET)
+    assert [latencies([query], MARKET)[0] for query in asked] == latencies(asked, MARKET)
     limits = (300.0, 900.0, 12.0, 30.0)
-    assert [overruns([each], limits, MARKET)[0] for each in asked] == overruns(asked, limits, MARKET)
+    assert [overruns([query], limits, MARKET)[0] for query in asked] == overruns(asked, limits, MARKET)

@@ -16,6 +16,7 @@ from pertoken.forecast.queue.load import (
     mixed,
     typical,
 )
+from tests.examples import examples
 
 
 def test_the_conversation_trace_keeps_its_published_quantiles() -> None:
@@ -35,8 +36,8 @@ def test_a_shape_scales_to_the_mean_that_was_measured() -> None:
 
 
 def test_a_histogram_of_one_bucket_stays_inside_it() -> None:
-    found = from_buckets([100, 200, math.inf], [0, 7, 0])
-    assert found.tokens.min() >= 100 and found.tokens.max() <= 200
+    lengths = from_buckets([100, 200, math.inf], [0, 7, 0])
+    assert lengths.tokens.min() >= 100 and lengths.tokens.max() <= 200
 
 
 def test_a_histogram_without_requests_is_refused() -> None:
@@ -57,21 +58,21 @@ def test_a_sequence_with_a_long_answer_is_seen_more_often() -> None:
 
 @given(st.lists(st.floats(1, 1e5), min_size=1, max_size=200))
 def test_a_distribution_keeps_the_mean_and_range_of_what_was_seen(seen: list[float]) -> None:
-    found = from_sample(seen)
-    assert len(found.tokens) == POINTS
-    assert np.all(np.diff(found.tokens) >= 0)
-    assert min(seen) * (1 - 1e-9) <= found.tokens[0] and found.tokens[-1] <= max(seen) * (1 + 1e-9)
+    lengths = from_sample(seen)
+    assert len(lengths.tokens) == POINTS
+    assert np.all(np.diff(lengths.tokens) >= 0)
+    assert min(seen) * (1 - 1e-9) <= lengths.tokens[0] and lengths.tokens[-1] <= max(seen) * (1 + 1e-9)
     if len(seen) % POINTS == 0:
-        assert found.mean == pytest.approx(np.mean(seen))
+        assert lengths.mean == pytest.approx(np.mean(seen))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=12).filter(lambda counts: sum(counts) > 0))
 def test_any_histogram_gives_rising_lengths_within_its_bounds(counts: list[float]) -> None:
     upper = [float(2**place) for place in range(len(counts) - 1)] + [math.inf]
-    found = from_buckets(upper, counts)
-    assert np.all(np.isfinite(found.tokens)) and np.all(np.diff(found.tokens) >= 0)
-    assert found.tokens[0] >= 1 and found.tokens[-1] <= 2 ** len(counts)
+    lengths = from_buckets(upper, counts)
+    assert np.all(np.isfinite(lengths.tokens)) and np.all(np.diff(lengths.tokens) >= 0)
+    assert lengths.tokens[0] >= 1 and lengths.tokens[-1] <= 2 ** len(counts)
 
 
 def test_requests_of_two_services_mix_in_proportion_to_their_rates() -> None:

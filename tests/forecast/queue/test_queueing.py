@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
 from pertoken.forecast.queue.queueing import MAX_UTILIZATION, UnderLoad, beyond, under_load
+from tests.examples import examples
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
 CHUNK = 2048
@@ -26,8 +27,8 @@ def service(limit: float, prompt: Lengths, chunk: int = CHUNK) -> Service:
     running = np.geomspace(1, max(limit, 2), 12)
     return Service(
         running[None],
-        np.array([[decode_s(each) for each in running]]),
-        np.array([[prefill_s(each) for each in prompt.tokens]]),
+        np.array([[decode_s(n_running) for n_running in running]]),
+        np.array([[prefill_s(token) for token in prompt.tokens]]),
         np.ceil(prompt.tokens / chunk)[None],
         np.array([float(limit)]),
     )
@@ -75,10 +76,10 @@ def test_one_place_and_equal_answers_is_the_textbook_queue_with_one_server() -> 
     alone = service(1, fixed(1))
     generated = fixed(101)
     held = prefill_s(1) + 100 * decode_s(1)
-    found = under_load(alone, np.array([0.5 / held]), generated)
-    assert found.utilization[0] == pytest.approx(0.5)
-    assert found.running[0] == pytest.approx(0.5, rel=1e-6)
-    assert found.waiting[0] == pytest.approx(0.5 * 0.5 / held * held / (2 * 0.5), rel=1e-6)
+    predicted = under_load(alone, np.array([0.5 / held]), generated)
+    assert predicted.utilization[0] == pytest.approx(0.5)
+    assert predicted.running[0] == pytest.approx(0.5, rel=1e-6)
+    assert predicted.waiting[0] == pytest.approx(0.5 * 0.5 / held * held / (2 * 0.5), rel=1e-6)
 
 
 def test_where_everybody_runs_requests_are_poisson_distributed() -> None:
@@ -86,20 +87,20 @@ def test_where_everybody_runs_requests_are_poisson_distributed() -> None:
     flat = Service(
         np.array([[1.0, 1e4]]), np.array([[0.01, 0.01]]), np.full((1, 16), 1e-9), np.ones((1, 16)), np.array([1e4])
     )
-    found = under_load(flat, np.array([5.0]), fixed(1001))
-    assert found.running[0] == pytest.approx(5.0 * 10.0, rel=0.01)
-    assert found.tpot_s[0, 0] == pytest.approx(0.01, rel=1e-3)
-    assert found.waiting[0] == pytest.approx(0.0, abs=1e-9)
+    predicted = under_load(flat, np.array([5.0]), fixed(1001))
+    assert predicted.running[0] == pytest.approx(5.0 * 10.0, rel=0.01)
+    assert predicted.tpot_s[0, 0] == pytest.approx(0.01, rel=1e-3)
+    assert predicted.waiting[0] == pytest.approx(0.0, abs=1e-9)
 
 
 def test_a_load_above_the_capacity_fills_the_batch_and_waits_without_end() -> None:
     prompt, generated = typical("conversation")
     its = service(32, prompt)
-    found = under_load(its, np.array([1e3]), generated)
-    assert found.saturated[0] and np.isinf(found.ttft_s[0]).all() and np.isinf(found.waiting[0])
-    assert found.running[0] == 32
-    assert found.tok_s[0] == pytest.approx(found.capacity_per_s[0] * generated.mean)
-    assert np.isfinite(found.tpot_s[0]).all()
+    predicted = under_load(its, np.array([1e3]), generated)
+    assert predicted.saturated[0] and np.isinf(predicted.ttft_s[0]).all() and np.isinf(predicted.waiting[0])
+    assert predicted.running[0] == 32
+    assert predicted.tok_s[0] == pytest.approx(predicted.capacity_per_s[0] * generated.mean)
+    assert np.isfinite(predicted.tpot_s[0]).all()
 
 
 @pytest.mark.parametrize("utilization", [0.05, 0.5, 0.95])
@@ -110,9 +111,9 @@ def test_quantiles_are_where_a_distribution_function_passes_their_shares(kind: s
     its = service(32, prompt)
     rate = utilization * under_load(its, np.array([1e-3]), generated).capacity_per_s
     shares = (0.1, 0.5, 0.95, 0.999)
-    found = under_load(its, rate, generated, shares)
+    predicted = under_load(its, rate, generated, shares)
     for factor, later in ((1 + 1e-9, False), (1 - 1e-9, True)):
-        ttft, tpot = ([float(each) * factor for each in row] for row in (found.ttft_s[0], found.tpot_s[0]))
+        ttft, tpot = ([float(value) * factor for value in row] for row in (predicted.ttft_s[0], predicted.tpot_s[0]))
         late = beyond(its, rate, generated, ttft, tpot)
         for column, share in enumerate(shares):
             assert (late.ttft[0, column] > 1 - share + 1e-12) == later
@@ -127,7 +128,7 @@ def test_rates_and_shares_out_of_range_are_refused() -> None:
         under_load(its, np.array([1.0]), fixed(100), (1.0,))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     limit=st.floats(1, 4096),
     utilization=st.floats(1e-4, 3.0),
@@ -148,20 +149,20 @@ def test_any_load_gives_numbers_that_rise_with_it(
         np.full(2, limit),
     )
     capacity = under_load(its, np.full(2, 1e-9), fixed(generated)).capacity_per_s[0]
-    found = under_load(its, np.array([0.5, 1.0]) * utilization * capacity, fixed(generated))
-    for column in (found.running, found.waiting, found.tok_s, *found.ttft_s.T, *found.tpot_s.T):
+    predicted = under_load(its, np.array([0.5, 1.0]) * utilization * capacity, fixed(generated))
+    for column in (predicted.running, predicted.waiting, predicted.tok_s, *predicted.ttft_s.T, *predicted.tpot_s.T):
         assert not np.isnan(column).any() and (column >= 0).all()
-    assert found.running[0] <= found.running[1] * (1 + 1e-6) <= max(limit, 1.0) * (1 + 1e-5)
-    assert found.tok_s[0] <= found.tok_s[1] * (1 + 1e-9)
-    assert (found.ttft_s[:, 0] <= found.ttft_s[:, 1] * (1 + 1e-9)).all()
-    assert (found.saturated == (found.utilization >= MAX_UTILIZATION)).all()
-    assert (np.isfinite(found.ttft_s).all(axis=1) == ~found.saturated).all()
-    for late in found.ttft_s.T:
+    assert predicted.running[0] <= predicted.running[1] * (1 + 1e-6) <= max(limit, 1.0) * (1 + 1e-5)
+    assert predicted.tok_s[0] <= predicted.tok_s[1] * (1 + 1e-9)
+    assert (predicted.ttft_s[:, 0] <= predicted.ttft_s[:, 1] * (1 + 1e-9)).all()
+    assert (predicted.saturated == (predicted.utilization >= MAX_UTILIZATION)).all()
+    assert (np.isfinite(predicted.ttft_s).all(axis=1) == ~predicted.saturated).all()
+    for late in predicted.ttft_s.T:
         assert late[0] <= late[1] * (1 + 1e-6)
 
 
 @example(limit=4, more=2.0, utilization=0.75, grows=2.0, per_prompt_s=0.0001, kind="conversation")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     limit=st.integers(1, 512),
     more=st.floats(1.05, 8.0),
@@ -184,9 +185,9 @@ def test_more_slots_make_the_first_token_later_by_no_more_than_a_longer_step(
         limits,
     )
     rate = utilization * under_load(its, np.full(2, 1e-9), generated).capacity_per_s[0]
-    found = under_load(its, np.full(2, rate), generated)
-    assert not found.saturated.any()
+    predicted = under_load(its, np.full(2, rate), generated)
+    assert not predicted.saturated.any()
     # A prompt waits for the step under way, which takes longer where more run: at most by that much, and 2 %.
-    few, many = (np.interp(n, running, its.decode_s[0]) for n in found.running)
-    assert (found.ttft_s[1] <= found.ttft_s[0] * 1.02 + (many - few)).all()
-    assert found.waiting[1] <= found.waiting[0] + 1e-9
+    few, many = (np.interp(n, running, its.decode_s[0]) for n in predicted.running)
+    assert (predicted.ttft_s[1] <= predicted.ttft_s[0] * 1.02 + (many - few)).all()
+    assert predicted.waiting[1] <= predicted.waiting[0] + 1e-9

@@ -1,10 +1,10 @@
-"""How many copies of a deployment hold an objective."""
+"""Number of replicas of a deployment that hold an objective."""
 
 from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.queue.latency import Asked, latency
+from pertoken.forecast.queue.latency import LatencyQuery, latency
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import fewest_all, fewest_replicas
 from pertoken.forecast.served import Abstained
@@ -30,19 +30,21 @@ FACTORS = (0.5, 1.0, 30.0, 1e6)
 
 @pytest.mark.parametrize("limits", [(None, None), (400.0, 60.0), (None, 9.0)])
 def test_many_are_counted_side_by_side_as_each_is_alone(limits: tuple[float | None, float | None]) -> None:
-    asked = [Asked(deployment(max_num_seqs=n), CHAT, load, Calibration()) for load in LOADS for n in (8, 256)]
-    together = fewest_all([(each, FACTORS) for each in asked], limits, MARKET)
-    for each, counts in zip(asked, together, strict=True):
+    asked = [LatencyQuery(deployment(max_num_seqs=n), CHAT, load, Calibration()) for load in LOADS for n in (8, 256)]
+    together = fewest_all([(query, FACTORS) for query in asked], limits, MARKET)
+    for query, counts in zip(asked, together, strict=True):
         assert not isinstance(counts, Abstained)
         assert counts[-1] is None
         for factor, count in zip(FACTORS, counts, strict=True):
-            load = replace(each.arrivals, requests_per_s=each.arrivals.requests_per_s * factor)
-            assert count == fewest_replicas(each.deployment, CHAT, load, MARKET, None, limits)
+            load = replace(query.arrivals, requests_per_s=query.arrivals.requests_per_s * factor)
+            assert count == fewest_replicas(query.deployment, CHAT, load, MARKET, None, limits)
 
 
 def test_what_cannot_be_forecast_costs_no_other_its_count() -> None:
-    asked = [Asked(deployment(engine=engine), CHAT, LOADS[0], Calibration()) for engine in ("vllm", "nobody", "vllm")]
-    first, unknown, last = fewest_all([(each, (1.0,)) for each in asked], (None, None), MARKET)
+    asked = [
+        LatencyQuery(deployment(engine=engine), CHAT, LOADS[0], Calibration()) for engine in ("vllm", "nobody", "vllm")
+    ]
+    first, unknown, last = fewest_all([(query, (1.0,)) for query in asked], (None, None), MARKET)
     assert first == last == (1,)
     assert isinstance(unknown, Abstained)
     assert fewest_all([], (None, None), MARKET) == []

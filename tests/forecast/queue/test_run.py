@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from pertoken.forecast.queue.engine import Engine
 from pertoken.forecast.queue.load import Array
 from pertoken.forecast.queue.run import Run, arrivals, play
+from tests.examples import examples
 from tests.forecast.engine_simulation import Request, simulate
 
 
 def engine(limit: int = 8, step_s: float = 1.0, each_s: float = 0.0, **fields: float | bool) -> Engine:
-    """An engine whose step takes `step_s` and `each_s` more of each sequence; a prompt token takes 0.1 s."""
+    """Return an engine whose step takes `step_s` and `each_s` more of each sequence; a prompt token takes 0.1 s."""
     steps = [0.0, *(step_s + each_s * n for n in range(1, limit + 1))]
     plain: dict[str, float | bool] = {"prompt_weights_s": 0.0, "prefill_s": 0.1}
     return Engine(steps, [0.0] * (limit + 1), **{**plain, **fields})  # type: ignore[arg-type]
@@ -26,11 +27,11 @@ def run(one: Engine, at: list[float], prompt: int, generated: int) -> Run:
 
 
 def test_a_request_alone_takes_its_prompt_and_then_a_step_for_each_token() -> None:
-    found = run(engine(), [2.0], prompt=10, generated=5)
-    assert found.ttft_s == pytest.approx([1.0])
-    assert found.tpot_s == pytest.approx([1.0])
-    assert found.elapsed_s == pytest.approx(2 + 1 + 4)
-    assert (found.tok_s, found.running) == pytest.approx((5 / 7, 1.0))
+    result = run(engine(), [2.0], prompt=10, generated=5)
+    assert result.ttft_s == pytest.approx([1.0])
+    assert result.tpot_s == pytest.approx([1.0])
+    assert result.elapsed_s == pytest.approx(2 + 1 + 4)
+    assert (result.tok_s, result.running) == pytest.approx((5 / 7, 1.0))
 
 
 def test_sequences_go_on_in_a_step_with_a_prompt_unless_prompts_have_steps_of_their_own() -> None:
@@ -50,17 +51,17 @@ def test_products_of_prompts_hide_the_reading_of_weights_and_a_cache_that_is_rea
 
 
 def test_a_long_prompt_is_spread_over_steps_only_where_prompts_are_chunked() -> None:
-    whole, chunked = (run(engine(step_tokens=4, whole_prompts=each), [0.0], 10, 2) for each in (True, False))
+    whole, chunked = (run(engine(step_tokens=4, whole_prompts=literal), [0.0], 10, 2) for literal in (True, False))
     assert whole.ttft_s == pytest.approx([1.0]) == chunked.ttft_s
-    beside = [run(engine(step_tokens=4, whole_prompts=each), [0.0, 1.5], 10, 9) for each in (True, False)]
+    beside = [run(engine(step_tokens=4, whole_prompts=literal), [0.0, 1.5], 10, 9) for literal in (True, False)]
     # Three chunks each take a decode step of the first with them.
     assert beside[0].ttft_s[1] == pytest.approx(2 - 1.5 + 1 + 1)
     assert beside[1].ttft_s[1] == pytest.approx(2 - 1.5 + 3 + 1)
 
 
 def test_requests_beyond_the_batch_limit_wait_for_a_place() -> None:
-    found = run(engine(limit=1), [0.0, 0.0], prompt=10, generated=3)
-    assert found.first_s == pytest.approx([1.0, 4.0])
+    result = run(engine(limit=1), [0.0, 0.0], prompt=10, generated=3)
+    assert result.first_s == pytest.approx([1.0, 4.0])
 
 
 def test_a_cache_that_overflows_puts_the_newest_back_and_computes_its_tokens_again() -> None:
@@ -92,7 +93,7 @@ def test_a_run_is_that_of_the_engine_played_step_by_step(load: float) -> None:
 
 
 def test_arrivals_come_at_their_rate_whatever_was_drawn_and_bursts_are_less_even() -> None:
-    even, bursts = (arrivals(np.random.default_rng(1), 500, 10, each) for each in (1.0, 0.2))
+    even, bursts = (arrivals(np.random.default_rng(1), 500, 10, value) for value in (1.0, 0.2))
     for at in (even, bursts):
         assert at[-1] == pytest.approx(50) and (np.diff(at) >= 0).all()
     assert np.diff(bursts).std() > 1.5 * np.diff(even).std()
@@ -100,16 +101,16 @@ def test_arrivals_come_at_their_rate_whatever_was_drawn_and_bursts_are_less_even
 
 def test_more_arrivals_never_lower_the_running_batch_nor_the_rate() -> None:
     one = engine(limit=16, step_s=0.1, each_s=0.01, prefill_s=0.002)
-    found = [
+    runs = [
         play(one, arrivals(np.random.default_rng(3), 200, rate), np.full(200, 32), np.full(200, 20))
         for rate in (0.2, 0.5, 1, 2, 4, 8, 16)
     ]
-    running: Array = np.array([each.running for each in found])
+    running: Array = np.array([one_run.running for one_run in runs])
     assert (np.diff(running) >= -1e-9).all() and running[-1] <= 16
-    assert (np.diff([each.tok_s for each in found]) >= -1e-9).all()
+    assert (np.diff([one_run.tok_s for one_run in runs]) >= -1e-9).all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     limit=st.integers(1, 6),
     kv_tokens=st.integers(40, 120),
@@ -121,11 +122,11 @@ def test_every_request_is_answered_in_order_of_its_own_times(
     limit: int, kv_tokens: int, mixed: bool, whole: bool, lengths: list[tuple[float, int, int]]
 ) -> None:
     one = engine(limit, each_s=0.1, kv_tokens=float(kv_tokens), mixed=mixed, whole_prompts=whole, step_tokens=16)
-    at, prompt, generated = (np.array(each) for each in zip(*sorted(lengths), strict=True))
-    found = play(one, at, prompt, generated)
-    assert (found.first_s > at).all()
-    assert found.done_s == pytest.approx(np.maximum(found.done_s, found.first_s))
-    assert found.busy_s <= found.elapsed_s + 1e-9
-    assert found.elapsed_s >= at.max()
-    assert found.running <= limit + 1e-9
-    assert (found.tpot_s >= min(one.step_s[1:]) - 1e-9).all()
+    at, prompt, generated = (np.array(column) for column in zip(*sorted(lengths), strict=True))
+    one_run = play(one, at, prompt, generated)
+    assert (one_run.first_s > at).all()
+    assert one_run.done_s == pytest.approx(np.maximum(one_run.done_s, one_run.first_s))
+    assert one_run.busy_s <= one_run.elapsed_s + 1e-9
+    assert one_run.elapsed_s >= at.max()
+    assert one_run.running <= limit + 1e-9
+    assert (one_run.tpot_s >= min(one.step_s[1:]) - 1e-9).all()

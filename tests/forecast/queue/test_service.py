@@ -18,19 +18,19 @@ def test_a_full_batch_finishes_as_many_requests_as_the_steady_state_says() -> No
     """Queue and serving model share one clock: requests/s of a full batch x answer = tokens/s of that batch."""
     candidates = resolve([deployment()], [CHAT], MARKET)
     limit = np.array([64.0])
-    found = forecast_under(candidates, efficiency(), Arrivals(1e3, fixed(1000), fixed(250)), limit)
-    assert found.saturated[0]
-    assert found.tok_s[0] == pytest.approx(steady(candidates, efficiency(), limit).tok_s[0], rel=0.02)
+    predicted = forecast_under(candidates, efficiency(), Arrivals(1e3, fixed(1000), fixed(250)), limit)
+    assert predicted.saturated[0]
+    assert predicted.tok_s[0] == pytest.approx(steady(candidates, efficiency(), limit).tok_s[0], rel=0.02)
 
 
 def test_twice_the_replicas_hold_nearly_twice_the_requests() -> None:
     candidates = resolve([deployment(), deployment(dp=2)], [CHAT, CHAT], MARKET)
     prompt, generated = typical("conversation")
     load = Arrivals(11.0, prompt, generated)
-    found = forecast_under(candidates, efficiency(), load, np.array([64.0, 128.0]))
-    assert 1.6 * found.capacity_per_s[0] < found.capacity_per_s[1] <= 2.02 * found.capacity_per_s[0]
-    assert found.utilization[1] < found.utilization[0]
-    assert found.ttft_s[1, 1] <= found.ttft_s[0, 1]
+    predicted = forecast_under(candidates, efficiency(), load, np.array([64.0, 128.0]))
+    assert 1.6 * predicted.capacity_per_s[0] < predicted.capacity_per_s[1] <= 2.02 * predicted.capacity_per_s[0]
+    assert predicted.utilization[1] < predicted.utilization[0]
+    assert predicted.ttft_s[1, 1] <= predicted.ttft_s[0, 1]
 
 
 def test_an_slo_is_lost_before_the_device_is_saturated() -> None:

@@ -12,8 +12,8 @@ from pertoken.catalog.market import load_market
 from pertoken.forecast.second_opinion.opinion import (
     KernelTables,
     OperatingPoint,
+    OpinionResult,
     Ratio,
-    Said,
     ask,
     blend,
     log_sd_of,
@@ -65,21 +65,21 @@ def test_an_environment_without_the_package_is_a_reason_and_not_a_crash() -> Non
     with KernelTables(sys.executable) as tables:
         if importlib.util.find_spec("aiconfigurator"):
             pytest.skip("the package is here")
-        said = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
-    assert said == Said(reason="No module named 'aiconfigurator_core'")
+        opinion = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
+    assert opinion == OpinionResult(reason="No module named 'aiconfigurator_core'")
 
 
 def test_an_interpreter_that_is_none_is_a_reason() -> None:
     with KernelTables("/bin/false") as tables:
-        said = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
-        assert said.reason == "/bin/false answers no questions about kernel tables"
+        opinion = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
+        assert opinion.reason == "/bin/false answers no questions about kernel tables"
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("aiconfigurator"), reason="needs the extra `kernels`")
 def test_the_real_tables_say_that_a_larger_batch_generates_more() -> None:
     with KernelTables() as tables:
-        said = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
-    assert said.log_ratio is not None and math.log(1.2) < said.log_ratio < math.log(2)
+        opinion = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
+    assert opinion.log_ratio is not None and math.log(1.2) < opinion.log_ratio < math.log(2)
 
 
 def test_committed_answers_need_no_package() -> None:
@@ -97,8 +97,8 @@ def test_committed_answers_need_no_package() -> None:
         "input_tokens": "1024.0",
         "output_tokens": "1024.0",
     }
-    found = log_ratio(row, {**row, "batch_or_concurrency": "64.0"})
-    assert found is not None and math.log(1.3) < found < math.log(2)
+    ratio = log_ratio(row, {**row, "batch_or_concurrency": "64.0"})
+    assert ratio is not None and math.log(1.3) < ratio < math.log(2)
     assert log_ratio(row, {**row, "gpu": "Inferentia2"}) is None
 
 
@@ -111,17 +111,17 @@ def test_cells_that_are_no_numbers_take_defaults() -> None:
         "weight_dtype": "bf16",
         "batch_or_concurrency": "peak",
     }
-    found = point(row)
-    assert (found.tp, found.concurrency, found.engine) == (8, None, "vllm")
+    cell = point(row)
+    assert (cell.tp, cell.concurrency, cell.engine) == (8, None, "vllm")
 
 
 def test_a_blend_lies_between_the_two_and_widens_where_they_disagree() -> None:
     ours = Ratio(math.log(1.5), 0.1)
-    near, far = (blend(ours, Said(log_ratio=math.log(ratio)), ["move_gpu"]) for ratio in (1.55, 3.0))
+    near, far = (blend(ours, OpinionResult(log_ratio=math.log(ratio)), ["move_gpu"]) for ratio in (1.55, 3.0))
     assert ours.log < near.log < math.log(1.55)
     assert ours.log < far.log < math.log(3.0)
     assert far.log_sd > near.log_sd
-    assert blend(ours, Said(reason="not covered"), ["move_gpu"]) == ours
+    assert blend(ours, OpinionResult(reason="not covered"), ["move_gpu"]) == ours
 
 
 def test_the_tables_never_speak_alone() -> None:
@@ -131,21 +131,21 @@ def test_the_tables_never_speak_alone() -> None:
 
 
 def test_an_opinion_that_was_off_before_the_change_says_less() -> None:
-    ours, said = Ratio(0.0, 0.1), Said(log_ratio=1.0, log_tok_s=math.log(1000))
-    near, far = (blend(ours, said, ["move_gpu"], seen_tok_s=seen).log for seen in (950, 400))
-    assert 0 < far < near < blend(ours, said, ["move_gpu"]).log == pytest.approx(weight())
+    ours, opinion = Ratio(0.0, 0.1), OpinionResult(log_ratio=1.0, log_tok_s=math.log(1000))
+    near, far = (blend(ours, opinion, ["move_gpu"], seen_tok_s=seen).log for seen in (950, 400))
+    assert 0 < far < near < blend(ours, opinion, ["move_gpu"]).log == pytest.approx(weight())
 
 
 class Fixed:
-    """An opinion that says the same of every change, and keeps what it was asked."""
+    """An opinion with the same result for every change, which records its questions."""
 
-    def __init__(self, said: Said) -> None:
-        self.said = said
+    def __init__(self, opinion: OpinionResult) -> None:
+        self.opinion = opinion
         self.asked: list[tuple[OperatingPoint, OperatingPoint]] = []
 
-    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> Said:
+    def log_ratio(self, before: OperatingPoint, after: OperatingPoint) -> OpinionResult:
         self.asked.append((before, after))
-        return self.said
+        return self.opinion
 
 
 def test_a_comparison_takes_a_second_opinion_into_account() -> None:
@@ -155,8 +155,8 @@ def test_a_comparison_takes_a_second_opinion_into_account() -> None:
     now = Deployment(model, "vllm", placement=Placement(accelerator="H100 SXM5"), tp=1, weight_dtype="bf16")
     to = now.but(weight_dtype="fp8")
     load = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
-    high, silent = Fixed(Said(log_ratio=math.log(3))), Fixed(Said(reason="not covered"))
-    alone, both, unheard = (compare(now, to, load, market, opinion=each) for each in (None, high, silent))
+    high, silent = Fixed(OpinionResult(log_ratio=math.log(3))), Fixed(OpinionResult(reason="not covered"))
+    alone, both, unheard = (compare(now, to, load, market, opinion=fixed) for fixed in (None, high, silent))
     assert isinstance(alone, Change) and isinstance(both, Change) and isinstance(unheard, Change)
     assert alone.ratio[1] < both.ratio[1] < 3
     assert both.ratio[2] / both.ratio[0] > alone.ratio[2] / alone.ratio[0]
@@ -178,14 +178,14 @@ def test_the_learned_weight_is_the_one_that_was_right() -> None:
 
 
 def test_weights_are_scored_where_they_were_not_learned() -> None:
-    """Two GPUs, on one of which the tables are right and on the other wrong: neither tells anything of the other."""
+    """Two GPUs, on one of which the tables are right and on the other wrong: neither predicts the other."""
     pairs = [pair("move_gpu", "A", 0.5, 0.0, 0.5)] * 4 + [pair("move_gpu", "B", 0.0, 0.0, 0.5)] * 4
-    found = left_out(pairs, lambda each: each.gpu_after)
-    assert found[0] == pytest.approx(0.0) and found[-1] == pytest.approx(0.4)
+    weights = left_out(pairs, lambda pair: pair.gpu_after)
+    assert weights[0] == pytest.approx(0.0) and weights[-1] == pytest.approx(0.4)
 
 
 def test_every_cluster_weighs_the_same_in_the_errors() -> None:
     many = [pair("move_gpu", "A", 0.0, 0.0, 0.0)] * 99 + [pair("move_gpu", "B", 0.0, math.log(2), 0.0)]
-    found = per_kind(many, [each.ours for each in many])
-    assert found["move_gpu"][0] == 100 and found["move_gpu"][2] == pytest.approx(1.0)
-    assert macro(found) == (found["move_gpu"][1], found["move_gpu"][2])
+    errors = per_kind(many, [pair.ours for pair in many])
+    assert errors["move_gpu"][0] == 100 and errors["move_gpu"][2] == pytest.approx(1.0)
+    assert macro(errors) == (errors["move_gpu"][1], errors["move_gpu"][2])

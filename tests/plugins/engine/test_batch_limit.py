@@ -14,14 +14,14 @@ PINNED = {"running": 8, "waiting": 12, "kv_use": 0.3}
 
 def test_requests_that_wait_behind_a_low_limit_are_let_in() -> None:
     yielded = proposals(batch_limit, LIMITED, low_batch(**PINNED))
-    assert [each.deployments[0].max_num_seqs for each in yielded] == [16, 32]
+    assert [service.deployments[0].max_num_seqs for service in yielded] == [16, 32]
 
 
 def test_the_limit_of_a_service_is_that_of_its_replicas_together() -> None:
     four = chat(4, max_num_seqs=8)
     assert refusal(batch_limit, four, low_batch(**PINNED))[0] == "below-limit"
     yielded = proposals(batch_limit, four, low_batch(**(PINNED | {"running": 31})))
-    assert [[replica.max_num_seqs for replica in each.deployments] for each in yielded] == [[16] * 4, [32] * 4]
+    assert [[replica.max_num_seqs for replica in service.deployments] for service in yielded] == [[16] * 4, [32] * 4]
 
 
 @pytest.mark.parametrize(
@@ -43,43 +43,46 @@ def test_it_refuses_a_limit_nobody_could_see() -> None:
 
 def test_a_larger_batch_gets_steps_that_hold_a_token_of_each_request() -> None:
     (first, second) = proposals(batch_limit, chat(max_num_seqs=8, max_num_batched_tokens=20), low_batch(**PINNED))
-    assert [each.deployments[0].max_num_batched_tokens for each in (first, second)] == [20, 32]
+    assert [service.deployments[0].max_num_batched_tokens for service in (first, second)] == [20, 32]
 
 
 def test_steps_that_are_full_of_tokens_while_requests_wait_are_enlarged() -> None:
-    there = chat(max_num_seqs=64, max_num_batched_tokens=2048)
+    chat_service = chat(max_num_seqs=64, max_num_batched_tokens=2048)
     full = {"running": 8, "waiting": 12, "kv_use": 0.3, "step_tokens": 2040}
-    yielded = proposals(batch_limit, there, low_batch(**full))
-    settings = [(each.deployments[0].max_num_seqs, each.deployments[0].max_num_batched_tokens) for each in yielded]
+    yielded = proposals(batch_limit, chat_service, low_batch(**full))
+    settings = [
+        (service.deployments[0].max_num_seqs, service.deployments[0].max_num_batched_tokens) for service in yielded
+    ]
     assert settings == [(64, 4096), (64, 8192)]
-    assert refusal(batch_limit, there, low_batch(**full | {"waiting": 0}))[0] == "no-queue"
-    assert refusal(batch_limit, there, low_batch(**full | {"step_tokens": 900}))[0] == "below-limit"
+    assert refusal(batch_limit, chat_service, low_batch(**full | {"waiting": 0}))[0] == "no-queue"
+    assert refusal(batch_limit, chat_service, low_batch(**full | {"step_tokens": 900}))[0] == "below-limit"
 
 
 def missing_objective(**knobs: int | None) -> Fleet:
-    there = chat(2, **knobs)
-    return replace(there, services=(replace(there.services[0], slo=Slo(tpot_p95_ms=50)),))
+    chat_service = chat(2, **knobs)
+    return replace(chat_service, services=(replace(chat_service.services[0], slo=Slo(tpot_p95_ms=50)),))
 
 
 def test_a_batch_whose_tokens_miss_their_objective_is_made_smaller_than_what_runs() -> None:
     slow = low_batch(running=80, tpot_s=0.07)
-    there = missing_objective(max_num_seqs=256, max_num_batched_tokens=8192)
-    assert [each.deployments[0].max_num_seqs for each in proposals(batch_limit, there, slow)] == [30, 20]
-    full = proposals(batch_limit, there, low_batch(running=80, tpot_s=0.07, step_tokens=8000))
-    assert [each.deployments[0].max_num_batched_tokens for each in full] == [8192, 8192, 4096]
-    assert refusal(batch_limit, there, low_batch(running=80, tpot_s=0.04))[0] == "below-limit"
+    chat_service = missing_objective(max_num_seqs=256, max_num_batched_tokens=8192)
+    assert [proposal.deployments[0].max_num_seqs for proposal in proposals(batch_limit, chat_service, slow)] == [30, 20]
+    full = proposals(batch_limit, chat_service, low_batch(running=80, tpot_s=0.07, step_tokens=8000))
+    assert [service.deployments[0].max_num_batched_tokens for service in full] == [8192, 8192, 4096]
+    assert refusal(batch_limit, chat_service, low_batch(running=80, tpot_s=0.04))[0] == "below-limit"
     assert refusal(batch_limit, chat(2, max_num_seqs=256), slow)[0] == "below-limit", "no objective is set"
 
 
 def test_a_single_request_that_misses_its_objective_is_no_batch_to_make_smaller() -> None:
     code, reason = refusal(batch_limit, missing_objective(max_num_seqs=8), low_batch(running=2, tpot_s=0.07))
     assert code == "smallest-batch"
-    assert reason == "its TPOT is 70 ms (p95), above its objective of 50 ms, but 2.0 requests run: it is no batch"
+    tpot = "its TPOT is 70 ms (p95), above its objective of 50 ms"
+    assert reason == f"{tpot}, but only 2.0 requests run: there is no batch to shrink"
 
 
 def test_a_batch_of_which_many_requests_are_preempted_is_made_smaller() -> None:
     thrashing = {"running": 60, "kv_use": 0.98, "requests_s": 0.5}
-    there = chat(max_num_seqs=256)
-    lowered = proposals(batch_limit, there, low_batch(**thrashing, preemptions=450))
-    assert [each.deployments[0].max_num_seqs for each in lowered] == [45, 30]
-    assert refusal(batch_limit, there, low_batch(**thrashing, preemptions=40))[0] == "below-limit"
+    chat_service = chat(max_num_seqs=256)
+    lowered = proposals(batch_limit, chat_service, low_batch(**thrashing, preemptions=450))
+    assert [service.deployments[0].max_num_seqs for service in lowered] == [45, 30]
+    assert refusal(batch_limit, chat_service, low_batch(**thrashing, preemptions=40))[0] == "below-limit"

@@ -13,8 +13,8 @@ QUEUED = {"running": 1, "waiting": 4, "kv_use": 0.05}
 
 
 def test_requests_that_wait_for_the_one_before_are_batched() -> None:
-    found = proposals(continuous_batching, chat(2, max_num_seqs=1), low_batch(**QUEUED))
-    assert [[one.max_num_seqs for one in each.deployments] for each in found] == [[8, 8], [32, 32]]
+    services = proposals(continuous_batching, chat(2, max_num_seqs=1), low_batch(**QUEUED))
+    assert [[one.max_num_seqs for one in service.deployments] for service in services] == [[8, 8], [32, 32]]
 
 
 @pytest.mark.parametrize(
@@ -42,6 +42,6 @@ def test_it_conforms() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_every_engine_it_proposes_for_has_a_flag_and_its_undo(engine: str) -> None:
-    found = commands(engine, {"max_num_seqs": (1, 8)})
-    assert found.apply and found.undo
-    assert found.apply[0].startswith("set --") and found.apply[0].endswith(" 8") and found.undo[0].endswith(" 1")
+    written = commands(engine, {"max_num_seqs": (1, 8)})
+    assert written.apply and written.undo
+    assert written.apply[0].startswith("set --") and written.apply[0].endswith(" 8") and written.undo[0].endswith(" 1")

@@ -26,7 +26,7 @@ def ran(replicas: int = 4, slo: Slo = SLO, seen: dict[str, Any] | None = None, *
 def roles(result: Result) -> list[str | None]:
     (proposed,) = result.proposals
     assert isinstance(proposed.state, Fleet)
-    return [each.role for each in proposed.state.service("chat").deployments]
+    return [deployment.role for deployment in proposed.state.service("chat").deployments]
 
 
 def test_replicas_are_divided_by_the_time_that_prompts_take() -> None:
@@ -61,5 +61,5 @@ def test_it_refuses_small_fleets_kept_objectives_and_one_sided_loads(fields: dic
 
 def test_without_latencies_it_is_blocked() -> None:
     made = service("chat", *[deployment("Llama-3.3-70B", tp=4)] * 4, slo=SLO)
-    there = regime(fleet(made), {"chat": evidence(busy=0.9, computed_tok_s=9000.0)})
-    assert run(disaggregate, there).blocked == ("ttft_s",)
+    without_latencies = regime(fleet(made), {"chat": evidence(busy=0.9, computed_tok_s=9000.0)})
+    assert run(disaggregate, without_latencies).blocked == ("ttft_s",)

@@ -10,15 +10,17 @@ DEARER = earlier("0.31.0", (1.28, 1.33, 1.38))
 
 
 def result(*epochs: Epoch, versions: tuple[str | None, ...] = ("0.32.0",), **options: float) -> Result:
-    replicas = [deployment(engine_version=each) for each in versions]
-    there = regime(fleet(service("chat", *replicas)), {"chat": evidence(*epochs, running=2)})
-    return run(pin_engine, there, **options)
+    replicas = [deployment(engine_version=version) for version in versions]
+    state = regime(fleet(service("chat", *replicas)), {"chat": evidence(*epochs, running=2)})
+    return run(pin_engine, state, **options)
 
 
 def test_the_cheaper_version_is_named_with_what_it_is_expected_to_save() -> None:
-    (found,) = run(pin_engine, "upgraded-dearer").proposals
-    assert [found.diff.knobs(each)["engine_version"] for each in (1, 2)] == [("0.32.0", "0.31.0")] * 2
-    expected = found.state.deployments[0].expected  # type: ignore[union-attr]
+    (proposal,) = run(pin_engine, "upgraded-dearer").proposals
+    assert [proposal.diff.knobs(deployment_id)["engine_version"] for deployment_id in (1, 2)] == [
+        ("0.32.0", "0.31.0")
+    ] * 2
+    expected = proposal.state.deployments[0].expected  # type: ignore[union-attr]
     assert expected is not None
     assert (expected.low, expected.likely, expected.high) == (1.28, 1.33, 1.38)
     assert expected.source == (
@@ -52,8 +54,8 @@ def test_it_refuses_without_a_cheaper_older_version_at_like_load(epoch: Epoch, c
 
 def test_only_the_replicas_that_show_it_go_back_where_they_run_different_versions() -> None:
     mixed = result(replace(DEARER, deployment_id=2), versions=("0.31.0", "0.32.0"))
-    (found,) = mixed.proposals
-    assert found.diff.knobs(2)["engine_version"] == ("0.32.0", "0.31.0") and not found.diff.knobs(1)
+    (proposal,) = mixed.proposals
+    assert proposal.diff.knobs(2)["engine_version"] == ("0.32.0", "0.31.0") and not proposal.diff.knobs(1)
 
 
 def test_the_least_increase_is_an_option() -> None:

@@ -16,7 +16,7 @@ LONG_PROMPTS = {"busy": 0.8, "computed_tok_s": 4000, "generated_tok_s": 100}
 def test_a_cache_that_is_off_is_turned_on_where_prompts_take_the_time() -> None:
     (made,) = yielded(prefix_cache, OFF, low_batch(**LONG_PROMPTS), options=Options())
     assert isinstance(made, Proposal) and (made.risk, made.effort) == ("none", "medium")
-    assert [each.enable_prefix_caching for each in made.state.deployments] == [True, True]  # type: ignore[union-attr]
+    assert [deployment.enable_prefix_caching for deployment in made.state.deployments] == [True, True]  # type: ignore[union-attr]
 
 
 def test_prompts_are_arranged_where_a_cache_finds_nothing() -> None:
@@ -49,8 +49,8 @@ def test_a_share_that_a_person_supplies_is_priced() -> None:
 
 def test_tenants_that_share_nothing_share_no_cache() -> None:
     result = run(prefix_cache, "multi-tenant")
-    assert [each.code for each in result.refusals] == ["isolated"]
-    assert {each.target.name for each in result.proposals if each.target} == {"globex"}
+    assert [refusal.code for refusal in result.refusals] == ["isolated"]
+    assert {proposal.target.name for proposal in result.proposals if proposal.target} == {"globex"}
 
 
 def test_it_conforms() -> None:

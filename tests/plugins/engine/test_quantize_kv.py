@@ -25,10 +25,10 @@ def test_it_conforms() -> None:
 
 def test_a_full_cache_is_stored_in_8_bits_also_on_fewer_replicas() -> None:
     only, fewer = ran(2).proposals
-    for each in (only, fewer):
-        assert isinstance(each.state, Service)
-        assert each.diff.knobs(1) == {"kv_dtype": ("bf16", "fp8")}
-        assert (each.risk, each.effort) == ("quality", "medium")
+    for proposal in (only, fewer):
+        assert isinstance(proposal.state, Service)
+        assert proposal.diff.knobs(1) == {"kv_dtype": ("bf16", "fp8")}
+        assert (proposal.risk, proposal.effort) == ("quality", "medium")
     assert (only.state.replicas, fewer.state.replicas) == (None, FEWEST)
 
 
@@ -62,8 +62,8 @@ def test_the_format_is_one_that_the_engine_has_on_that_device(
     engine: str, accelerator: str | None, outcome: str
 ) -> None:
     result = ran(engine=engine, placement=on(accelerator))
-    found = [each.diff.knobs(1)["kv_dtype"][1] for each in result.proposals]
-    assert [*found, *result.codes] == [outcome]
+    dtypes = [proposal.diff.knobs(1)["kv_dtype"][1] for proposal in result.proposals]
+    assert [*dtypes, *result.codes] == [outcome]
 
 
 def test_a_cache_that_is_quantized_or_small_already_is_left() -> None:

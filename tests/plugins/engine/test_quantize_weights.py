@@ -11,7 +11,7 @@ from tests.savings.fleets import low_batch
 
 def tried(count: int = 1, running: float = 2, **fields: Any) -> set[tuple[str, int]]:
     yielded = proposals(quantize_weights, chat(count, **fields), low_batch(running=running))
-    return {(each.deployments[0].weight_dtype, each.deployments[0].tp) for each in yielded}
+    return {(service.deployments[0].weight_dtype, service.deployments[0].tp) for service in yielded}
 
 
 def test_a_16_bit_model_on_an_h100_may_go_to_fp8_and_to_fewer_devices() -> None:
@@ -20,9 +20,9 @@ def test_a_16_bit_model_on_an_h100_may_go_to_fp8_and_to_fewer_devices() -> None:
 
 def test_several_replicas_may_also_become_fewer() -> None:
     yielded = proposals(quantize_weights, chat(4))
-    assert {each.replicas for each in yielded} == {None, FEWEST}
-    assert all(len({deployment.weight_dtype for deployment in each.deployments}) == 1 for each in yielded)
-    assert {each.replicas for each in proposals(quantize_weights, chat(1))} == {None}
+    assert {service.replicas for service in yielded} == {None, FEWEST}
+    assert all(len({deployment.weight_dtype for deployment in service.deployments}) == 1 for service in yielded)
+    assert {proposal.replicas for proposal in proposals(quantize_weights, chat(1))} == {None}
 
 
 def test_under_load_four_bit_weights_are_left_out() -> None:
@@ -40,8 +40,11 @@ def test_a_blackwell_may_go_to_four_bit_floats_and_never_to_its_slow_int8() -> N
 
 
 def test_llama_cpp_on_cpus_gets_the_formats_of_its_files_without_a_known_device() -> None:
-    there = chat(engine="llama.cpp", weight_dtype="fp16", placement=Placement(), tp=None, pp=None, dp=None)
-    assert [each.deployments[0].weight_dtype for each in proposals(quantize_weights, there)] == ["int8", "int4"]
+    on_cpus = chat(engine="llama.cpp", weight_dtype="fp16", placement=Placement(), tp=None, pp=None, dp=None)
+    assert [proposal.deployments[0].weight_dtype for proposal in proposals(quantize_weights, on_cpus)] == [
+        "int8",
+        "int4",
+    ]
 
 
 def test_llama_cpp_gets_the_formats_of_its_files() -> None:

@@ -18,15 +18,15 @@ def ran(replicas: int = 1, slo: Slo | None = None, seen: dict[str, float] | None
 
 
 def changes(result: Result) -> list[dict[str, Any]]:
-    return [{name: new for name, (_, new) in each.diff.knobs(1).items()} for each in result.proposals]
+    return [{name: new for name, (_, new) in proposal.diff.knobs(1).items()} for proposal in result.proposals]
 
 
 def test_fewer_ranks_are_sized_anew_or_become_copies_on_the_same_devices() -> None:
     result = ran(replicas=2)
     assert changes(result) == [{"tp": 2}, {"tp": 2, "dp": 2}, {"tp": 1}, {"tp": 1, "dp": 4}]
-    states = [each.state for each in result.proposals]
+    states = [proposal.state for proposal in result.proposals]
     assert [state.replicas for state in states if isinstance(state, Service)] == [FEWEST, None, FEWEST, None]
-    assert {(each.risk, each.effort) for each in result.proposals} == {("latency", "medium")}
+    assert {(proposal.risk, proposal.effort) for proposal in result.proposals} == {("latency", "medium")}
 
 
 def test_engines_without_copies_get_fewer_ranks_only() -> None:
@@ -39,14 +39,14 @@ def test_it_never_goes_below_the_ranks_that_hold_the_weights() -> None:
 
 
 def test_ranks_that_talk_over_pcie_become_stages() -> None:
-    found = ran(served="Llama-3.3-70B", tp=4, placement=L40S)
-    assert changes(found) == [{"tp": 2, "pp": 2}]
+    layouts = ran(served="Llama-3.3-70B", tp=4, placement=L40S)
+    assert changes(layouts) == [{"tp": 2, "pp": 2}]
     assert ran(served="Llama-3.3-70B", tp=4, placement=L40S, engine="tgi").codes == ("fewest-ranks",)
 
 
 def test_experts_that_every_rank_cuts_are_split_over_the_ranks() -> None:
-    found = ran(served="Qwen3-235B-A22B", tp=8, ep=1)
-    assert changes(found) == [{"ep": 8}]
+    layouts = ran(served="Qwen3-235B-A22B", tp=8, ep=1)
+    assert changes(layouts) == [{"ep": 8}]
     assert ran(served="Qwen3-235B-A22B", tp=8, ep=8).codes == ("fewest-ranks",)
     assert ran(served="Qwen3-235B-A22B", tp=8, ep=None).codes == ("fewest-ranks",)
 

@@ -12,7 +12,9 @@ from tests.savings.fleets import low_batch
 
 def test_tokens_are_drafted_where_few_requests_leave_flops_idle() -> None:
     (after,) = proposals(speculative_decoding, chat(2), low_batch(tensor_active=0.05))
-    assert {(each.speculative_method, each.num_speculative_tokens) for each in after.deployments} == {("ngram", 3)}
+    assert {(deployment.speculative_method, deployment.num_speculative_tokens) for deployment in after.deployments} == {
+        ("ngram", 3)
+    }
 
 
 def test_tgi_is_told_the_number_of_tokens_alone() -> None:
@@ -53,12 +55,12 @@ def test_it_refuses_where_drafts_cost_more_than_they_save(
 
 
 def test_a_mixture_of_experts_drafts_for_one_or_two_requests_alone() -> None:
-    there = regimes()["moe"]
-    assert run(speculative_decoding, there).codes == ("mixture",)
-    (service,) = there.fleet.services
-    seen = {key: each for key, each in there.measured.items() if key[0] != "service"}
+    moe = regimes()["moe"]
+    assert run(speculative_decoding, moe).codes == ("mixture",)
+    (service,) = moe.fleet.services
+    seen = {key: evidence for key, evidence in moe.measured.items() if key[0] != "service"}
     seen["service", service.name] = low_batch(running=1.5, tensor_active=0.05)
-    assert run(speculative_decoding, replace(there, measured=seen)).proposals
+    assert run(speculative_decoding, replace(moe, measured=seen)).proposals
 
 
 def test_it_conforms() -> None:
@@ -70,5 +72,5 @@ def test_every_engine_it_proposes_for_has_flags_and_their_undo(engine: str) -> N
     changes: dict[str, tuple[object, object]] = {"num_speculative_tokens": (None, 3)}
     if METHODS[engine] is not None:
         changes["speculative_method"] = None, METHODS[engine]
-    found = commands(engine, changes)
-    assert len(found.apply) == len(found.undo) == len(changes) and not found.manual
+    written = commands(engine, changes)
+    assert len(written.apply) == len(written.undo) == len(changes) and not written.manual

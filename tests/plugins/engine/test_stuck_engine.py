@@ -14,8 +14,8 @@ def one(**fields: Any) -> Fleet:
     return fleet(service("chat", deployment("Llama-3.3-70B", tp=2, **fields)))
 
 
-def yielded(there: Fleet, **seen: float) -> Any:
-    return run(stuck_engine, regime(there, {"chat": evidence(**SILENT | seen)}))
+def yielded(state: Fleet, **seen: float) -> Any:
+    return run(stuck_engine, regime(state, {"chat": evidence(**SILENT | seen)}))
 
 
 @pytest.mark.parametrize("sign", [{"waiting": 4}, {"running": 2}, {"device_util": 1.0}])
@@ -41,15 +41,15 @@ def test_it_refuses_a_server_that_sleeps_serves_or_is_not_asked(seen: dict[str, 
 
 def test_it_looks_at_the_last_hour_and_a_person_may_have_it_judge_by_less_of_it() -> None:
     assert stuck_engine.window_s == 3600
-    there = regime(one(), {"chat": evidence(**SILENT | {"waiting": 4, "observed_h": 0.4})})
-    (refused,) = run(stuck_engine, there).refusals
-    assert refused.reason == "it gave no token, but only 0.40 h were observed, of 0.9 h that are needed"
-    assert run(stuck_engine, there, observed_h=0.3).proposals
+    silent = regime(one(), {"chat": evidence(**SILENT | {"waiting": 4, "observed_h": 0.4})})
+    (refused,) = run(stuck_engine, silent).refusals
+    assert refused.reason == "it generated no token, but only 0.40 of the required 0.9 h were observed"
+    assert run(stuck_engine, silent, observed_h=0.3).proposals
 
 
 def test_a_planned_sleep_is_not_a_stuck_server() -> None:
-    there = one()
-    planned = replace(there, services=(there.services[0].scheduled(asleep(range(8))),))
+    asleep_now = one()
+    planned = replace(asleep_now, services=(asleep_now.services[0].scheduled(asleep(range(8))),))
     (refused,) = yielded(planned, waiting=4).refusals
     assert refused.code == "asleep" and "8 hours of the week" in refused.reason
 

@@ -11,31 +11,31 @@ CHEAPER = replace(earlier("0.31.0", (0.77, 0.8, 0.83)), deployment_id=1)
 
 
 def result(*epochs: Epoch, versions: tuple[str, str] = ("0.32.0", "0.31.0"), **second: Any) -> Result:
-    one, other = (deployment(engine_version=each) for each in versions)
+    one, other = (deployment(engine_version=version) for version in versions)
     present = fleet(service("chat", one, replace(other, **second)))
     return run(upgrade_engine, regime(present, {"chat": evidence(*epochs, running=2)}))
 
 
 def test_a_version_that_a_like_replica_runs_more_cheaply_is_advised_with_what_it_showed() -> None:
-    (found,) = run(upgrade_engine, "upgraded-one").proposals
-    assert found.diff.knobs(2)["engine_version"] == ("0.31.0", "0.32.0") and not found.diff.knobs(1)
-    expected = found.state.expected  # type: ignore[union-attr]
+    (proposal,) = run(upgrade_engine, "upgraded-one").proposals
+    assert proposal.diff.knobs(2)["engine_version"] == ("0.31.0", "0.32.0") and not proposal.diff.knobs(1)
+    expected = proposal.state.expected  # type: ignore[union-attr]
     assert expected is not None
     assert (expected.low, expected.likely, expected.high) == pytest.approx((1 / 0.83, 1.25, 1 / 0.77))
 
 
 def test_a_newer_version_that_it_ran_before_itself_and_more_cheaply_is_advised() -> None:
     own = replace(earlier("0.33.0", (1.1, 1.2, 1.3)), deployment_id=1)
-    (found,) = result(own).proposals
-    assert found.diff.knobs(1)["engine_version"] == ("0.32.0", "0.33.0")
-    assert found.state.expected.likely == 1.2  # type: ignore[union-attr]
+    (proposal,) = result(own).proposals
+    assert proposal.diff.knobs(1)["engine_version"] == ("0.32.0", "0.33.0")
+    assert proposal.state.expected.likely == 1.2  # type: ignore[union-attr]
 
 
 def test_an_engine_in_maintenance_is_left_for_those_that_its_makers_recommend_without_a_stated_saving() -> None:
-    found = run(upgrade_engine, "unmaintained").proposals
-    assert [each.diff.knobs(1)["engine"] for each in found] == [("tgi", "vllm"), ("tgi", "sglang")]
-    assert all(each.state.deployments[0].expected is None for each in found)  # type: ignore[union-attr]
-    assert {each.effort for each in found} == {"high"}
+    proposals_made = run(upgrade_engine, "unmaintained").proposals
+    assert [proposal.diff.knobs(1)["engine"] for proposal in proposals_made] == [("tgi", "vllm"), ("tgi", "sglang")]
+    assert all(proposal.state.deployments[0].expected is None for proposal in proposals_made)  # type: ignore[union-attr]
+    assert {proposal.effort for proposal in proposals_made} == {"high"}
 
 
 @pytest.mark.parametrize(

@@ -23,20 +23,20 @@ def ran(*deployments: Deployment, seen: dict[int, Evidence] | None = None, **fie
     names = "abcdefgh"[: len(deployments)]
     of = {name: fields if name == names[-1] else {} for name in names}
     known = {name: (seen or {}).get(place, evidence(**QUIET)) for place, name in enumerate(names)}
-    made = [service(name, each, **of[name]) for name, each in zip(names, deployments, strict=True)]
+    made = [service(name, deployment, **of[name]) for name, deployment in zip(names, deployments, strict=True)]
     return run(consolidate, regime(fleet(*made), known))
 
 
 def hours(*served: range) -> Evidence:
-    rates = tuple(40.0 if any(hour % 24 in each for each in served) else 0.0 for hour in range(168))
+    rates = tuple(40.0 if any(hour % 24 in busy_hours for busy_hours in served) else 0.0 for hour in range(168))
     return evidence(**{**QUIET, "generated_tok_s": series(20.0, p95=40.0, hours=rates)})
 
 
 def test_two_services_of_one_model_become_one_engine_on_either_host() -> None:
     first, second = ran(deployment(), deployment()).proposals
-    assert [len(each.diff.removed) for each in (first, second)] == [2, 2]
-    assert [each.diff.released[0].name for each in (first, second)] == ["gpu-2", "gpu-1"]
-    assert [each.diff.added[0].device_ids for each in (first, second)] == [(10,), (20,)]
+    assert [len(proposal.diff.removed) for proposal in (first, second)] == [2, 2]
+    assert [proposal.diff.released[0].name for proposal in (first, second)] == ["gpu-2", "gpu-1"]
+    assert [proposal.diff.added[0].device_ids for proposal in (first, second)] == [(10,), (20,)]
     assert (first.risk, first.effort) == ("latency", "high") and "move-accelerator" in first.excludes
 
 
@@ -49,7 +49,7 @@ def test_fine_tunes_of_one_base_become_adapters_of_one_engine() -> None:
 
 def test_two_models_share_a_device_with_a_share_of_its_memory_each() -> None:
     large, small = deployment("Llama-3.1-8B"), deployment("Qwen3-1.7B")
-    first, *_ = [each for each in ran(large, small).proposals if not any(_divided(each.state))]
+    first, *_ = [proposal for proposal in ran(large, small).proposals if not any(_divided(proposal.state))]
     after = first.state
     assert isinstance(after, Fleet)
     one, other = (after.deployment(number) for number in (1, 2))
@@ -64,11 +64,11 @@ def _divided(state: Any) -> list[object]:
 
 
 def test_small_models_get_slices_of_one_device_that_fit_them() -> None:
-    found = ran(deployment("Llama-3.1-8B"), deployment("Qwen3-1.7B")).proposals
-    sliced = next(each for each in found if _divided(each.state))
+    found_proposals = ran(deployment("Llama-3.1-8B"), deployment("Qwen3-1.7B")).proposals
+    sliced = next(proposal for proposal in found_proposals if _divided(proposal.state))
     after = sliced.state
     assert isinstance(after, Fleet)
-    (device,) = (each for each in after.devices if each.partitions)
+    (device,) = (device for device in after.devices if device.partitions)
     assert sorted(part.profile for part in device.partitions) == ["1g.10gb", "3g.40gb"]
     held = [after.deployment(number).device_ids for number in (1, 2)]
     assert sorted(held) == sorted((part.partition_id,) for part in device.partitions)
@@ -85,8 +85,8 @@ def test_models_that_serve_in_different_hours_sleep_by_turns() -> None:
 
 def test_a_small_site_is_served_from_the_central_one() -> None:
     edge = Placement("aws", "eu-west-1", accelerator="L4", purchase="on_demand")
-    found = ran(deployment(), deployment(placement=edge)).proposals
-    assert {each.diff.released[0].name for each in found} == {"gpu-1", "gpu-2"}
+    found_proposals = ran(deployment(), deployment(placement=edge)).proposals
+    assert {proposal.diff.released[0].name for proposal in found_proposals} == {"gpu-1", "gpu-2"}
 
 
 @pytest.mark.parametrize(
@@ -125,27 +125,29 @@ def test_each_service_is_in_one_pair_and_pairs_are_limited() -> None:
     many = [deployment() for _ in range(6)]
     assert len(ran(*many).proposals) == 2 * 3
     names = "abcdef"
-    there = regime(fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, evidence(**QUIET)))
-    few = run(consolidate, there, pairs=1)
+    quiet_fleet = regime(
+        fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, evidence(**QUIET))
+    )
+    few = run(consolidate, quiet_fleet, pairs=1)
     assert len(few.proposals) == 2 and few.codes == ("enough-pairs",)
-    assert few.refusals[0].reason == "4 more quiet services wait until these 1 pairs are decided"
+    assert few.refusals[0].reason == "4 more quiet services are left until these 1 pairs are decided"
 
 
 def test_a_large_fleet_is_refused_in_a_bounded_number_of_rows() -> None:
     names = [f"s{number}" for number in range(600)]
     busy = evidence(**{**QUIET, "busy": 0.9})
-    there = regime(fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, busy))
-    found = run(consolidate, there)
-    assert len(found.refusals) == 501 and found.refusals[-1].reason.startswith("100 more services")
+    busy_fleet = regime(fleet(*(service(name, deployment()) for name in names)), dict.fromkeys(names, busy))
+    result = run(consolidate, busy_fleet)
+    assert len(result.refusals) == 501 and result.refusals[-1].reason.startswith("100 more services")
 
 
 def test_each_proposal_arrives_in_the_advice_run_as_it_was_made() -> None:
     names, models = "ab", ("Llama-3.1-8B", "Qwen3-1.7B")
     served = [service(name, deployment(model)) for name, model in zip(names, models, strict=True)]
-    there = regime(fleet(*served), dict.fromkeys(names, evidence(**QUIET)))
-    proposals = run(consolidate, there).proposals
+    quiet_fleet = regime(fleet(*served), dict.fromkeys(names, evidence(**QUIET)))
+    proposals = run(consolidate, quiet_fleet).proposals
     assert len(proposals) == 4
-    for each in proposals:
-        sent = json.loads(json.dumps(encoded(propose(each.state, risk=each.risk), there.fleet)))
-        arrived = candidate(there.fleet, sent, None, there.market)
-        assert arrived is not None and arrived.after == each.state
+    for proposal in proposals:
+        sent = json.loads(json.dumps(encoded(propose(proposal.state, risk=proposal.risk), quiet_fleet.fleet)))
+        arrived = candidate(quiet_fleet.fleet, sent, None, quiet_fleet.market)
+        assert arrived is not None and arrived.after == proposal.state

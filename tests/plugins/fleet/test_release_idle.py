@@ -11,16 +11,16 @@ def seen(fleet: Fleet, held: frozenset[int] = frozenset(), observed_h: float = 2
     """Devices that nobody held but those of `held`."""
     return FleetEvidence(
         {
-            ("device", each.device_id): evidence(held=float(each.device_id in held), observed_h=observed_h)
-            for each in fleet.devices
+            ("device", device.device_id): evidence(held=float(device.device_id in held), observed_h=observed_h)
+            for device in fleet.devices
         }
     )
 
 
 def test_each_idle_host_is_a_proposal_of_its_own() -> None:
-    fleet = fleet_of([], [host(each) for each in range(1, 6)])
-    found = proposals(release_idle, fleet, seen(fleet))
-    assert [{each.host_id for each in fleet.hosts} - {each.host_id for each in after.hosts} for after in found] == [
+    fleet = fleet_of([], [host(host_id) for host_id in range(1, 6)])
+    released = proposals(release_idle, fleet, seen(fleet))
+    assert [{host.host_id for host in fleet.hosts} - {host.host_id for host in after.hosts} for after in released] == [
         {1},
         {2},
         {3},
@@ -32,10 +32,11 @@ def test_each_idle_host_is_a_proposal_of_its_own() -> None:
 def test_a_host_that_is_idle_in_part_names_what_would_have_to_move() -> None:
     fleet = replicas(1)
     large = replace(fleet, hosts=(host(1, 8),), devices=fleet_of([], [host(1, 8)]).devices)
-    (said,) = proposals(release_idle, large, seen(large, frozenset({10, 11})))
-    assert (said.code, said.about) == ("part-of-instance", large.hosts[0])
-    assert said.reason == (
-        "6 of 8 devices of gpu-1 are idle, but it is released as a whole: move Llama-3.3-70B to other devices first"
+    (refusal,) = proposals(release_idle, large, seen(large, frozenset({10, 11})))
+    assert (refusal.code, refusal.about) == ("part-of-instance", large.hosts[0])
+    assert refusal.reason == (
+        "6 of 8 devices of gpu-1 are idle, but it can only be released as a whole: "
+        "move Llama-3.3-70B to other devices first"
     )
 
 
@@ -50,16 +51,16 @@ def test_it_refuses_a_host_that_is_held_or_was_not_seen_for_long() -> None:
 
 def test_it_refuses_a_device_of_which_nobody_knows_who_holds_it() -> None:
     idle = fleet_of([], [host(1)])
-    unknown = FleetEvidence({("device", each.device_id): Evidence({}) for each in idle.devices})
-    found = proposals(release_idle, idle, unknown)
-    assert {each.code for each in found} == {"holders-unknown"}
-    assert "held was not measured" in found[0].reason
+    unknown = FleetEvidence({("device", device.device_id): Evidence({}) for device in idle.devices})
+    refusals = proposals(release_idle, idle, unknown)
+    assert {refusal.code for refusal in refusals} == {"holders-unknown"}
+    assert "held was not measured" in refusals[0].reason
 
 
 def test_it_refuses_a_host_of_cpus_and_an_empty_fleet() -> None:
     idle = fleet_of([], [host(1)])
-    cpus = replace(idle, devices=tuple(replace(each, accelerator=None, kind="cpu") for each in idle.devices))
-    assert {each.code for each in proposals(release_idle, cpus, seen(cpus))} == {"no-accelerator"}
+    cpus = replace(idle, devices=tuple(replace(device, accelerator=None, kind="cpu") for device in idle.devices))
+    assert {proposal.code for proposal in proposals(release_idle, cpus, seen(cpus))} == {"no-accelerator"}
     assert refusal(release_idle, Fleet(), seen(Fleet()))[0] == "no-devices"
 
 

@@ -27,7 +27,7 @@ def test_of_several_replicas_each_keeps_an_even_part_of_what_is_left() -> None:
     first, *others, small = fleet.service("chat").deployments
     left = 1 - EASY - dict(first.serves)["chat"]
     assert dict(small.serves) == {"chat": EASY}
-    assert all(dict(each.serves) == {"chat": None} for each in others)
+    assert all(dict(deployment.serves) == {"chat": None} for deployment in others)
     assert dict(first.serves)["chat"] == pytest.approx(left / len(others))
 
 

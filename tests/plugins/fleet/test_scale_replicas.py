@@ -39,7 +39,7 @@ def test_one_service_is_proposed_at_a_time() -> None:
     two = fleet(chat(2), service("code", *[deployment()] * 2))
     seen = evidence(**IDLE)
     results = run(scale_replicas, regime(two, {"chat": seen, "code": seen})).proposals
-    changed = [[each.target for each in proposed.diff.changes] for proposed in results]
+    changed = [[change.target for change in proposed.diff.changes] for proposed in results]
     assert changed == [["chat"], ["code"]]
 
 

@@ -25,17 +25,20 @@ def ran(rates: tuple[float | None, ...], replicas: int = 1, observed_h: float = 
 
 
 def office(served: float = 50.0, other: float = 0.0) -> tuple[float | None, ...]:
-    return tuple(served if each else other for each in OFFICE)
+    return tuple(served if in_office_hours else other for in_office_hours in OFFICE)
 
 
 def schedules(result: Result) -> list[Schedule]:
-    return [each.state.schedule for each in result.proposals if isinstance(each.state, Service)]
+    return [proposal.state.schedule for proposal in result.proposals if isinstance(proposal.state, Service)]
 
 
 def test_hours_without_requests_are_off_or_asleep_up_to_an_hour_before_the_first() -> None:
     result = ran(office())
     assert schedules(result) == [off(FREE), asleep(FREE)]
-    assert [(each.risk, each.effort) for each in result.proposals] == [("availability", "medium"), ("latency", "low")]
+    assert [(proposal.risk, proposal.effort) for proposal in result.proposals] == [
+        ("availability", "medium"),
+        ("latency", "low"),
+    ]
     assert 7 not in FREE and 6 in FREE and 166 in FREE
 
 
@@ -47,15 +50,15 @@ def test_devices_that_are_paid_for_anyway_sleep_where_the_engine_can() -> None:
 
 def test_little_load_in_many_hours_is_served_by_the_fewest_replicas_that_are_set() -> None:
     result = ran(office(other=2.0), replicas=4, min_replicas=2)
-    (found,) = schedules(result)
-    assert dict(found.replicas) == dict.fromkeys(FREE, 2) and not found.off
+    (schedule,) = schedules(result)
+    assert dict(schedule.replicas) == dict.fromkeys(FREE, 2) and not schedule.off
     assert ran(office(other=2.0), replicas=2, min_replicas=2).codes == ("at-minimum",)
 
 
 def test_minimum_replicas_forbid_hours_without_any() -> None:
     result = ran(office(), replicas=3, min_replicas=2)
-    (found,) = schedules(result)
-    assert set(dict(found.replicas).values()) == {2}
+    (schedule,) = schedules(result)
+    assert set(dict(schedule.replicas).values()) == {2}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,7 @@ def test_minimum_replicas_forbid_hours_without_any() -> None:
         (office(), {"observed_h": 24}, "observed-briefly"),
         (office(other=30.0), {}, "served-most-hours"),
         (office(0.0), {}, "no-load"),
-        (tuple(None if not each else 50.0 for each in OFFICE), {}, "served-most-hours"),
+        (tuple(None if not in_office_hours else 50.0 for in_office_hours in OFFICE), {}, "served-most-hours"),
         (office(), {"requests_s": 0.5}, "at-minimum"),
         (office(), {"schedule": off([0])}, "scheduled"),
     ],

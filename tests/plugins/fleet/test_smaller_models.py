@@ -10,7 +10,7 @@ SEEN = low_batch()
 
 def found(service: Service, max_size: float = 0.5, min_busy: float = 0.01) -> list[str] | str:
     result = smaller_models(SEEN, service, MARKET, max_size=max_size, min_busy=min_busy)
-    return result.code if isinstance(result, Skip) else [each.name for each in result]
+    return result.code if isinstance(result, Skip) else [model.name for model in result]
 
 
 def test_models_of_the_family_up_to_a_size_may_take_requests() -> None:

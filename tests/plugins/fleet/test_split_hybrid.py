@@ -40,7 +40,7 @@ def test_it_refuses_without_requests_or_a_small_model(knobs: dict[str, Any], cod
 
 def test_a_service_of_two_models_and_sites_without_a_device_are_refused() -> None:
     both = service("chat", deployment("Llama-3.3-70B", tp=2), deployment("Llama-3.1-8B"))
-    there = regime(fleet(both), {"chat": evidence(busy=0.7)})
-    assert run(split_hybrid, there).codes == ("already-routed",)
+    two_models = regime(fleet(both), {"chat": evidence(busy=0.7)})
+    assert run(split_hybrid, two_models).codes == ("already-routed",)
     large = regime(fleet(service("chat", deployment("Llama-3.3-70B", tp=2))), {"chat": evidence(busy=0.7)})
     assert run(split_hybrid, large, edge=("T4",)).codes == ("no-edge-device",)

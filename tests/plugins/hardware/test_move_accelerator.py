@@ -12,15 +12,15 @@ from tests.savings.fleets import AWS, low_batch
 
 def test_every_other_accelerator_with_offers_that_holds_the_weights_is_a_candidate() -> None:
     yielded = proposals(move_accelerator, chat(2))
-    ranks = {each.deployments[0].accelerator: each.deployments[1].tp for each in yielded}
+    ranks = {service.deployments[0].accelerator: service.deployments[1].tp for service in yielded}
     assert (ranks["H200 SXM"], ranks["B200 SXM"], ranks["L40S"], ranks["A100 80GB SXM4"]) == (2, 1, 4, 2)
     assert "H100 SXM5" not in ranks
     assert all(MARKET.offers(name) for name in ranks)
-    assert all(each.replicas == FEWEST for each in yielded)
+    assert all(service.replicas == FEWEST for service in yielded)
 
 
 def test_architectures_without_bfloat16_are_left_out() -> None:
-    moved = {each.deployments[0].accelerator for each in proposals(move_accelerator)}
+    moved = {proposal.deployments[0].accelerator for proposal in proposals(move_accelerator)}
     assert moved and not {"T4", "V100 SXM2 16GB"} & moved
 
 

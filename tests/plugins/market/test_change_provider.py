@@ -13,8 +13,10 @@ SEOUL = replace(AWS, region="ap-northeast-2", instance_type="p5.48xlarge")
 
 
 def places(fleet: Any, **options: Any) -> list[tuple[str, str]]:
-    found = proposals(change_provider.configured(options), fleet)
-    return [(each.deployments[0].placement.provider, each.deployments[0].placement.region) for each in found]
+    services = proposals(change_provider.configured(options), fleet)
+    return [
+        (service.deployments[0].placement.provider, service.deployments[0].placement.region) for service in services
+    ]
 
 
 def test_a_cheaper_provider_of_the_same_accelerator_is_proposed() -> None:
@@ -23,11 +25,11 @@ def test_a_cheaper_provider_of_the_same_accelerator_is_proposed() -> None:
 
 def test_a_cheaper_region_of_the_same_provider_is_a_proposal_of_its_own() -> None:
     dear = max(
-        (each for each in load_market().offers("H100 SXM5") if each.instance_type == "p5.48xlarge"),
-        key=lambda each: each.nano_usd_per_device_hour,
+        (offer for offer in load_market().offers("H100 SXM5") if offer.instance_type == "p5.48xlarge"),
+        key=lambda offer: offer.nano_usd_per_device_hour,
     )
-    here = replace(AWS, region=dear.region, instance_type="p5.48xlarge")
-    (at_home, abroad) = places(chat(2, placement=here))
+    present = replace(AWS, region=dear.region, instance_type="p5.48xlarge")
+    (at_home, abroad) = places(chat(2, placement=present))
     assert at_home[0] == "aws" and at_home[1] != dear.region and abroad[0] != "aws"
 
 
@@ -62,4 +64,4 @@ def test_it_refuses_tenants_commitments_and_what_served_nothing() -> None:
 
 
 def test_it_excludes_a_commitment_to_the_place_it_leaves() -> None:
-    assert all("commit-capacity" in each.excludes for each in yielded(change_provider, chat(2)))
+    assert all("commit-capacity" in proposal.excludes for proposal in yielded(change_provider, chat(2)))

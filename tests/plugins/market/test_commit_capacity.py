@@ -9,23 +9,23 @@ STEADY = regimes()["steady"]
 A3 = ("gcp", "us-central1", "a3-highgpu-8g")
 
 
-def seen_in(there: Regime, night: float = 1.0, hosts: tuple[int, ...] = (3,), **more: float) -> FleetEvidence:
+def seen_in(state: Regime, night: float = 1.0, hosts: tuple[int, ...] = (3,), **more: float) -> FleetEvidence:
     """What was measured, with the devices of some hosts held for `night` of each hour from 0:00 to 8:00."""
-    measured = dict(there.measured)
+    measured = dict(state.measured)
     hours = tuple(night if hour % 24 < 8 else 1.0 for hour in range(168))
-    for host in (there.fleet.host(each) for each in hosts):
+    for host in (state.fleet.host(host) for host in hosts):
         for device in host.device_ids:
-            known = {**dict(there.of("device", device).items()), "held": series(1.0, hours=hours)}
+            known = {**dict(state.of("device", device).items()), "held": series(1.0, hours=hours)}
             known |= {name: series(value, n=1) for name, value in more.items()}
-            measured["device", device] = type(there.of("device", device))(known)
+            measured["device", device] = type(state.of("device", device))(known)
     return FleetEvidence(measured)
 
 
 def found(fleet: Fleet | None = None, seen: FleetEvidence | None = None) -> tuple[list[Commitment], list[Skip]]:
     """Return what the rule would commit to, and its refusals."""
     known = list(yielded(commit_capacity, fleet or STEADY.fleet, seen or seen_in(STEADY)))
-    refused = [each for each in known if isinstance(each, Skip)]
-    bought = [each.state.commitments[-1] for each in known if not isinstance(each, Skip)]
+    refused = [outcome for outcome in known if isinstance(outcome, Skip)]
+    bought = [outcome.state.commitments[-1] for outcome in known if not isinstance(outcome, Skip)]
     return bought, refused
 
 
@@ -43,7 +43,7 @@ def test_an_instance_that_is_off_at_night_is_not_part_of_the_base_load() -> None
 
 def test_less_than_four_weeks_are_not_enough() -> None:
     bought, (refused,) = found(seen=seen_in(STEADY, observed_h=200.0))
-    assert not bought and refused.code == "observed-briefly" and "200 of the 600 h" in refused.reason
+    assert not bought and refused.code == "observed-briefly" and "200 of the required 600 h" in refused.reason
 
 
 def test_what_is_committed_already_is_not_committed_again() -> None:
@@ -55,8 +55,8 @@ def test_what_is_committed_already_is_not_committed_again() -> None:
 
 
 def test_without_a_listed_commitment_it_says_how_to_add_the_one_that_was_quoted() -> None:
-    there = tuple(replace(each, placement=replace(each.placement, region="us-east4")) for each in STEADY.fleet.hosts)
-    bought, (refused,) = found(replace(STEADY.fleet, hosts=there))
+    hosts = tuple(replace(host, placement=replace(host.placement, region="us-east4")) for host in STEADY.fleet.hosts)
+    bought, (refused,) = found(replace(STEADY.fleet, hosts=hosts))
     assert not bought and refused.code == "no-offer" and "pertoken prices import" in refused.reason
 
 

@@ -10,11 +10,15 @@ from tests.savings.fleets import AWS, low_batch
 
 
 def test_each_api_that_lists_the_model_is_compared() -> None:
-    found = proposals(serverless_api, chat(2))
-    placements = [each.placement for service in found for each in service.deployments]
-    assert [each.provider for each in placements[::2]] == ["azure-ai", "bedrock", "vertex"]
-    assert {(each.purchase, each.accelerator, each.region) for each in placements} == {("per_token", None, None)}
-    assert all(each.risk == "quality" and "commit-capacity" in each.excludes for each in yielded(serverless_api))
+    services = proposals(serverless_api, chat(2))
+    placements = [deployment.placement for service in services for deployment in service.deployments]
+    assert [placement.provider for placement in placements[::2]] == ["azure-ai", "bedrock", "vertex"]
+    assert {(placement.purchase, placement.accelerator, placement.region) for placement in placements} == {
+        ("per_token", None, None)
+    }
+    assert all(
+        proposal.risk == "quality" and "commit-capacity" in proposal.excludes for proposal in yielded(serverless_api)
+    )
     (only,) = proposals(serverless_api.configured({"providers": ("bedrock",)}), chat(2))
     assert only.deployments[0].placement.provider == "bedrock"
 

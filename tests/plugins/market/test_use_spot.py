@@ -13,7 +13,12 @@ from tests.savings.fleets import AWS, low_batch
 
 def test_all_replicas_but_one_may_run_on_spot() -> None:
     (service,) = proposals(use_spot, chat(4))
-    assert [each.placement.purchase for each in service.deployments] == ["on_demand", "spot", "spot", "spot"]
+    assert [deployment.placement.purchase for deployment in service.deployments] == [
+        "on_demand",
+        "spot",
+        "spot",
+        "spot",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -41,7 +46,7 @@ def test_it_refuses_instances_under_a_commitment() -> None:
 def test_it_refuses_where_no_spot_offer_is_really_below_on_demand() -> None:
     market = load_market("aws")
     on_demand = market.offers("H100 SXM5")
-    listed = replace(market, all_offers=(*on_demand, *(replace(each, purchase="spot") for each in on_demand)))
+    listed = replace(market, all_offers=(*on_demand, *(replace(offer, purchase="spot") for offer in on_demand)))
     assert refusal(use_spot, chat(2), market=listed)[0] == "no-discount"
 
 
@@ -52,7 +57,7 @@ def test_it_refuses_where_spot_is_not_offered() -> None:
 
 
 def test_the_discount_of_another_instance_is_not_its_own() -> None:
-    offered = {each.instance_type for each in load_market().offers("H100 SXM5", "spot") if each.provider == "aws"}
+    offered = {offer.instance_type for offer in load_market().offers("H100 SXM5", "spot") if offer.provider == "aws"}
     assert "p5.48xlarge" in offered and "p5.4xlarge" not in offered
     small = chat(2, placement=replace(AWS, instance_type="p5.4xlarge"))
     assert refusal(use_spot, small)[0] == "no-offer"

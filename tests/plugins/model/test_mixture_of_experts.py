@@ -12,29 +12,33 @@ from tests.savings.fleets import low_batch
 DENSE = model("Qwen3-32B")
 
 
-def names(found: Any) -> list[tuple[str, int]]:
-    return [(each.deployments[0].model.name.rpartition("/")[2], each.deployments[0].tp) for each in found]
+def names(proposed: Any) -> list[tuple[str, int]]:
+    return [
+        (proposal.deployments[0].model.name.rpartition("/")[2], proposal.deployments[0].tp) for proposal in proposed
+    ]
 
 
 def test_a_large_dense_model_may_leave_its_work_to_a_mixture_of_its_family_first() -> None:
-    found = proposals(mixture_of_experts, chat(model=DENSE, tp=1), low_batch(running=30))
-    assert names(found)[0] == ("Qwen3-30B-A3B", 1)
-    assert all(each.replicas == FEWEST for each in found)
+    services = proposals(mixture_of_experts, chat(model=DENSE, tp=1), low_batch(running=30))
+    assert names(services)[0] == ("Qwen3-30B-A3B", 1)
+    assert all(service.replicas == FEWEST for service in services)
 
 
 def test_memory_is_not_reduced_few_requests_do_not_pay_for_more_devices() -> None:
     many, few = (run(mixture_of_experts, "bandwidth-bound", few_running=limit) for limit in (0.0, 8.0))
     assert "tiny-batch" in few.codes and "tiny-batch" not in many.codes
-    assert any("gpt-oss-120b needs 4 devices instead of 2" in each.reason for each in few.refusals)
+    assert any("gpt-oss-120b needs 4 devices instead of 2" in refusal.reason for refusal in few.refusals)
     larger = [
-        each for each in many.proposals if ("tp", 2, 4) in {(c.field, c.before, c.after) for c in each.diff.changes}
+        proposal
+        for proposal in many.proposals
+        if ("tp", 2, 4) in {(c.field, c.before, c.after) for c in proposal.diff.changes}
     ]
-    assert larger and all("right-size-parallelism" in each.excludes for each in larger)
+    assert larger and all("right-size-parallelism" in proposal.excludes for proposal in larger)
 
 
 def test_a_person_names_the_mixtures_that_may_take_over() -> None:
     only = run(mixture_of_experts, "kv-bound", models=["gpt-oss-120b"]).proposals
-    assert [{c.after.name for c in each.diff.changes if c.field == "model"} for each in only] == [
+    assert [{c.after.name for c in proposal.diff.changes if c.field == "model"} for proposal in only] == [
         {"openai/gpt-oss-120b"}
     ]
 

@@ -21,5 +21,5 @@ def test_where_ranks_or_the_device_are_not_known_only_the_model_changes() -> Non
 def test_replicas_that_differ_and_models_of_unknown_size_are_not_replaced() -> None:
     assert refusal(low_batch(), chat(2).services[0], 0.05) is None
     mixed = chat(2).edit(chat(2).services[0].deployments[0].but(tp=1)).services[0]
-    found = refusal(low_batch(), mixed, 0.05)
-    assert found is not None and found.code == "replicas-differ"
+    reason = refusal(low_batch(), mixed, 0.05)
+    assert reason is not None and reason.code == "replicas-differ"

@@ -15,20 +15,29 @@ def test_a_70b_is_replaced_by_the_8b_of_its_family_on_one_device_each() -> None:
         "high",
         ("mixture-of-experts", "prune", "route-requests"),
     )
-    assert [(each.model.name, each.tp) for each in made.state.deployments] == [("meta-llama/Llama-3.1-8B", 1)] * 2
+    assert [(deployment.model.name, deployment.tp) for deployment in made.state.deployments] == [
+        ("meta-llama/Llama-3.1-8B", 1)
+    ] * 2
     assert made.state.replicas == FEWEST
 
 
 def test_the_largest_smaller_models_are_variants_and_mixtures_are_left_to_their_own_rule() -> None:
-    found = [each.deployments[0].model.name for each in proposals(smaller_model, chat(model=model("Qwen3-32B")))]
-    assert found == ["Qwen/Qwen3-14B", "Qwen/Qwen3-8B", "Qwen/Qwen3-4B"]
+    models = [
+        proposal.deployments[0].model.name for proposal in proposals(smaller_model, chat(model=model("Qwen3-32B")))
+    ]
+    assert models == ["Qwen/Qwen3-14B", "Qwen/Qwen3-8B", "Qwen/Qwen3-4B"]
 
 
 def test_a_person_names_the_models_that_may_take_over() -> None:
-    there = "bandwidth-bound"
-    found = [each.diff.changes for each in run(smaller_model, there, models=["Qwen3-14B", "Qwen3-235B-A22B"]).proposals]
-    assert [{each.after.name for each in changes if each.field == "model"} for changes in found] == [{"Qwen/Qwen3-14B"}]
-    assert run(smaller_model, there, models=["unheard-of"]).codes == ("no-smaller-model",)
+    regime_name = "bandwidth-bound"
+    models = [
+        proposal.diff.changes
+        for proposal in run(smaller_model, regime_name, models=["Qwen3-14B", "Qwen3-235B-A22B"]).proposals
+    ]
+    assert [{change.after.name for change in changes if change.field == "model"} for changes in models] == [
+        {"Qwen/Qwen3-14B"}
+    ]
+    assert run(smaller_model, regime_name, models=["unheard-of"]).codes == ("no-smaller-model",)
 
 
 @pytest.mark.parametrize(

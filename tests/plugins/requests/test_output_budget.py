@@ -15,9 +15,9 @@ LENGTHS = series(900, p50=420, p95=2400, max=8000)
 
 
 def served(output_len: float | None = 900) -> Fleet:
-    there = chat()
+    service = chat()
     demand = Demand(output_len=None if output_len is None else counted(output_len))
-    return replace(there, services=(replace(there.services[0], demand=demand),))
+    return replace(service, services=(replace(service.services[0], demand=demand),))
 
 
 def seen(**changed: Any) -> Evidence:

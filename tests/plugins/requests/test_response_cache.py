@@ -12,8 +12,10 @@ from tests.savings.fleets import low_batch
 
 def shares(regime: str, **options: float) -> list[tuple[float, bool]]:
     """Return the shares that are proposed, and whether each is priced."""
-    (changes,) = zip(*(each.diff.changes for each in run(response_cache, regime, **options).proposals), strict=True)
-    return [(round(each.after.value, 4), each.after.confirmed) for each in changes]
+    (changes,) = zip(
+        *(proposal.diff.changes for proposal in run(response_cache, regime, **options).proposals), strict=True
+    )
+    return [(round(change.after.value, 4), change.after.confirmed) for change in changes]
 
 
 def test_without_a_count_of_repeats_the_break_even_is_shown_for_exact_and_for_semantic_hits() -> None:
@@ -21,7 +23,7 @@ def test_without_a_count_of_repeats_the_break_even_is_shown_for_exact_and_for_se
     first = yielded(response_cache, chat(), low_batch())[0]
     assert isinstance(first, Proposal) and (first.risk, first.effort) == ("quality", "high")
     source = first.state.demand.response_cache_share.source  # type: ignore[union-attr]
-    assert "a guess: count them at your gateway" in source and "it pays above 0.1% of exact repeats" in source
+    assert "an assumption: count them at your gateway" in source and "it pays above 0.1% of exact repeats" in source
 
 
 def test_a_share_that_a_person_supplies_is_priced_less_the_cost_of_look_ups() -> None:
@@ -38,8 +40,8 @@ def test_hits_below_the_cost_of_look_ups_are_refused_with_the_share_from_which_i
 
 def test_tenants_that_share_nothing_share_no_answers() -> None:
     result = run(response_cache, "multi-tenant")
-    assert [each.code for each in result.refusals] == ["isolated"]
-    assert {each.target.name for each in result.proposals if each.target} == {"globex"}
+    assert [refusal.code for refusal in result.refusals] == ["isolated"]
+    assert {proposal.target.name for proposal in result.proposals if proposal.target} == {"globex"}
 
 
 @pytest.mark.parametrize("busy", [0.0, 0.04])
@@ -48,17 +50,17 @@ def test_it_refuses_a_service_with_hardly_any_requests(busy: float) -> None:
 
 
 def test_it_refuses_a_second_cache() -> None:
-    there = chat()
-    cached = there.edit(there.services[0].serving(response_cache_share=to(0.2)))
-    assert refusal(response_cache, cached) == ("cached-already", "a response cache answers 20% of its requests already")
+    service = chat()
+    cached = service.edit(service.services[0].serving(response_cache_share=to(0.2)))
+    assert refusal(response_cache, cached) == ("cached-already", "a response cache already answers 20% of its requests")
 
 
 @pytest.mark.parametrize("supplied", [False, True])
 def test_advice_has_money_in_it_only_where_a_person_supplied_the_share(supplied: bool) -> None:
-    there = gathered(chat())
+    state = gathered(chat())
     rule = response_cache.configured({"repeat_share": 0.3})
     configured = frozenset({"response-cache"} if supplied else ())
-    (row,) = advised(replace(there, configured_rules=configured), rule)
+    (row,) = advised(replace(state, configured_rules=configured), rule)
     assert row.best is not None and row.best.title == "response-cache share 0.299"
     assert (row.best.capacity is not None, row.best.break_even is None) == (supplied, supplied)
     assert (row.best.unpriced is None) == supplied

@@ -13,9 +13,9 @@ LONG = {"prompt_tok_s": 4000, "generated_tok_s": 40, "cached_share": 0.02}
 
 
 def served(prompt_len: float | None = 6000) -> Fleet:
-    there = chat()
+    service = chat()
     demand = Demand(prompt_len=None if prompt_len is None else counted(prompt_len))
-    return replace(there, services=(replace(there.services[0], demand=demand),))
+    return replace(service, services=(replace(service.services[0], demand=demand),))
 
 
 def test_long_prompts_that_no_cache_holds_are_shortened_and_the_prefix_cache_is_another_way() -> None:
@@ -23,13 +23,13 @@ def test_long_prompts_that_no_cache_holds_are_shortened_and_the_prefix_cache_is_
     assert (made.risk, made.effort, made.excludes) == ("quality", "high", ("prefix-cache",))
     shorter = made.state.demand.prompt_len
     assert shorter.value == pytest.approx(4200) and not shorter.confirmed
-    assert "a guess: judge a sample; editing them may lose the 2% that the prefix cache finds now" in shorter.source
+    assert "an assumption: judge a sample; editing them may lose the 2% that hit the prefix cache now" in shorter.source
 
 
 def test_what_a_person_supplies_is_priced_and_keeps_its_warning() -> None:
     (change,) = run(shorten_prompts, "prefill-heavy", kept=0.5).proposals[0].diff.changes
     assert change.after.confirmed and change.after.value == pytest.approx(3500)
-    assert "editing them may lose the 35% that the prefix cache finds now" in change.after.source
+    assert "editing them may lose the 35% that hit the prefix cache now" in change.after.source
 
 
 @pytest.mark.parametrize(

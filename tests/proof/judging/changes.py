@@ -34,7 +34,7 @@ VARIANT = replace(FP8, edits=EDITS, throughput_ratio=(1.05, 1.1, 1.2))
 
 
 def changed_after(weeks: int) -> int:
-    """When the change is, after a number of weeks."""
+    """Return the time of the change, after a number of weeks."""
     return MONDAY + weeks * WEEK
 
 
@@ -70,8 +70,8 @@ class Changed:
     def __init__(self, where: StoreLocation, changed: int, *, variant: Variant | None = VARIANT) -> None:
         self.where, self.changed = where, changed
         self.target = AdviceRepository(where)
-        found = [] if variant is None else [row(variants=(variant,), created_ts=changed - HOUR)]
-        keep(self.target, found, {"quantize"}, changed - HOUR, "advisor")
+        recommendations = [] if variant is None else [row(variants=(variant,), created_ts=changed - HOUR)]
+        keep(self.target, recommendations, {"quantize"}, changed - HOUR, "advisor")
         detect(open_store(where), self.target, load_market(), Settings(), changed + HOUR)
 
     def rows(self) -> tuple[Recommendation, ...]:

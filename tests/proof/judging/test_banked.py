@@ -1,4 +1,4 @@
-"""What changes have saved so far."""
+"""Realised savings so far."""
 
 from dataclasses import replace
 

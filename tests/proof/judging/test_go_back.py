@@ -31,10 +31,10 @@ NOW = CHANGED + WEEK
 
 
 def proposals(kept: Changed, verdicts: tuple[Verdict, ...], receipts: Any = ()) -> tuple[Recommendation, ...]:
-    rows = {each.recommendation_id: each for each in kept.rows()}
+    rows = {row.recommendation_id: row for row in kept.rows()}
     with open_store(kept.where).read() as connection:
-        there = Window(connection, NOW - DAY, NOW).inventory
-    return go_back(verdicts, receipts, rows, there, NOW)
+        inventory = Window(connection, NOW - DAY, NOW).inventory
+    return go_back(verdicts, receipts, rows, inventory, NOW)
 
 
 @pytest.fixture(scope="module")
@@ -50,33 +50,33 @@ def test_an_unrecommended_regression_becomes_a_recommendation_to_go_back_which_e
     assert judge_changes(open_store(worse), kept.target, Settings(), NOW) == 1
     (verdict,) = kept.verdicts()
     assert verdict.judgement.result is Result.DEARER
-    (found,) = proposals(kept, (verdict,))
-    assert (found.rule_id, found.state, found.target) == (RULE, State.OPEN, "tiny on gpu-1")
-    assert found.reason is not None and found.reason.startswith("since 2026-10-26 00:00Z a token takes +")
-    best = found.variants[0]
+    (proposal,) = proposals(kept, (verdict,))
+    assert (proposal.rule_id, proposal.state, proposal.target) == (RULE, State.OPEN, "tiny on gpu-1")
+    assert proposal.reason is not None and proposal.reason.startswith("since 2026-10-26 00:00Z a token takes +")
+    best = proposal.variants[0]
     assert best.title == "go back: weight_dtype fp8 → bf16"
     assert best.edits == (Edit("deployment", 8, "weight_dtype", "fp8", "bf16"),)
     assert best.commands == ("remove --quantization",)
     assert best.throughput_ratio is not None and best.throughput_ratio[1] == pytest.approx(1.2, abs=0.03)
-    keep(kept.target, [found], {RULE}, NOW, "advisor")
+    keep(kept.target, [proposal], {RULE}, NOW, "advisor")
     back = EpochRow(10, 8, NOW + 60, None, "0.32.0", '{"weight_dtype": "bf16"}', (5,))
     with Writer(worse) as writer:
         sample = DeploymentSample(10, NOW + 120, 60_000, 60_000, True, 30_000, busy_provenance=0)
         known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "devices": (GPU,)}
         writer.commit(tick(NOW + 120, sample, epochs=(back,), **known))
     detect(open_store(worse), kept.target, load_market(), Settings(), NOW + 180)
-    assert [each.state for each in kept.rows()] == [State.APPLIED]
+    assert [row.state for row in kept.rows()] == [State.APPLIED]
     with open_store(worse).read() as connection:
-        there = Window(connection, NOW - DAY, NOW + 180).inventory
-    assert go_back(kept.verdicts(), (), {}, there, NOW + 180) == ()
+        inventory = Window(connection, NOW - DAY, NOW + 180).inventory
+    assert go_back(kept.verdicts(), (), {}, inventory, NOW + 180) == ()
 
 
 def test_a_regression_that_was_recommended_goes_back_by_the_commands_that_undo_it(tmp_path: Path) -> None:
     kept = Changed(written(tmp_path, 0.20, weeks_after=1), CHANGED)
     (verdict,) = kept.verdicts()
     dearer = replace(verdict, judgement=Judgement(Result.DEARER, (0.15, 0.2, 0.25)))
-    (found,) = proposals(kept, (dearer,))
-    assert found.variants[0].commands == VARIANT.undo
+    (proposal,) = proposals(kept, (dearer,))
+    assert proposal.variants[0].commands == VARIANT.undo
     cheaper = replace(verdict, judgement=Judgement(Result.CHEAPER, (-0.25, -0.2, -0.15)))
     assert proposals(kept, (cheaper,)) == ()
 
@@ -89,13 +89,13 @@ def test_an_objective_that_is_missed_since_a_change_advises_to_go_back_though_to
     (verdict,) = kept.verdicts()
     with kept.target.writing() as connection:
         (receipt,) = read_receipts(connection)
-    agreed, fine, slow = (ServiceLevel(ttft_p95_s=each) for each in (0.5, 0.4, 0.9))
+    agreed, fine, slow = (ServiceLevel(ttft_p95_s=value) for value in (0.5, 0.4, 0.9))
 
     def of(before: ServiceLevel, after: ServiceLevel) -> list[StoredReceipt]:
         made = replace(from_text(receipt.text), service_before=before, service_after=after, objectives=agreed)
         return [replace(receipt, text=to_text(made))]
 
-    (found,) = proposals(kept, (verdict,), of(fine, slow))
-    assert found.reason == "since 2026-10-26 00:00Z an objective is missed that was kept before"
+    (proposal,) = proposals(kept, (verdict,), of(fine, slow))
+    assert proposal.reason == "since 2026-10-26 00:00Z an objective is missed that was kept before"
     assert proposals(kept, (verdict,), of(slow, slow)) == ()
     assert proposals(kept, (verdict,), of(fine, fine)) == ()

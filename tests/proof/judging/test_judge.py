@@ -45,7 +45,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Changed:
     assert waiting.judgement.reason is not None and waiting.judgement.reason.endswith(
         "judged from 2026-11-02 00:00Z on"
     )
-    assert [each.state for each in kept.rows()] == [State.VERIFYING]
+    assert [row.state for row in kept.rows()] == [State.VERIFYING]
     assert judged(kept, CHANGED + WEEK) == 1
     return kept
 
@@ -93,7 +93,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path | Sto
 def test_a_change_without_effect_is_never_a_saving(place: Path | StoreLocation) -> None:
     kept = Changed(written(place, 0.0, weeks_after=1), CHANGED)
     assert judged(kept, CHANGED + WEEK) == 1
-    assert [each.state for each in kept.rows()] == [State.NO_EFFECT]
+    assert [row.state for row in kept.rows()] == [State.NO_EFFECT]
     (stored,) = receipts(kept)
     assert stored.read().finding.verdict is Proven.NO_EFFECT
     assert stored.check().reproduced
@@ -152,22 +152,22 @@ def test_a_judgement_moves_the_recommendation_of_its_change(tmp_path: Path, judg
     kept = Changed(written(tmp_path, 0.0, weeks=0, weeks_after=1), changed_after(0))
     decided = judge_pending(kept.target, lambda verdict, now_ts: (judgement, None), changed_after(0) + WEEK)
     assert decided == (state is not State.VERIFYING)
-    assert [each.state for each in kept.rows()] == [state]
+    assert [row.state for row in kept.rows()] == [state]
 
 
 def test_a_saving_that_stands_is_checked_after_7_and_30_days_and_stays_realized(saved: Changed) -> None:
     for days, kinds in ((6, 1), (7, 2), (8, 2), (30, 3), (31, 3)):
         judged(saved, CHANGED + WEEK + days * DAY)
         assert len(receipts(saved)) == kinds
-    assert [each.state for each in saved.rows()] == [State.REALIZED]
-    assert [each.kind for each in receipts(saved)] == list(Kind)
-    assert all(each.check().reproduced for each in receipts(saved))
+    assert [row.state for row in saved.rows()] == [State.REALIZED]
+    assert [receipt.kind for receipt in receipts(saved)] == list(Kind)
+    assert all(receipt.check().reproduced for receipt in receipts(saved))
 
 
 def test_a_saving_that_is_gone_after_7_days_has_decayed(tmp_path: Path) -> None:
     kept = Changed(written(tmp_path, -0.10, later=0.0, weeks_after=3), CHANGED)
     judged(kept, CHANGED + WEEK)
-    assert [each.state for each in kept.rows()] == [State.REALIZED]
+    assert [row.state for row in kept.rows()] == [State.REALIZED]
     judged(kept, CHANGED + 2 * WEEK + 2 * DAY)
     (row,) = kept.rows()
     assert row.state is State.DECAYED

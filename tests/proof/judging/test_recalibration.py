@@ -51,9 +51,9 @@ def verdict(deployment_id: int, **values: object) -> Verdict:
     return replace(known, **values)  # type: ignore[arg-type]
 
 
-def quantized(there: Present) -> Estimate:
-    service = there.fleet.services[0]
-    return estimate(there.fleet, there.fleet.edit(service.but(weight_dtype="fp8")), there.context)
+def quantized(fleet_state: Present) -> Estimate:
+    service = fleet_state.fleet.services[0]
+    return estimate(fleet_state.fleet, fleet_state.fleet.edit(service.but(weight_dtype="fp8")), fleet_state.context)
 
 
 def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_named_by_it(where: StoreLocation) -> None:
@@ -77,12 +77,12 @@ def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_na
     with AdviceRepository(where).writing() as connection:
         receipts.add(connection, [stored])
     after = seen(where)
-    found = quantized(after)
-    assert plain.throughput_ratio is not None and found.throughput_ratio is not None
-    assert abs(math.log(found.throughput_ratio[1] / 1.1)) < 0.6 * abs(math.log(plain.throughput_ratio[1] / 1.1))
-    (named,) = (each for each in found.assumptions if "calibrated by the receipt" in each)
+    priced = quantized(after)
+    assert plain.throughput_ratio is not None and priced.throughput_ratio is not None
+    assert abs(math.log(priced.throughput_ratio[1] / 1.1)) < 0.6 * abs(math.log(plain.throughput_ratio[1] / 1.1))
+    (named,) = (assumption for assumption in priced.assumptions if "calibrated by the receipt" in assumption)
     assert "+10.0% (+8.0% to +12.0%) device time per token since it ran with weight_dtype fp8" in named
-    assert not any("calibrated by the receipt" in each for each in plain.assumptions)
+    assert not any("calibrated by the receipt" in assumption for assumption in plain.assumptions)
 
 
 def test_what_was_not_proven_or_changed_since_or_is_of_other_fields_calibrates_nothing(where: StoreLocation) -> None:

@@ -32,7 +32,9 @@ def test_receipts_are_read_as_they_were_stored_all_or_of_one_recommendation(tmp_
     with AdviceRepository(new_store(tmp_path)).writing() as connection:  # type: ignore[arg-type]
         add(connection, (*ALL, FIRST))
         read = read_receipts(connection)
-        assert {replace(each, receipt_id=0) for each in read} == {replace(each, receipt_id=0) for each in ALL}
+        assert {replace(receipt, receipt_id=0) for receipt in read} == {
+            replace(receipt, receipt_id=0) for receipt in ALL
+        }
         assert len(read_receipts(connection, FIRST.recommendation_id)) == 2
 
 

@@ -20,7 +20,7 @@ NOTHING = Inventory(0, (), {}, (), {}, {}, 0)
 
 
 def stored(rule: str | None, promised: float | None, kind: Kind = Kind.VERDICT) -> StoredReceipt:
-    """A receipt of a change that saved a tenth."""
+    """Return a receipt of a change that saved a tenth."""
     promise = None if promised is None else Promise(promised / 2, promised, promised * 1.5)
     question = asked(1, -0.10, promise=promise)
     made = receipt(question, Change("change", "chat", "vllm", rule=rule), UNTIL, None)
@@ -30,16 +30,16 @@ def stored(rule: str | None, promised: float | None, kind: Kind = Kind.VERDICT) 
 def test_a_rule_that_promised_twice_of_what_was_realised_gets_a_ratio_below_one() -> None:
     half, kept = stored("half", 0.2), stored("kept", 0.1)
     again = replace(kept, kind=Kind.AFTER_7_DAYS)
-    found = {each.rule: each for each in records([half, kept, again, stored(None, None)])}
-    assert list(found) == ["half", "kept"]
-    assert 0.5 < found["half"].record.ratio < 0.9 < found["kept"].record.ratio < 1.1
-    assert (found["kept"].record.receipts, found["kept"].not_counted) == (1, 0)
+    rule_records = {record.rule: record for record in records([half, kept, again, stored(None, None)])}
+    assert list(rule_records) == ["half", "kept"]
+    assert 0.5 < rule_records["half"].record.ratio < 0.9 < rule_records["kept"].record.ratio < 1.1
+    assert (rule_records["kept"].record.receipts, rule_records["kept"].not_counted) == (1, 0)
 
 
 def test_a_receipt_without_a_promise_is_not_counted_and_leaves_the_ratio_at_one() -> None:
-    (found,) = records([stored("house", None)])
-    assert (found.record, found.not_counted) == (NO_RECORD, 1)
-    assert found.record.ratio == pytest.approx(1.0)
+    (record,) = records([stored("house", None)])
+    assert (record.record, record.not_counted) == (NO_RECORD, 1)
+    assert record.record.ratio == pytest.approx(1.0)
 
 
 def test_the_next_estimate_of_a_rule_is_corrected_by_its_record_and_money_follows() -> None:

@@ -84,8 +84,8 @@ class Released:
 
     def __init__(self, where: StoreLocation) -> None:
         self.where, self.target = where, AdviceRepository(where)
-        found = row(variants=(VARIANT,), target="tiny", target_kind="service", target_key="tiny")
-        (kept,) = keep(self.target, [found], {"quantize"}, RELEASED - HOUR, "advisor")
+        recommendation = row(variants=(VARIANT,), target="tiny", target_kind="service", target_key="tiny")
+        (kept,) = keep(self.target, [recommendation], {"quantize"}, RELEASED - HOUR, "advisor")
         store_acts(self.target, kept, acts.declare(kept, RELEASED), "ann")
         with self.target.writing() as connection:
             price: dict[str, Any] = {"selector": SPARE_GPU.uuid, "nano_usd_per_device_hour": 3_000_000_000}

@@ -27,11 +27,11 @@ def test_latencies_and_energy_per_token_are_those_of_the_window(tmp_path: Path) 
     with open_store(where).read() as connection:
         window = Window(connection, END - 3600, END)
         (deployment,) = window.inventory.newest
-        found = service_level(window, [deployment])
+        level = service_level(window, [deployment])
         assert service_level(window, []) == NOT_MEASURED
-    assert found.ttft_p95_s is not None and 0.1 <= found.ttft_p95_s <= 0.25  # TTFT is 0.15 s throughout
-    assert found.tpot_p95_s == pytest.approx(0.03, abs=0.005)
-    assert found.j_per_token == pytest.approx(2 * 330 / 200, rel=0.1)  # two devices of 330 W, 200 tokens a second
+    assert level.ttft_p95_s is not None and 0.1 <= level.ttft_p95_s <= 0.25  # TTFT is 0.15 s throughout
+    assert level.tpot_p95_s == pytest.approx(0.03, abs=0.005)
+    assert level.j_per_token == pytest.approx(2 * 330 / 200, rel=0.1)  # two devices of 330 W, 200 tokens a second
 
 
 def test_the_objectives_are_those_of_the_service_of_a_model_in_seconds() -> None:

@@ -1,4 +1,4 @@
-"""What a verification decides, and what it needs of a verdict and its window."""
+"""Decisions of a verification, and what it needs of a verdict and its window."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,9 @@ CHANGE = Verdict(8, 9, 7, 100, "chat on gpu-1", (Edit("deployment", 8, "tp", Non
 @pytest.mark.parametrize(("effect", "result"), [(-0.2, Result.CHEAPER), (0.2, Result.DEARER), (-0.1, Result.CHEAPER)])
 def test_a_saving_is_cheaper_and_a_loss_dearer_by_the_same_interval(effect: float, result: Result) -> None:
     question = asked(1, effect)
-    found = judgement(question, verify(question))
-    assert (found.result, found.method) == (result, VERIFIED)
-    assert found.effect is not None and found.effect[0] < effect < found.effect[2]
+    verdict = judgement(question, verify(question))
+    assert (verdict.result, verdict.method) == (result, VERIFIED)
+    assert verdict.effect is not None and verdict.effect[0] < effect < verdict.effect[2]
 
 
 def test_without_a_baseline_like_hours_are_shown_and_decide_nothing() -> None:
@@ -39,9 +39,9 @@ def test_without_a_baseline_like_hours_are_shown_and_decide_nothing() -> None:
         cached_share=None,
     )
     question = replace(question, deployment=short)
-    found = judgement(question, verify(question))
-    assert (found.result, found.method) == (Result.INCONCLUSIVE, LIKE_HOURS)
-    assert found.effect is not None and found.effect[2] < -0.2
+    verdict = judgement(question, verify(question))
+    assert (verdict.result, verdict.method) == (Result.INCONCLUSIVE, LIKE_HOURS)
+    assert verdict.effect is not None and verdict.effect[2] < -0.2
 
 
 def test_a_change_is_described_by_its_fields_and_what_ran_before_by_the_old_values() -> None:
@@ -62,8 +62,8 @@ def test_the_next_change_of_its_deployment_brings_a_verdict_forward(tmp_path: Pa
         )
         waiting, _ = followed.judge(first, following - 60)
         assert (waiting.result, waiting.due_ts) == (Result.PENDING, following)
-        found, receipt = followed.judge(replace(first, judgement=waiting), following)
-    assert found.result is Result.CHEAPER
+        judgement, receipt = followed.judge(replace(first, judgement=waiting), following)
+    assert judgement.result is Result.CHEAPER
     assert receipt is not None and receipt.read().change.before == "engine 0.31.0, tp not known"
 
 
@@ -73,9 +73,9 @@ def test_what_hours_do_not_decide_is_decided_by_the_trial_before_the_change(tmp_
     kept = Changed(where, changed)
     (row,) = kept.rows()
     (verdict,) = kept.verdicts()
-    found = TrialResult(Result.CHEAPER, (-0.12, -0.1, -0.08), 120)
+    result = TrialResult(Result.CHEAPER, (-0.12, -0.1, -0.08), 120)
     arm = Arm(8, 7, "tiny on gpu-1", "http://127.0.0.1:8000")
-    tried = Trial(row.recommendation_id, Design.REPLICAS, changed, arm, arm, EDITS, 120, 0, result=found)
+    tried = Trial(row.recommendation_id, Design.REPLICAS, changed, arm, arm, EDITS, 120, 0, result=result)
     rows = {row.recommendation_id: row}
     store, now_ts = open_store(where), changed + WEEK
     with store.read() as connection:
@@ -85,6 +85,6 @@ def test_what_hours_do_not_decide_is_decided_by_the_trial_before_the_change(tmp_
     last = changed + 4 * WEEK
     with store.read() as connection:
         judged = Verifier(store, connection, [verdict], rows, Settings(), last, trials=[tried]).judge(verdict, last)
-    assert (judged[0].result, judged[0].effect, judged[0].method) == (Result.CHEAPER, found.effect, BY_TRIAL)
+    assert (judged[0].result, judged[0].effect, judged[0].method) == (Result.CHEAPER, result.effect, BY_TRIAL)
     assert judged[0].reason is not None and judged[0].reason.startswith("by its trial; the hours after the change")
     assert outcome(VARIANT, [judged[0]]) == "realized"

@@ -1,4 +1,4 @@
-"""What a reader of a receipt sees."""
+"""Receipts as Markdown."""
 
 from dataclasses import replace
 

@@ -75,18 +75,18 @@ def test_a_receipt_that_was_altered_is_seen() -> None:
 
 
 def test_dollars_are_device_seconds_saved_at_the_accepted_price() -> None:
-    found = made()
-    finding = found.finding
+    receipt = made()
+    finding = receipt.finding
     assert finding.verdict is Verdict.REALIZED
-    assert found.measured_per_mtok is not None and found.measured_in_window is not None
+    assert receipt.measured_per_mtok is not None and receipt.measured_in_window is not None
     assert finding.expected_s_per_mtok is not None and finding.later_s_per_mtok is not None
     assert finding.matched_mtok is not None
     saved_s = finding.expected_s_per_mtok - finding.later_s_per_mtok
-    assert found.measured_per_mtok.likely == pytest.approx(saved_s * 1_000_000, rel=1e-6)  # $3.60 an hour
-    assert found.measured_in_window.likely == pytest.approx(
-        found.measured_per_mtok.likely * finding.matched_mtok, rel=1e-6
+    assert receipt.measured_per_mtok.likely == pytest.approx(saved_s * 1_000_000, rel=1e-6)  # $3.60 an hour
+    assert receipt.measured_in_window.likely == pytest.approx(
+        receipt.measured_per_mtok.likely * finding.matched_mtok, rel=1e-6
     )
-    assert found.measured_per_mtok.low < found.measured_per_mtok.likely < found.measured_per_mtok.high
+    assert receipt.measured_per_mtok.low < receipt.measured_per_mtok.likely < receipt.measured_per_mtok.high
 
 
 def test_another_price_alters_no_saving() -> None:
@@ -110,9 +110,9 @@ def test_estimated_and_measured_dollars_are_never_added() -> None:
 
 @pytest.mark.parametrize("price", [None, PRICE])
 def test_no_effect_has_no_dollars(price: Price | None) -> None:
-    found = made(0.0, price)
-    assert found.finding.verdict is Verdict.NO_EFFECT
-    assert found.measured_per_mtok is None and found.measured_in_window is None
+    receipt = made(0.0, price)
+    assert receipt.finding.verdict is Verdict.NO_EFFECT
+    assert receipt.measured_per_mtok is None and receipt.measured_in_window is None
 
 
 def test_without_a_price_there_are_no_dollars() -> None:
@@ -120,8 +120,8 @@ def test_without_a_price_there_are_no_dollars() -> None:
 
 
 def test_a_regression_has_negative_dollars() -> None:
-    found = made(0.10).measured_per_mtok
-    assert found is not None and found.high < 0
+    amount = made(0.10).measured_per_mtok
+    assert amount is not None and amount.high < 0
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,8 @@ VARIANT = replace(FP8, edits=EDITS, throughput_ratio=(1.05, 1.1, 1.2))
 
 def proposed(where: StoreLocation) -> Recommendation:
     """Store an open recommendation of the change and return it."""
-    found = [row(variants=(VARIANT,), target_key="8", deployment_id=8, created_ts=BEGUN - 60)]
-    return keep(AdviceRepository(where), found, {"quantize"}, BEGUN - 60, "advisor")[0]
+    recommendations = [row(variants=(VARIANT,), target_key="8", deployment_id=8, created_ts=BEGUN - 60)]
+    return keep(AdviceRepository(where), recommendations, {"quantize"}, BEGUN - 60, "advisor")[0]
 
 
 def recorded(
@@ -54,26 +54,28 @@ def recorded(
     """Record epochs minute by minute; those with fp8 weights cost `effect` more. `restarts`: engine and time."""
     where = place if isinstance(place, StoreLocation) else locate(str(place))
     known = {"engines": (ENGINE, OTHER_ENGINE), "deployments": (DEPLOYMENT, OTHER), "devices": (GPU, OTHER_GPU)}
-    last = [each for each in epochs if each.end_ts is None]
+    last = [epoch for epoch in epochs if epoch.end_ts is None]
     with Writer(where) as writer:
         for engine_id, ts in restarts:
             event = Event("engine_restarted", "vllm at http://127.0.0.1:8001: restarted", engine_id)
             writer.commit(tick(ts, epochs=epochs, events=(event,), **known))
         samples = [
-            DeploymentSample(each.epoch_id, end, 60_000, 60_000, True, 30_000, busy_provenance=0, generated_tokens=60)
-            for each in last
+            DeploymentSample(
+                epoch_row.epoch_id, end, 60_000, 60_000, True, 30_000, busy_provenance=0, generated_tokens=60
+            )
+            for epoch_row in last
         ]
         writer.commit(tick(end, *samples, epochs=epochs, **known))
     rows = []
-    for n, each in enumerate(epochs):
-        minutes = range(max(each.start_ts, start), min(each.end_ts or end, end), MINUTE)
+    for n, epoch in enumerate(epochs):
+        minutes = range(max(epoch.start_ts, start), min(epoch.end_ts or end, end), MINUTE)
         residuals = np.exp(noise(np.random.default_rng(n), len(minutes), 0.02))
-        cost = 1 + effect if each.knobs == FP8_KNOBS else 1.0
-        if each.deployment_id == OTHER.deployment_id:
+        cost = 1 + effect if epoch.knobs == FP8_KNOBS else 1.0
+        if epoch.deployment_id == OTHER.deployment_id:
             cost *= 1.05  # replicas are never quite the same
         for ts, residual in zip(minutes, residuals, strict=True):
             values = {"duration_ms": 60_000, "observed_ms": 60_000}
-            rows.append(hour(each, ts, cost * residual, **values))
+            rows.append(hour(epoch, ts, cost * residual, **values))
     engine = writing(where, "telemetry")
     with engine.begin() as connection:
         connection.execute(insert(t.deployment_rollup[MINUTE]), rows)
@@ -85,5 +87,5 @@ def before(place: Path | StoreLocation, *epochs: EpochRow) -> StoreLocation:
     """Record a day of replicas that nobody changed yet, ninety minutes of it minute by minute."""
     where = new_store(place)
     writing(where, "advice").dispose()
-    now = [replace(each, end_ts=None) for each in epochs]
+    now = [replace(epoch, end_ts=None) for epoch in epochs]
     return recorded(where, *now, end=BEGUN, restarts=(), start=BEGUN - 90 * 60)

@@ -147,7 +147,7 @@ def test_one_replica_is_switched_back_and_every_block_is_longer_than_its_warm_up
     recorded(tried.where, *epochs, end=start + 60, restarts=())
     assert (trial.design, trial.blocks, trial.block_s) == (Design.SWITCHBACK, 8, length)
     _, seen = tried.look(trial, BEGUN + 2 * length + 600)
-    assert ([each.changed for each in seen.blocks], seen.block_is_changed) == ([False, True], False)
+    assert ([block.changed for block in seen.blocks], seen.block_is_changed) == ([False, True], False)
     assert seen.block_end_ts == BEGUN + 3 * length
     tried.detect(BEGUN + 2 * length + 600)
     assert tried.state() is State.ACCEPTED  # switching off rolls nothing back
@@ -226,7 +226,7 @@ def minutes(seed: int, count: int = 120, cost: float = 1.0, load: float = 1.0, s
 
 def test_replicas_without_a_difference_are_told_apart_at_most_once_in_ten_runs() -> None:
     effects = [paired(minutes(n), minutes(1000 + n)) for n in range(200)]
-    wrong = sum(isinstance(each, Effect) and abs(each.log_ratio) > each.half_width_90 for each in effects)
+    wrong = sum(isinstance(effect, Effect) and abs(effect.log_ratio) > effect.half_width_90 for effect in effects)
     assert 8 <= wrong <= 32  # of a 90 % interval 20 are expected
 
 
@@ -241,8 +241,8 @@ def test_load_that_differs_a_little_is_taken_out_and_a_lot_is_refused() -> None:
 def test_a_drift_over_a_switchback_is_no_effect() -> None:
     blocks = []
     for n in range(8):
-        each = minutes(n, 30, cost=1.02**n * (0.9 if n % 2 else 1.0), sd=0.01)
-        blocks.append(Block(bool(n % 2), replace(each, ts=each.ts + n * 3600)))
+        arm = minutes(n, 30, cost=1.02**n * (0.9 if n % 2 else 1.0), sd=0.01)
+        blocks.append(Block(bool(n % 2), replace(arm, ts=arm.ts + n * 3600)))
     effect = switched(blocks)
     assert isinstance(effect, Effect)
     assert abs(effect.log_ratio - np.log(0.9)) < max(effect.half_width_90, 0.02)

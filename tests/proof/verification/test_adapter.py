@@ -60,7 +60,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
     noise = np.exp(np.random.default_rng(1).normal(0, 0.02, ((END - MONDAY) // HOUR, 2)))
     rows = []
     for ts in range(MONDAY, END - HOUR, HOUR):
-        epoch = next(each for each in (NEW, OLD, OLDEST) if ts >= each.start_ts)
+        epoch = next(epoch_row for epoch_row in (NEW, OLD, OLDEST) if ts >= epoch_row.start_ts)
         own, other = noise[(ts - MONDAY) // HOUR]
         rows.append(hour(epoch, ts, own * (0.8 if epoch is NEW else 1.0)))
         rows.append(hour(UNCHANGED, ts, other))
@@ -82,10 +82,10 @@ def test_a_change_in_a_store_is_verified(stored: StoreLocation) -> None:
     asked = of(stored, lambda before, after: question(before, after, 8, CHANGED, siblings=(8, 18)))
     assert isinstance(asked, Question)
     assert (asked.changed_at, asked.until, len(asked.siblings)) == (CHANGED, END, 1)
-    found = verify(asked)
-    assert found.verdict is Verdict.REALIZED
-    assert found.saving_90 is not None and found.saving_90.likely == pytest.approx(0.2, abs=0.01)
-    assert found.earlier_s_per_mtok == pytest.approx(577, rel=0.01)
+    finding = verify(asked)
+    assert finding.verdict is Verdict.REALIZED
+    assert finding.saving_90 is not None and finding.saving_90.likely == pytest.approx(0.2, abs=0.01)
+    assert finding.earlier_s_per_mtok == pytest.approx(577, rel=0.01)
 
 
 def test_what_else_changed_is_an_event_and_the_change_itself_is_none(stored: StoreLocation) -> None:
@@ -130,6 +130,6 @@ def test_a_change_of_the_prefix_cache_acts_through_the_cached_share() -> None:
 
 
 def test_an_empty_store_has_no_hours(tmp_path: Path) -> None:
-    found = of(new_store(tmp_path), lambda before, _: before.outcomes(8))
-    assert isinstance(found, Comparison)
-    assert found.code == "not-measured"
+    outcomes = of(new_store(tmp_path), lambda before, _: before.outcomes(8))
+    assert isinstance(outcomes, Comparison)
+    assert outcomes.code == "not-measured"

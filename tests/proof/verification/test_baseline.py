@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pertoken.proof.verification.baseline import Fit, noise_of
 from pertoken.proof.verification.grid import Grid, grid
 from pertoken.proof.verification.question import Cycle
+from tests.examples import examples
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
 from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
 
@@ -34,7 +35,7 @@ def test_a_repeating_week_is_an_effect_of_the_hour() -> None:
     assert fit.predicted(fit.baseline(cost), ~base) == pytest.approx(cost[~base], abs=1e-4)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.integers(0, 50), st.floats(-3, 3))
 def test_weights_give_actual_minus_predicted_and_no_level(seed: int, level: float) -> None:
     of = made(seed)
@@ -47,12 +48,12 @@ def test_weights_give_actual_minus_predicted_and_no_level(seed: int, level: floa
 
 
 def test_the_variance_of_a_mean_of_correlated_noise_is_that_of_an_autoregression() -> None:
-    found = []
+    means = []
     for seed in range(12):
         of = made(seed)
         cost = noise(np.random.default_rng(seed), len(of), 0.08)
-        found.append(noise_of(of, cost, of.ts < CHANGED)[0].long_run_variance)
-    assert np.mean(found) == pytest.approx(0.08**2 * 1.6 / 0.4, rel=0.2)
+        means.append(noise_of(of, cost, of.ts < CHANGED)[0].long_run_variance)
+    assert np.mean(means) == pytest.approx(0.08**2 * 1.6 / 0.4, rel=0.2)
 
 
 def test_a_history_that_clearly_drifts_is_taken_at_its_own_drift() -> None:

@@ -1,4 +1,4 @@
-"""What a history could prove before anything is changed."""
+"""Smallest saving that a history could prove before anything is changed."""
 
 from dataclasses import replace
 
@@ -13,12 +13,12 @@ from tests.proof.histories import CHANGED, HOUR_S, asked, history, scaled
 
 
 def test_more_days_prove_smaller_savings_for_some_weeks() -> None:
-    found = detectable(asked(1, sd=0.08))
-    week = found.after(7)
+    smallest = detectable(asked(1, sd=0.08))
+    week = smallest.after(7)
     assert week is not None and 0.02 < week < 0.12
-    assert list(found.smallest[:7]) == sorted(found.smallest[:7], reverse=True)
-    assert found.smallest[0] == 1.0  # of the day of the restart there are too few hours
-    assert len(found.smallest) == MAX_DAYS
+    assert list(smallest.smallest[:7]) == sorted(smallest.smallest[:7], reverse=True)
+    assert smallest.smallest[0] == 1.0  # of the day of the restart there are too few hours
+    assert len(smallest.smallest) == MAX_DAYS
 
 
 def test_a_promise_has_its_days_to_proof() -> None:
@@ -67,9 +67,9 @@ def test_the_smallest_saving_is_proven_most_of_the_time() -> None:
 def test_a_history_that_cannot_prove_anything_has_its_reason(events: tuple[Event, ...], code: str) -> None:
     question = asked(7, events=events)
     dearer = np.where(question.deployment.ts >= CHANGED - 168 * HOUR_S, 1.4, 1.0)
-    found = detectable(replace(question, deployment=scaled(question.deployment, dearer)))
-    assert (found.code, found.smallest, found.days_to_proof) == (code, (), None)
-    assert found.reason
+    smallest = detectable(replace(question, deployment=scaled(question.deployment, dearer)))
+    assert (smallest.code, smallest.smallest, smallest.days_to_proof) == (code, (), None)
+    assert smallest.reason
 
 
 def test_days_beyond_the_known_ones_are_unknown() -> None:

@@ -14,8 +14,8 @@ from tests.window.epochs.test_like_for_like import MONDAY
 
 
 def test_a_log_ratio_below_0_is_a_saving() -> None:
-    found = saving(Effect(math.log(0.9), 0.01, 20), 0.02)
-    assert (found.low, found.likely, found.high) == pytest.approx(
+    interval = saving(Effect(math.log(0.9), 0.01, 20), 0.02)
+    assert (interval.low, interval.likely, interval.high) == pytest.approx(
         (1 - 0.9 * math.exp(0.02), 0.1, 1 - 0.9 / math.exp(0.02))
     )
 

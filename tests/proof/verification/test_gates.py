@@ -21,18 +21,18 @@ def estimator(seed: int, *, jumps: float = 0.0, last_week: float = 0.0) -> tuple
 
 
 def test_a_steady_baseline_predicts_its_held_out_week() -> None:
-    found = held_out(*estimator(1))
-    assert found is not None
-    assert found.passed
-    assert abs(found.nmbe) < 0.03
-    assert found.cv_rmse == pytest.approx(0.05, abs=0.03)
+    gate = held_out(*estimator(1))
+    assert gate is not None
+    assert gate.passed
+    assert abs(gate.nmbe) < 0.03
+    assert gate.cv_rmse == pytest.approx(0.05, abs=0.03)
 
 
 def test_a_week_that_the_weeks_before_do_not_predict_fails() -> None:
-    found = held_out(*estimator(1, last_week=0.3))
-    assert found is not None
-    assert found.nmbe < -0.05
-    assert not found.passed
+    gate = held_out(*estimator(1, last_week=0.3))
+    assert gate is not None
+    assert gate.nmbe < -0.05
+    assert not gate.passed
 
 
 @pytest.mark.parametrize(("nmbe", "cv_rmse"), [(0.051, 0.1), (-0.051, 0.1), (0.0, 0.31)])
@@ -47,19 +47,19 @@ def test_a_last_week_that_was_not_measured_cannot_be_tested() -> None:
 
 
 def test_a_steady_history_has_no_false_placebo() -> None:
-    found = placebo(*estimator(1), 162)
-    assert found.dates >= MIN_DATES
-    assert (found.false, found.factor) == (0, 1.0)
+    gate = placebo(*estimator(1), 162)
+    assert gate.dates >= MIN_DATES
+    assert (gate.false, gate.factor) == (0, 1.0)
 
 
 def test_a_history_that_jumps_widens_the_interval_until_one_date_in_twenty_shows_a_change() -> None:
     made, base = estimator(1, jumps=0.4)
     # As if blocks had hidden it: noise of a steady history beside costs that jump.
     made.noise = estimator(1)[0].noise
-    found = placebo(made, base, 60)
-    assert found.false_share > 0.05
-    assert found.factor > 1
-    assert found.dates >= MIN_DATES
+    gate = placebo(made, base, 60)
+    assert gate.false_share > 0.05
+    assert gate.factor > 1
+    assert gate.dates >= MIN_DATES
 
 
 def test_a_history_too_short_for_placebo_dates_has_none() -> None:

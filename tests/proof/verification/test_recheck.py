@@ -1,4 +1,4 @@
-"""Whether a saving still stands."""
+"""Second checks of a proven saving."""
 
 import pytest
 

@@ -18,8 +18,8 @@ def found_of(release: Release, served: Served | None) -> ReleaseFinding:
 
 
 def test_devices_that_served_nobody_are_released_without_a_test_of_demand() -> None:
-    found = found_of(Release(2, 2, None), None)
-    assert (found.verdict, found.served) == (Verdict.REALIZED, None)
+    finding = found_of(Release(2, 2, None), None)
+    assert (finding.verdict, finding.served) == (Verdict.REALIZED, None)
 
 
 @pytest.mark.parametrize(
@@ -36,19 +36,19 @@ def test_devices_that_served_nobody_are_released_without_a_test_of_demand() -> N
 def test_a_release_is_realised_while_the_service_goes_on(
     release: Release, demand: float, verdict: Verdict, code: str | None
 ) -> None:
-    found = found_of(release, served(demand))
-    assert (found.verdict, found.code) == (verdict, code)
+    finding = found_of(release, served(demand))
+    assert (finding.verdict, finding.code) == (verdict, code)
 
 
 def test_the_tokens_served_are_compared_with_the_same_hours_of_the_weeks_before() -> None:
-    found = found_of(Release(1, 1, True), served(0.95)).served
-    assert found is not None
-    assert found.low < 0.95 < found.high
-    assert found.half_width < 0.05
+    interval = found_of(Release(1, 1, True), served(0.95)).served
+    assert interval is not None
+    assert interval.low < 0.95 < interval.high
+    assert interval.half_width < 0.05
 
 
 @pytest.mark.parametrize("hours", [slice(0, 0), slice(-200, None), slice(0, -150)])
 def test_too_few_hours_give_no_verdict(hours: slice) -> None:
     whole = served()
-    found = found_of(Release(1, 1, True), Served(whole.ts[hours], whole.tokens_per_s[hours]))
-    assert (found.verdict, found.code) == (Verdict.INCONCLUSIVE, "few-hours")
+    finding = found_of(Release(1, 1, True), Served(whole.ts[hours], whole.tokens_per_s[hours]))
+    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "few-hours")

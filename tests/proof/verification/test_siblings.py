@@ -21,11 +21,11 @@ def seen(own: HourlyOutcomes, *others: HourlyOutcomes) -> Siblings:
 def test_what_siblings_share_is_found_in_full() -> None:
     own, other = history(1, sd=0.01), history(2, sd=0.01)
     common = np.exp(noise(np.random.default_rng(9), len(own), 0.1, 0.95))
-    found = seen(scaled(own, common), scaled(other, common))
-    assert found.count == 1
-    assert found.weight == pytest.approx(1, abs=0.1)
+    siblings = seen(scaled(own, common), scaled(other, common))
+    assert siblings.count == 1
+    assert siblings.weight == pytest.approx(1, abs=0.1)
     after = slice(-160, None)
-    assert np.corrcoef(found.excess[after], np.log(common)[after])[0, 1] > 0.9
+    assert np.corrcoef(siblings.excess[after], np.log(common)[after])[0, 1] > 0.9
 
 
 def test_siblings_that_share_nothing_have_little_weight() -> None:

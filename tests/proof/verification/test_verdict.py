@@ -1,4 +1,4 @@
-"""What an effect proves."""
+"""Verdict on an effect."""
 
 import math
 
@@ -12,7 +12,7 @@ TENTH = Promise(0.08, 0.10, 0.15)
 
 
 def effect(saving: float, half_width: float) -> Effect:
-    """An effect whose 90 % interval has about this half-width."""
+    """Return an effect whose 90 % interval has about this half-width."""
     return Effect(math.log(1 - saving), half_width / (1 - saving) / 1.645, 1e6)
 
 
@@ -40,4 +40,8 @@ def test_each_verdict_is_given_where_its_definition_holds(
 
 
 def test_the_margin_is_never_more_than_five_percent() -> None:
-    assert [margin_of(each) for each in (None, Promise(0.1, 0.6, 0.7), Promise(0, 0.04, 0.1))] == [0.05, 0.05, 0.02]
+    assert [margin_of(promise) for promise in (None, Promise(0.1, 0.6, 0.7), Promise(0, 0.04, 0.1))] == [
+        0.05,
+        0.05,
+        0.02,
+    ]

@@ -25,16 +25,18 @@ def nothing_changed(seed: int) -> Finding:
 
 
 def test_without_an_effect_the_interval_holds_0_in_most_histories_and_no_saving_is_claimed() -> None:
-    found = [nothing_changed(seed) for seed in range(20)]
-    holds = [each.saving_90 is not None and each.saving_90.low <= 0 <= each.saving_90.high for each in found]
+    findings = [nothing_changed(seed) for seed in range(20)]
+    holds = [
+        finding.saving_90 is not None and finding.saving_90.low <= 0 <= finding.saving_90.high for finding in findings
+    ]
     assert np.mean(holds) >= 0.8
-    assert {each.verdict for each in found} <= {Verdict.NO_EFFECT, Verdict.INCONCLUSIVE}
+    assert {finding.verdict for finding in findings} <= {Verdict.NO_EFFECT, Verdict.INCONCLUSIVE}
 
 
 def test_a_saving_of_a_tenth_is_proven_within_a_week() -> None:
-    found = [verify(asked(seed, -0.10, sd=0.08, promise=TENTH)) for seed in range(8)]
-    assert [each.verdict for each in found].count(Verdict.REALIZED) >= 7
-    likely = [each.saving_90.likely for each in found if each.saving_90 is not None]
+    findings = [verify(asked(seed, -0.10, sd=0.08, promise=TENTH)) for seed in range(8)]
+    assert [finding.verdict for finding in findings].count(Verdict.REALIZED) >= 7
+    likely = [finding.saving_90.likely for finding in findings if finding.saving_90 is not None]
     assert np.mean(likely) == pytest.approx(0.10, abs=0.015)
 
 
@@ -50,10 +52,10 @@ def test_a_fifth_promised_and_a_tenth_realised_is_partial() -> None:
 @settings(max_examples=5, deadline=None)
 def test_the_saving_does_not_depend_on_the_unit_of_cost(unit: float) -> None:
     question = asked(2, -0.05, sd=0.08)
-    here, there = verify(question), verify(replace(question, deployment=scaled(question.deployment, unit)))
-    assert here.saving_90 is not None and there.saving_90 is not None
-    assert there.saving_90.likely == pytest.approx(here.saving_90.likely, abs=1e-6)
-    assert there.verdict is here.verdict
+    finding, scaled_finding = verify(question), verify(replace(question, deployment=scaled(question.deployment, unit)))
+    assert finding.saving_90 is not None and scaled_finding.saving_90 is not None
+    assert scaled_finding.saving_90.likely == pytest.approx(finding.saving_90.likely, abs=1e-6)
+    assert scaled_finding.verdict is finding.verdict
 
 
 @given(st.floats(-0.4, 0.4))
@@ -68,10 +70,10 @@ def test_an_effect_moves_the_estimate_by_itself_alone(effect: float) -> None:
 
 @pytest.mark.parametrize("load", [0.7, 0.85, 1.15, 1.3])
 def test_a_change_of_load_is_no_saving_and_is_listed(load: float) -> None:
-    found = verify(asked(4, load=load))
-    assert found.verdict in (Verdict.NO_EFFECT, Verdict.INCONCLUSIVE)
-    assert EventKind.LOAD in [event.kind for event in found.events]
-    explained = dict(found.explained)[Covariate.LOAD]
+    finding = verify(asked(4, load=load))
+    assert finding.verdict in (Verdict.NO_EFFECT, Verdict.INCONCLUSIVE)
+    assert EventKind.LOAD in [event.kind for event in finding.events]
+    explained = dict(finding.explained)[Covariate.LOAD]
     assert (explained < 0) == (load > 1)
 
 
@@ -96,10 +98,10 @@ def test_a_drift_of_all_deployments_is_no_saving_where_there_are_siblings() -> N
 def test_a_baseline_that_fails_its_gate_is_inconclusive_and_has_the_interval_it_would_have_had() -> None:
     question = asked(7)
     dearer = np.where((question.deployment.ts >= CHANGED - WEEK_H * HOUR_S), 1.4, 1.0)
-    found = verify(replace(question, deployment=scaled(question.deployment, dearer)))
-    assert (found.verdict, found.code) == (Verdict.INCONCLUSIVE, "baseline-fails")
-    assert found.reason is not None and "bias of -" in found.reason
-    assert found.saving_90 is not None
+    finding = verify(replace(question, deployment=scaled(question.deployment, dearer)))
+    assert (finding.verdict, finding.code) == (Verdict.INCONCLUSIVE, "baseline-fails")
+    assert finding.reason is not None and "bias of -" in finding.reason
+    assert finding.saving_90 is not None
 
 
 def test_false_placebo_dates_widen_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,30 +120,30 @@ def test_placebo_dates_that_are_too_few_are_a_reason() -> None:
     recent = question.deployment.ts >= CHANGED - 21 * 24 * HOUR_S
     names = ("ts", "device_s_per_token", "tokens_per_s", "generated_share", "cached_share")
     short = HourlyOutcomes(*(getattr(question.deployment, name)[recent] for name in names))
-    found = verify(replace(question, deployment=short))
-    assert found.placebo is not None and found.placebo.dates < 20
-    assert found.code == "few-placebos"
+    finding = verify(replace(question, deployment=short))
+    assert finding.placebo is not None and finding.placebo.dates < 20
+    assert finding.code == "few-placebos"
 
 
 def test_a_window_that_cannot_be_compared_has_no_interval_and_keeps_its_events() -> None:
     event = Event(CHANGED - HOUR_S, EventKind.DRIVER, "driver 570 → 580")
-    found = verify(asked(9, events=(event,)))
-    assert (found.verdict, found.code, found.saving_90) == (Verdict.INCONCLUSIVE, "other-change", None)
-    assert found.events == (event,)
+    finding = verify(asked(9, events=(event,)))
+    assert (finding.verdict, finding.code, finding.saving_90) == (Verdict.INCONCLUSIVE, "other-change", None)
+    assert finding.events == (event,)
 
 
 def test_costs_before_expected_and_after_are_in_device_seconds_per_mtok() -> None:
-    found = verify(asked(1, -0.10, sd=0.02))
-    assert found.earlier_s_per_mtok is not None and found.later_s_per_mtok is not None
-    assert found.expected_s_per_mtok is not None and found.saving_90 is not None
-    assert found.expected_s_per_mtok == pytest.approx(found.earlier_s_per_mtok, rel=0.03)
-    assert found.later_s_per_mtok / found.expected_s_per_mtok == pytest.approx(1 - found.saving_90.likely)
+    finding = verify(asked(1, -0.10, sd=0.02))
+    assert finding.earlier_s_per_mtok is not None and finding.later_s_per_mtok is not None
+    assert finding.expected_s_per_mtok is not None and finding.saving_90 is not None
+    assert finding.expected_s_per_mtok == pytest.approx(finding.earlier_s_per_mtok, rel=0.03)
+    assert finding.later_s_per_mtok / finding.expected_s_per_mtok == pytest.approx(1 - finding.saving_90.likely)
 
 
 def test_an_unmeasured_cache_level_is_named() -> None:
     question = asked(1)
-    found = verify(replace(question, deployment=replace(question.deployment, cached_share=None)))
-    assert found.not_matched == (Covariate.CACHE,)
+    finding = verify(replace(question, deployment=replace(question.deployment, cached_share=None)))
+    assert finding.not_matched == (Covariate.CACHE,)
 
 
 def test_a_compressed_week_of_28_buckets_proves_a_saving_too() -> None:
@@ -153,7 +155,7 @@ def test_a_compressed_week_of_28_buckets_proves_a_saving_too() -> None:
     cost = 0.01 * (1 + 20 / load) * np.where(at >= 6 * 28, 0.8, 1.0) * np.exp(rng.normal(0, 0.03, len(at)))
     hours = HourlyOutcomes(5 * at, cost, load, np.full(len(at), 0.3), None)
     question = replace(asked(1), deployment=hours, changed_at=changed_at, until=5 * len(at), cycle=cycle)
-    found = verify(question)
-    assert found.verdict is Verdict.REALIZED
-    assert found.placebo is not None and found.placebo.dates >= 20
-    assert found.saving_90 is not None and found.saving_90.likely == pytest.approx(0.2, abs=0.03)
+    finding = verify(question)
+    assert finding.verdict is Verdict.REALIZED
+    assert finding.placebo is not None and finding.placebo.dates >= 20
+    assert finding.saving_90 is not None and finding.saving_90.likely == pytest.approx(0.2, abs=0.03)

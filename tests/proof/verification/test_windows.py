@@ -1,4 +1,4 @@
-"""Which hours count."""
+"""Choice of the hours that count."""
 
 from dataclasses import replace
 
@@ -14,27 +14,27 @@ DAY_S = 24 * HOUR_S
 
 
 def used(question: Question) -> Windows:
-    found = windows(question)
-    assert isinstance(found, Windows)
-    return found
+    split = windows(question)
+    assert isinstance(split, Windows)
+    return split
 
 
 def refused(question: Question) -> Refused:
-    found = windows(question)
-    assert isinstance(found, Refused)
-    return found
+    split = windows(question)
+    assert isinstance(split, Refused)
+    return split
 
 
 def test_the_hours_of_cold_caches_after_the_restart_are_left_out() -> None:
-    found = used(asked(1))
-    assert found.after_start == CHANGED + 6 * HOUR_S
-    assert found.of.ts[found.after].min() >= found.after_start
-    assert found.base.sum() == 6 * WEEK_H
+    windows = used(asked(1))
+    assert windows.after_start == CHANGED + 6 * HOUR_S
+    assert windows.of.ts[windows.after].min() >= windows.after_start
+    assert windows.base.sum() == 6 * WEEK_H
 
 
 def test_a_change_within_an_hour_leaves_that_hour_out() -> None:
-    found = used(asked(1, changed_at=CHANGED - 10 * HOUR_S + 60))
-    assert found.of.ts[found.base].max() == CHANGED - 11 * HOUR_S
+    windows = used(asked(1, changed_at=CHANGED - 10 * HOUR_S + 60))
+    assert windows.of.ts[windows.base].max() == CHANGED - 11 * HOUR_S
 
 
 def test_hours_before_another_change_are_no_baseline() -> None:
@@ -49,15 +49,15 @@ def test_a_change_of_price_splits_no_window() -> None:
 
 def test_another_change_soon_before_is_named() -> None:
     event = Event(CHANGED - DAY_S, EventKind.ENGINE, "engine 0.31 → 0.32")
-    found = refused(asked(1, events=(event,)))
-    assert found.code == "other-change"
-    assert "engine 0.31 → 0.32" in found.reason
+    refusal = refused(asked(1, events=(event,)))
+    assert refusal.code == "other-change"
+    assert "engine 0.31 → 0.32" in refusal.reason
 
 
 def test_hours_after_the_next_change_do_not_count() -> None:
     event = Event(CHANGED + 4 * DAY_S, EventKind.KNOBS, "max_num_seqs 128 → 256")
-    found = used(asked(1, events=(event,)))
-    assert found.after_end == event.ts
+    windows = used(asked(1, events=(event,)))
+    assert windows.after_end == event.ts
     soon = replace(event, ts=CHANGED + DAY_S)
     assert refused(asked(1, events=(soon,))).code == "other-change"
 
@@ -78,9 +78,9 @@ def test_no_hour_at_all_is_refused() -> None:
 
 
 def test_a_load_that_was_never_seen_before_is_refused() -> None:
-    found = refused(asked(1, load=6.0))
-    assert found.code == "load-differs"
-    assert "of 162 hours after the change have like hours before it" in found.reason
+    refusal = refused(asked(1, load=6.0))
+    assert refusal.code == "load-differs"
+    assert "of 162 hours after the change have like hours before it" in refusal.reason
 
 
 def test_a_cache_level_that_was_never_seen_is_refused_unless_the_change_is_meant_to_alter_it() -> None:
@@ -99,6 +99,6 @@ def test_a_recheck_looks_at_the_last_weeks_alone() -> None:
 def test_the_hours_before_are_read_without_any_after() -> None:
     question = asked(1)
     past = question.deployment.ts < CHANGED
-    found = before(question, CHANGED + DAY_S)
-    assert not isinstance(found, Refused)
-    assert (found.base.sum(), len(found.of)) == (past.sum(), past.sum() + 24)
+    hours_before = before(question, CHANGED + DAY_S)
+    assert not isinstance(hours_before, Refused)
+    assert (hours_before.base.sum(), len(hours_before.of)) == (past.sum(), past.sum() + 24)

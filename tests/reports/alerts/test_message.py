@@ -1,4 +1,4 @@
-from pertoken.reports.alerts.message import body_of, destination_key, sentence
+from pertoken.reports.alerts.message import GONE, body_of, destination_key, sentence
 from pertoken.reports.alerts.state import Event
 from pertoken.settings.alerts import read_alerts
 
@@ -10,6 +10,8 @@ def test_an_event_is_json_and_a_sentence() -> None:
     assert sentence(body) == (
         "alert dear fired: usd_per_mtok of service=ch\\x1bat is 3.25 USD/Mtok (limit > 2.5), 2026-11-23 00:00Z"
     )
+    gone = sentence(body_of(ALERT, "service=chat", Event.RESOLVED, None, 1_795_392_000, GONE))
+    assert gone.startswith("alert dear resolved: usd_per_mtok of service=chat is no longer there (limit > 2.5)")
     assert "not known" in sentence(body_of(ALERT, "fleet", Event.TEST, None, 0))
 
 

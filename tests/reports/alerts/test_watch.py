@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from tests.reports.builders import END, recorded
 from tests.reports.receivers import receiver
+from tests.scenario import HEALTHY_70B, seed
 
 DEAR = {"when": "usd_per_mtok > 2.5", "for": "2m", "scope": "model=*", "window": "3h"}
 
@@ -22,6 +24,7 @@ class Sent:
 
     def __init__(self, failures: int = 0) -> None:
         self.events: list[str] = []
+        self.reasons: list[str | None] = []
         self.tries = 0
         self._failures = failures
 
@@ -31,6 +34,7 @@ class Sent:
             self._failures -= 1
             raise NotDelivered(f"{destination}: status 500")
         self.events.append(json.loads(body)["event"])
+        self.reasons.append(json.loads(body)["reason"])
 
 
 def database(tmp_path: Path) -> StoreLocation:
@@ -91,6 +95,38 @@ def test_no_secret_of_a_url_is_stored(tmp_path: Path) -> None:
         assert len(hook.posts) == 1
     folder = where.file("advice").parent
     assert not any(b"s3cret-path" in file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+def test_an_alert_of_a_model_that_was_taken_down_resolves_once_with_the_reason(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    short = {"dear": {**DEAR, "window": "1h"}}
+    for minute in range(3):
+        watch(where, sent, **short).round(END + 60 * minute)
+    assert sent.events == ["fired"]
+    later = END + 4 * 3600
+    watch(where, sent, **short).round(later)
+    (row,) = standing_alerts(open_store(where))
+    assert row.state == "FIRING", "no host was recorded in the window: the model may still run"
+    other = replace(HEALTHY_70B, model="another/model")
+    seed(where, other, gpus=2, usd_per_hour=None, minutes=60, end_ts=later, host="gpu-2")
+    for minute in range(6):
+        watch(where, sent, **short).round(later + 60 * minute)
+    assert sent.events == ["fired", "resolved"] and sent.reasons == [None, "no longer there"]
+    assert standing_alerts(open_store(where)) == []
+
+
+def test_a_target_that_comes_back_in_time_does_not_resolve(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    other = {"dear": {**DEAR, "scope": "model=another"}}
+    for minute in range(3):
+        watch(where, sent).round(END + 60 * minute)
+    watch(where, sent, **other).round(END + 180)
+    for minute in range(4, 8):
+        watch(where, sent).round(END + 60 * minute)
+    assert sent.events == ["fired"]
+    for minute in range(8, 12):
+        watch(where, sent, **other).round(END + 60 * minute)
+    assert sent.events == ["fired", "resolved"] and sent.reasons[-1] == "no longer there"
 
 
 def test_what_is_not_measured_neither_fires_nor_resolves(tmp_path: Path) -> None:

@@ -1,7 +1,3 @@
-import json
-import subprocess
-import urllib.parse
-import urllib.request
 from pathlib import Path
 
 import pytest
@@ -14,8 +10,7 @@ from pertoken.reports.exporters.dollars import WINDOW_S, Dollars, known_dollars
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from tests.browser import wait_for
-from tests.llama import free_port
-from tests.promtool import PROMETHEUS, PROMTOOL, complaints
+from tests.promtool import PROMETHEUS, PROMTOOL, complaints, scraping
 from tests.reports.builders import END, recorded
 
 
@@ -49,30 +44,14 @@ def test_promtool_finds_nothing_to_complain_of(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(PROMETHEUS is None, reason="needs prometheus (Debian: prometheus)")
 def test_a_real_prometheus_scrapes_the_same_dollars(tmp_path: Path) -> None:
-    page, token, port = dollars(tmp_path), tmp_path / "token", free_port()
+    page, token = dollars(tmp_path), tmp_path / "token"
     token.write_text("s3cret\n")
     server = MetricsServer(("127.0.0.1", 0), page.page, token_file=str(token))
     server.start()
-    scrape = {"job_name": "pertoken", "scrape_interval": "1s", "authorization": {"credentials_file": str(token)}}
-    target = [{"targets": [f"127.0.0.1:{server.port}"]}]
-    config = tmp_path / "prometheus.yml"
-    config.write_text(json.dumps({"scrape_configs": [{**scrape, "static_configs": target}]}))
-    assert PROMETHEUS is not None
-    command = [PROMETHEUS, f"--config.file={config}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"]
-    query = urllib.parse.urlencode({"query": "pertoken_fleet_usd_per_mtok"})
-    url = f"http://127.0.0.1:{port}/api/v1/query?{query}"
-
-    def scraped() -> list[str]:
-        try:
-            with urllib.request.urlopen(url, timeout=10) as reply:
-                return [each["value"][1] for each in json.load(reply)["data"]["result"]]
-        except OSError:
-            return []
-
-    with subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stderr=subprocess.DEVNULL) as run:
-        try:
-            wait_for(lambda: bool(scraped()), "Prometheus to scrape")
-            assert float(scraped()[0]) == values(page.page())["pertoken_fleet_usd_per_mtok"]
-        finally:
-            run.terminate()
-            server.stop()
+    try:
+        with scraping(tmp_path, {"advisor": server.port}, token) as prometheus:
+            wait_for(lambda: bool(prometheus.values("pertoken_fleet_usd_per_mtok")), "Prometheus to scrape")
+            (found,) = prometheus.values("pertoken_fleet_usd_per_mtok")
+            assert found == values(page.page())["pertoken_fleet_usd_per_mtok"]
+    finally:
+        server.stop()

@@ -22,6 +22,6 @@ def test_more_traffic_scales_the_hours_of_a_week_and_busy_time_to_at_most_all() 
     seen = measured(busy=series(0.4, p95=0.8, hours=hours), requests_s=series(1.0, hours=hours))
     more = under_load(seen, 1.5)
     assert set(more.hours.busy) == {0.0, 1.0}
-    assert max(each for each in more.hours.requests_s if each is not None) == pytest.approx(1.2)
+    assert max(requests_ for requests_ in more.hours.requests_s if requests_ is not None) == pytest.approx(1.2)
     assert more.busy.p99 == 1.0
     assert isinstance(seen.busy.distribution, Week)

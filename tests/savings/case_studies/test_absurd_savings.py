@@ -26,32 +26,36 @@ def priced_at(usd_per_month: float) -> Present:
 
 @pytest.mark.parametrize("usd", [CLUSTER_USD, WORKLOAD_USD])
 def test_neither_one_recommendation_nor_the_plan_saves_more_than_is_spent(usd: float) -> None:
-    there = priced_at(usd)
-    bill, unpriced = spend(there.fleet, there.context)
+    state = priced_at(usd)
+    bill, unpriced = spend(state.fleet, state.context)
     assert bill == pytest.approx(usd * NANO_USD, rel=1e-6) and not unpriced
-    rows = advice(there, everything(there.fleet))
-    offered = [each for row in rows for each in row.variants if each.bankable is not None]
+    rows = advice(state, everything(state.fleet))
+    offered = [variant for row in rows for variant in row.variants if variant.bankable is not None]
     assert offered
-    for each in offered:
-        assert each.bankable is not None and each.capacity is not None
-        assert each.bankable[2] <= bill and each.bankable[2] + each.capacity[2] <= bill
-    plan = compose(there, rows)
+    for variant in offered:
+        assert variant.bankable is not None and variant.capacity is not None
+        assert variant.bankable[2] <= bill and variant.bankable[2] + variant.capacity[2] <= bill
+    plan = compose(state, rows)
     assert plan.bankable[2] + plan.capacity[2] <= bill
 
 
 def test_no_recommendation_for_a_workload_saves_more_than_the_hosts_it_runs_on_cost() -> None:
-    there = priced_at(CLUSTER_USD)
-    rows = [each for each in advice(there, everything(there.fleet)) if each.target_kind == "service" and each.variants]
+    state = priced_at(CLUSTER_USD)
+    rows = [
+        recommendation
+        for recommendation in advice(state, everything(state.fleet))
+        if recommendation.target_kind == "service" and recommendation.variants
+    ]
     assert rows
     for row in rows:
-        (service,) = (each for each in there.fleet.services if each.name == row.target_key)
+        (service,) = (service for service in state.fleet.services if service.name == row.target_key)
         for variant in row.variants:
             if variant.bankable is not None and variant.capacity is not None:
-                assert variant.bankable[2] + variant.capacity[2] <= cost_of_hosts(service, there)
+                assert variant.bankable[2] + variant.capacity[2] <= cost_of_hosts(service, state)
 
 
-def cost_of_hosts(service: Service, there: Present) -> int:
-    devices = {each for one in service.deployments for each in one.device_ids}
-    hosts = [each for each in there.fleet.hosts if devices & set(each.device_ids)]
-    prices = there.context.nano_usd_per_hour
-    return sum(prices[each] or 0 for host in hosts for each in host.device_ids) * HOURS_PER_MONTH
+def cost_of_hosts(service: Service, state: Present) -> int:
+    devices = {device_id for one in service.deployments for device_id in one.device_ids}
+    hosts = [host for host in state.fleet.hosts if devices & set(host.device_ids)]
+    prices = state.context.nano_usd_per_hour
+    return sum(prices[device_id] or 0 for host in hosts for device_id in host.device_ids) * HOURS_PER_MONTH

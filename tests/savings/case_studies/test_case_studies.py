@@ -59,7 +59,9 @@ def whisper_usd_per_day() -> Range:
     """A100s at AWS list prices that read all weights for each token alone, and compute every position with all."""
     device = MARKET.accelerator("A100 80GB SXM4")
     assert device is not None
-    offer = next(each for each in MARKET.offers(device.name) if (each.provider, each.region) == ("aws", "us-east-1"))
+    offer = next(
+        offer for offer in MARKET.offers(device.name) if (offer.provider, offer.region) == ("aws", "us-east-1")
+    )
     windows_per_s = 5000 * 3600 / WHISPER_WINDOW_S / DAY_S
     reading = 50e6 / DAY_S * 2 * WHISPER_PARAMETERS / device.memory_bytes_per_s
     computing = windows_per_s * WHISPER_POSITIONS * 2 * WHISPER_PARAMETERS / device.fp16_flops
@@ -81,12 +83,12 @@ def sized(
     return size(model, workload, MARKET, providers=providers, dtypes=[dtype])
 
 
-def best(found: Sizing, accelerator: str | None = None) -> Rented:
-    return next(each for each in found.rented if accelerator in (None, each.deployment.accelerator))
+def best(sizing: Sizing, accelerator: str | None = None) -> Rented:
+    return next(rented for rented in sizing.rented if accelerator in (None, rented.deployment.accelerator))
 
 
-def likely_usd_per_hour(found: Sizing) -> float:
-    return best(found).nano_usd_per_hour[1] / NANO_USD
+def likely_usd_per_hour(sizing: Sizing) -> float:
+    return best(sizing).nano_usd_per_hour[1] / NANO_USD
 
 
 def tokens_per_turn() -> Range:
@@ -96,7 +98,7 @@ def tokens_per_turn() -> Range:
 
 
 def shopify_usd_per_month() -> Range:
-    """A 70B in FP8 on H100s at list prices, cheapest and dearest provider, whatever length the turns have."""
+    """Return a 70B in FP8 on H100s at list prices, cheapest and dearest provider, whatever length the turns have."""
     prompt, output = typical("conversation")
     at_length = 2e9 / DAY_S / (prompt.mean + output.mean), prompt.mean, output.mean
     as_claimed = 2e9 / DAY_S / 10, 8.0, 2.0
@@ -106,7 +108,7 @@ def shopify_usd_per_month() -> Range:
         for provider in ("aws", "lambda")
         for likely in best(sized(LLAMA_70B, *load, (provider,)), "H100 SXM5").nano_usd_per_hour[1:]
     ]
-    return min(each for each in usd if each), max(usd)
+    return min(value for value in usd if value), max(usd)
 
 
 def dedicated_times() -> Range:
@@ -117,19 +119,19 @@ def dedicated_times() -> Range:
 
 
 def api_usd_per_mtok() -> float:
-    (offer,) = (each for each in MARKET.token_offers(LLAMA_70B) if each.provider == "bedrock")
+    (offer,) = (token_offer for token_offer in MARKET.token_offers(LLAMA_70B) if token_offer.provider == "bedrock")
     assert offer.input == offer.output
     return offer.input / NANO_USD
 
 
 def self_hosted_usd_per_mtok() -> Range:
-    """A 70B at AWS list prices at 20 and 60 requests a second all day: best in 16 bits and in 8, both ends."""
+    """Return a 70B at AWS list prices at 20 and 60 requests a second all day: best in 16 bits and in 8, both ends."""
     usd = [
         end / NANO_USD
         for requests_per_s in (20, 60)
         for dtype in ("bf16", "fp8")
-        for found in [sized(LLAMA_70B, requests_per_s, 1500, 300, ("aws",), dtype)]
-        for end in best(found).nano_usd_per_mtok(found.workload)
+        for sizing in [sized(LLAMA_70B, requests_per_s, 1500, 300, ("aws",), dtype)]
+        for end in best(sizing).nano_usd_per_mtok(sizing.workload)
         if end is not None
     ]
     return min(usd), max(usd)
@@ -159,8 +161,8 @@ def edge_times(per_site: float) -> float:
         per_instance = choice.offer.n_devices // (choice.deployment.tp or 1)
         return math.ceil((replicas + 1) / per_instance) * choice.offer.nano_usd_per_hour / NANO_USD
 
-    middle = min(usd(each, each.replicas[1]) for each in central.rented)
-    likely = min(usd(each, each.replicas[1]) for each in site.rented)
+    middle = min(usd(rented, rented.replicas[1]) for rented in central.rented)
+    likely = min(usd(rented, rented.replicas[1]) for rented in site.rented)
     return 100 * likely / middle
 
 
@@ -186,7 +188,7 @@ def meets(claimed: Range, computed: Range) -> bool:
     return computed[0] <= claimed[1] * (1 + ROUNDING) and computed[1] >= claimed[0] * (1 - ROUNDING)
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda each: each["id"])
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda study: study["id"])
 def test_a_case_study_is_reproduced_where_its_figures_hold_and_else_reported_as_inconsistent(
     claim: dict[str, Any],
 ) -> None:
@@ -198,12 +200,12 @@ def test_a_case_study_is_reproduced_where_its_figures_hold_and_else_reported_as_
 
 
 def test_every_claim_of_the_page_is_computed() -> None:
-    assert [each["id"] for each in CLAIMS] == list(COMPUTED)
+    assert [claim["id"] for claim in CLAIMS] == list(COMPUTED)
     assert len(re.findall(r"\| (?:reproduced|inconsistent) \|$", PAGE.read_text(), re.MULTILINE)) == len(CLAIMS)
 
 
 def shown(figures: Range) -> str:
-    low, high = (f"{each:,.2g}" if each < 100 else f"{float(f'{each:.2g}'):,.0f}" for each in figures)
+    low, high = (f"{figure:,.2g}" if figure < 100 else f"{float(f'{figure:.2g}'):,.0f}" for figure in figures)
     if math.isinf(figures[1]):
         return f"above {low}"
     return low if low == high else f"{low} to {high}"

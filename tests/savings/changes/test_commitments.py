@@ -27,15 +27,15 @@ THREE_YEARS = Commitment("gcp", "us-central1", "a3-highgpu-8g", 2, LISTED, years
 
 
 def three_hosts() -> Fleet:
-    return fleet_of([], [host(each, 8, A3) for each in (1, 2, 3)])
+    return fleet_of([], [host(literal, 8, A3) for literal in (1, 2, 3)])
 
 
 def test_committing_pays_the_difference_on_the_hosts_it_covers() -> None:
     placement = replace(AWS, instance_type="p5.48xlarge")
     fleet = fleet_of([], [host(1, placement=placement)])
     cheap = Commitment("aws", "us-east-1", "p5.48xlarge", 1, AWS_H100, NOW_TS + DAY_S)
-    found = priced(fleet, fleet.commit(cheap))
-    assert found.bankable is not None and found.bankable[1] == usd_month(6.88)
+    estimate = priced(fleet, fleet.commit(cheap))
+    assert estimate.bankable is not None and estimate.bankable[1] == usd_month(6.88)
     dear = replace(cheap, nano_usd_per_instance_hour=3 * AWS_H100)
     assert priced(fleet, fleet.commit(dear)).infeasible is not None
     other = replace(cheap, instance_type="p4d.24xlarge")
@@ -44,37 +44,37 @@ def test_committing_pays_the_difference_on_the_hosts_it_covers() -> None:
 
 def test_a_listed_commitment_names_its_source_its_age_and_its_confidence() -> None:
     fleet = three_hosts()
-    found = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
-    assert found.bankable is not None and found.bankable[1] == 730 * (2 * 8 * GCP_H100 - 2 * LISTED)
-    assert found.provenance == Provenance.LISTED
-    said = "; ".join(found.assumptions)
-    assert "$37.86 per instance and hour for 3 years is listed in us-central1, 2025-09-01" in said
-    assert "stale: listed up to" in said and "low confidence" in said
-    assert "2 of 3 hosts run all hours until it ends: it pays from 43% of them on" in said
+    estimate = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
+    assert estimate.bankable is not None and estimate.bankable[1] == 730 * (2 * 8 * GCP_H100 - 2 * LISTED)
+    assert estimate.provenance == Provenance.LISTED
+    assumptions = "; ".join(estimate.assumptions)
+    assert "$37.86 per instance and hour for 3 years is listed in us-central1, 2025-09-01" in assumptions
+    assert "stale: listed up to" in assumptions and "low confidence" in assumptions
+    assert "2 of 3 hosts run all hours until it ends: it pays from 43% of them on" in assumptions
 
 
 def test_its_low_end_is_against_on_demand_prices_that_fall_as_lists_did() -> None:
     fleet, fall = three_hosts(), load_market().price_fall
-    found = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
-    assert found.bankable is not None
+    estimate = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
+    assert estimate.bankable is not None
     mean = sum((1 - fall.per_year) ** (day / 365) for day in range(3 * 365)) / (3 * 365)
-    assert found.bankable[0] / 730 == pytest.approx(2 * 8 * GCP_H100 * mean - 2 * LISTED, rel=0.01)
-    assert found.bankable[0] < found.bankable[1] == found.bankable[2]
-    assert any("it is as cheap after 2.4 years" in each for each in found.against)
+    assert estimate.bankable[0] / 730 == pytest.approx(2 * 8 * GCP_H100 * mean - 2 * LISTED, rel=0.01)
+    assert estimate.bankable[0] < estimate.bankable[1] == estimate.bankable[2]
+    assert any("it is as cheap after 2.4 years" in reason for reason in estimate.against)
 
 
 def test_a_price_that_no_list_has_is_an_assumption() -> None:
     fleet = three_hosts()
-    found = priced(fleet, fleet.commit(replace(THREE_YEARS, nano_usd_per_instance_hour=10**9)), price=GCP_H100)
-    assert found.provenance == Provenance.ASSUMED
-    assert any("is the rule's own figure: no list has it" in each for each in found.assumptions)
+    estimate = priced(fleet, fleet.commit(replace(THREE_YEARS, nano_usd_per_instance_hour=10**9)), price=GCP_H100)
+    assert estimate.provenance == Provenance.ASSUMED
+    assert any("is the rule's own figure: no list has it" in assumption for assumption in estimate.assumptions)
 
 
 def test_only_hosts_that_no_commitment_covers_can_be_committed() -> None:
     running = replace(THREE_YEARS, count=1, years=None, end_ts=NOW_TS + DAY_S)
     fleet = three_hosts().commit(running)
-    found = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
-    assert any("2 of 3 hosts run all hours" in each for each in found.assumptions)
+    estimate = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
+    assert any("2 of 3 hosts run all hours" in assumption for assumption in estimate.assumptions)
     covered = three_hosts().commit(replace(running, count=3))
     refused = priced(covered, covered.commit(THREE_YEARS), price=GCP_H100).infeasible
     assert refused == "3 × a3-highgpu-8g are committed already, and 3 run"
@@ -84,8 +84,8 @@ def test_only_hosts_that_no_commitment_covers_can_be_committed() -> None:
 
 def test_hours_it_pays_for_beyond_the_hosts_there_are_count_against_it() -> None:
     fleet = three_hosts()
-    found = priced(fleet, fleet.commit(replace(THREE_YEARS, count=4)), price=GCP_H100)
-    assert found.bankable is not None and found.bankable[1] == 730 * (3 * 8 * GCP_H100 - 4 * LISTED)
+    estimate = priced(fleet, fleet.commit(replace(THREE_YEARS, count=4)), price=GCP_H100)
+    assert estimate.bankable is not None and estimate.bankable[1] == 730 * (3 * 8 * GCP_H100 - 4 * LISTED)
 
 
 def test_a_commitment_has_an_end_or_a_term() -> None:

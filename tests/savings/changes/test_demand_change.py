@@ -11,29 +11,30 @@ from tests.savings.fleets import AWS_H100, FOUR, ONE, chat, context, low_batch, 
 
 
 def test_a_changed_demand_yields_a_break_even_and_no_dollars() -> None:
-    found = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3)))
-    assert found.bankable is None and found.capacity is None
-    assert found.break_even is not None and "frees 30% of its busy time" in found.break_even
-    assert found.unpriced is not None and "a proposal, not a measurement" in found.unpriced
+    estimate = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3)))
+    assert estimate.bankable is None and estimate.capacity is None
+    assert estimate.break_even is not None and "frees 30% of its busy time" in estimate.break_even
+    assert estimate.unpriced is not None and "a proposal, not a measurement" in estimate.unpriced
     unknown = priced(ONE, chat(ONE).serving(requests_per_s=times(0.5)))
     assert unknown.break_even is not None and "frees 50% of its busy time" in unknown.break_even
 
 
 def test_a_share_that_a_person_supplied_is_priced_as_capacity() -> None:
-    found = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3, "as set", confirmed=True)))
+    estimate = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3, "as set", confirmed=True)))
     busy = 0.6 * 2 * AWS_H100 * HOURS_PER_MONTH
-    assert found.unpriced is None and found.bankable == (0, 0, 0)
-    assert found.capacity is not None and found.capacity[1] == pytest.approx(0.3 * busy, rel=0.01)
-    assert "response cache share 0.3: as set" in found.assumptions
+    assert estimate.unpriced is None and estimate.bankable == (0, 0, 0)
+    assert estimate.capacity is not None and estimate.capacity[1] == pytest.approx(0.3 * busy, rel=0.01)
+    assert "response cache share 0.3: as set" in estimate.assumptions
 
 
 def test_what_a_response_cache_frees_needs_no_forecast() -> None:
     unknown = tuple(
-        replace(each, placement=replace(each.placement, accelerator=None)) for each in chat(ONE).deployments
+        replace(deployment, placement=replace(deployment.placement, accelerator=None))
+        for deployment in chat(ONE).deployments
     )
     cpus = replace(ONE, services=(replace(chat(ONE), deployments=unknown),))
-    found = priced(cpus, chat(cpus).serving(response_cache_share=to(0.3)))
-    assert found.break_even == "at response cache share 0.3 it frees 30% of its busy time"
+    estimate = priced(cpus, chat(cpus).serving(response_cache_share=to(0.3)))
+    assert estimate.break_even == "at response cache share 0.3 it frees 30% of its busy time"
     shorter = priced(cpus, chat(cpus).serving(output_len=to(200)))
     assert shorter.unpriced is not None and "the catalog does not know" in shorter.unpriced
 
@@ -57,11 +58,11 @@ def test_replicas_counted_together_are_those_counted_one_by_one(rate: float) -> 
     seen = low_batch(generated_tok_s=rate, busy_generated_tok_s=1300, running=60, prompt_tok_s=4 * rate, requests_s=3.0)
     given, service = context(FOUR, seen), chat(FOUR)
     one = service.deployments[0]
-    found = speed(one, one, given.evidence(one.deployment_id), objectives(service, given), given)
+    forecast = speed(one, one, given.evidence(one.deployment_id), objectives(service, given), given)
     arrivals, _ = total_arrivals(service, given)
-    assert found.load is not None
-    loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), found.load) for x in (0.3, 1.0, 60.0)]
-    alone = [sizes(service, one, found, some, given, load) for some, load in loads]
-    assert likely_sizes(service, one, found, loads, given) == [
-        None if isinstance(each, str) else each.likely for each in alone
+    assert forecast.load is not None
+    loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), forecast.load) for x in (0.3, 1.0, 60.0)]
+    alone = [sizes(service, one, forecast, some, given, load) for some, load in loads]
+    assert likely_sizes(service, one, forecast, loads, given) == [
+        None if isinstance(sizes, str) else sizes.likely for sizes in alone
     ]

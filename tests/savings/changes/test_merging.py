@@ -25,17 +25,17 @@ def twins(chat: dict[str, Any] | None = None, **code: Any) -> Fleet:
 
 
 def joined(fleet: Fleet, into: Deployment | None = None, seen: Evidence | None = None, **known: Any) -> Estimate:
-    chat, code = (fleet.deployment(each) for each in (1, 2))
+    chat, code = (fleet.deployment(literal) for literal in (1, 2))
     merged = fleet.merge((chat, code), into or chat)
     return estimate(fleet, merged.release(2), context(fleet, seen, **known))
 
 
 def test_one_engine_for_two_services_banks_the_host_of_the_other() -> None:
-    found = joined(twins())
-    assert found.released == ("gpu-2",) and found.bankable is not None
-    assert found.bankable[1] == usd_month(2 * 6.88)
-    assert found.capacity == (0, 0, 0)
-    assert "the p95 demands of all parts are taken to come at once" in found.assumptions
+    estimate = joined(twins())
+    assert estimate.released == ("gpu-2",) and estimate.bankable is not None
+    assert estimate.bankable[1] == usd_month(2 * 6.88)
+    assert estimate.capacity == (0, 0, 0)
+    assert "the p95 demands of all parts are taken to come at once" in estimate.assumptions
 
 
 def test_a_merge_keeps_the_objectives_of_every_service_it_serves() -> None:
@@ -46,8 +46,8 @@ def test_a_merge_keeps_the_objectives_of_every_service_it_serves() -> None:
 
 def test_a_merge_that_one_engine_cannot_hold_is_refused() -> None:
     full = low_batch(generated_tok_s=4000, busy_generated_tok_s=4200, running=140, prompt_tok_s=16000, requests_s=10)
-    found = joined(twins(), seen=full)
-    assert found.bankable is None and "would not hold the demand of all" in (found.infeasible or "")
+    estimate = joined(twins(), seen=full)
+    assert estimate.bankable is None and "would not hold the demand of all" in (estimate.infeasible or "")
 
 
 @pytest.mark.parametrize(

@@ -39,27 +39,27 @@ def api_usd_per_hour(tok_s: float) -> float:
 
 
 def test_confirmed_it_saves_the_hosts_it_releases_less_the_tokens_by_hand() -> None:
-    found = moved(ONE, token_apis=CONFIRMED)
+    estimate = moved(ONE, token_apis=CONFIRMED)
     saved = 2 * 6.88 - api_usd_per_hour(160 + 40)
-    assert found.bankable is not None and found.released == ("gpu-1",)
-    assert found.bankable[1] == pytest.approx(usd_month(saved), rel=1e-9)
-    assert found.provenance is not None and found.provenance.label == "listed"
+    assert estimate.bankable is not None and estimate.released == ("gpu-1",)
+    assert estimate.bankable[1] == pytest.approx(usd_month(saved), rel=1e-9)
+    assert estimate.provenance is not None and estimate.provenance.label == "listed"
 
 
 def test_unconfirmed_it_shows_the_break_even_and_no_dollars_that_could_be_totalled() -> None:
-    found = moved(ONE)
-    assert (found.bankable, found.capacity) == (None, None)
-    assert found.unpriced is not None and "market.token_apis" in found.unpriced
+    estimate = moved(ONE)
+    assert (estimate.bankable, estimate.capacity) == (None, None)
+    assert estimate.unpriced is not None and "market.token_apis" in estimate.unpriced
     times = 2 * 6.88 / api_usd_per_hour(200)
-    assert found.break_even is not None and f"pays below {times:.2g} times its tokens" in found.break_even
-    assert "of full batches" in found.break_even and "$0.720/Mtok in" in found.break_even
+    assert estimate.break_even is not None and f"pays below {times:.2g} times its tokens" in estimate.break_even
+    assert "of full batches" in estimate.break_even and "$0.720/Mtok in" in estimate.break_even
 
 
 def test_above_the_break_even_serving_it_here_is_cheaper_and_that_is_the_answer() -> None:
     busy = low_batch(prompt_tok_s=6000, generated_tok_s=1500, busy_generated_tok_s=2500, running=60)
-    found = moved(ONE, seen=busy, token_apis=CONFIRMED)
-    assert found.infeasible is not None and "serving it here is cheaper" in found.infeasible
-    assert "27 Mtok an hour cost" in found.infeasible
+    estimate = moved(ONE, seen=busy, token_apis=CONFIRMED)
+    assert estimate.infeasible is not None and "serving it here is cheaper" in estimate.infeasible
+    assert "27 Mtok an hour cost" in estimate.infeasible
 
 
 def test_its_break_even_is_where_both_bills_are_one() -> None:
@@ -80,21 +80,23 @@ def test_a_part_of_an_instance_releases_nothing_so_that_the_api_only_costs_more(
         ],
         [host(1, 8, p5)],
     )
-    found = moved(fleet, token_apis=CONFIRMED)
-    assert found.infeasible is not None and "the bill falls once the rest is moved elsewhere too" in found.infeasible
+    estimate = moved(fleet, token_apis=CONFIRMED)
+    assert (
+        estimate.infeasible is not None and "the bill falls once the rest is moved elsewhere too" in estimate.infeasible
+    )
 
 
 def test_a_committed_host_stays_paid_for() -> None:
     p5 = replace(AWS, instance_type="p5.48xlarge")
     fleet = fleet_of([replace(chat(ONE), deployments=(llama(1, (10, 11), placement=p5),))], [host(1, placement=p5)])
     committed = fleet.commit(Commitment("aws", "us-east-1", "p5.48xlarge", 1, 10**9, NOW_TS + DAY_S))
-    found = moved(committed, token_apis=CONFIRMED)
-    assert found.infeasible is not None and "covered by a commitment" in found.infeasible
+    estimate = moved(committed, token_apis=CONFIRMED)
+    assert estimate.infeasible is not None and "covered by a commitment" in estimate.infeasible
 
 
 def test_a_stale_token_price_is_marked_beside_the_dollars() -> None:
-    found = moved(ONE, token_apis=CONFIRMED, now_ts=NOW_TS + 90 * DAY_S)
-    assert any("stale: listed up to" in each for each in found.assumptions)
+    estimate = moved(ONE, token_apis=CONFIRMED, now_ts=NOW_TS + 90 * DAY_S)
+    assert any("stale: listed up to" in assumption for assumption in estimate.assumptions)
     assert "stale: listed up to" in (moved(ONE, now_ts=NOW_TS + 90 * DAY_S).break_even or "")
 
 

@@ -16,37 +16,37 @@ def routed(fleet: Fleet) -> Estimate:
 
 
 def test_routing_names_the_share_from_which_it_pays_and_saves_no_dollars() -> None:
-    found = routed(FOUR)
-    assert found.bankable is None and found.unpriced is not None
-    assert "is not measured: label a sample, then route" in found.unpriced
-    assert any("must be evaluated on your own tasks" in line for line in found.against)
+    estimate = routed(FOUR)
+    assert estimate.bankable is None and estimate.unpriced is not None
+    assert "is not measured: label a sample, then route" in estimate.unpriced
+    assert any("must be evaluated on your own tasks" in line for line in estimate.against)
 
 
 def test_a_smaller_model_that_needs_as_many_devices_pays_at_no_share() -> None:
-    found = routed(ONE)
-    assert found.infeasible is not None and "no share it could take pays for them" in found.infeasible
+    estimate = routed(ONE)
+    assert estimate.infeasible is not None and "no share it could take pays for them" in estimate.infeasible
 
 
 def test_disaggregation_is_measured_in_a_trial() -> None:
     now = chat(ONE).deployments[0]
-    found = priced(ONE, ONE.replace(now, now.but(role="prefill"), now.but(role="decode")))
-    assert found.unpriced is not None and "try them for a week" in found.unpriced
+    estimate = priced(ONE, ONE.replace(now, now.but(role="prefill"), now.but(role="decode")))
+    assert estimate.unpriced is not None and "try them for a week" in estimate.unpriced
 
 
 def test_a_small_model_on_a_cheap_device_elsewhere_is_paid_for_at_its_own_price() -> None:
     now = chat(FOUR).deployments[0]
-    there = Placement(accelerator="L4", purchase="on_demand")
-    small = now.but(model=model("Llama-3.1-8B"), weight_dtype="fp8", tp=1, max_model_len=4096).on(there)
+    placement = Placement(accelerator="L4", purchase="on_demand")
+    small = now.but(model=model("Llama-3.1-8B"), weight_dtype="fp8", tp=1, max_model_len=4096).on(placement)
 
     def at(share: float) -> Estimate:
         split = FOUR.replace(now, now.serving_share((1 - share) / 4), small.serving_share(share))
         return priced(FOUR, split, slo=Slo(tpot_p95_ms=100.0), market=load_market("aws"))
 
-    found = at(0.2)
-    assert found.bankable is None and found.break_even is not None
-    share = float(found.break_even.partition("once it takes ")[2].partition("%")[0])
+    estimate = at(0.2)
+    assert estimate.bankable is None and estimate.break_even is not None
+    share = float(estimate.break_even.partition("once it takes ")[2].partition("%")[0])
     assert share < 10, "an L4 costs a small part of four pairs of H100"
-    assert any(line.startswith("L4 on-demand costs") for line in found.assumptions)
+    assert any(line.startswith("L4 on-demand costs") for line in estimate.assumptions)
 
 
 def test_a_small_model_must_hold_its_share_of_the_load_and_the_token_time() -> None:
@@ -61,7 +61,7 @@ def test_a_small_model_must_hold_its_share_of_the_load_and_the_token_time() -> N
 
 
 def shared(fleet: Fleet, share: float, source: str | None) -> Estimate:
-    """A small model on an L4 beside the replicas of a fleet, which takes this share."""
+    """Return a small model on an L4 beside the replicas of a fleet, which takes this share."""
     now = chat(fleet).deployments[0]
     small = now.but(model=model("Llama-3.1-8B"), weight_dtype="fp8", tp=1, max_model_len=4096)
     small = small.on(Placement(accelerator="L4", purchase="on_demand")).serving_share(share, source=source)
@@ -70,23 +70,23 @@ def shared(fleet: Fleet, share: float, source: str | None) -> Estimate:
 
 
 def test_a_share_that_a_person_supplied_gives_back_the_replicas_the_rest_does_not_need() -> None:
-    found = shared(FOUR, 0.2, "by a labelled sample of 500")
-    assert found.unpriced is None and found.break_even is None
-    assert found.bankable is not None and found.released and found.replicas is not None
-    assert found.replicas[1] == 4 - len(found.released)
-    whole = priced(FOUR, FOUR.edit(chat(FOUR).scaled_to(found.replicas[1])))
+    estimate = shared(FOUR, 0.2, "by a labelled sample of 500")
+    assert estimate.unpriced is None and estimate.break_even is None
+    assert estimate.bankable is not None and estimate.released and estimate.replicas is not None
+    assert estimate.replicas[1] == 4 - len(estimate.released)
+    whole = priced(FOUR, FOUR.edit(chat(FOUR).scaled_to(estimate.replicas[1])))
     assert whole.bankable is not None
-    assert 0 < found.bankable[1] < whole.bankable[1], "the new device is paid for"
-    assert any("20% of the requests as well, by a labelled sample of 500" in line for line in found.assumptions)
+    assert 0 < estimate.bankable[1] < whole.bankable[1], "the new device is paid for"
+    assert any("20% of the requests as well, by a labelled sample of 500" in line for line in estimate.assumptions)
 
 
 def test_a_supplied_share_that_releases_no_replica_frees_busy_time_and_costs_a_device() -> None:
-    found = shared(ONE, 0.2, "by a labelled sample of 500")
-    assert found.unpriced is None and found.bankable == (0, 0, 0)
-    assert found.capacity is not None and found.capacity[1] > 0
-    assert any("the bill would rise by" in line for line in found.against)
+    estimate = shared(ONE, 0.2, "by a labelled sample of 500")
+    assert estimate.unpriced is None and estimate.bankable == (0, 0, 0)
+    assert estimate.capacity is not None and estimate.capacity[1] > 0
+    assert any("the bill would rise by" in line for line in estimate.against)
 
 
 def test_the_same_share_as_a_guess_has_no_money_in_it() -> None:
-    found = shared(FOUR, 0.2, None)
-    assert found.bankable is None and found.capacity is None and found.break_even is not None
+    estimate = shared(FOUR, 0.2, None)
+    assert estimate.bankable is None and estimate.capacity is None and estimate.break_even is not None

@@ -25,36 +25,36 @@ def apart(slo: Slo = LOOSE, **code: Any) -> Fleet:
 
 
 def shared(fleet: Fleet, seen: Evidence = QUIET, memory: float = 0.45, **knobs: Any) -> Estimate:
-    chat, code = (fleet.deployment(each) for each in (1, 2))
+    chat, code = (fleet.deployment(literal) for literal in (1, 2))
     after = fleet.replace(chat, chat.but(gpu_memory_utilization=memory, **knobs))
     after = after.replace(code, code.but(gpu_memory_utilization=memory, **knobs).on_devices((10,)))
     return estimate(fleet, after.release(2), context(fleet, seen))
 
 
 def test_a_quiet_engine_beside_another_one_banks_the_host_that_it_leaves() -> None:
-    found = shared(apart())
-    assert found.infeasible is None and found.unpriced is None
-    assert found.released == ("gpu-2",) and found.bankable is not None and found.bankable[1] == usd_month(6.88)
-    assert any("has the time that the others leave at their p95" in each for each in found.assumptions)
-    assert found.slo == "pass"
+    estimate = shared(apart())
+    assert estimate.infeasible is None and estimate.unpriced is None
+    assert estimate.released == ("gpu-2",) and estimate.bankable is not None and estimate.bankable[1] == usd_month(6.88)
+    assert any("has the time that the others leave at their p95" in assumption for assumption in estimate.assumptions)
+    assert estimate.slo == "pass"
 
 
 def test_each_keeps_its_objectives_in_the_time_that_the_other_leaves() -> None:
     one, three_quarters = (low_batch(**{**known(QUIET), "busy": busy}) for busy in (0.15, 0.75))
     limit = Slo(tpot_p95_ms=22.0)
     assert shared(apart(limit), one).infeasible is None
-    found = shared(apart(limit), three_quarters)
-    assert found.bankable is None and "TPOT p95 would be about" in (found.infeasible or "")
+    estimate = shared(apart(limit), three_quarters)
+    assert estimate.bankable is None and "TPOT p95 would be about" in (estimate.infeasible or "")
 
 
 def known(seen: Evidence) -> dict[str, float]:
-    return {name: each.mean for name, each in seen.items()}
+    return {name: series.mean for name, series in seen.items()}
 
 
 def test_without_an_objective_tokens_may_come_a_quarter_slower() -> None:
     busy = low_batch(**{**known(QUIET), "busy": 0.3})
-    found = shared(apart(Slo()), busy)
-    assert "would come 1.4 times as slowly, and no SLO allows it" in (found.infeasible or "")
+    estimate = shared(apart(Slo()), busy)
+    assert "would come 1.4 times as slowly, and no SLO allows it" in (estimate.infeasible or "")
     assert shared(apart(Slo())).infeasible is None
 
 
@@ -73,7 +73,7 @@ def test_isolation_and_memory_forbid_it(fields: dict[str, Any], changed: dict[st
 def test_engines_that_sleep_by_turns_and_unknown_memory_are_unpriced() -> None:
     fleet = apart()
     assert "does not know what sleep does" in (shared(fleet, sleep=True).unpriced or "")
-    chat, code = (fleet.deployment(each) for each in (1, 2))
+    chat, code = (fleet.deployment(literal) for literal in (1, 2))
     unknown = fleet.edit(fleet.service("code")).replace(code, code.but(max_num_seqs=64).on_devices((10,)))
     assert unknown.deployment(1) == chat
     assert "would reserve 180%" in (estimate(fleet, unknown.release(2), context(fleet, QUIET)).infeasible or "")

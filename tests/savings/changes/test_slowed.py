@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.forecast.queue.latency import Asked
+from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.savings.changes.slowed import alone_on, kept_apart, latency_alone, slowed, worst_verdict
 from pertoken.savings.speed import calibrated
 from pertoken.state.service import Slo
@@ -12,7 +12,7 @@ from tests.savings.fleets import ONE, chat, context
 
 CONTEXT = context(ONE)
 KNOWN = alone_on(chat(ONE).deployments[0], CONTEXT)
-ASKED = Asked(KNOWN.of, KNOWN.load.load, KNOWN.arrivals, calibrated(KNOWN.of, KNOWN.load, CONTEXT))
+ASKED = LatencyQuery(KNOWN.of, KNOWN.load.load, KNOWN.arrivals, calibrated(KNOWN.of, KNOWN.load, CONTEXT))
 
 
 def test_on_half_of_the_time_everything_takes_twice_as_long_and_more_waits() -> None:
@@ -24,16 +24,16 @@ def test_on_half_of_the_time_everything_takes_twice_as_long_and_more_waits() -> 
 
 
 def test_the_worst_of_all_services_decides_and_a_near_miss_is_held_against_it() -> None:
-    found = latency_alone(KNOWN, CONTEXT)
-    alone = {KNOWN.of.deployment_id: found}
-    assert found.tpot_p95_ms is not None
-    likely = found.tpot_p95_ms[1]
+    latency = latency_alone(KNOWN, CONTEXT)
+    alone = {KNOWN.of.deployment_id: latency}
+    assert latency.tpot_p95_ms is not None
+    likely = latency.tpot_p95_ms[1]
     against: list[str] = []
     near = replace(chat(ONE), slo=Slo(tpot_p95_ms=likely / 1.1))
-    assert worst_verdict([near], [KNOWN.of], found, alone, CONTEXT, against) == ("near_miss", None)
+    assert worst_verdict([near], [KNOWN.of], latency, alone, CONTEXT, against) == ("near_miss", None)
     assert against[0].startswith("chat: TPOT p95 would be about")
     missed = replace(chat(ONE), slo=Slo(tpot_p95_ms=likely / 2))
-    verdict, refusal = worst_verdict([near, missed], [KNOWN.of], found, alone, CONTEXT, [])
+    verdict, refusal = worst_verdict([near, missed], [KNOWN.of], latency, alone, CONTEXT, [])
     assert verdict == "fail" and refusal is not None
 
 

@@ -43,9 +43,9 @@ def counts(hours: frozenset[int], count: int) -> tuple[tuple[int, int], ...]:
 
 
 def test_hours_with_fewer_replicas_bank_the_hosts_of_the_others() -> None:
-    found = saved_by(Schedule(replicas=counts(MORNING, 1)))
-    assert found.bankable is not None and found.capacity == NOTHING
-    assert found.bankable[1] == pytest.approx(3 * HOST * 28 / 168, abs=2)
+    estimate = saved_by(Schedule(replicas=counts(MORNING, 1)))
+    assert estimate.bankable is not None and estimate.capacity == NOTHING
+    assert estimate.bankable[1] == pytest.approx(3 * HOST * 28 / 168, abs=2)
     both = saved_by(Schedule(off=NIGHT, replicas=counts(MORNING, 2)))
     assert both.bankable is not None
     assert both.bankable[1] == pytest.approx(4 * HOST * 42 / 168 + 2 * HOST * 28 / 168, abs=2)
@@ -57,9 +57,9 @@ def test_no_replicas_in_an_hour_is_the_hour_off() -> None:
 
 def test_hours_off_and_hours_asleep_are_bankable_and_capacity_apart() -> None:
     half = frozenset(sorted(NIGHT)[:21])
-    found = saved_by(Schedule(off=half, asleep=NIGHT - half))
-    assert found.bankable is not None and found.capacity is not None
-    assert found.bankable[1] == found.capacity[1] == pytest.approx(4 * HOST * 21 / 168, abs=2)
+    estimate = saved_by(Schedule(off=half, asleep=NIGHT - half))
+    assert estimate.bankable is not None and estimate.capacity is not None
+    assert estimate.bankable[1] == estimate.capacity[1] == pytest.approx(4 * HOST * 21 / 168, abs=2)
 
 
 def test_too_few_replicas_for_the_busiest_of_their_hours_are_refused_by_its_name() -> None:
@@ -68,14 +68,14 @@ def test_too_few_replicas_for_the_busiest_of_their_hours_are_refused_by_its_name
     rates = tuple(12.0 if hour == 50 else 0.02 for hour in range(168))
     demand = replace(fleet.services[0].demand, requests_by_hour_of_week=rates)
     fleet = replace(fleet, services=(replace(fleet.services[0], demand=demand),))
-    found = saved_by(Schedule(replicas=counts(frozenset({49, 50}), 1)), fleet, seen=heavy)
-    assert found.infeasible is not None and "1 replicas do not do on Wednesday at 02:00 UTC" in found.infeasible
+    estimate = saved_by(Schedule(replicas=counts(frozenset({49, 50}), 1)), fleet, seen=heavy)
+    assert estimate.infeasible is not None and "1 replicas do not do on Wednesday at 02:00 UTC" in estimate.infeasible
     assert saved_by(Schedule(replicas=counts(frozenset({49}), 1)), fleet, seen=heavy).bankable is not None
 
 
 def test_the_objectives_of_the_service_hold_in_every_scheduled_hour() -> None:
-    found = saved_by(Schedule(replicas=counts(MORNING, 1)), slo=Slo(tpot_p95_ms=5.0))
-    assert found.infeasible is not None and "within the SLO" in found.infeasible
+    estimate = saved_by(Schedule(replicas=counts(MORNING, 1)), slo=Slo(tpot_p95_ms=5.0))
+    assert estimate.infeasible is not None and "within the SLO" in estimate.infeasible
 
 
 def test_minimum_replicas_hold_in_every_hour() -> None:
@@ -89,15 +89,15 @@ def test_minimum_replicas_hold_in_every_hour() -> None:
 
 
 def test_more_replicas_than_there_are_is_unpriced_with_its_range() -> None:
-    found = saved_by(Schedule(replicas=((100, 9),)))
-    assert found.bankable is None and found.unpriced == "chat has 4 replicas: schedule a number from 0 to 4"
+    estimate = saved_by(Schedule(replicas=((100, 9),)))
+    assert estimate.bankable is None and estimate.unpriced == "chat has 4 replicas: schedule a number from 0 to 4"
 
 
 def test_a_schedule_beside_a_change_of_replicas_is_not_half_priced() -> None:
     fleet = four()
     changed = fleet.services[0].resized()
-    found = estimate(fleet, fleet.edit(changed.scheduled(off(NIGHT))), context(fleet))
-    assert found.bankable is None and "apply one, then the other" in (found.unpriced or "")
+    priced = estimate(fleet, fleet.edit(changed.scheduled(off(NIGHT))), context(fleet))
+    assert priced.bankable is None and "apply one, then the other" in (priced.unpriced or "")
 
 
 def with_nights(fleet: Fleet) -> Fleet:
@@ -111,8 +111,8 @@ NIGHTS = [hour for hour in range(168) if hour % 24 < 6]
 
 def test_nights_off_bank_their_hours_and_nights_asleep_are_capacity() -> None:
     fleet = with_nights(ONE)
-    found = priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
-    assert found.bankable is not None and found.bankable[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
+    estimate = priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
+    assert estimate.bankable is not None and estimate.bankable[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
     slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS)))
     assert slept.bankable == NOTHING and slept.capacity is not None
     assert slept.capacity[1] == pytest.approx(usd_month(2 * 6.88) / 4, rel=1e-6)
@@ -129,13 +129,15 @@ def test_an_hour_with_requests_cannot_be_off_and_an_unseen_one_is_unpriced() -> 
 def test_a_request_in_an_hour_without_replicas_waits_for_the_start_beside_its_objective() -> None:
     fleet = with_nights(ONE)
     late = priced(fleet, chat(fleet).scheduled(off(NIGHTS)), slo=Slo(ttft_p95_ms=800.0)).against
-    assert any("waits for a start" in said and "its TTFT objective is 800 ms" in said for said in late)
+    assert any("waits for a start" in name and "its TTFT objective is 800 ms" in name for name in late)
     slept = priced(fleet, chat(fleet).scheduled(asleep(NIGHTS))).against
-    assert any("waits for the wake-up" in said and "objective" not in said for said in slept)
+    assert any("waits for the wake-up" in name and "objective" not in name for name in slept)
     assert not saved_by(Schedule(replicas=counts(MORNING, 1))).against
 
 
 def test_a_measured_start_is_what_such_a_request_waits_for() -> None:
     fleet = with_nights(ONE)
-    found = priced(fleet, chat(fleet).scheduled(off(NIGHTS)), seen=low_batch(load_s=140.0), slo=Slo(ttft_p95_ms=800.0))
-    assert any("waits for a start, 140 s as measured" in said and "800 ms" in said for said in found.against)
+    estimate = priced(
+        fleet, chat(fleet).scheduled(off(NIGHTS)), seen=low_batch(load_s=140.0), slo=Slo(ttft_p95_ms=800.0)
+    )
+    assert any("waits for a start, 140 s as measured" in reason and "800 ms" in reason for reason in estimate.against)

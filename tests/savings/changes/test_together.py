@@ -57,8 +57,8 @@ def test_what_a_person_did_not_confirm_gives_the_whole_no_money() -> None:
 def test_hours_off_are_not_priced_beside_a_move_or_fewer_devices() -> None:
     fleet = quiet_nights()
     for changed in (chat(fleet).on(Placement(purchase="spot")), chat(fleet).but(weight_dtype="fp8", tp=1)):
-        found = priced(fleet, changed.scheduled(off(NIGHTS)))
-        assert found.bankable is None and found.unpriced == OTHER_DEVICES
+        estimate = priced(fleet, changed.scheduled(off(NIGHTS)))
+        assert estimate.bankable is None and estimate.unpriced == OTHER_DEVICES
 
 
 def test_a_schedule_with_numbers_of_replicas_is_priced_alone() -> None:

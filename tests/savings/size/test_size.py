@@ -34,7 +34,7 @@ def sizing() -> Sizing:
 def one(model: Model, accelerator: str, tp: int, dtype: str, workload: Workload = CHAT) -> Deployment:
     device = MARKET.accelerator(accelerator)
     assert device is not None
-    return next(each for each in layouts(model, [dtype], [device], workload, MARKET) if each.tp == tp)
+    return next(layout for layout in layouts(model, [dtype], [device], workload, MARKET) if layout.tp == tp)
 
 
 def offer(n_devices: int, usd: float, instance_type: str = "box") -> Offer:
@@ -43,17 +43,17 @@ def offer(n_devices: int, usd: float, instance_type: str = "box") -> Offer:
 
 
 def test_choices_are_ranked_by_dollars_per_mtok_with_apis_among_them(sizing: Sizing) -> None:
-    likely = [each.nano_usd_per_mtok(CHAT)[1] for each in sizing.choices]
+    likely = [choice.nano_usd_per_mtok(CHAT)[1] for choice in sizing.choices]
     assert likely == sorted(likely) and sizing.rented and sizing.serverless and sizing.nearest_miss is None
-    assert {each.offer.provider for each in sizing.choices} <= set(PROVIDERS)
+    assert {choice.offer.provider for choice in sizing.choices} <= set(PROVIDERS)
 
 
 def test_dollars_per_mtok_are_whole_instances_over_all_tokens_by_hand(sizing: Sizing) -> None:
     assert CHAT.mtok_per_hour == pytest.approx(5 * 1250 * 3600 / 1e6)
-    for each in sizing.rented:
-        count = instances(each.replicas[1], each.deployment, each.offer)
-        assert each.nano_usd_per_mtok(CHAT)[1] == pytest.approx(count * each.offer.nano_usd_per_hour / 22.5)
-        assert each.devices <= count * each.offer.n_devices
+    for rented in sizing.rented:
+        count = instances(rented.replicas[1], rented.deployment, rented.offer)
+        assert rented.nano_usd_per_mtok(CHAT)[1] == pytest.approx(count * rented.offer.nano_usd_per_hour / 22.5)
+        assert rented.devices <= count * rented.offer.n_devices
 
 
 def test_an_api_costs_its_mix_of_tokens_and_its_cache_the_low_end(sizing: Sizing) -> None:
@@ -76,19 +76,21 @@ def test_three_replicas_of_one_device_take_one_instance_of_eight() -> None:
 
 
 def test_the_interval_of_dollars_is_of_the_replicas_at_both_ends(sizing: Sizing) -> None:
-    for each in sizing.rented:
-        low, likely, high = each.nano_usd_per_mtok(CHAT)
+    for rented in sizing.rented:
+        low, likely, high = rented.nano_usd_per_mtok(CHAT)
         assert (low or 0) <= likely <= (high or likely)
-        assert each.sure == (each.replicas[2] == each.replicas[1])
-    assert any(each.nano_usd_per_mtok(CHAT)[2] is None for each in sizing.rented), "of some the slow end holds nothing"
+        assert rented.sure == (rented.replicas[2] == rented.replicas[1])
+    assert any(rented.nano_usd_per_mtok(CHAT)[2] is None for rented in sizing.rented), (
+        "of some the slow end holds nothing"
+    )
 
 
 def test_replicas_that_are_sure_hold_the_slo_at_the_slow_end_and_others_do_not(sizing: Sizing) -> None:
-    for each in sizing.rented:
-        ttft, tpot = each.figures.ttft_p95_ms, each.figures.tpot_p95_ms
+    for rented in sizing.rented:
+        ttft, tpot = rented.figures.ttft_p95_ms, rented.figures.tpot_p95_ms
         # The count holds shares of requests, and the figure is a quantile between two of its points: a small margin.
         assert ttft[1] <= 800 * 1.05 and tpot[1] <= 60 * 1.05
-        if each.sure:
+        if rented.sure:
             assert ttft[2] is not None and tpot[2] is not None and ttft[2] <= 800 * 1.05 and tpot[2] <= 60 * 1.05
         else:
             assert ttft[2] is None or tpot[2] is None or ttft[2] > 800 * 0.95 or tpot[2] > 60 * 0.95
@@ -96,10 +98,10 @@ def test_replicas_that_are_sure_hold_the_slo_at_the_slow_end_and_others_do_not(s
 
 def test_likely_latency_is_that_of_the_serving_model_and_an_idle_device_s_ends_are_its_published_error() -> None:
     deployment = one(LLAMA_8B, "H100 SXM5", 1, "bf16")
-    (found,) = figures([(deployment, 1)], CHAT, MARKET)
+    (predicted,) = figures([(deployment, 1)], CHAT, MARKET)
     (plainly,) = latencies([at(CHAT, deployment, 1)], MARKET)
-    assert found is not None and isinstance(plainly, Latency) and plainly.ttft_p95_ms is not None
-    assert found.ttft_p95_ms[1] == plainly.ttft_p95_ms[1]
+    assert predicted is not None and isinstance(plainly, Latency) and plainly.ttft_p95_ms is not None
+    assert predicted.ttft_p95_ms[1] == plainly.ttft_p95_ms[1]
     idle = replace(CHAT, requests_per_s=1e-6)
     (alone,) = figures([(deployment, 1)], idle, MARKET)
     fast, likely, slow = ends()
@@ -112,25 +114,25 @@ def test_more_requests_never_take_fewer_replicas_and_a_tighter_slo_never_either(
     some = [one(LLAMA_8B, "H100 SXM5", 1, "bf16"), one(LLAMA_8B, "L40S", 1, "fp8")]
     busier, tighter = replace(CHAT, requests_per_s=40), replace(CHAT, slo=Slo(ttft_p95_ms=400, tpot_p95_ms=30))
     for now, busy, tight in zip(
-        *(fewest_replicas(some, each, MARKET) for each in (CHAT, busier, tighter)), strict=True
+        *(fewest_replicas(some, workload, MARKET) for workload in (CHAT, busier, tighter)), strict=True
     ):
         for n, m, k in zip(now, busy, tight, strict=True):
             assert n is not None and (m is None or m >= n) and (k is None or k >= n)
 
 
 def test_nothing_that_holds_the_slo_leaves_the_nearest_miss() -> None:
-    found = size(LLAMA_70B, replace(CHAT, slo=Slo(ttft_p95_ms=5)), MARKET, providers=["lambda"])
-    assert not found.rented and found.nearest_miss is not None and found.nearest_miss.over > 1
-    assert found.nearest_miss.figures is not None
-    assert found.nearest_miss.figures.ttft_p95_ms[1] == pytest.approx(5 * found.nearest_miss.over)
+    sizing = size(LLAMA_70B, replace(CHAT, slo=Slo(ttft_p95_ms=5)), MARKET, providers=["lambda"])
+    assert not sizing.rented and sizing.nearest_miss is not None and sizing.nearest_miss.over > 1
+    assert sizing.nearest_miss.figures is not None
+    assert sizing.nearest_miss.figures.ttft_p95_ms[1] == pytest.approx(5 * sizing.nearest_miss.over)
     dearer = size(LLAMA_70B, replace(CHAT, slo=Slo(ttft_p95_ms=5)), MARKET, providers=["bedrock"])
     assert dearer.serverless and not dearer.rented and dearer.nearest_miss is None
 
 
 def test_more_requests_than_the_most_replicas_serve_leave_the_one_that_serves_most() -> None:
-    found = size(LLAMA_8B, replace(CHAT, requests_per_s=1e5), MARKET, providers=["lambda"], dtypes=["fp8"])
-    assert found.nearest_miss is not None and found.nearest_miss.figures is None and found.nearest_miss.over > 1
-    assert plain(found, date(2026, 11, 22), 90)["nearest_miss"]["ttft_p95_ms"] is None
+    sizing = size(LLAMA_8B, replace(CHAT, requests_per_s=1e5), MARKET, providers=["lambda"], dtypes=["fp8"])
+    assert sizing.nearest_miss is not None and sizing.nearest_miss.figures is None and sizing.nearest_miss.over > 1
+    assert plain(sizing, date(2026, 11, 22), 90)["nearest_miss"]["ttft_p95_ms"] is None
 
 
 def test_layouts_begin_where_the_weights_fit_and_formats_are_those_the_device_computes_in() -> None:
@@ -138,7 +140,7 @@ def test_layouts_begin_where_the_weights_fit_and_formats_are_those_the_device_co
     assert h100 is not None and a100 is not None and v100 is not None
     assert formats(h100) == ("bf16", "fp8", "int4") and formats(a100) == ("bf16", "int8", "int4")
     assert formats(v100)[0] == "fp16"
-    assert [each.tp for each in layouts(LLAMA_70B, ["bf16"], [h100], CHAT, MARKET)] == [2, 4, 8]
+    assert [layout.tp for layout in layouts(LLAMA_70B, ["bf16"], [h100], CHAT, MARKET)] == [2, 4, 8]
     tight = size(LLAMA_70B, replace(CHAT, prompt_len=60_000), MARKET, providers=["lambda"], dtypes=["fp8"])
     assert tight.left_out[NO_MEMORY] > 0
 
@@ -146,7 +148,9 @@ def test_layouts_begin_where_the_weights_fit_and_formats_are_those_the_device_co
 def test_below_the_break_even_share_the_api_costs_as_much_as_the_devices(sizing: Sizing) -> None:
     share = sizing.break_even
     assert share is not None
-    (_, devices, _), (_, api, _) = (each.nano_usd_per_mtok(CHAT) for each in (sizing.rented[0], sizing.serverless[0]))
+    (_, devices, _), (_, api, _) = (
+        rented.nano_usd_per_mtok(CHAT) for rented in (sizing.rented[0], sizing.serverless[0])
+    )
     assert devices / share == pytest.approx(api)
     assert size(LLAMA_70B, CHAT, MARKET, providers=["lambda"], dtypes=["fp8"]).break_even is None
 
@@ -159,11 +163,11 @@ def test_a_model_that_is_not_known_is_refused_with_near_names_and_how_to_describ
 
 
 def test_json_has_every_choice_with_the_source_of_its_price(sizing: Sizing) -> None:
-    found = plain(sizing, date(2026, 11, 22), 90)
-    assert len(found["choices"]) == len(sizing.choices) and found["holds_slo"]
-    assert all(each["price"]["source"] and each["price"]["as_of"] for each in found["choices"])
-    best = next(each for each in found["choices"] if each["kind"] == "rented")
-    first = next(each for each in sizing.choices if isinstance(each, Rented))
+    written = plain(sizing, date(2026, 11, 22), 90)
+    assert len(written["choices"]) == len(sizing.choices) and written["holds_slo"]
+    assert all(choice["price"]["source"] and choice["price"]["as_of"] for choice in written["choices"])
+    best = next(choice for choice in written["choices"] if choice["kind"] == "rented")
+    first = next(choice for choice in sizing.choices if isinstance(choice, Rented))
     assert best["usd_per_mtok"]["likely"] == first.nano_usd_per_mtok(CHAT)[1] / 1e9
     assert best["slo"] in ("sure", "likely") and best["replicas"]["likely"] == first.replicas[1]
     missed = plain(
@@ -174,5 +178,5 @@ def test_json_has_every_choice_with_the_source_of_its_price(sizing: Sizing) -> N
 
 def test_an_empty_market_has_nothing_to_rent() -> None:
     nothing: Market = replace(MARKET, all_offers=())
-    found = size(LLAMA_70B, CHAT, nothing, providers=["aws"])
-    assert (found.choices, found.nearest_miss, found.left_out, found.break_even) == ((), None, {}, None)
+    sizing = size(LLAMA_70B, CHAT, nothing, providers=["aws"])
+    assert (sizing.choices, sizing.nearest_miss, sizing.left_out, sizing.break_even) == ((), None, {}, None)

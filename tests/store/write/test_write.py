@@ -35,6 +35,7 @@ from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.tick import bucket
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
+from tests.examples import examples
 from tests.values import HOST, new_store, tick
 
 EPOCH = EpochRow(11, 1, 0, None, None, "{}", (5,))
@@ -105,7 +106,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return new_store(tmp_path_factory.mktemp("empty")).file("telemetry").parent
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(history=histories())
 def test_any_order_and_any_split_of_ticks_give_the_same_rows(
     history: History, empty: Path, tmp_path_factory: pytest.TempPathFactory

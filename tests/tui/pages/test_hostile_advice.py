@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 from textual.pilot import Pilot
 
-from pertoken.advisor.rules.found import installed
+from pertoken.advisor.rules.discovery import installed
 from pertoken.printable import acts
 from pertoken.store.connect.location import locate
 from pertoken.tui.store_source import StoreSource

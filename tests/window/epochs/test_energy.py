@@ -33,15 +33,15 @@ def measured(*devices: dict[str, int | None], held_ms: int = 60_000) -> Measured
 
 
 def test_energy_is_shared_by_the_time_a_device_was_held() -> None:
-    found = energy_by_epoch(measured(device(GPU, 60_000, 1), held_ms=30_000))[EPOCH]
-    assert [found.joules, found.held_ms, found.measured_share] == pytest.approx([30, 30_000, 1])
-    assert found.provenance is Provenance.COUNTER
+    energy = energy_by_epoch(measured(device(GPU, 60_000, 1), held_ms=30_000))[EPOCH]
+    assert [energy.joules, energy.held_ms, energy.measured_share] == pytest.approx([30, 30_000, 1])
+    assert energy.provenance is Provenance.COUNTER
 
 
 def test_power_over_time_stands_in_for_a_counter_and_a_device_without_either_lowers_the_measured_share() -> None:
-    found = energy_by_epoch(measured(device(GPU, None, 12_000), device(OTHER_GPU, None, None)))[EPOCH]
-    assert [found.joules, found.measured_share] == pytest.approx([12, 0.5])
-    assert found.provenance is Provenance.INTEGRAL
+    energy = energy_by_epoch(measured(device(GPU, None, 12_000), device(OTHER_GPU, None, None)))[EPOCH]
+    assert [energy.joules, energy.measured_share] == pytest.approx([12, 0.5])
+    assert energy.provenance is Provenance.INTEGRAL
 
 
 def test_an_epoch_that_held_nothing_has_no_energy() -> None:

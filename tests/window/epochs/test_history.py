@@ -29,7 +29,7 @@ NEW = EpochRow(9, 8, CHANGED, None, "0.32.0", '{"tp": 1, "driver_version": "570.
 
 
 def hour(epoch: EpochRow, ts: int, cost: float = 1.0, **other: object) -> dict[str, object]:
-    """An hour in which an engine served, by a load that repeats every day."""
+    """Return an hour in which an engine served, by a load that repeats every day."""
     of_day = ts // HOUR % 24
     tokens = 2_000_000 + 50_000 * of_day
     wobble = 1 + 0.03 * np.sin(ts // HOUR * 1.7)
@@ -41,7 +41,7 @@ def hour(epoch: EpochRow, ts: int, cost: float = 1.0, **other: object) -> dict[s
 
 
 def epochs_of(folder: Path, old: EpochRow = OLD, new: EpochRow = NEW, cost: float = 1.25) -> tuple[Epoch, ...]:
-    """What a rule sees of a week with the old epoch and one with the new epoch, whose tokens cost `cost` as much."""
+    """Return a rule's epochs after a week with the old one and one with the new, whose tokens cost `cost` as much."""
     where = new_store(folder)
     with Writer(where) as writer:
         known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (old, new), "devices": (GPU,)}
@@ -61,19 +61,19 @@ def epochs_of(folder: Path, old: EpochRow = OLD, new: EpochRow = NEW, cost: floa
 
 
 def test_an_earlier_epoch_is_compared_hour_by_hour_with_the_present_one(tmp_path: Path) -> None:
-    (found,) = epochs_of(tmp_path)
-    assert (found.start, found.end, found.engine_version, found.driver) == (MONDAY, CHANGED, "0.31.0", "570.1")
-    assert (found.knobs, found.changed, found.deployment_id) == ({"tp": 1}, ("engine_version",), 8)
-    assert found.tokens == sum(int(hour(OLD, ts)["prompt_tokens"]) * 4 // 3 for ts in range(MONDAY, CHANGED, HOUR))  # type: ignore[call-overload]
-    assert found.present.ratio is not None and found.present.dearer
-    assert 1.2 < found.present.ratio[0] < found.present.ratio[1] < found.present.ratio[2] < 1.3
-    assert found.present.matched_hours == WEEK_H - 1
+    (epoch,) = epochs_of(tmp_path)
+    assert (epoch.start, epoch.end, epoch.engine_version, epoch.driver) == (MONDAY, CHANGED, "0.31.0", "570.1")
+    assert (epoch.knobs, epoch.changed, epoch.deployment_id) == ({"tp": 1}, ("engine_version",), 8)
+    assert epoch.tokens == sum(int(hour(OLD, ts)["prompt_tokens"]) * 4 // 3 for ts in range(MONDAY, CHANGED, HOUR))  # type: ignore[call-overload]
+    assert epoch.present.ratio is not None and epoch.present.dearer
+    assert 1.2 < epoch.present.ratio[0] < epoch.present.ratio[1] < epoch.present.ratio[2] < 1.3
+    assert epoch.present.matched_hours == WEEK_H - 1
 
 
 def test_what_else_changed_is_named(tmp_path: Path) -> None:
     knobs = '{"tp": 2, "kv_dtype": "fp8", "driver_version": "580.2"}'
-    (found,) = epochs_of(tmp_path, new=replace(NEW, knobs=knobs, device_ids=(5, 6)))
-    assert found.changed == ("tp", "kv_dtype", "engine_version", "driver", "devices")
+    (epoch,) = epochs_of(tmp_path, new=replace(NEW, knobs=knobs, device_ids=(5, 6)))
+    assert epoch.changed == ("tp", "kv_dtype", "engine_version", "driver", "devices")
 
 
 def test_a_deployment_that_never_changed_has_no_earlier_epoch(tmp_path: Path) -> None:
@@ -99,13 +99,13 @@ def outcomes(**other: object) -> object:
 
 
 def test_the_hours_in_which_an_epoch_began_and_ended_are_left_out() -> None:
-    found = outcomes()
-    assert not isinstance(found, Comparison) and len(found) == 19  # type: ignore[arg-type]
+    hours = outcomes()
+    assert not isinstance(hours, Comparison) and len(hours) == 19  # type: ignore[arg-type]
 
 
 def test_device_time_is_that_of_all_its_devices() -> None:
-    found = outcomes(busy_ms=1_000_000, prompt_tokens=1_500_000, generated_tokens=500_000)
-    assert set(found.device_s_per_token) == {0.001}  # type: ignore[attr-defined]
+    hours = outcomes(busy_ms=1_000_000, prompt_tokens=1_500_000, generated_tokens=500_000)
+    assert set(hours.device_s_per_token) == {0.001}  # type: ignore[attr-defined]
 
 
 def test_hours_that_are_busy_by_an_upper_bound_alone_cannot_be_compared() -> None:

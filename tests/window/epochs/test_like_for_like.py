@@ -43,13 +43,13 @@ def hours(
 
 def run(seed: int, *, weeks: tuple[int, int] = (1, 1), **later: float) -> Comparison:
     rng = np.random.default_rng(seed)
-    before, since = (WEEK_H * each for each in weeks)
+    before, since = (WEEK_H * week for week in weeks)
     return compare(hours(rng, 0, before), hours(rng, before, since, **later))
 
 
 @pytest.mark.parametrize("weeks", [(1, 1), (3, 1), (1, 3)])
 def test_without_an_effect_the_interval_holds_1_in_nine_of_ten_runs(weeks: tuple[int, int]) -> None:
-    ratios = [found.ratio for seed in range(RUNS) if (found := run(seed, weeks=weeks)).ratio is not None]
+    ratios = [comparison.ratio for seed in range(RUNS) if (comparison := run(seed, weeks=weeks)).ratio is not None]
     assert len(ratios) > 0.95 * RUNS
     covered = np.mean([low <= 1 <= high for low, _, high in ratios])
     assert covered >= 0.9
@@ -57,25 +57,25 @@ def test_without_an_effect_the_interval_holds_1_in_nine_of_ten_runs(weeks: tuple
 
 @pytest.mark.parametrize("effect", [0.1, -0.1])
 def test_an_effect_of_a_tenth_is_found(effect: float) -> None:
-    found = [run(seed, effect=effect) for seed in range(60)]
-    assert np.mean([each.dearer if effect > 0 else each.cheaper for each in found]) >= 0.9
-    likely = [each.ratio[1] for each in found if each.ratio is not None]
+    comparisons = [run(seed, effect=effect) for seed in range(60)]
+    assert np.mean([comparison.dearer if effect > 0 else comparison.cheaper for comparison in comparisons]) >= 0.9
+    likely = [comparison.ratio[1] for comparison in comparisons if comparison.ratio is not None]
     assert np.mean(likely) == pytest.approx(1 + effect, abs=0.01)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.7, 0.9, 0.95, 1.05, 1.1, 1.5, 4.0])
 def test_a_change_of_load_alone_is_never_an_effect(load: float) -> None:
-    found = [run(seed, load=load) for seed in range(100)]
-    assert np.mean([each.dearer or each.cheaper for each in found]) <= 0.1
+    comparisons = [run(seed, load=load) for seed in range(100)]
+    assert np.mean([comparison.dearer or comparison.cheaper for comparison in comparisons]) <= 0.1
     if not 0.9 <= load <= 1.1:
-        assert {each.code for each in found} == {"load-differs"}
+        assert {comparison.code for comparison in comparisons} == {"load-differs"}
 
 
 @given(st.integers(0, 10_000), st.floats(0.2, 5.0))
 def test_a_change_of_load_without_noise_is_less_than_a_hundredth(seed: int, load: float) -> None:
     rng = np.random.default_rng(seed)
-    found = compare(hours(rng, 0, WEEK_H, sd=1e-9), hours(rng, WEEK_H, WEEK_H, sd=1e-9, load=load))
-    assert found.ratio is None or found.ratio[1] == pytest.approx(1, abs=0.01)
+    comparison = compare(hours(rng, 0, WEEK_H, sd=1e-9), hours(rng, WEEK_H, WEEK_H, sd=1e-9, load=load))
+    assert comparison.ratio is None or comparison.ratio[1] == pytest.approx(1, abs=0.01)
 
 
 def test_too_few_hours_are_unknown_with_the_reason() -> None:
@@ -104,17 +104,17 @@ def test_what_no_engine_exposes_is_not_matched_and_named() -> None:
         replace(hours(rng, start, WEEK_H), cached_share=None, generated_share=np.full(WEEK_H, 0.2))
         for start in (0, WEEK_H)
     )
-    found = compare(before, since)
-    assert found.ratio is not None and found.not_matched == ("cached_share",)
+    comparison = compare(before, since)
+    assert comparison.ratio is not None and comparison.not_matched == ("cached_share",)
 
 
 def test_both_sides_have_their_cost_at_the_load_of_the_later_one() -> None:
     rng = np.random.default_rng(4)
     before, since = hours(rng, 0, WEEK_H, sd=1e-9), hours(rng, WEEK_H, WEEK_H, sd=1e-9, effect=0.25)
-    found = compare(before, since)
-    assert found.later_s_per_mtok is not None and found.earlier_s_per_mtok is not None
-    assert found.later_s_per_mtok / found.earlier_s_per_mtok == pytest.approx(1.25, rel=0.01)
-    assert found.matched_hours > 100
+    comparison = compare(before, since)
+    assert comparison.later_s_per_mtok is not None and comparison.earlier_s_per_mtok is not None
+    assert comparison.later_s_per_mtok / comparison.earlier_s_per_mtok == pytest.approx(1.25, rel=0.01)
+    assert comparison.matched_hours > 100
 
 
 def test_the_same_hours_give_the_same_interval() -> None:

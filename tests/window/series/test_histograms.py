@@ -42,8 +42,8 @@ def test_counts_of_an_epoch_are_added_up_by_metric_and_set_of_buckets() -> None:
         (7, "0,0,1,0,2", "50,50,50,60,50", "2,0,1,1,0", "1,3,4,7,9"),
         (8, "0,0", "50,50", "0,0", "2,5"),
     ]
-    found = counts_of(rows, ("ttft_s", "e2e_s"), {50: "0.1,0.5", 60: "0.2"})
-    assert [(epoch, metric, bounds, counts.tolist()) for epoch, metric, bounds, counts in found] == [
+    counts = counts_of(rows, ("ttft_s", "e2e_s"), {50: "0.1,0.5", 60: "0.2"})
+    assert [(epoch, metric, bounds, counts.tolist()) for epoch, metric, bounds, counts in counts] == [
         (7, "ttft_s", "0.1,0.5", [3, 0, 1]),
         (7, "ttft_s", "0.2", [0, 7]),
         (7, "e2e_s", "0.1,0.5", [0, 4, 0]),

@@ -23,7 +23,7 @@ def minutes(*given: dict[str, Any]) -> Columns:
         **{"prompt_tokens": 8_000, "cached_tokens": 2_000, "generated_tokens": 2_000, "requests_finished": 20},
         **{"running_1e2_sum": 2_400, "running_1e2_n": 6},
     }
-    rows = [{**usual, "ts": 60 * n, **each} for n, each in enumerate(given)]
+    rows = [{**usual, "ts": 60 * n, **columns} for n, columns in enumerate(given)]
     texts = [SEPARATOR.join(str(NULL if row[name] is None else row[name]) for row in rows) for name in NAMES]
     return columns(NAMES, [texts])
 
@@ -55,15 +55,15 @@ def test_minutes_that_show_no_steady_load_are_left_out() -> None:
 
 def test_a_rare_load_is_kept_among_many_like_minutes() -> None:
     rare: dict[str, Any] = {"running_1e2_sum": 60 * 2_400, "generated_tokens": 40_000}
-    found = operating_points(minutes(rare, *({} for _ in range(300))), {}, None)
-    assert len(found) == MAX_POINTS
-    assert found[0].ts == 0 and found[0].running == 240
-    assert [each.ts for each in found] == sorted(each.ts for each in found)
-    assert found[1].ts == 60 * (300 - MAX_POINTS + 2)
+    points = operating_points(minutes(rare, *({} for _ in range(300))), {}, None)
+    assert len(points) == MAX_POINTS
+    assert points[0].ts == 0 and points[0].running == 240
+    assert [point.ts for point in points] == sorted(point.ts for point in points)
+    assert points[1].ts == 60 * (300 - MAX_POINTS + 2)
 
 
 def test_activity_of_the_devices_is_that_of_the_busy_time_and_unknown_where_it_was_not_read() -> None:
     dram = Points(np.array([0]), np.array([0.3]), np.array([60.0]), Provenance.REPORTED)
     both = operating_points(minutes({"busy_ms": 30_000}, {}), {"dram_active": dram, "tensor_active": None}, None)
-    assert [each.memory_active for each in both] == [pytest.approx(0.6), None]
+    assert [point.memory_active for point in both] == [pytest.approx(0.6), None]
     assert both[0].gemm_active is None

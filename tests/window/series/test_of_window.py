@@ -1,4 +1,4 @@
-"""What rules read of a series beyond its summary: quantiles, hours of the week, long windows."""
+"""Series beyond their summary: quantiles, hours of the week, long windows."""
 
 import gc
 import pickle
@@ -24,7 +24,7 @@ HOUR = 3600
 
 
 def recorded(folder: Path, requests: dict[int, int], window_s: int, now_ts: int) -> Evidence:
-    """What rules see of a deployment that ended so many requests in the minutes that began at these instants."""
+    """Return the evidence of a deployment. `requests`: the number that ended in the minute from each instant."""
     where = new_store(folder)
     epoch = EpochRow(9, 8, min(requests), None, "1", "{}", (5,))
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": (GPU,)}
@@ -44,8 +44,8 @@ def seen_of(folder: Path, window_s: int, now_ts: int) -> Evidence:
 
 def test_quantiles_from_the_10th_to_the_99th_percentile_are_of_the_minutes(tmp_path: Path) -> None:
     seen = recorded(tmp_path, {MONDAY + 60 * n: 60 * (n + 1) for n in range(100)}, DAY, MONDAY + 100 * 60)
-    found = seen.requests_s
-    assert [found.p10, found.p25, found.p50, found.p75, found.p90, found.p95, found.p99, found.max] == [
+    series = seen.requests_s
+    assert [series.p10, series.p25, series.p50, series.p75, series.p90, series.p95, series.p99, series.max] == [
         *(10, 25, 50, 75, 90, 95, 99, 100)
     ]
 
@@ -56,7 +56,7 @@ def test_the_mean_of_each_hour_of_the_week_is_none_where_nothing_was_observed(tm
     seen = recorded(tmp_path, minutes, 2 * DAY, MONDAY + DAY + 30 * 60)
     hours = seen.hours.requests_s
     assert len(hours) == 168
-    assert {n: each for n, each in enumerate(hours) if each is not None} == {9: 1.5, 24: 0.0}
+    assert {n: hour for n, hour in enumerate(hours) if hour is not None} == {9: 1.5, 24: 0.0}
     assert seen.read == ("requests_s",)
 
 

@@ -21,10 +21,10 @@ Row = Mapping[str, Any]
 
 
 def rows(owner: int, *given: Row) -> Columns:
-    """Columns of one member; a minute of 60 s unless said otherwise."""
-    found = [{"epoch_id": owner, "duration_ms": 60_000, "observed_ms": 60_000, **row} for row in given]
-    texts = [SEPARATOR.join(str(_stored(row.get(name))) for row in found) for name in NAMES]
-    return columns(NAMES, [texts] if found else [])
+    """Columns of one member; a minute of 60 s by default."""
+    made = [{"epoch_id": owner, "duration_ms": 60_000, "observed_ms": 60_000, **row} for row in given]
+    texts = [SEPARATOR.join(str(_stored(row.get(name))) for row in made) for name in NAMES]
+    return columns(NAMES, [texts] if made else [])
 
 
 def summary(points: series.Points | None) -> Series | None:
@@ -39,9 +39,9 @@ def test_the_95th_percentile_is_of_the_sum_not_the_sum_of_percentiles() -> None:
     # They peak in different minutes, so that their peaks never meet.
     first = rows(1, *({"ts": 60 * n, "tokens": 6000 if n % 10 == 0 else 600} for n in range(100)))
     second = rows(2, *({"ts": 60 * n, "tokens": 6000 if n % 10 == 5 else 600} for n in range(100)))
-    alone = [summary(series.rate(series.together([each]), "tokens")) for each in (first, second)]
+    alone = [summary(series.rate(series.together([columns]), "tokens")) for columns in (first, second)]
     both = summary(series.rate(series.together([first, second]), "tokens"))
-    assert both is not None and [each and each.p95 for each in alone] == [100, 100]
+    assert both is not None and [series and series.p95 for series in alone] == [100, 100]
     assert both.p95 == 110
 
 
@@ -49,9 +49,9 @@ def test_a_minute_in_which_one_replica_was_not_observed_is_left_out_of_the_sum()
     first = rows(1, *({"ts": 60 * n} for n in range(10)))
     second = rows(2, *({"ts": 60 * n, "observed_ms": 0 if n == 3 else 60_000} for n in range(10) if n != 5))
     late = rows(3, *({"ts": 60 * n} for n in range(8, 10)))
-    found = series.together([first, second, late])
-    assert (found.ts // 60).tolist() == [0, 1, 2, 4, 6, 7, 8, 9]
-    assert found.sizes.tolist() == [2, 2, 2, 2, 2, 2, 3, 3]
+    buckets = series.together([first, second, late])
+    assert (buckets.ts // 60).tolist() == [0, 1, 2, 4, 6, 7, 8, 9]
+    assert buckets.sizes.tolist() == [2, 2, 2, 2, 2, 2, 3, 3]
 
 
 values = st.one_of(st.none(), st.integers(0, 10**6))
@@ -71,13 +71,13 @@ member = st.dictionaries(st.integers(0, 8), row, max_size=9)
 
 def by_minute(members: list[dict[int, Row]]) -> list[list[Row]]:
     """Rows of each minute in which every member between its first and last observed row was observed."""
-    observed = [{n: row for n, row in each.items() if row["observed_ms"]} for each in members]
-    running = [range(min(each), max(each) + 1) for each in observed if each]
-    found = defaultdict(list)
-    for each in observed:
-        for n, of in each.items():
-            found[n].append(of)
-    return [found[n] for n in sorted(found) if len(found[n]) == sum(n in each for each in running)]
+    observed = [{n: row for n, row in member.items() if row["observed_ms"]} for member in members]
+    running = [range(min(rows_of_epoch), max(rows_of_epoch) + 1) for rows_of_epoch in observed if rows_of_epoch]
+    rows_at = defaultdict(list)
+    for rows_of_epoch in observed:
+        for n, of in rows_of_epoch.items():
+            rows_at[n].append(of)
+    return [rows_at[n] for n in sorted(rows_at) if len(rows_at[n]) == sum(n in span for span in running)]
 
 
 def mean(pairs: Sequence[tuple[float, float]]) -> float | None:
@@ -88,7 +88,7 @@ def mean(pairs: Sequence[tuple[float, float]]) -> float | None:
 @given(st.lists(member, min_size=1, max_size=3))
 def test_columns_give_what_rows_give(members: list[dict[int, Row]]) -> None:
     buckets = series.together(
-        [rows(n, *({"ts": 60 * ts, **of} for ts, of in sorted(each.items()))) for n, each in enumerate(members)]
+        [rows(n, *({"ts": 60 * ts, **of} for ts, of in sorted(member.items()))) for n, member in enumerate(members)]
     )
     minutes = by_minute(members)
     assert len(buckets) == len(minutes)
@@ -112,18 +112,18 @@ def test_columns_give_what_rows_give(members: list[dict[int, Row]]) -> None:
         for of in minutes
         if known(of, "gauge_sum") and all(row["gauge_n"] for row in of)
     ]
-    for found, expected in (
+    for of_columns, expected in (
         (summary(series.rate(buckets, "tokens")), rates),
         (summary(series.ratio(buckets, "tokens", "prompt")), ratios),
         (summary(series.gauge(buckets, "gauge", 1)), gauges),
     ):
         of_mean = mean(expected)
         if of_mean is None:
-            assert found is None
+            assert of_columns is None
         else:
-            assert found is not None and found.n == len(expected)
-            assert found.mean == pytest.approx(of_mean)
-            assert found.max == pytest.approx(max(value for value, _ in expected))
+            assert of_columns is not None and of_columns.n == len(expected)
+            assert of_columns.mean == pytest.approx(of_mean)
+            assert of_columns.max == pytest.approx(max(value for value, _ in expected))
 
 
 @given(
@@ -132,25 +132,25 @@ def test_columns_give_what_rows_give(members: list[dict[int, Row]]) -> None:
 )
 def test_a_weighted_quantile_leaves_at_most_its_share_below(pairs: list[tuple[float, int]], q: float) -> None:
     values, weights = np.array([v for v, _ in pairs]), np.array([float(w) for _, w in pairs])
-    found = series.weighted(np.arange(len(pairs)), values, weights, Provenance.COUNTER)
+    points = series.weighted(np.arange(len(pairs)), values, weights, Provenance.COUNTER)
     total = sum(weight for _, weight in pairs)
     if not total:
-        assert found is None
+        assert points is None
         return
-    assert found is not None
-    at = found.quantile(q)
+    assert points is not None
+    at = points.quantile(q)
     assert sum(weight for value, weight in pairs if value < at) <= q * total * (1 + 1e-12)
     assert sum(weight for value, weight in pairs if value <= at) >= q * total * (1 - 1e-12)
-    short = found.summary()
+    short = points.summary()
     assert math.isfinite(short.mean)
-    assert (short.p50, short.p95) == (found.quantile(0.5), found.quantile(0.95))
+    assert (short.p50, short.p95) == (points.quantile(0.5), points.quantile(0.95))
 
 
 def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once() -> None:
     half = {"ts": 0, "duration_ms": 1_800_000, "observed_ms": 1_800_000, "tokens": 1_800_000, "busy_ms": 600_000}
     first, second = rows(1, half), rows(2, half, {"ts": 3600, "duration_ms": 3_600_000, "tokens": 3_600_000})
-    found = summary(series.rate(series.together([in_turn([first, second])]), "tokens"))
-    assert found is not None and (found.mean, found.max, found.n) == (1000, 1000, 2)
+    served = summary(series.rate(series.together([in_turn([first, second])]), "tokens"))
+    assert served is not None and (served.mean, served.max, served.n) == (1000, 1000, 2)
     unknown = in_turn([rows(1, half), rows(2, {**half, "tokens": None})])
     assert series.rate(series.together([unknown]), "tokens") is None
     assert unknown.ints("busy_ms").tolist() == [1_200_000]
@@ -158,9 +158,9 @@ def test_an_hour_in_which_a_deployment_went_on_as_another_epoch_is_served_once()
 
 def test_a_server_that_hangs_runs_requests_though_it_counts_no_time() -> None:
     hangs = {"busy_ms": 0, "gauge_sum": 6, "gauge_n": 2}
-    found = summary(
+    running = summary(
         series.while_busy(series.together([rows(1, {"ts": 0, **hangs}, {"ts": 60, **hangs})]), "gauge", 1, mean=False)
     )
-    assert found is not None and found.max == 3
+    assert running is not None and running.max == 3
     untimed = series.together([rows(1, {"ts": 0, "gauge_sum": 6, "gauge_n": 2})])
     assert series.while_busy(untimed, "gauge", 1, mean=False) is None

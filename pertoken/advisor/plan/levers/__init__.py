@@ -1,4 +1,4 @@
-"""Levers of a plan: variants of recommendations, what each touches, and which exclude each other.
+"""Levers of a plan: variants of recommendations, the subjects that each touches, and their conflicts.
 
 Front door: `lever` (`Lever`, `levers`), `reach` (`covers`), `groups` (`groups`), and
 `conflicts`.

@@ -1,4 +1,4 @@
-"""Which levers exclude each other, whatever they save."""
+"""Conflicts between levers, independent of their savings."""
 
 from collections.abc import Sequence
 
@@ -7,18 +7,18 @@ from pertoken.advisor.plan.reapply import reapplied
 from pertoken.state.errors import InvalidEdit
 
 Conflicts = dict[tuple[int, int], str]
-"""Pairs of positions of levers that cannot be in one plan, both ways, with the reason."""
+"""Pairs of positions of levers that cannot be in one plan, in both orders, with the reason."""
 
 
 def conflicts(levers: Sequence[Lever]) -> Conflicts:
     """Return the pairs of levers that cannot be in one plan."""
-    found: Conflicts = {}
+    reasons: Conflicts = {}
     for at, one in enumerate(levers):
         for beside in range(at + 1, len(levers)):
             reason = conflict(one, levers[beside])
             if reason is not None:
-                found[at, beside] = found[beside, at] = reason
-    return found
+                reasons[at, beside] = reasons[beside, at] = reason
+    return reasons
 
 
 def conflict(one: Lever, other: Lever) -> str | None:
@@ -34,11 +34,11 @@ def conflict(one: Lever, other: Lever) -> str | None:
         if stated.committed & beside.committed:
             return "they commit to the same instances"
         if stated.committed & beside.hosts:
-            return "one commits for years to instances that the other may give back"
+            return "one commits for years to instances that the other may release"
         if stated.is_schedule and stated.hosts & beside.hosts:
-            return "what hours off save on a host is not priced beside another change of its work"
+            return "savings of off hours on a host cannot be priced together with another change on it"
     clashes = [_clash(one, other), _clash(other, one)]
-    return clashes[0] if None not in clashes else None  # one order in which they combine is enough
+    return clashes[0] if None not in clashes else None  # it is enough if they combine in one order
 
 
 def _clash(first: Lever, second: Lever) -> str | None:
@@ -47,4 +47,4 @@ def _clash(first: Lever, second: Lever) -> str | None:
         after = reapplied(first.base, second.change.after, first.change.after, second.name)
     except InvalidEdit as error:
         return str(error)
-    return "the first does all that the second would" if after == first.change.after else None
+    return "the first already includes the second" if after == first.change.after else None

@@ -1,7 +1,7 @@
-"""Split levers into groups that do not act on each other's money.
+"""Split levers into groups with independent savings.
 
-What two levers save adds up unless they change one service, or may empty one host together: only a whole host leaves
-the bill. So a host joins the levers that act on it only where all of its work can go at all.
+The savings of two levers add up unless they change the same service, or may free the same host together: only a whole
+host leaves the bill. A host joins the levers that act on it only if all of its deployments could move away.
 """
 
 from collections import defaultdict
@@ -16,16 +16,16 @@ Unit = tuple[str | None, str | None]
 
 
 def groups(base: Fleet, levers: Sequence[Lever]) -> tuple[tuple[int, ...], ...]:
-    """Return positions of levers, those of a group together and in their order, groups by their first.
+    """Return the positions of levers by group, in order, groups sorted by their first lever.
 
-    Levers that only make commitments are in none: their conflicts state all that they have to do with others.
+    Levers that only make commitments are in no group: conflicts describe all their interactions.
     """
-    within = [at for at, each in enumerate(levers) if not each.is_commitment]
+    within = [at for at, lever in enumerate(levers) if not lever.is_commitment]
     releasable = _releasable(base, [levers[at] for at in within])
     committed = {
         host.host_id: (host.placement.provider, host.placement.instance_type)
         for host in base.hosts
-        if any(covers(each, host) for each in base.commitments)
+        if any(covers(commitment, host) for commitment in base.commitments)
     }
     first: dict[object, int] = {}
     leader = {at: at for at in within}
@@ -39,18 +39,18 @@ def groups(base: Fleet, levers: Sequence[Lever]) -> tuple[tuple[int, ...], ...]:
         for shared in _shared(levers[at], releasable, committed):
             low, high = sorted((top(first.setdefault(shared, at)), top(at)))
             leader[high] = low
-    found: dict[int, list[int]] = defaultdict(list)
+    positions_by_root: dict[int, list[int]] = defaultdict(list)
     for at in within:
-        found[top(at)].append(at)
-    return tuple(tuple(each) for _, each in sorted(found.items()))
+        positions_by_root[top(at)].append(at)
+    return tuple(tuple(positions) for _, positions in sorted(positions_by_root.items()))
 
 
 def _releasable(base: Fleet, levers: Iterable[Lever]) -> frozenset[int]:
-    """Return the ids of the hosts of which all the work could go if every lever were part of a plan."""
+    """Return the ids of the hosts that could become free if every lever were part of a plan."""
     freed, released = set[int](), set[int]()
-    for each in levers:
-        freed |= each.freed
-        released |= {host.host_id for host in each.change.diff.released}
+    for lever in levers:
+        freed |= lever.freed
+        released |= {host.host_id for host in lever.change.diff.released}
     return frozenset(
         host_id
         for host_id, accelerators in base.accelerators_on.items()
@@ -59,9 +59,9 @@ def _releasable(base: Fleet, levers: Iterable[Lever]) -> frozenset[int]:
 
 
 def _shared(lever: Lever, releasable: frozenset[int], committed: Mapping[int, Unit]) -> Iterator[object]:
-    """Yield what a lever may have in common with others whose money it changes."""
-    yield from (each for each in lever.touches if each.startswith("service:"))
-    for each in sorted(lever.hosts & releasable):
-        yield each
-        if each in committed:  # how many alike hosts leave decides what a commitment still pays for
-            yield committed[each]
+    """Yield keys of subjects that a lever touches: levers with a common key are in one group."""
+    yield from (touched for touched in lever.touches if touched.startswith("service:"))
+    for host in sorted(lever.hosts & releasable):
+        yield host
+        if host in committed:  # the number of released hosts of a kind determines the use of its commitment
+            yield committed[host]

@@ -1,4 +1,4 @@
-"""What may be part of a plan: each priced variant of a recommendation, as the change of a fleet that it is."""
+"""Levers: priced variants of recommendations as changes of a fleet."""
 
 import json
 from collections.abc import Iterable
@@ -23,15 +23,15 @@ class Lever:
     """One variant of a recommendation."""
 
     base: Fleet
-    """The fleet as it is."""
+    """The present fleet."""
     row: Recommendation
     variant: Variant
     change: Candidate
-    """Of `base`."""
+    """The change of `base`."""
 
     @cached_property
     def key(self) -> tuple[str, str, str, str]:
-        """Identity and place among all levers, whatever the order in which rules were loaded."""
+        """Identity and sort key, independent of the order in which rules were loaded."""
         return self.row.rule_id, self.row.target_kind, self.row.target_key, self.variant.key
 
     @property
@@ -46,33 +46,33 @@ class Lever:
 
     @property
     def touches(self) -> frozenset[str]:
-        """Services and hosts it changes: `service:NAME`, `host:ID`."""
+        """Changed services and hosts: `service:NAME`, `host:ID`."""
         return frozenset(self.variant.touches)
 
     @cached_property
     def freed(self) -> frozenset[int]:
-        """Ids of the devices that it may free, or that it brings work to."""
+        """Ids of the devices that it may free or add deployments to."""
         return reach.freed_devices(self.base, self.change)
 
     @cached_property
     def hosts(self) -> frozenset[int]:
-        """Ids of the hosts that it releases, or that `freed` are on."""
+        """Ids of the hosts that it releases, and the hosts of `freed`."""
         return reach.acted_on(self.base, self.change, self.freed)
 
     @cached_property
     def committed(self) -> frozenset[int]:
-        """Ids of the hosts that its commitments are for."""
+        """Ids of the hosts covered by its commitments."""
         return reach.committed_hosts(self.base, self.change)
 
     @cached_property
     def is_commitment(self) -> bool:
-        """Whether it makes commitments and nothing else."""
-        return bool(self.change.diff.changes) and all(each.kind == "fleet" for each in self.change.diff.changes)
+        """Whether it only makes commitments."""
+        return bool(self.change.diff.changes) and all(change.kind == "fleet" for change in self.change.diff.changes)
 
     @cached_property
     def is_schedule(self) -> bool:
-        """Whether it changes the hours in which something runs."""
-        return any(each.field == "schedule" for each in self.change.diff.changes)
+        """Whether it changes a schedule."""
+        return any(change.field == "schedule" for change in self.change.diff.changes)
 
     def left_out(self, reason: str) -> LeftOut:
         """Return it as left out of a plan."""
@@ -92,12 +92,12 @@ def levers(
     left: list[LeftOut] = []
     for row in recommendations:
         for variant in row.variants if row.state is State.OPEN else ():
-            found = _lever(gathered, row, variant, limits)
-            if isinstance(found, Lever):
-                kept.append(found)
+            lever = _lever(gathered, row, variant, limits)
+            if isinstance(lever, Lever):
+                kept.append(lever)
             else:
-                left.append(LeftOut(row.rule_id, row.recommendation_id, variant.title, row.target, found))
-    return tuple(sorted(kept, key=lambda each: each.key)), tuple(left)
+                left.append(LeftOut(row.rule_id, row.recommendation_id, variant.title, row.target, lever))
+    return tuple(sorted(kept, key=lambda lever: lever.key)), tuple(left)
 
 
 def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Limits) -> Lever | str:

@@ -30,7 +30,7 @@ LABELS = {
 
 def invoice_text(compared: Compared, invoice: Invoice) -> str:
     """Return the bill against what was computed: its parts, then host by host, then what differs and why."""
-    found = compared.found
+    found = compared.reconciliation
     first, last = invoice.span
     head = f"{invoice.format.title}: {len(invoice.lines):,} lines, {format_utc(first)} to {format_utc(last)}"
     parts = [("instance-hours of recorded hosts", found.instance_hours), ("other lines of these hosts", found.beside)]
@@ -55,7 +55,7 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
 
 def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, Any]:
     """Return the reconciliation as plain values: dollars are floats."""
-    found = compared.found
+    found = compared.reconciliation
     return {
         "format": invoice.format.name,
         "lines": len(invoice.lines),
@@ -107,7 +107,7 @@ def _amount(name: str, rank: int) -> Column[Row]:
 
 
 def _notes(compared: Compared) -> Iterator[str]:
-    found = compared.found
+    found = compared.reconciliation
     if not found.rows:
         yield from _wrapped(
             "No line is of a recorded host: a line carries a host's name, or its resource_id in [hosts.NAME]. "

@@ -32,9 +32,9 @@ from tests.savings.fleets import AWS_H100
 
 
 def test_two_levers_that_move_one_service_are_a_conflict_that_names_the_placement() -> None:
-    there = present(small((2, 0)))
-    service = there.fleet.services[0]
-    plan = planned(there, spot(service), move(service))
+    state = present(small((2, 0)))
+    service = state.fleet.services[0]
+    plan = planned(state, spot(service), move(service))
     assert len(plan.steps) == 1
     (left,) = plan.left_out
     assert "conflicts with step 1" in left.reason and "both set placement of chat-1" in left.reason
@@ -43,76 +43,76 @@ def test_two_levers_that_move_one_service_are_a_conflict_that_names_the_placemen
 
 
 def test_two_levers_that_set_one_knob_otherwise_are_a_conflict_that_names_both_values() -> None:
-    there = present(small((2, 0)))
-    service = there.fleet.services[0]
+    state = present(small((2, 0)))
+    service = state.fleet.services[0]
     one: Asked = ("one", service, [service.but(kv_dtype="fp8").resized()])
     other: Asked = ("other", service, [service.but(kv_dtype="fp16").resized()])
-    plan = planned(there, one, other)
+    plan = planned(state, one, other)
     (left,) = plan.left_out
     assert "both set KV cache of chat-1: to" in left.reason and "fp8" in left.reason and "fp16" in left.reason
 
 
 def test_two_levers_that_set_another_number_of_replicas_are_a_conflict() -> None:
-    there = present(small((4, 0)))
-    service = there.fleet.services[0]
-    plan = planned(there, ("one", service, [service.scaled_to(2)]), ("other", service, [service.scaled_to(3)]))
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    plan = planned(state, ("one", service, [service.scaled_to(2)]), ("other", service, [service.scaled_to(3)]))
     assert rules(plan) == ["one"]
     assert "both set the number of replicas of chat-1: to 2 and to 3" in reasons(plan)["other"]
 
 
 def test_variants_of_one_recommendation_are_alternatives() -> None:
-    there = present(small((2, 0)))
-    service = there.fleet.services[0]
-    both: Asked = ("quantize-kv", service, [service.but(kv_dtype=each) for each in ("fp8", "fp8_e5m2")[:1]])
+    state = present(small((2, 0)))
+    service = state.fleet.services[0]
+    both: Asked = ("quantize-kv", service, [service.but(kv_dtype=dtype) for dtype in ("fp8", "fp8_e5m2")[:1]])
     several: Asked = ("own", service, [service.scaled_to(1), spot(service)[2][0]])
-    plan = planned(there, several, both)
+    plan = planned(state, several, both)
     assert rules(plan).count("own") == 1
     assert "own" not in reasons(plan)
 
 
 def test_a_rule_that_excludes_another_one_is_named() -> None:
-    there = present(small((2, 0)))
-    service = there.fleet.services[0]
+    state = present(small((2, 0)))
+    service = state.fleet.services[0]
     one: Asked = ("one", service, [propose(service.resized(), excludes=("quantize-kv",))])
-    plan = planned(there, one, quantize_kv(service))
+    plan = planned(state, one, quantize_kv(service))
     assert rules(plan) == ["one"]
     assert "one excludes quantize-kv" in reasons(plan)["quantize-kv"]
 
 
 def test_a_commitment_is_not_made_for_hosts_that_a_step_may_give_back() -> None:
-    there = present(small((4, 0)))
-    service = there.fleet.services[0]
-    plan = planned(there, commit(there.fleet), scale(service))
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    plan = planned(state, commit(state.fleet), scale(service))
     assert rules(plan) == ["scale-replicas"]
-    assert "may give back" in reasons(plan)["commit-capacity"]
+    assert "may release" in reasons(plan)["commit-capacity"]
     # Where nothing is given back it is the last step.
-    alone = planned(there, commit(there.fleet, 2), quantize_kv(service))
+    alone = planned(state, commit(state.fleet, 2), quantize_kv(service))
     assert rules(alone) == ["quantize-kv", "commit-capacity"]
 
 
 def test_hosts_of_a_commitment_that_runs_are_searched_together() -> None:
     fleet = small((2, 0), (2, 2))
     running = Commitment("aws", "us-east-1", "p5.48xlarge", 1, 2 * AWS_H100, end_ts=2_000_000_000)
-    there = present(replace(fleet, commitments=(running,)))
-    rows = advice(there, map(spot, there.fleet.services))
-    kept, _ = levers(there, rows, Limits())
-    assert groups(there.fleet, kept) == ((0, 1),)
-    plan = compose(there, rows)
-    assert rank(plan) == exhaustive(there, rows).rank
-    assert len([name for each in plan.steps for name in each.released]) <= 1
+    state = present(replace(fleet, commitments=(running,)))
+    rows = advice(state, map(spot, state.fleet.services))
+    kept, _ = levers(state, rows, Limits())
+    assert groups(state.fleet, kept) == ((0, 1),)
+    plan = compose(state, rows)
+    assert rank(plan) == exhaustive(state, rows).rank
+    assert len([name for step in plan.steps for name in step.released]) <= 1
 
 
 def test_rules_and_effort_that_are_not_wanted_are_left_out_with_the_reason() -> None:
-    there = present(small((4, 0)))
-    service = there.fleet.services[0]
-    rows = advice(there, [scale(service), spot(service), quantize(service)])
-    plan = compose(there, rows, Limits(exclude=("scale-replicas",), max_effort="hours"))
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    rows = advice(state, [scale(service), spot(service), quantize(service)])
+    plan = compose(state, rows, Limits(exclude=("scale-replicas",), max_effort="hours"))
     assert rules(plan) == ["quantize-weights"]
     assert reasons(plan) == {
         "scale-replicas": "scale-replicas is excluded",
         "use-spot": "it takes days, and at most hours are asked for",
     }
-    assert {each.effort for each in plan.steps} == {"hours"}
+    assert {step.effort for step in plan.steps} == {"hours"}
 
 
 def test_an_effort_that_is_none_is_refused() -> None:
@@ -121,23 +121,23 @@ def test_an_effort_that_is_none_is_refused() -> None:
 
 
 def test_what_has_no_price_yet_is_left_out_and_no_money_is_counted() -> None:
-    there = present(small((2, 0)))
-    service = there.fleet.services[0]
-    plan = planned(there, ("upgrade-engine", service, [service.but(engine_version="9.9")]))
+    state = present(small((2, 0)))
+    service = state.fleet.services[0]
+    plan = planned(state, ("upgrade-engine", service, [service.but(engine_version="9.9")]))
     assert not plan.steps
     assert reasons(plan)["upgrade-engine"].startswith("no money is counted for it: ")
 
 
 def test_advice_for_what_runs_no_more_is_left_out() -> None:
-    there = present(small((2, 0), (1, 2)))
-    rows = advice(there, [scale(there.fleet.services[0]), quantize_kv(there.fleet.services[1])])
-    gone = replace(there, fleet=replace(there.fleet, services=there.fleet.services[:1]))
+    state = present(small((2, 0), (1, 2)))
+    rows = advice(state, [scale(state.fleet.services[0]), quantize_kv(state.fleet.services[1])])
+    gone = replace(state, fleet=replace(state.fleet, services=state.fleet.services[:1]))
     plan = compose(gone, rows)
     assert reasons(plan)["quantize-kv"].startswith("it does not apply any more: ")
 
 
 def test_advice_of_an_older_version_has_to_be_made_again() -> None:
-    there = present(small((2, 0)))
-    (row,) = advice(there, [scale(there.fleet.services[0])])
-    old = replace(row, variants=tuple(replace(each, proposal="") for each in row.variants))
-    assert "run `pertoken advise` again" in reasons(compose(there, [old]))["scale-replicas"]
+    state = present(small((2, 0)))
+    (row,) = advice(state, [scale(state.fleet.services[0])])
+    old = replace(row, variants=tuple(replace(variant, proposal="") for variant in row.variants))
+    assert "run `pertoken advise` again" in reasons(compose(state, [old]))["scale-replicas"]

@@ -37,8 +37,8 @@ def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
 
 
 def test_what_cannot_be_priced_again_says_why() -> None:
-    untested = replace(DETAIL, tested=None, untested="the change runs already: there is nothing to price")
-    assert detail_sections(untested, None)[0].lines == ("the change runs already: there is nothing to price",)
+    untested = replace(DETAIL, tested=None, untested="the change is already applied: there is nothing to price")
+    assert detail_sections(untested, None)[0].lines == ("the change is already applied: there is nothing to price",)
 
 
 def test_the_journal_is_text() -> None:

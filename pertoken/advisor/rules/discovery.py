@@ -1,4 +1,4 @@
-"""Where rules are kept, and which of these places may be loaded. Nothing here runs code of a plugin."""
+"""Discovery of plugins, and whether each may be loaded. Nothing here runs code of a plugin."""
 
 import os
 import re
@@ -16,27 +16,27 @@ from pertoken.errors import BadInput
 
 GROUP = "pertoken.rules"
 DROP_IN = "rules.d"
-"""Folder beside the configuration file, of which every run loads the files."""
+"""Folder beside the configuration file; every run loads its files."""
 
 
 class Permission(StrEnum):
-    """Whether the rules of a place may be loaded."""
+    """Permission to load the rules of a plugin."""
 
     ALLOWED = "allowed"
     DISABLED = "disabled"
     """Switched off by a person."""
     DENIED = "denied"
-    """By the lists of distributions, or because others could have written the file."""
+    """Denied by the lists of distributions, or because other users can write the file."""
     MISSING = "missing"
-    """A setting names a file that is not there."""
+    """A setting names a file that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Plugin:
     """One module that holds rules, by entry point or as a file, before any of its code has run."""
 
     name: str
-    """Of the entry point, or of the file without its suffix."""
+    """Name of the entry point, or of the file without its suffix."""
     origin: str
     """The distribution and version, or the file."""
     distribution: str | None = None
@@ -46,44 +46,46 @@ class Found:
     """None for an entry point."""
     permission: Permission = Permission.ALLOWED
     reason: str | None = None
-    """Why it may not be loaded, and what would change that."""
+    """Why it may not be loaded, and how to change that."""
     tried: bool = False
-    """Whether it was named for this run alone: it runs even if it is switched off."""
+    """Whether it was named for this run only: it runs even if it is switched off."""
 
     @property
     def fault(self) -> str | None:
-        """Return why a file that somebody wants to run cannot be; None where not loading it is what was asked for."""
+        """Return why a requested file cannot run; None if it can, or if a setting excludes it on purpose."""
         unwanted = self.permission is Permission.MISSING or (self.file and self.permission is Permission.DENIED)
         return self.reason if unwanted else None
 
 
-def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Found, ...]:
-    """Return every place that holds rules: installed packages, the drop-in folder, `advisor.rules`, then `tried` files.
+def find_rules(settings: Settings, tried: Iterable[Path] = ()) -> tuple[Plugin, ...]:
+    """Return every plugin: installed packages, the drop-in folder, `advisor.rules`, then `tried` files.
 
-    Raises BadInput for a tried file that is not there, or a list of disabled rules that cannot be read.
+    Raises BadInput for a tried file that does not exist, or a list of disabled rules that cannot be read.
     """
     tried = tuple(tried)
     for file in tried:
-        if not file.is_file():  # one that may not be looked at is an error of the system
+        if not file.is_file():  # a file in an unreadable folder raises OSError
             raise BadInput(f"--rule {file}: no such file")
     places = (*_allowed(installed(), settings), *_drop_ins(settings.folder / DROP_IN), *_named(settings))
     off = set(disabled(settings.folder))
-    kept = tuple(_disabled(each) if each.name in off else each for each in places)
-    own = tuple(Found(file.stem, str(file), file=file, tried=True) for file in tried)
-    # It takes the place of one of its name: the copy that every run loads holds the same ids.
+    kept = tuple(_disabled(place) if place.name in off else place for place in places)
+    own = tuple(Plugin(file.stem, str(file), file=file, tried=True) for file in tried)
+    # A tried file replaces an installed one of the same name, because both define the same rule ids.
     names = {file.name for file in tried}
-    return (*(each for each in kept if each.file is None or each.file.name not in names), *own)
+    return (*(plugin for plugin in kept if plugin.file is None or plugin.file.name not in names), *own)
 
 
-def installed() -> tuple[Found, ...]:
-    """Return the rules of installed distributions, the built-in ones first: no other rule takes the id of one."""
-    origin_of = cache(_origin_of)  # each look at a distribution's name or version parses its metadata again
+def installed() -> tuple[Plugin, ...]:
+    """Return the plugins of installed distributions, the built-in ones first, so that no other rule takes their ids."""
+    origin_of = cache(_origin_of)  # reading a distribution's name or version parses its metadata each time
     places = [
-        Found(point.name, origin or point.value, distribution, version, entry_point=point)
+        Plugin(point.name, origin or point.value, distribution, version, entry_point=point)
         for point in entry_points(group=GROUP)
         for origin, distribution, version in [origin_of(point.dist)]
     ]
-    return tuple(sorted(places, key=lambda each: (each.distribution != APP, each.distribution or "", each.name)))
+    return tuple(
+        sorted(places, key=lambda plugin: (plugin.distribution != APP, plugin.distribution or "", plugin.name))
+    )
 
 
 def _origin_of(installed: Distribution | None) -> tuple[str | None, str | None, str | None]:
@@ -95,23 +97,23 @@ def _origin_of(installed: Distribution | None) -> tuple[str | None, str | None, 
     return f"{name} {version}", name, version
 
 
-def _disabled(found: Found) -> Found:
-    reason = f"switched off; `pertoken rules enable {found.name}` switches it on"
-    return replace(found, permission=Permission.DISABLED, reason=reason)
+def _disabled(plugin: Plugin) -> Plugin:
+    reason = f"switched off; `pertoken rules enable {plugin.name}` switches it on"
+    return replace(plugin, permission=Permission.DISABLED, reason=reason)
 
 
-def _allowed(places: Iterable[Found], settings: Settings) -> Iterator[Found]:
-    denied = {_normal(each) for each in settings.advisor_deny}
+def _allowed(places: Iterable[Plugin], settings: Settings) -> Iterator[Plugin]:
+    denied = {_normal(name) for name in settings.advisor_deny}
     allowed = None if settings.advisor_allow is None else {APP, *map(_normal, settings.advisor_allow)}
-    for each in places:
-        distribution = _normal(each.distribution or "")
+    for place in places:
+        distribution = _normal(place.distribution or "")
         if distribution in denied:
-            yield replace(each, permission=Permission.DENIED, reason=f"advisor.deny names {each.distribution}")
+            yield replace(place, permission=Permission.DENIED, reason=f"advisor.deny names {place.distribution}")
         elif allowed is not None and distribution not in allowed:
-            reason = f"advisor.allow does not name {each.distribution or each.origin}"
-            yield replace(each, permission=Permission.DENIED, reason=reason)
+            reason = f"advisor.allow does not name {place.distribution or place.origin}"
+            yield replace(place, permission=Permission.DENIED, reason=reason)
         else:
-            yield each
+            yield place
 
 
 def _normal(distribution: str) -> str:
@@ -119,17 +121,17 @@ def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _drop_ins(folder: Path) -> Iterator[Found]:
+def _drop_ins(folder: Path) -> Iterator[Plugin]:
     if folder.is_dir():
         yield from _of_folder(folder)
 
 
-def _named(settings: Settings) -> Iterator[Found]:
+def _named(settings: Settings) -> Iterator[Plugin]:
     for text in settings.advisor_rules:
         try:
             path = settings.folder / Path(text).expanduser()
             is_folder, is_file = path.is_dir(), path.is_file()
-        except (OSError, RuntimeError) as error:  # a folder that may not be entered, a user who does not exist
+        except (OSError, RuntimeError) as error:  # an unreadable folder, or an unknown user
             path, is_folder, is_file, why = Path(text), False, False, str(error)
         else:
             why = "no such file or folder"
@@ -139,33 +141,33 @@ def _named(settings: Settings) -> Iterator[Found]:
             yield _of_file(path)
         else:
             reason = f"{path}: {why}; {settings.set_by.get('advisor_rules', 'advisor.rules')} names it"
-            yield Found(path.stem, str(path), file=path, permission=Permission.MISSING, reason=reason)
+            yield Plugin(path.stem, str(path), file=path, permission=Permission.MISSING, reason=reason)
 
 
-def _of_folder(folder: Path) -> Iterator[Found]:
+def _of_folder(folder: Path) -> Iterator[Plugin]:
     try:
-        files = sorted(each for each in folder.glob("*.py") if not each.name.startswith(("_", ".")))
+        files = sorted(path for path in folder.glob("*.py") if not path.name.startswith(("_", ".")))
         untrusted = _untrusted(folder)
     except OSError as error:
         files, untrusted = [], f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}"
     if untrusted is not None:
-        yield Found(folder.name, str(folder), file=folder, permission=Permission.DENIED, reason=untrusted)
+        yield Plugin(folder.name, str(folder), file=folder, permission=Permission.DENIED, reason=untrusted)
         return
     yield from map(_of_file, files)
 
 
-def _of_file(file: Path) -> Found:
-    found = Found(file.stem, str(file), file=file)
+def _of_file(file: Path) -> Plugin:
+    plugin = Plugin(file.stem, str(file), file=file)
     try:
-        # A link leads to a file elsewhere, which is only as safe as the folder it is in.
+        # The target of a link is only as safe as its own folder.
         untrusted = _untrusted(file) or _untrusted(file.resolve().parent)
     except OSError as error:
         untrusted = f"{file}: cannot be read: {(error.strerror or str(error)).lower()}"
-    return found if untrusted is None else replace(found, permission=Permission.DENIED, reason=untrusted)
+    return plugin if untrusted is None else replace(plugin, permission=Permission.DENIED, reason=untrusted)
 
 
 def _untrusted(path: Path) -> str | None:
-    """Return why code at a path is not loaded: another user owns it, or everybody may write it. Root may own it."""
+    """Return why code at a path is not loaded: another user than root owns it, or every user may write it."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         owner = f"user {status.st_uid} owns it and could change it"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.advisor.rules.found import Found, Permission, find_rules
+from pertoken.advisor.rules.discovery import Permission, Plugin, find_rules
 from pertoken.advisor.rules.switches import disable, disabled, enable
 from pertoken.errors import BadInput
 from tests.advisor.rules.builders import settings, written
@@ -14,8 +14,8 @@ from tests.advisor.rules.builders import settings, written
 BROKEN_IF_RUN = "raise SystemExit('code of a plugin ran')"
 
 
-def files(places: tuple[Found, ...]) -> dict[str, tuple[Permission, str | None]]:
-    return {each.name: (each.permission, each.reason) for each in places if each.file is not None}
+def files(places: tuple[Plugin, ...]) -> dict[str, tuple[Permission, str | None]]:
+    return {place.name: (place.permission, place.reason) for place in places if place.file is not None}
 
 
 def installed_package(folder: Path, name: str = "Acme_Rules") -> None:
@@ -31,7 +31,7 @@ def test_finding_rules_runs_none_of_their_code(tmp_path: Path, monkeypatch: pyte
     installed_package(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     written(tmp_path / "rules.d/mine.py").write_text(BROKEN_IF_RUN)
-    places = {each.name: each for each in find_rules(settings(tmp_path))}
+    places = {find_rule.name: find_rule for find_rule in find_rules(settings(tmp_path))}
     assert (places["acme-rule"].distribution, places["acme-rule"].version) == ("Acme_Rules", "1.2")
     assert places["acme-rule"].origin == "Acme_Rules 1.2"
     assert places["mine"].file == tmp_path / "rules.d/mine.py"
@@ -46,14 +46,14 @@ def test_files_of_the_drop_in_folder_and_those_that_a_setting_names_are_found_in
     written(tmp_path / "single.py")
     known = settings(tmp_path, '[advisor]\nrules = ["shared", "single.py"]')
     assert list(files(find_rules(known))) == ["dropped", "first", "second", "single"]
-    assert [each.name for each in find_rules(known)][-4:] == ["dropped", "first", "second", "single"]
+    assert [find_rule.name for find_rule in find_rules(known)][-4:] == ["dropped", "first", "second", "single"]
 
 
 def test_a_file_that_a_setting_names_and_nobody_wrote_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     known = settings(tmp_path, '[advisor]\nrules = ["gone.py"]')
-    (found,) = [each for each in find_rules(known) if each.file is not None]
-    assert (found.permission, found.fault) == (Permission.MISSING, found.reason)
-    assert found.reason == (
+    (plugin,) = [find_rule for find_rule in find_rules(known) if find_rule.file is not None]
+    assert (plugin.permission, plugin.fault) == (Permission.MISSING, plugin.reason)
+    assert plugin.reason == (
         f"{tmp_path}/gone.py: no such file or folder; {tmp_path}/pertoken.toml: advisor.rules names it"
     )
 
@@ -68,7 +68,7 @@ def test_a_file_or_folder_that_every_user_may_write_is_refused_in_one_line(
     written(tmp_path / "named/mine.py")
     (tmp_path / path).chmod(mode)
     known = settings(tmp_path, '[advisor]\nrules = ["named"]')
-    (refused,) = [each for each in find_rules(known) if each.permission is Permission.DENIED]
+    (refused,) = [find_rule for find_rule in find_rules(known) if find_rule.permission is Permission.DENIED]
     assert refused.fault == (f"{tmp_path / path}: not loaded: every user may write it; take that away (`chmod o-w`)")
 
 
@@ -112,7 +112,7 @@ def test_distributions_are_allowed_and_denied_by_their_normalized_names(
 ) -> None:
     installed_package(tmp_path / "site")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    places = {each.name: each for each in find_rules(settings(tmp_path, f"[advisor]\n{text}"))}
+    places = {find_rule.name: find_rule for find_rule in find_rules(settings(tmp_path, f"[advisor]\n{text}"))}
     assert places["acme-rule"].reason == reason
     assert places["acme-rule"].fault is None
     assert places["use-spot"].permission is Permission.ALLOWED
@@ -120,7 +120,7 @@ def test_distributions_are_allowed_and_denied_by_their_normalized_names(
 
 def test_the_rules_of_pertoken_itself_can_be_denied(tmp_path: Path) -> None:
     places = find_rules(settings(tmp_path, '[advisor]\ndeny = ["pertoken"]'))
-    assert {each.permission for each in places if each.distribution == "pertoken"} == {Permission.DENIED}
+    assert {place.permission for place in places if place.distribution == "pertoken"} == {Permission.DENIED}
 
 
 def test_a_rule_that_is_switched_off_is_not_loaded_until_it_is_switched_on(tmp_path: Path) -> None:
@@ -128,10 +128,12 @@ def test_a_rule_that_is_switched_off_is_not_loaded_until_it_is_switched_on(tmp_p
     disable(tmp_path, "use-spot")
     disable(tmp_path, "mine")
     assert disabled(tmp_path) == ("use-spot", "mine")
-    places = {each.name: each for each in find_rules(known)}
+    places = {find_rule.name: find_rule for find_rule in find_rules(known)}
     assert places["use-spot"].permission is Permission.DISABLED and places["use-spot"].fault is None
     enable(tmp_path, "use-spot")
-    assert {each.permission for each in find_rules(known) if each.name == "use-spot"} == {Permission.ALLOWED}
+    assert {find_rule.permission for find_rule in find_rules(known) if find_rule.name == "use-spot"} == {
+        Permission.ALLOWED
+    }
     assert disabled(tmp_path) == ("mine",)
 
 
@@ -146,8 +148,8 @@ def test_the_list_of_disabled_rules_may_be_written_by_hand(tmp_path: Path) -> No
 def test_a_file_on_trial_is_run_once_even_if_it_lies_in_the_drop_in_folder(tmp_path: Path) -> None:
     file = written(tmp_path / "rules.d/mine.py")
     disable(tmp_path, "mine")
-    (found,) = [each for each in find_rules(settings(tmp_path), (file,)) if each.file is not None]
-    assert found.tried and found.permission is Permission.ALLOWED
+    (plugin,) = [find_rule for find_rule in find_rules(settings(tmp_path), (file,)) if find_rule.file is not None]
+    assert plugin.tried and plugin.permission is Permission.ALLOWED
     with pytest.raises(BadInput, match=r"--rule gone\.py: no such file"):
         find_rules(settings(tmp_path), (Path("gone.py"),))
 
@@ -157,5 +159,5 @@ def test_built_in_rules_are_found_first_so_that_no_other_takes_their_ids(
 ) -> None:
     installed_package(tmp_path / "site", "aaa")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    distributions = [each.distribution for each in find_rules(settings(tmp_path))]
+    distributions = [find_rule.distribution for find_rule in find_rules(settings(tmp_path))]
     assert distributions[:1] == ["pertoken"] and distributions[-1:] == ["aaa"]
