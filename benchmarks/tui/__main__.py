@@ -26,6 +26,7 @@ from benchmarks.tui.terminal import Terminal
 US = "pertoken"
 T = TypeVar("T")
 _IMPORT = "import time, pertoken.tui.app; print(time.process_time())"
+_KEYED = "from benchmarks.tui.keyed import main; main()"
 SHOWN = ("gpu-1", "tok/s", "$")
 """A host's name, its tokens and dollars: figures, not a frame around none."""
 KEYS = ("\x1b[B", "\x1b[B", "\x1b[A", "o", "O", "\x1b[B", "/", "9", "\x1b", "2", "1", "?", "\x1b", "\t", "4", "1")
@@ -51,26 +52,37 @@ def first_paint(recorded: Recorded) -> tuple[float, float]:
         return terminal.until(*SHOWN)
 
 
-def opened_ms(recorded: Recorded, runs: int) -> list[float]:
-    """Wall milliseconds from `enter` on a host to its page with plots, in a running app."""
-    times_ms = []
+def opened_ms(recorded: Recorded, runs: int) -> list[tuple[float, float]]:
+    """Wall and CPU milliseconds from `enter` on a host to its page with plots, in a running app."""
+    times = []
     with recorded.recording(), Terminal(top(recorded)) as terminal:
         terminal.until(*SHOWN)
+        terminal.drain(10.0)  # what is read and loaded once, after the first frame
         terminal.press("\x1b[B")
         for _ in range(runs):
             terminal.settle(0.5)
-            times_ms.append(1000 * terminal.answer("\r", "Where a dollar goes", "tok/s"))
+            cpu_s = terminal.cpu_s()
+            wall_s = terminal.answer("\r", "Where a dollar goes", "Tokens, tok/s")
+            times.append((1000 * wall_s, 1000 * (terminal.cpu_s() - cpu_s)))
             terminal.press("\x1b")
             terminal.press("\x1b[B")
-    return times_ms
+    return times
 
 
-def keys_ms(recorded: Recorded, rounds: int) -> list[float]:
-    """Wall milliseconds from a key to the first that is drawn after it, while the app refreshes."""
-    with recorded.recording(), Terminal(top(recorded)) as terminal:
+def keys_ms(recorded: Recorded, rounds: int) -> list[tuple[float, float]]:
+    """Wall and CPU milliseconds from each key to the frame that follows it, while the app refreshes."""
+    file = recorded.folder / "keys.txt"
+    file.unlink(missing_ok=True)
+    command = [sys.executable, "-P", "-c", _KEYED, str(recorded.folder), str(file)]
+    with recorded.recording(), Terminal(command, env={**os.environ, "PYTHONPATH": str(Path.cwd())}) as terminal:
         terminal.until(*SHOWN)
+        terminal.drain(10.0)
+        for _ in range(rounds):
+            for key in KEYS:
+                terminal.press(key)
         terminal.settle(1.0)
-        return [1000 * terminal.press(key) for _ in range(rounds) for key in KEYS]
+    times = [line.split() for line in file.read_text().splitlines()]
+    return [(1000 * float(wall_s), 1000 * float(cpu_s)) for _, wall_s, cpu_s in times]
 
 
 def cpu_share(recorded: Recorded, watch_s: float) -> float:
@@ -102,8 +114,8 @@ def measure(runs: int, watch_s: float, peer: str | None) -> tuple[list[Row], lis
         "tui.first_paint_fleet_s": (_median([cpu for _, cpu in fleets]), 1.2),
         "tui.first_paint_host_s": (_median([cpu for _, cpu in hosts]), 0.9),
         "tui.import_s": (_median(imported), 0.45),
-        "tui.open_host_ms": (_median(opened), 300.0),
-        "tui.key_p95_ms": (statistics.quantiles(keys, n=20)[-1], 50.0),
+        "tui.open_host_ms": (_median([wall for wall, _ in opened]), 300.0),
+        "tui.key_p95_ms": (_p95([wall for wall, _ in keys]), 50.0),
         "tui.cpu_share": (share, 0.03),
     }
     rows = [
@@ -113,8 +125,11 @@ def measure(runs: int, watch_s: float, peer: str | None) -> tuple[list[Row], lis
         Row(US, "first paint, one host's file, wall", _median([wall for wall, _ in hosts]), "s", how),
         Row(US, "import of the app, CPU", figures["tui.import_s"][0], "s", f"median of {runs} interpreters"),
         Row(US, "open a host, wall", figures["tui.open_host_ms"][0], "ms", f"median of {runs}, page with its plots"),
+        Row(US, "open a host, CPU", _median([cpu for _, cpu in opened]), "ms", f"median of {runs}, all threads"),
         Row(US, "key to drawn, wall, p95", figures["tui.key_p95_ms"][0], "ms", f"{len(keys)} keys while refreshing"),
-        Row(US, "key to drawn, wall, median", _median(keys), "ms", f"{len(keys)} keys while refreshing"),
+        Row(US, "key to drawn, wall, median", _median([wall for wall, _ in keys]), "ms", f"{len(keys)} keys"),
+        Row(US, "key to drawn, CPU, p95", _p95([cpu for _, cpu in keys]), "ms", "of the thread that draws"),
+        Row(US, "key to drawn, CPU, median", _median([cpu for _, cpu in keys]), "ms", "of the thread that draws"),
         Row(US, "CPU of open screens", share, "cores", f"1,000 hosts, refresh of 2 s, {watch_s:.0f} s untouched"),
         *peers,
         Row("machine", "load average before the last run", os.getloadavg()[0], "", "1 minute"),
@@ -122,13 +137,17 @@ def measure(runs: int, watch_s: float, peer: str | None) -> tuple[list[Row], lis
     return rows, [Target(name, round(value, 4), limit, "<=") for name, (value, limit) in figures.items()]
 
 
-def _noted(what: str, value: T) -> T:
-    print(f"{what}: {value}", file=sys.stderr, flush=True)
-    return value
+def _noted(what: str, measured: T) -> T:
+    print(f"{what}: {measured}", file=sys.stderr, flush=True)
+    return measured
 
 
 def _median(values: Sequence[float]) -> float:
     return round(statistics.median(values), 4)
+
+
+def _p95(values: Sequence[float]) -> float:
+    return statistics.quantiles(values, n=20)[-1]
 
 
 def main() -> None:

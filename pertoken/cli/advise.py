@@ -193,7 +193,7 @@ def _run(
     from pertoken.costs.report.fleet_report import fleet_report
     from pertoken.proof.detection import detect
     from pertoken.proof.findings import keep
-    from pertoken.proof.judging.go_back import RULE
+    from pertoken.proof.judging.go_back_page import RULE
     from pertoken.proof.judging.judge import judge_changes
     from pertoken.proof.stored import standing
     from pertoken.store.connect.open import open_store

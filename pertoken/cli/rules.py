@@ -157,7 +157,7 @@ def explain(config_file: str | None, name: str) -> None:
     """Show the page of the rule with the id NAME: what it does, why, when it is wrong, how to apply it, its options."""
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.listing import listed, page, refuse_impossible
-    from pertoken.proof.judging.go_back import PAGE, RULE
+    from pertoken.proof.judging.go_back_page import PAGE, RULE
 
     settings = settings_of(config_file)
     if name == RULE:

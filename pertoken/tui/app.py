@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
-from textual.app import SuspendNotSupported
+from textual.app import App, SuspendNotSupported
 from textual.command import Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -19,16 +20,10 @@ from pertoken.tui.background import Report
 from pertoken.tui.keymap import mapped
 from pertoken.tui.keys import DECISIONS, WRITES
 from pertoken.tui.output import dump, page_through
-from pertoken.tui.pages.columns_page import ColumnsPage
-from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
 from pertoken.tui.pages.fleet_page import FleetPage
-from pertoken.tui.pages.hours_page import HoursPage
 from pertoken.tui.pages.list_page import ListPage
+from pertoken.tui.pages.modes import MODES, page_of
 from pertoken.tui.pages.page import Page
-from pertoken.tui.pages.plan_page import PlanPage
-from pertoken.tui.pages.rules_page import RulesPage, SwitchPage
-from pertoken.tui.pages.savings_page import SavingsPage
-from pertoken.tui.pages.settings_page import SettingsPage
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.palette import KeyCommands
 from pertoken.tui.process.terminal import on_standard_output
@@ -43,7 +38,12 @@ from pertoken.tui.time_app import TimeApp
 from pertoken.tui.widgets.jump_box import JumpBox
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.tui.widgets.rows import Rows
-from pertoken.window.course.course import Subject
+
+if TYPE_CHECKING:  # the first frame waits for no other screen
+    from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage
+    from pertoken.tui.pages.plan_page import PlanPage
+    from pertoken.tui.pages.rules_page import SwitchPage
+    from pertoken.tui.pages.settings_page import SettingsPage
 
 
 class PertokenApp(TimeApp):
@@ -51,27 +51,30 @@ class PertokenApp(TimeApp):
 
     TITLE = "pertoken"
     CSS_PATH = "pertoken.tcss"
+    DEFAULT_MODE = "fleet"
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {KeyCommands}
 
     def get_driver_class(self) -> type[Driver]:
         """Draw on standard output."""
         return on_standard_output(super().get_driver_class())
 
-    def on_mount(self) -> None:
-        """Dress the screens, open the last one and start reading."""
+    def on_load(self) -> None:
+        """Dress the screens before the first one is made: a theme that is chosen later parses every style again."""
         for theme in themes.ALL:
             self.register_theme(theme)
-        self.theme = self.remembered.theme or self.options.theme
         self._ascii = themes.AsciiDrawing()
+        chosen = self.remembered.theme or self.options.theme
+        if chosen == themes.DARK.name:  # as Textual's own, whose filters and classes are made already
+            self.set_reactive(App.theme, chosen)
+        for mode in MODES:
+            self.add_mode(mode, partial(page_of, mode, self.view, self.choices, self.options.settings))
+
+    def on_mount(self) -> None:
+        """Open the last screen and start reading."""
+        self.theme = self.remembered.theme or self.options.theme
         self._draw_in(self.remembered.borders or self.options.borders)
         self.set_keymap(dict(self.options.keymap))
-        self.add_mode("fleet", lambda: FleetPage(self.view, "Fleet", windowed=True))
-        self.add_mode("savings", lambda: SavingsPage(self.view, "Savings", windowed=False))
-        self.add_mode("plan", lambda: PlanPage(self.view, "Plan", windowed=False))
-        self.add_mode("rules", lambda: RulesPage(self.view, "Rules", windowed=False))
-        self.add_mode("hours", lambda: HoursPage(self.view, "Hours", windowed=False))
-        self.add_mode("settings", lambda: SettingsPage(self.view, self.choices, self.options.settings))
-        self.switch_mode(self.remembered.screen or "fleet")
+        self.switch_mode(self.remembered.screen or self.DEFAULT_MODE)
         self.app_resume_signal.subscribe(self, lambda _: self._redraw())
         self.start_reading()
         if self.remembered.screen == "rules":
@@ -104,7 +107,7 @@ class PertokenApp(TimeApp):
             self.notify(reason, markup=False)
         elif hasattr(self, f"_do_{action}"):
             await getattr(self, f"_do_{action}")()
-        elif action in DECISIONS and isinstance(page, SavingsPage | AdvicePage):
+        elif action in DECISIONS:
             page.decide(action)
         else:
             getattr(page, action)()
@@ -112,7 +115,7 @@ class PertokenApp(TimeApp):
     def why_not(self, action: str) -> str | None:
         """Return why an action does nothing on the page on top now; None if it does something."""
         page = next((each for each in reversed(self.screen_stack) if isinstance(each, Page)), None)
-        writes = action in WRITES or (action == "toggle" and isinstance(page, RulesPage))
+        writes = action in WRITES or (page is not None and action in page.OWN_WRITES)
         if writes and self._source.read_only is not None:
             return self._source.read_only
         if action == "suspend" and not (self._driver is not None and self._driver.can_suspend):
@@ -220,6 +223,8 @@ class PertokenApp(TimeApp):
             self.screen.top()
 
     async def _do_columns(self) -> None:
+        from pertoken.tui.pages.columns_page import ColumnsPage
+
         rows = self.screen.rows() if isinstance(self.screen, ListPage) else None
         if rows is not None:
             await self.push_screen(ColumnsPage(self.view, rows))
@@ -275,6 +280,10 @@ class PertokenApp(TimeApp):
     @on(JumpBox.Chosen)
     async def go_to_target(self, event: JumpBox.Chosen) -> None:
         """Open what was named, or report that there is none of the name."""
+        from pertoken.tui.pages.rules_page import RulesPage
+        from pertoken.tui.pages.settings_page import SettingsPage
+        from pertoken.window.course.course import Subject
+
         if isinstance(event.target, str):
             self.notify(event.target, severity="error", markup=False)
             return
@@ -305,8 +314,7 @@ class PertokenApp(TimeApp):
         seconds = (self.refresh_s, self.window_s)
         return choices(looks, seconds, self.options.currency, self.options.keymap, memory)
 
-    @on(SettingsPage.Changed)
-    def choose(self, event: SettingsPage.Changed) -> None:
+    def on_settings_page_changed(self, event: SettingsPage.Changed) -> None:
         """Use another theme, drawing, time between readings or window from now on."""
         name, value = event.name, event.value
         if name == "theme":

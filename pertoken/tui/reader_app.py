@@ -24,6 +24,7 @@ from pertoken.tui.keys import WINDOWS_S
 from pertoken.tui.options import Options
 from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.fleet_page import FleetPage
+from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
 from pertoken.tui.remembered import recall
 from pertoken.tui.source import Asked, Read, Reading, Source, Study, View, attempt, read
@@ -38,7 +39,7 @@ FIRST_FRAME_S = 2.0
 
 
 class Begun(Message):
-    """The first figures are read; `drawn` is set once they are on the screen."""
+    """What a person waits for is read; `drawn` is set once it is on the screen."""
 
     def __init__(self, reading: Reading, drawn: Event) -> None:
         super().__init__()
@@ -166,19 +167,32 @@ class ReaderApp(App[None]):
     def _ask(self, asked: Asked, last: Reading) -> None:
         reading = read(self._source, asked, self._now, last, self._begun)
         self._post(Answered(reading, asked))
+        if last.asked is None:
+            load_later()
 
     def _begun(self, reading: Reading) -> None:
-        """Show the first figures, and wait until they are drawn before more is read."""
+        """Show what a person waits for, and wait until it is drawn before more is read."""
         drawn = Event()
         self._post(Begun(reading, drawn))
         drawn.wait(FIRST_FRAME_S)
 
     @on(Begun)
     def show_first(self, event: Begun) -> None:
-        """Show the first figures."""
+        """Show what is read so far, unless figures are frozen."""
+        if self._paused and event.reading.asked is not None:
+            event.drawn.set()
+            return
         self._reading = event.reading
         self._renew()
-        self.screen.call_after_refresh(event.drawn.set)
+        self._when_drawn(event.drawn)
+
+    def _when_drawn(self, drawn: Event) -> None:
+        """Set an event once the rows are on the screen: a table makes them after it was given its size."""
+        page = self.screen
+        if isinstance(page, Page) and not page.is_drawn():
+            page.call_after_refresh(self._when_drawn, drawn)
+        else:
+            page.call_after_refresh(drawn.set)
 
     def _post(self, message: Message) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody looks any more

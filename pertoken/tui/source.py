@@ -208,21 +208,23 @@ def read(
 ) -> Reading:
     """Read everything once, and what only some pages show where it is asked for.
 
-    What cannot be read keeps its last value, with the error. `begun` is given the first fleet there is as soon as it is
-    read, and may take the time to show it.
+    What cannot be read keeps its last value, with the error. `begun` is given what a person waits for as soon as it is
+    read, and may take the time to show it: the history of a page that was just opened, and the first fleet there is.
     """
     at, subject = asked.at, asked.subject
 
     def part(call: Callable[[], T], last: Read[T]) -> Read[T]:
         return attempt(call, now, last, asked)
 
-    place, fleet = part(source.describe, last.place), part(lambda: source.fleet(asked.window_s, at), last.fleet)
-    if last.fleet.value is None and fleet.value is not None:
-        begun(replace(last, place=place, asked=asked, fleet=fleet))
     same = last.asked is not None and last.asked.subject == subject
     course: Read[Course] = last.course if same else Read()
     if subject is not None:
         course = part(lambda: source.course(subject, asked.window_s, at), course)
+        if not same:
+            begun(replace(last, course=course))
+    place, fleet = part(source.describe, last.place), part(lambda: source.fleet(asked.window_s, at), last.fleet)
+    if last.fleet.value is None and fleet.value is not None:
+        begun(replace(last, place=place, asked=asked, fleet=fleet, course=course))
     timeline = last.timeline
     if at is not None or timeline.ts is None or now() - timeline.ts > TIMELINE_S:
         timeline = part(lambda: source.timeline(int(now())), timeline)

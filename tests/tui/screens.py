@@ -91,11 +91,11 @@ async def running(
         yield pilot
 
 
-async def _settled(pilot: Pilot[None]) -> str:
+async def settled(pilot: Pilot[None]) -> str:
     """The screen once it has not changed for a while: a busy machine lays it out in several steps."""
     same, last = 0, ""
-    while same < 5:
-        await pilot.pause(0.2)
+    while same < 4:
+        await pilot.pause(0.1)
         text = text_of(pilot)
         same, last = (same + 1 if text == last else 0), text
     return last
@@ -107,7 +107,7 @@ async def check_golden(pilot: Pilot[None], name: str) -> None:
     await pilot.pause()
     if os.environ.get(REWRITE):
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(await _settled(pilot))
+        file.write_text(await settled(pilot))
     assert file.exists(), f"{file} is missing: run the tests with {REWRITE}=1 to write it"
     golden = file.read_text()
     deadline = time.monotonic() + DRAWN_S

@@ -5,6 +5,7 @@ from subprocess import run
 
 from textual.events import MouseMove
 
+from pertoken.tui.pages.modes import LATER
 from pertoken.tui.widgets.rows import Rows
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until_shown
@@ -69,3 +70,11 @@ async def test_the_events_are_a_page_and_the_footer_follows_a_replay() -> None:
 def test_the_plain_summary_needs_no_terminal_library() -> None:
     code = "import pertoken.tui.text.summary, pertoken.tui.keys, sys; sys.exit('textual' in sys.modules)"
     assert run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_app_is_imported_without_the_database_the_plots_and_the_other_screens() -> None:
+    code = "import sys, pertoken.tui.app; print(*sys.modules)"
+    done = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not {"sqlalchemy", "numpy", "plotext", "pertoken.advisor"} & loaded
+    assert not {f"pertoken.tui.pages.{name}" for name in LATER} & loaded

@@ -1,4 +1,4 @@
-"""What the screens read from a database, also while parts of it are still missing, and what they store."""
+"""What the screens store in a database."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 from pertoken.advisor.rules import discovery
 from pertoken.config import Settings
-from pertoken.errors import BadInput, StoreError
-from pertoken.migrations import upgrade
+from pertoken.errors import BadInput
 from pertoken.proof.findings import keep
 from pertoken.proof.recommendation import State, short_id
 from pertoken.proof.trials.trial import Status
@@ -21,31 +20,6 @@ from tests.proof.rows import row
 from tests.proof.trials.minutes import BEGUN, CANARY, CONTROL, before, proposed
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import new_store
-
-END = 1_800_000_000
-
-
-def test_the_source_returns_the_fleet_the_hours_and_the_place_as_of_an_instant(tmp_path: Path) -> None:
-    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=END)
-    source = StoreSource(where, as_of=END)
-    assert source.describe() == str(tmp_path / "db")
-    report = source.fleet(1800)
-    assert (report.now_ts, report.window_s, len(report.devices), len(report.deployments)) == (END, 1800, 2, 1)
-    (model,) = source.hours()
-    assert model.model == LOW_BATCH_70B.model
-    assert source.advice() == ()
-
-
-def test_a_database_that_appears_later_is_opened_then(tmp_path: Path) -> None:
-    where = locate(str(tmp_path / "db"))
-    source = StoreSource(where)
-    with pytest.raises(StoreError):
-        source.fleet(3600)
-    upgrade(where, "telemetry")
-    assert source.fleet(3600).hosts == ()
-    assert source.advice() == ()  # there is no database of advice yet
-    upgrade(where, "advice")
-    assert source.advice() == ()
 
 
 def test_a_decision_is_stored_against_the_version_that_was_read(tmp_path: Path) -> None:
@@ -80,17 +54,6 @@ def test_a_trial_is_begun_looked_at_and_shown_with_what_it_waits_for(
     detail = source.detail((), now, {}, no_progress)
     assert detail.trial is not None and detail.trial.status is Status.RUNNING
     assert detail.seen is not None and detail.seen.canary_ts is None
-
-
-def test_plan_records_and_details_are_read_from_the_database_as_of_an_instant(tmp_path: Path) -> None:
-    where = seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=END)
-    source = StoreSource(where, as_of=END, settings=Settings(source=tmp_path / "pertoken.toml"))
-    shown = source.plan((), None, no_progress)
-    assert (shown.plan.spend, shown.plan.steps) == (round(2 * 6.88 * 730 * NANO_USD), ())
-    assert source.plan((), None, no_progress, fresh=True).plan == shown.plan
-    assert source.records() == {}
-    detail = source.detail((), row(), {}, no_progress)
-    assert detail.tested is None and detail.untested is not None
 
 
 def test_rules_are_loaded_with_their_pages_and_switched_in_a_file_beside_the_settings(

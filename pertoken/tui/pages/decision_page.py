@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.message import Message
 
-from pertoken.proof.judging.go_back import PAGE, RULE
+from pertoken.proof.judging.go_back_page import PAGE, RULE
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.keys import DECISIONS
 from pertoken.tui.pages.command_page import CommandPage

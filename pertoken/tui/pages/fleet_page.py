@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
+from operator import is_not
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
@@ -35,10 +36,10 @@ from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 from pertoken.units import NANO_USD
-from pertoken.window.course.course import Subject
 
 if TYPE_CHECKING:
     from pertoken.costs.hours.spend import SpendLine
+    from pertoken.window.course.course import Subject
 
 _EVENTS = 3
 _TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
@@ -66,6 +67,9 @@ class FleetPage(ListPage):
         self._chosen: str | None = None
         self._selector = ""
         """The device whose price is asked for."""
+        self._filled: tuple[object, ...] = ()
+        self._filled_by: tuple[object, ...] | None = None
+        """What the page was last filled from."""
 
     @property
     def group(self) -> str:
@@ -89,6 +93,29 @@ class FleetPage(ListPage):
         yield Notices("ended")
         yield PlainText(id="notes")
         yield Notices("events")
+
+    def show(self, view: View) -> None:
+        """Fill the page where something that it shows is new: a refresh of a large fleet costs next to nothing else."""
+        values, settings = self._values(view), self._settings(view)
+        same = len(values) == len(self._filled) and not any(map(is_not, values, self._filled))
+        if not same or settings is None or settings != self._filled_by:
+            super().show(view)
+            self._filled, self._filled_by = values, settings
+
+    @staticmethod
+    def _values(view: View) -> tuple[object, ...]:
+        """Return what the page is filled from: large values, compared by identity."""
+        reading, study = view.reading, view.study
+        read = (reading.fleet.value, reading.advice.value, reading.tenants.value, reading.banked.value)
+        return (*read, study.plan.value, study.findings)
+
+    def _settings(self, view: View) -> tuple[object, ...] | None:
+        """Return what else it depends on; None where time alone changes it: ages of stale rows are counted on."""
+        report, tenants = view.reading.fleet.value, view.reading.tenants
+        if report is None or any(map(staleness(report, view.older_s), report.hosts)):
+            return None
+        state = (tenants.error, tenants.asked, view.past(view.reading.fleet), view.working.get("findings"))
+        return (*state, self.size, self.group, self.focused is None)
 
     def fill(self, view: View) -> None:
         """Show a report."""
@@ -128,14 +155,19 @@ class FleetPage(ListPage):
     def _table(self, name: str) -> Rows[Any]:
         return self.query_one(f"#{name}", Rows)
 
+    def on_resize(self) -> None:
+        """Draw the chart again, or give its lines back to the tables."""
+        self.call_after_refresh(self._fill_height)
+
     def _fill_height(self) -> None:
         """Draw the tokens of the window where the tables leave lines free."""
         report = self.view().reading.fleet.value
         if report is None or not self.is_attached or not self.query("#chart"):
             return
         drawing = self.query_one("#chart", PlainText)
-        stack = self.query_one(Stack)
-        free = stack.size.height + (drawing.size.height if drawing.display else 0)
+        lists = self.query_one("#lists")
+        others = [w for w in lists.children if w.display and w is not drawing and not isinstance(w, Stack)]
+        free = lists.size.height - sum(widget.outer_size.height for widget in others)
         free -= sum(table.wanted_height for table in self.query(Rows))
         lines: tuple[str, ...] = ()
         if free > MIN_HEIGHT:  # else the lines of a thousand engines are not made in vain

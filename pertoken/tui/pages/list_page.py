@@ -51,13 +51,20 @@ class ListPage(Page):
             if self.focused is None:
                 self._focus_rows()
 
+    def shows_banner(self, view: View) -> bool:
+        """Return whether a banner stands above the page; one that was never filled holds the error itself."""
+        part = self.part(view)
+        return super().shows_banner(view) and not (part.value is None and part.error is not None)
+
     def waiting(self, view: View) -> str:
         """Return what stands here before the first reading, or why it failed."""
         error = self.part(view).error
         if error is None:
             return "Reading the database…"
         again = "It is tried again all the time" if self.late_s is not None else "r tries again"
-        return "\n".join((*literal_lines(error), "", f"{again}; this page fills once it works."))
+        return "\n".join(
+            ("Nothing could be read yet:", *literal_lines(error), "", f"{again}; this page fills once it works.")
+        )
 
     def fill(self, view: View) -> None:
         """Fill the tables from a view that has their part."""
@@ -165,6 +172,11 @@ class ListPage(Page):
     def give_back_keys(self) -> None:
         """Give the keys back to the rows."""
         self._focus_rows()
+
+    def is_drawn(self) -> bool:
+        """Return whether the tables have their rows."""
+        tables = [rows for rows in self.query(Rows) if rows.display and rows.matched]
+        return all(rows.row_count for rows in tables)
 
     def top(self) -> None:
         """Go to the first row."""

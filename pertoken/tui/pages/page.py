@@ -56,6 +56,8 @@ class Page(Screen[None]):
     )
     OWN: ClassVar[frozenset[str]] = frozenset()
     """Actions of keys that do nothing on most pages, and something on this one."""
+    OWN_WRITES: ClassVar[frozenset[str]] = frozenset()
+    """Actions that store something on this page only."""
     late_s: float | None = LATE_S
     """Seconds without an answer after which the title says so; None where figures are made once, and have an age."""
     BINDINGS = bindings(FOOTER)  # type: ignore[assignment]
@@ -77,6 +79,7 @@ class Page(Screen[None]):
         """Whether what it shows depends on the window."""
         self._composed = False
         self._small = False
+        self._css_update_count = 0  # of Textual: it is made by the style sheet of the start, unless the theme changed
         self._in_footer: tuple[str, ...] = self.FOOTER
 
     def compose(self) -> ComposeResult:
@@ -99,12 +102,23 @@ class Page(Screen[None]):
     def show(self, view: View) -> None:
         """Show a view."""
 
+    def shows_banner(self, view: View) -> bool:
+        """Return whether a failed reading, or a notice, stands above the page."""
+        return self.part(view).error is not None or view.notice is not None
+
     def cannot(self, action: str) -> str | None:
         """Why an action does nothing here now; None if it does something."""
         if action in ("narrow", "widen") and not self.windowed:
             return "The window belongs to the fleet: press 1 first."
         key = KEY_OF[action]
         return key.elsewhere if key.elsewhere and action not in self.OWN else None
+
+    def decide(self, decision: str) -> None:
+        """Ask before a decision is stored; `cannot` returns why there is nothing to decide on."""
+
+    def is_drawn(self) -> bool:
+        """Return whether what was shown last has all its parts on the screen."""
+        return True
 
     def top(self) -> None:
         """Go to the start of what scrolls."""
@@ -168,7 +182,7 @@ class Page(Screen[None]):
         with self.app.batch_update():
             self.query_one("#title", PlainText).update(self._title(view, part))
             banner = self.query_one("#banner", PlainText)
-            banner.display = part.error is not None or view.notice is not None
+            banner.display = self.shows_banner(view)
             banner.set_class(part.error is None, "-notice")
             banner.update(literal(view.notice or "") if part.error is None else _failure(part, view.now_ts))
             end_ts = view.recorded_until or int(view.now_ts)
@@ -231,7 +245,8 @@ def _silent_s(view: View) -> float | None:
     report = view.reading.fleet.value
     if report is None or not report.hosts:
         return None
-    ages = [(host.age_s + view.older_s, host) for host in report.hosts if host.age_s is not None]
+    older_s = view.older_s
+    ages = [(host.age_s + older_s, host) for host in report.hosts if host.age_s is not None]
     if any(age_s <= STALE_TICKS * host.interval_s for age_s, host in ages):
         return None
     return min((age_s for age_s, _ in ages), default=None)
@@ -242,9 +257,8 @@ def next_stale_s(view: View) -> float | None:
     report = view.reading.fleet.value
     if report is None or view.past(view.reading.fleet) is not None:
         return None
-    left = [
-        STALE_TICKS * host.interval_s - host.age_s - view.older_s for host in report.hosts if host.age_s is not None
-    ]
+    older_s = view.older_s
+    left = [STALE_TICKS * host.interval_s - host.age_s - older_s for host in report.hosts if host.age_s is not None]
     return min((each + _JUST_AFTER_S for each in left if each >= 0), default=None)
 
 

@@ -73,8 +73,9 @@ class PlanPage(ListPage):
             yield Rows[Any](lambda each: each.recommendation_id, "left-out")
 
     def part(self, view: View) -> Read[Any]:
-        """This page shows the plan."""
-        return view.study.plan
+        """Return the plan; where there is none since no advice could be read, the advice with its error."""
+        plan, advice = view.study.plan, view.reading.advice
+        return advice if plan == Read() and advice.value is None and advice.error is not None else plan
 
     def waiting(self, view: View) -> str:
         """What is being done for the first plan."""

@@ -36,6 +36,7 @@ class RulesPage(ListPage):
         "quit",
     )
     OWN: ClassVar[frozenset[str]] = frozenset({"toggle", "reload"})
+    OWN_WRITES: ClassVar[frozenset[str]] = frozenset({"toggle"})
     late_s = None
 
     class Reload(Message):

@@ -203,7 +203,7 @@ def open_columns(
         return "" if report is None else mtok_words(report, each)
 
     return (
-        Column("change", lambda each: literal(each.title), 0, least=16),
+        Column("change", lambda each: literal(each.title), 0, least=20),
         Column("rule", lambda each: literal(each.rule_id), 8, least=10),
         Column("bankable $/month", lambda each: _money(each, bankable(each)), 1, lambda each: _likely(bankable(each))),
         Column("SLO", lambda each: marked_verdict(each.best.slo if each.best else "unknown"), 2),

@@ -84,7 +84,7 @@ def deployment_columns(
             lambda line: (advice or {}).get(line.deployment_id, 0),
         ),
         Column("engine", lambda line: literal(line.engine), 9),
-        Column("host", lambda line: literal(line.host), 5, least=6),
+        Column("host", lambda line: literal(line.host), 5, least=14),
         Column("devices", _devices, 10, least=24, keep_end=True),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
@@ -113,7 +113,7 @@ def device_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[De
         Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
         Column("$/hour", lambda line: amount(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
         Column("held by", _held, 5, least=13, keep_end=True),
-        Column("host", lambda line: literal(line.host), 1, least=6),
+        Column("host", lambda line: literal(line.host), 1, least=14),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 

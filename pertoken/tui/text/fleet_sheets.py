@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
-from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, rolled
+from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, label_of, rolled
 from pertoken.tui.amounts import amount, caption
 from pertoken.tui.text.columns import Column, L, table
 from pertoken.tui.text.fleet_columns import (
@@ -259,4 +259,4 @@ def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine, ol
 
 
 def _missing(report: FleetReport, owner_id: int) -> tuple[Fact, ...]:
-    return tuple((literal(gap.metric), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)
+    return tuple((literal(label_of(gap.metric)), gap_reason(gap)) for gap in report.missing if gap.owner_id == owner_id)

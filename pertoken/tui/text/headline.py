@@ -16,6 +16,10 @@ if TYPE_CHECKING:  # the first frame waits for nothing that composes plans
     from pertoken.proof.judging.banked import Banked
 
 
+CAPTION_CELLS = 18
+"""Cells of a caption under large digits at 80 columns."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """One value. Its caption says why where it is not known."""
@@ -37,6 +41,11 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
     silent = sum(host.stale for host in report.hosts)
     reporting = len(report.hosts) - silent
     part = f", {reporting} of {len(report.hosts)} hosts" if silent else " now"
+
+    def of_hosts(unit: str) -> str:
+        full = f"{unit}{part}"
+        return full if len(full) <= CAPTION_CELLS else full.removesuffix(" hosts")
+
     nobody = "no reports" if report.hosts and not reporting else None
     per_hour = amount(report.nano_usd_per_hour)
     without = report.unpriced_n
@@ -52,13 +61,13 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
         _figure(
             per_hour,
             "/hour",
-            caption(f"$/hour, {without} unpriced" if without else f"$/hour{part}"),
+            caption(f"$/hour, {without} unpriced" if without else of_hosts("$/hour") if silent else "$/hour now"),
             caption(f"$/hour: {nobody or no_rate() or 'no price'}"),
         ),
         _figure(
             format_count(report.generated_tok_s_now),
             " tok/s",
-            f"tokens/s{part}" if silent else "tokens/s now",
+            of_hosts("tok/s") if silent else "tokens/s now",
             f"tok/s: {nobody or 'no engine'}",
         ),
         _figure(_idle(report.bill), " idle", "of dollars idle", "idle: no price"),

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from pertoken.costs.report.lines import FleetReport, MissingMetric
+from pertoken.metrics import label_of
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import caption
 from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
@@ -45,7 +46,7 @@ def _gaps(missing: Iterable[MissingMetric]) -> tuple[Fact, ...]:
     owners: dict[tuple[str, str], list[str]] = {}
     for gap in missing:
         owners.setdefault((gap.metric, gap_reason(gap)), []).append(gap.owner)
-    return tuple((literal(f"{_together(names)}: {metric}"), why) for (metric, why), names in owners.items())
+    return tuple((literal(f"{_together(names)}: {label_of(metric)}"), why) for (metric, why), names in owners.items())
 
 
 def _together(names: Sequence[str]) -> str:

@@ -18,8 +18,10 @@ from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit
 from pertoken.tui.text.table.matching import matching
 
 _SCROLLBAR = 1
-PAGE = 100
-"""Rows that are made at first, and each time the cursor comes to the last one."""
+AHEAD = 8
+"""Rows that are made below those that are visible."""
+PAGE = 60
+"""Rows that are made each time the last one is reached."""
 
 
 class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
@@ -49,9 +51,13 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._dim: Callable[[L], bool] = lambda _: False
         self._words = ""
         self._layout: tuple[object, ...] = ()
+        self._drawn: list[list[tuple[str, Style | None]]] = []
+        """Text and style of each cell of each row."""
         self.matched: Sequence[L] = ()
         """Lines that pass the filter, in the order shown; the first `_most` of them have rows."""
-        self._most = PAGE
+        self._most = 0
+        self._laid_out_width = 0
+        self._shown_columns: tuple[str, ...] = ()
 
     @property
     def wanted_height(self) -> int:
@@ -85,7 +91,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
     @property
     def shown_columns(self) -> tuple[str, ...]:
         """Keys of the columns that have room."""
-        return tuple(self._kinds[i].key for i in self._widths()) if self._kinds else ()
+        return self._shown_columns
 
     def toggle(self, key: str) -> None:
         """Hide a column, or show it again."""
@@ -95,14 +101,17 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._arrange(replace(self.arrangement, hidden=hidden))
 
     def _arrange(self, arrangement: Table) -> None:
+        at_top = self.cursor_row == 0
         self.arrangement = arrangement
         self.post_message(self.Arranged(self.id or "", arrangement))
         self._choose_columns()
         self._lay_out()
+        if at_top:  # nobody chose a row: who sorts looks for the first
+            self.move_cursor(row=0)
 
     def filter_by(self, words: str) -> None:
         """Keep the lines that hold every word."""
-        self._words, self._most = words, PAGE
+        self._words, self._most = words, 0
         self._lay_out()
 
     def sort_next(self) -> None:
@@ -142,18 +151,28 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._lay_out()
         self.move_cursor(row=len(self.matched) - 1)
 
-    def on_resize(self, _: events.Resize) -> None:
-        """Fit the columns to the new width."""
-        self._lay_out()
+    def on_resize(self, event: events.Resize) -> None:
+        """Fit the columns to a new width, and fill a new height."""
+        if event.size.width != self._laid_out_width or self._has_more_rows(event.size.height):
+            self._lay_out()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Make more rows where the cursor has come to the last."""
-        if self._most <= event.cursor_row + 1 < len(self.matched):
+        self._make_more(event.cursor_row + 1)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Make more rows where a wheel or the scroll bar has come to the last."""
+        super().watch_scroll_y(old_value, new_value)
+        self._make_more(int(new_value) + self.size.height)
+
+    def _make_more(self, reached: int) -> None:
+        if 0 < self._most <= reached and self._most < len(self.matched):
             self._most += PAGE
             self._lay_out()
 
-    def _cells(self) -> list[list[str]]:
-        return [[column.text(line) for column in self._kinds] for line in self.matched[: self._most]]
+    def _has_more_rows(self, height: int) -> bool:
+        """Return whether a height shows lines that have no rows yet."""
+        return min(height, len(self.matched)) > len(self._drawn)
 
     def _marked(self) -> list[Column[L]]:
         """The columns, an arrow at the one that is sorted by."""
@@ -165,29 +184,42 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
             for column in self._kinds
         ]
 
-    def _widths(self) -> dict[int, int]:
-        return fit(self._cells(), self._marked(), self.size.width - _SCROLLBAR)
+    def _fit(self, cells: list[list[str]]) -> dict[int, int]:
+        return fit(cells, self._marked(), self.size.width - _SCROLLBAR)
+
+    def _cells(self, shown: Sequence[L]) -> list[list[str]]:
+        return [[column.text(line) for column in self._kinds] for line in shown]
 
     def _lay_out(self) -> None:
         by, turned = self.arrangement.by, self.arrangement.turned
         self.matched = arranged(matching(self._all, self.columns_known, self._words), self.columns_known, by, turned)
         if not self.size.width:
             return  # its first resize lays it out
+        self._most = max(self._most, self.size.height + AHEAD)
         shown = self.matched[: self._most]
-        widths, cells, keys = self._widths(), self._cells(), [str(self.key(line)) for line in shown]
+        cells, keys = self._cells(shown), [str(self.key(line)) for line in shown]
+        widths = self._fit(cells)
+        self._laid_out_width, self._shown_columns = self.size.width, tuple(self._kinds[i].key for i in widths)
         self._widen(widths, cells, shown)
+        texts = [cut([row[i] for row in cells], width, self._kinds[i]) for i, width in widths.items()]
+        stale = Style(color=self.get_component_rich_style("rows--stale").color)
+        styles = [stale if self._dim(line) else None for line in shown]
+        rows = [[(column[n], style) for column in texts] for n, style in enumerate(styles)]
         layout = (tuple(widths.items()), tuple(keys), by, turned, tuple(each.key for each in self._kinds))
         if layout != self._layout:
-            self._rebuild(widths, keys)
-            self._layout = layout
-        stale = Style(color=self.get_component_rich_style("rows--stale").color)
-        texts = {i: cut([row[i] for row in cells], width, self._kinds[i]) for i, width in widths.items()}
-        for n, (line, key) in enumerate(zip(shown, keys, strict=True)):
-            style = stale if self._dim(line) else ""
-            for i in widths:
-                cell = Text(texts[i][n], style)
-                if cell != self.get_cell(key, str(i)) or cell.style != self.get_cell(key, str(i)).style:
-                    self.update_cell(key, str(i), cell)
+            self._rebuild(widths, keys, rows)
+        else:
+            self._change(widths, keys, rows)
+        self._layout, self._drawn = layout, rows
+
+    def _change(self, widths: dict[int, int], keys: list[str], rows: list[list[tuple[str, Style | None]]]) -> None:
+        """Write the cells that differ from those that are drawn."""
+        for key, drawn, row in zip(keys, self._drawn, rows, strict=True):
+            if drawn == row:
+                continue
+            for i, before, cell in zip(widths, drawn, row, strict=True):
+                if before != cell:
+                    self.update_cell(key, str(i), _text(cell))
 
     def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L]) -> None:
         """Give the cells that are left over to the first column that can use them."""
@@ -200,19 +232,23 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         for row, line in zip(cells, shown, strict=True):
             row[at] = wide(line, widths[at]) if row[at] else ""
 
-    def _rebuild(self, widths: dict[int, int], keys: list[str]) -> None:
-        """New columns and empty rows; the cursor stays on its line where that is still there."""
+    def _rebuild(self, widths: dict[int, int], keys: list[str], rows: list[list[tuple[str, Style | None]]]) -> None:
+        """Make columns and rows again; the cursor stays on its line where that is still there."""
         at = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
         scrolled = self.scroll_y
         self.clear(columns=True)
         columns = self._marked()
         for i, width in widths.items():
             self.add_column(Text(*cut([caption(columns[i].name)], width, columns[i])), width=width, key=str(i))
-        for key in keys:
-            self.add_row(*(Text("") for _ in widths), key=key)
+        for key, row in zip(keys, rows, strict=True):
+            self.add_row(*map(_text, row), key=key)
         if at is not None:
             try:
                 self.move_cursor(row=self.get_row_index(at), scroll=False)
             except RowDoesNotExist:
                 return
             self.scroll_to(y=scrolled, animate=False)
+
+
+def _text(cell: tuple[str, Style | None]) -> Text:
+    return Text(cell[0], cell[1] or "")

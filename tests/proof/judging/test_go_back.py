@@ -10,7 +10,8 @@ from pertoken.catalog.market import load_market
 from pertoken.config import Settings
 from pertoken.proof.detection import detect
 from pertoken.proof.findings import keep
-from pertoken.proof.judging.go_back import RULE, go_back
+from pertoken.proof.judging.go_back import go_back
+from pertoken.proof.judging.go_back_page import RULE
 from pertoken.proof.judging.judge import judge_changes
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.receipts.receipt import ServiceLevel, from_text, to_text

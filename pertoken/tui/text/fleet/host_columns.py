@@ -47,7 +47,7 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
     """Return the columns of hosts."""
     stale = staleness(report, older_s)
     return (
-        Column("host", lambda use: literal(use.name), 0, least=10),
+        Column("host", lambda use: literal(use.name), 0, least=14),
         Column("state", lambda use: age(stale, use, older_s), 1),
         Column("GPUs", lambda use: str(use.accelerators), 6, lambda use: use.accelerators),
         Column("util", lambda use: percent(use.util), 3, lambda use: use.util),

@@ -100,15 +100,15 @@ def _capacity(line: PlanLine) -> str:
 
 PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
     Column("step", _number, 0),
-    Column("change", lambda line: line.label, 0, least=14),
+    Column("change", lambda line: line.label, 0, least=24),
     Column("$/month", lambda line: line.usd, 0, lambda line: line.nano_usd),
-    Column("bill", lambda line: line.bar.ljust(BAR), 2),
-    Column("where", lambda line: _of(line, "where"), 3, least=8, keep_end=True),
+    Column("bill", lambda line: line.bar.ljust(BAR), 4),
+    Column("where", lambda line: _of(line, "where"), 2, least=8, keep_end=True),
     Column("SLO", _slo, 1),
-    Column("headroom", lambda line: "" if line.step is None else headroom_words(line.step.headroom), 4),
-    Column("work", lambda line: _of(line, "effort"), 5),
-    Column("risk", lambda line: _of(line, "risk"), 6),
-    Column("capacity $/month", _capacity, 7),
+    Column("headroom", lambda line: "" if line.step is None else headroom_words(line.step.headroom), 5),
+    Column("work", lambda line: _of(line, "effort"), 6),
+    Column("risk", lambda line: _of(line, "risk"), 7),
+    Column("capacity $/month", _capacity, 8),
 )
 LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
     Column("left out", lambda each: literal(each.rule_id), 0, least=16),

@@ -1,12 +1,18 @@
 """A trial in words: what to do, what is waited for, and what it showed."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from pertoken.proof.recommendation import Recommendation, short_id
-from pertoken.proof.trials.progress import Observed
 from pertoken.proof.trials.trial import Arm, Design, Status, Trial
 from pertoken.proof.verdicts import promise_of
 from pertoken.tui.text.lifecycle import commands_lines
 from pertoken.tui.text.words import literal
 from pertoken.units import format_duration, format_utc
+
+if TYPE_CHECKING:  # it loads numpy
+    from pertoken.proof.trials.progress import Observed
 
 
 def instructions(trial: Trial, row: Recommendation) -> list[str]:

@@ -1,0 +1,42 @@
+"""The screens that a key opens from anywhere, by mode. The modules of one are imported when it is first shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pertoken.tui.pages.page import Page
+
+if TYPE_CHECKING:
+    from pertoken.tui.options import SettingLine
+    from pertoken.tui.source import View
+    from pertoken.tui.text.program.choices import Choice
+
+MODES = ("fleet", "savings", "plan", "rules", "hours", "settings")
+LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page", "settings_page", "columns_page")
+"""Modules of pages that the first frame of the fleet does without."""
+
+
+def page_of(
+    mode: str,
+    view: Callable[[], View],
+    choices: Callable[[], Sequence[Choice]],
+    settings: Callable[[], Sequence[SettingLine]],
+) -> Page:
+    """Return the page of a mode."""
+    if mode == "settings":
+        from pertoken.tui.pages.settings_page import SettingsPage
+
+        return SettingsPage(view, choices, settings)
+    heading = mode.capitalize()
+    module = import_module(f"pertoken.tui.pages.{mode}_page")
+    page: Page = getattr(module, f"{heading}Page")(view, heading, windowed=mode == "fleet")
+    return page
+
+
+def load_later() -> None:
+    """Import what the first frame did without, so that the key that opens a page does not wait for its modules."""
+    for name in LATER:
+        import_module(f"pertoken.tui.pages.{name}")
+    import_module("pertoken.tui.widgets.course_plot")
