@@ -199,7 +199,7 @@ def test_random_sequences_of_runs_acts_and_verdicts_keep_to_the_table(tmp_path: 
     run_state_machine_as_test(
         EmbeddedLife,
         settings=settings(
-            max_examples=8,
+            max_examples=12,
             stateful_step_count=25,
             deadline=None,
             derandomize=True,
