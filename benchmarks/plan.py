@@ -122,7 +122,9 @@ def small(random: Random) -> Iterator[Case]:
             nano_usd_per_hour={device.device_id: round(USD_PER_HOUR * 1e9) for device in drawn.fleet.devices},
         )
         homes = {
-            holder.deployment_id: host.name for host in drawn.fleet.hosts for holder in drawn.fleet.deployments_on(host)
+            deployment.deployment_id: host.name
+            for host in drawn.fleet.hosts
+            for deployment in drawn.fleet.deployments_on(host)
         }
         present = Present(
             fleet=drawn.fleet,

@@ -6,21 +6,20 @@ The table of keys below is read by the loader, by `pertoken config`, and by the 
 import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from pertoken.access import Access
 from pertoken.errors import BadInput
-from pertoken.printable import short
 from pertoken.settings import fleet, screens, values
 from pertoken.settings.alerts import AlertSettings, read_alerts
 from pertoken.settings.currency import USD, Currency, Rate, read_code, read_rates
+from pertoken.settings.keys import APP, Setting, parsed, refuse_unknown
 from pertoken.settings.listen import is_loopback, read_listen
 from pertoken.settings.rules import RuleSettings, read_rules
 from pertoken.settings.values import toml
 
-APP = "pertoken"
 MAX_FILE_BYTES = 4 * 2**20
 GATEWAYS = ("litellm", "sgl-router", "llm-d")
 """Gateways that the agent can read."""
@@ -293,42 +292,6 @@ class Settings:
         return [Setting.of(field) for field in fields(cls) if field.metadata["section"] is not None]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One key: its attribute of `Settings`, its place in the file, its environment variable."""
-
-    attribute: str
-    section: str
-    key: str
-    environment: str
-    default: Any
-    example: str
-    parse: Any
-    option: str
-    """As typed on the command line, by the commands that have it: `--interval`."""
-
-    @classmethod
-    def of(cls, spec: "Field[Any]") -> "Setting":
-        """Return the key a field of `Settings` stands for."""
-        section = spec.metadata["section"]
-        key = spec.name.removeprefix(f"{section}_") if section else spec.name
-        return cls(
-            attribute=spec.name,
-            section=section,
-            key=key,
-            environment=f"{APP}_{spec.name}".upper(),
-            default=spec.default,
-            example=spec.metadata["example"],
-            parse=spec.metadata["parse"],
-            option=spec.metadata.get("option", f"--{key.replace('_', '-')}"),
-        )
-
-    @property
-    def name(self) -> str:
-        """As written in messages: `agent.interval`."""
-        return f"{self.section}.{self.key}" if self.section else self.key
-
-
 def default_file() -> Path:
     """Return the settings file in the platform's folder for this person or service."""
     import platformdirs
@@ -359,7 +322,7 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
         raise BadInput(f"{file}: no such settings file (`pertoken config init` writes one)")
 
     keys = Settings.table()
-    _refuse_unknown(table, keys, file)
+    refuse_unknown(table, keys, file)
     values: dict[str, Any] = {"source": file if exists else None}
     set_by: dict[str, str] = {}
     for key in keys:
@@ -372,43 +335,10 @@ def load(path: str | Path | None = None, environment: Mapping[str, str] = os.env
         if options.get(key.attribute) is not None:
             given.append((key.option, options[key.attribute]))
         for where, value in given:
-            values[key.attribute], set_by[key.attribute] = _parsed(key, value, where), where
+            values[key.attribute], set_by[key.attribute] = parsed(key, value, where), where
     for section in ("agent", "advisor"):
         listen = values.get(f"{section}_metrics_listen")
         if listen is not None and not is_loopback(listen[0]) and not values.get(f"{section}_metrics_token_file"):
             where = set_by[f"{section}_metrics_listen"]
             raise BadInput(f"{where}: {listen[0]} is no loopback address: set {section}.metrics_token_file, too")
     return Settings(**values, set_by=set_by)
-
-
-def _parsed(key: Setting, value: Any, where: str) -> Any:
-    try:
-        if isinstance(value, str) and values.CONTROL.search(value):
-            raise values.Unrepeated("must be UTF-8 text without control characters")
-        return key.parse(value)
-    except values.Unrepeated as error:
-        raise BadInput(f"{where}: {error}") from None
-    except ValueError as error:
-        raise BadInput(f"{where}: {short(str(error))} (got {short(repr(value))})") from None
-
-
-def _refuse_unknown(table: Mapping[str, Any], keys: "list[Setting]", file: Path) -> None:
-    sections = {key.section for key in keys if key.section}
-    known = {(key.section, key.key) for key in keys}
-    for name, value in table.items():
-        if name in sections:
-            if not isinstance(value, dict):
-                raise BadInput(f"{file}: {name}: must be a section, written [{name}]")
-            for key in value:
-                if (name, key) not in known:
-                    raise BadInput(f"{file}: {name}.{key}: no such setting{_nearest(key, name, keys)}")
-        elif ("", name) not in known:
-            raise BadInput(f"{file}: {name}: no such setting{_nearest(name, '', keys)}")
-
-
-def _nearest(wrong: str, section: str, keys: "list[Setting]") -> str:
-    from difflib import get_close_matches
-
-    names = {key.key: key.name for key in keys if key.section == section} | {key.name: key.name for key in keys}
-    close = get_close_matches(wrong, list(names), n=1)
-    return f" (did you mean {names[close[0]]}?)" if close else ""

@@ -49,12 +49,12 @@ class Page:
 
     def messages(self) -> list[str]:
         """Return what the console printed since it was last asked; needs `logged`."""
-        return [each["message"] for each in self._log("browser")]
+        return [entry["message"] for entry in self._log("browser")]
 
     def requested(self) -> list[str]:
         """Return the URLs that pages asked for since it was last asked; needs `logged`."""
-        events = (json.loads(each["message"])["message"] for each in self._log("performance"))
-        return [each["params"]["request"]["url"] for each in events if each["method"] == "Network.requestWillBeSent"]
+        events = (json.loads(entry["message"])["message"] for entry in self._log("performance"))
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 
     def _log(self, kind: str) -> Any:
         return _ask("POST", f"{self._url}/se/log", {"type": kind})
@@ -73,7 +73,7 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, what
-        time.sleep(0.05)
+        time.sleep(0.15)
 
 
 @contextmanager

@@ -41,6 +41,38 @@ def pytest_collection(session: pytest.Session) -> None:
             importlib.import_module(".".join(file.relative_to(_ROOT).with_suffix("").parts))
 
 
+_LONGEST = (
+    "tests/test_benchmarks.py",
+    "tests/test_whole_program.py",
+    "tests/cli/errors/test_system_errors.py",
+    "tests/adversary",
+    "tests/demo/test_day.py",
+    "tests/tui/terminal/test_trouble.py",
+    "tests/agent/host/test_recorded_clock.py",
+    "tests/test_write_a_rule.py",
+    "tests/advisor/test_advise.py",
+    "tests/advisor/worker",
+    "tests/agent/test_clock_steps_process.py",
+    "tests/agent/test_whole_agent_faults.py",
+    "tests/agent/discovery/test_hung_engines.py",
+    "tests/store/central/test_functions.py",
+    "tests/fleet",
+    "tests/store/write/test_events.py",
+)
+"""Files and folders that take longest, which start first: else one worker would run them while the others are done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests of `_LONGEST`, and else keep the order."""
+    ranks = {path: rank for rank, path in enumerate(_LONGEST)}
+    file_ranks: dict[Path, int] = {}
+    for item in items:
+        if item.path not in file_ranks:
+            name = item.path.relative_to(_ROOT).as_posix()
+            file_ranks[item.path] = min((rank for path, rank in ranks.items() if name.startswith(path)), default=99)
+    items.sort(key=lambda item: file_ranks[item.path])
+
+
 def pytest_collection_finish() -> None:
     """Leave what was imported to itself: the garbage collector would walk through it time and again."""
     gc.freeze()

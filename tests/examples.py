@@ -1,4 +1,4 @@
-"""How many generated cases a property is tried with: each run draws others, so that many short runs see what a long one
+"""Number of generated cases of a property: each run draws others, so that many short runs see what a long one
 does."""
 
 from hypothesis import settings
@@ -8,6 +8,6 @@ THOROUGH, QUICK = 100, 25
 
 
 def examples(thorough: int) -> int:
-    """Return how many cases to try in this run, of so many in a thorough one."""
+    """Return how many cases to try in this run, of `thorough` in a thorough one."""
     quick = settings().max_examples < THOROUGH
     return max(5, thorough * QUICK // THOROUGH) if quick else thorough

@@ -96,7 +96,7 @@ def write_model(
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the server told one client about its request."""
+    """Token counts that the server returned to one client."""
 
     prompt_tokens: int
     """Submitted, cached included."""

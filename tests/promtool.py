@@ -16,7 +16,7 @@ PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
 
 
 def complaints(page: str) -> str:
-    """Return what `promtool check metrics` says of a page; empty if it passes."""
+    """Return the complaints of `promtool check metrics` about a page; empty if it passes."""
     assert PROMTOOL is not None
     done = subprocess.run([PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr + ("" if done.returncode == 0 else f"status {done.returncode}")
@@ -32,7 +32,7 @@ class Prometheus:
         """Return the values of an instant query, one for each series; none before it answers."""
         try:
             with urllib.request.urlopen(f"{self._url}?{urllib.parse.urlencode({'query': query})}", timeout=10) as reply:
-                return [float(each["value"][1]) for each in json.load(reply)["data"]["result"]]
+                return [float(sample["value"][1]) for sample in json.load(reply)["data"]["result"]]
         except OSError:
             return []
 

@@ -1,4 +1,4 @@
-"""Names and signatures of what plugins import, as text: `python -m tests.public_api` writes the golden file anew."""
+"""Names and signatures of what plugins import, as text: `python -m tests.public_api` rewrites the golden file."""
 
 import inspect
 from dataclasses import MISSING, fields, is_dataclass

@@ -113,7 +113,7 @@ def last_page(folder: Path, server: Server) -> dict[str, int]:
             word = series.partition("{")[0]
             if word in totals and " le=" not in series:
                 totals[word] += value
-    # Each engine tells two of these three.
+    # Each engine exposes two of these three.
     totals["prompt_tokens"] = totals["prompt_tokens"] or totals["cached_tokens"] + totals["computed_tokens"]
     totals["computed_tokens"] = totals["prompt_tokens"] - totals["cached_tokens"]
     return totals

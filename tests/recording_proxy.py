@@ -1,4 +1,4 @@
-"""A proxy on loopback that keeps every metrics page it handed on: what an agent saw, told by nobody but the server."""
+"""A proxy on loopback that keeps every metrics page that it forwarded: the pages that an agent read."""
 
 import re
 import threading
@@ -22,7 +22,7 @@ class RecordingProxy:
     url: str
     port: int
     pages: list[tuple[str, str]] = field(default_factory=list)
-    """(what the page or its headers tell of the server's start, page)."""
+    """(start of the server by the page or its headers, page)."""
 
     @property
     def lives(self) -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ LENGTHS = (100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0)
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a deployment does in every minute of a scenario."""
+    """Load of a deployment in every minute of a scenario."""
 
     model: str
     knobs: dict[str, object]

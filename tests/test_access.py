@@ -1,4 +1,4 @@
-"""What an engine asks for before it shows its page, as settings name it."""
+"""Tokens and certificates for an engine's metrics page, from the settings."""
 
 import json
 import traceback

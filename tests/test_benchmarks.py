@@ -287,8 +287,12 @@ def test_the_queueing_benchmark_puts_the_model_at_the_pace_of_the_server_beside_
     targets = {target["id"]: target["value"] for target in result["targets"]}
     assert {"queueing.saturation", *(f"queueing.{name}" for name in queueing.LIMITS)} == targets.keys()
     assert targets["queueing.saturation"] == pytest.approx(1)
-    said = under_load(known.slower(2).service(queueing.lengths()[0]), np.array([rate]), queueing.lengths()[1], (0.5,))
-    assert rows["queueing model", "tpot.p50 at 30% of saturation"] == pytest.approx(1000 * said.tpot_s[0, 0], abs=0.01)
+    predicted = under_load(
+        known.slower(2).service(queueing.lengths()[0]), np.array([rate]), queueing.lengths()[1], (0.5,)
+    )
+    assert rows["queueing model", "tpot.p50 at 30% of saturation"] == pytest.approx(
+        1000 * predicted.tpot_s[0, 0], abs=0.01
+    )
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.3])
@@ -319,8 +323,8 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
 
 
 def test_the_recovery_benchmark_names_what_was_planted_found_and_priced() -> None:
-    found = run("recovery", "--seeds", "1", "--first-seed", "3")
-    targets = {each["id"]: each["value"] for each in found["targets"]}
+    printed = run("recovery", "--seeds", "1", "--first-seed", "3")
+    targets = {target["id"]: target["value"] for target in printed["targets"]}
     assert set(targets) == {"recovery.found", "recovery.quiet_on_healthy", "recovery.coverage"}
     assert targets["recovery.found"] > 0.5 and targets["recovery.quiet_on_healthy"] == 1
-    assert any(row["what"].startswith("found.") for row in found["rows"])
+    assert any(row["what"].startswith("found.") for row in printed["rows"])

@@ -22,7 +22,7 @@ def test_a_file_named_by_the_environment_is_read_and_must_exist(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("[agent]\ninterval = 0", r"pertoken\.toml: agent\.interval: must be at least 1s \(got 0\)"),
         ('[agent]\ninterval = "7s"', r"agent\.interval: must be whole seconds that divide a minute"),
@@ -36,8 +36,8 @@ def test_a_file_named_by_the_environment_is_read_and_must_exist(tmp_path: Path) 
         ("x = [", r"not valid TOML"),
     ],
 )
-def test_a_bad_setting_is_one_line_naming_key_and_file(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(BadInput, match=says) as caught:
+def test_a_bad_setting_is_one_line_naming_key_and_file(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
         config.load(written(tmp_path, text), {})
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2

@@ -16,7 +16,7 @@ from tools.docs.pages import FOLDER, pages
 @pytest.mark.parametrize(
     "name", ["cli.md", "settings.md", "rules.md", "keys.md", "schema.md", "engines.md", "supported.md", "forecast.md"]
 )
-def test_generated_pages_say_what_the_code_says(name: str) -> None:
+def test_generated_pages_are_those_of_the_code(name: str) -> None:
     written = (FOLDER / name).read_text()
     assert written == pages()[name], "run `python -m tools.docs`"
 
@@ -28,24 +28,52 @@ def test_figures_of_hand_written_pages_are_those_of_the_newest_committed_results
     assert written == figures.filled(written), "run `python -m tools.docs`"
 
 
-_FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|ms|µs|s|MiB|GiB|min|times)(?![\w/])")
-BARE = {"docs/how-savings-are-proven.md": ["20 %", "400 times", "8 %", "2 %"]}
-"""What was put into a benchmark (effects and residuals that it simulates), not what came out."""
+_FIGURE = re.compile(r"(?<![\w.])\d[\d,.]*\s?(?:%|ms|µs|s|seconds|minutes|MiB|GiB|MB|GB|min|times)(?![\w/])")
+_MEASURED = re.compile(r"benchmarks[./]\w|\b(took|takes about|of (a|one) core|cores)\b")
+BARE = {
+    "docs/how-savings-are-proven.md": ["20 %", "400 times", "8 %", "2 %"],
+    "docs/proof.md": ["30 minutes"],
+}
+"""Inputs of a benchmark (effects and residuals that it simulates) and defaults, not results."""
+
+
+PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(f"docs/{page.name}" for page in FOLDER.glob("*.md"))]
+FIRST_SCREEN = 25
+"""Lines that a reader sees first."""
 
 
 def bare_figures(text: str) -> list[str]:
-    """Return the figures of cost, time or error in paragraphs on a benchmark that no result fills."""
+    """Return the figures of cost, time or error in paragraphs on a measurement that no result fills."""
     text = re.sub(r"<!-- figures .*?<!-- end of figures -->|```.*?```", "", text, flags=re.DOTALL)
-    paragraphs = [each for each in text.split("\n\n") if re.search(r"benchmarks[./]\w", each)]
-    return [figure for each in paragraphs for figure in _FIGURE.findall(each)]
+    paragraphs = [paragraph for paragraph in text.split("\n\n") if _MEASURED.search(paragraph)]
+    return [figure for paragraph in paragraphs for figure in _FIGURE.findall(paragraph)]
 
 
-@pytest.mark.parametrize("name", ["README.md", *sorted(f"docs/{page.name}" for page in FOLDER.glob("*.md"))])
+@pytest.mark.parametrize("name", PAGES)
 def test_no_page_states_a_result_of_a_benchmark_that_was_typed_by_hand(name: str) -> None:
     text = (figures.ROOT / name).read_text()
     if "Written by `python -m tools.docs`" in text:
         return
     assert bare_figures(text) == BARE.get(name, []), "put it into a block of tools/docs/figures.py"
+
+
+def missing_on_first_screen(text: str) -> list[str]:
+    """Return which of the purpose and the first command a page does not have in its first lines."""
+    first = re.sub(r"<!--.*?-->", "", "\n".join(text.splitlines()[:FIRST_SCREEN]), flags=re.DOTALL)
+    _, *blocks = [block for block in first.split("\n\n") if block.strip()]
+    prose = bool(blocks) and re.match(r"\s*(#|\||```|- |!\[)", blocks[0]) is None
+    command = re.search(r"^```|`[^`]*(pertoken|python -m|pytest) [^`]*`", first, re.MULTILINE)
+    return [name for name, present in (("purpose", prose), ("command", command)) if not present]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_each_page_begins_with_its_purpose_and_a_command(name: str) -> None:
+    assert missing_on_first_screen((figures.ROOT / name).read_text()) == []
+
+
+def test_a_page_that_begins_with_a_table_or_without_a_command_is_noticed() -> None:
+    assert missing_on_first_screen("# Page\n\n| a | b |\n\nRun `pertoken up`.") == ["purpose"]
+    assert missing_on_first_screen("# Page\n\nThis page lists colours." + "\n" * 30 + "```sh\n```") == ["command"]
 
 
 def test_a_result_typed_by_hand_is_noticed() -> None:

@@ -1,4 +1,4 @@
-"""What stays light, read from `sys.modules` of a fresh interpreter."""
+"""Imports that stay light, read from `sys.modules` of a fresh interpreter."""
 
 import subprocess
 import sys

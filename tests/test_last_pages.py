@@ -1,4 +1,4 @@
-"""Real servers behind a proxy, as an agent sees one elsewhere: the database holds what their last pages counted."""
+"""Real servers behind a proxy, as on another host: the database equals the counts of their last pages."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,11 +19,11 @@ NAMES = {
 }
 
 SETTINGS = {"PERTOKEN_AGENT_DISCOVER": "false", "PERTOKEN_AGENT_SCRAPE_TIMEOUT": "30s"}
-"""A page that the proxy handed on after the agent had given up would count as one that the agent saw."""
+"""Long enough that the agent reads every page that the proxy forwards."""
 
 
 def expected(proxy: RecordingProxy, names: Mapping[str, str]) -> dict[str, int]:
-    """Return the last page of each life together, less what was there before anybody looked."""
+    """Return the summed counts of the last page of each life, less those before the first reading."""
     lives = proxy.lives
     return {
         word: sum(counted(last, name) for _, last in lives) - counted(lives[0][0], name) for word, name in names.items()
@@ -31,12 +31,12 @@ def expected(proxy: RecordingProxy, names: Mapping[str, str]) -> dict[str, int]:
 
 
 def counted_of(folder: Path, proxy: RecordingProxy) -> dict[str, int]:
-    """Return tokens that are stored, of the words that the pages have."""
+    """Return the stored tokens of the counters that the pages have."""
     return {word: n for word, n in totals(folder, proxy).items() if word in NAMES}
 
 
 def wait_for_last_page(server: LlamaServer, proxy: RecordingProxy, folder: Path) -> None:
-    """Wait until the agent was handed the last page of an idle server and has stored what it counts."""
+    """Wait until the agent has read the last page of an idle server and stored its counts."""
     end = server.counted()["generated_tokens"]
     until(lambda: counted(proxy.pages[-1][1], NAMES["generated_tokens"]) == end, "the last page to be asked for")
     with suppress(AssertionError):
@@ -64,7 +64,7 @@ def test_lives_of_a_server_elsewhere_add_up_to_its_last_pages_even_where_no_coun
             done = server.counted()["generated_tokens"]
             server.kill()
             server.start()
-            # More than ever before: only what it tells of its process says that it is another one.
+            # More tokens than before the restart: only its process start shows that it is another process.
             while server.counted()["generated_tokens"] <= 2 * done:
                 server.complete([*PROMPT, 90], generated=100)
             until(lambda: len(proxy.lives) == 2, "the agent to have asked the second life")

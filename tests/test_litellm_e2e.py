@@ -9,11 +9,14 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import urllib.error
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -23,6 +26,7 @@ from sqlalchemy import func, select
 from pertoken.store.schema import telemetry as t
 from tests.llama import ALIAS, LlamaServer, free_port, write_model
 from tests.recorded import agent_reading, scalar, until
+from tests.scenario import LOW_BATCH_70B, seed
 
 PROGRAM = os.environ.get("PERTOKEN_LITELLM") or shutil.which("litellm")
 pytestmark = pytest.mark.skipif(
@@ -40,6 +44,7 @@ CONFIG = """
 model_list:
   - model_name: chat
     litellm_params: {{model: openai/{model}, api_base: "{url}/v1", api_key: none}}
+    model_info: {prices}
 litellm_settings:
   callbacks: [prometheus]
 general_settings:
@@ -49,12 +54,12 @@ START_S, READ_S = 120.0, 90.0
 
 
 @contextmanager
-def litellm(folder: Path, engine_url: str) -> Iterator[str]:
-    """URL of a proxy before an engine; ended afterwards."""
+def litellm(folder: Path, engine_url: str, prices: Mapping[str, object] = MappingProxyType({})) -> Iterator[str]:
+    """URL of a proxy before an engine, with the entry of a price map for its model; ended afterwards."""
     assert PROGRAM, "install litellm[proxy], or name its program by PERTOKEN_LITELLM"
     folder.mkdir()
     (folder / "auth.py").write_text(AUTH)
-    (folder / "config.yaml").write_text(CONFIG.format(model=ALIAS, url=engine_url))
+    (folder / "config.yaml").write_text(CONFIG.format(model=ALIAS, url=engine_url, prices=json.dumps(dict(prices))))
     url = f"http://127.0.0.1:{(port := free_port())}"
     log = folder / "proxy.log"
     environment = {
@@ -89,10 +94,16 @@ def _answers(url: str) -> bool:
 
 def chat(url: str, key: str, words: int) -> int:
     """Return tokens of one request, as its client received them."""
+    return asked(url, key, words)[0]
+
+
+def asked(url: str, key: str, words: int) -> tuple[int, float]:
+    """Return tokens of one request, as its client received them, and the dollars that the proxy reports for it."""
     body = {"model": "chat", "messages": [{"role": "user", "content": "x " * words}], "max_tokens": 20}
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     with urlopen(Request(f"{url}/v1/chat/completions", json.dumps(body).encode(), headers), timeout=60) as reply:
-        return int(json.load(reply)["usage"]["total_tokens"])
+        usd = float(reply.headers.get("x-litellm-response-cost") or 0)
+        return int(json.load(reply)["usage"]["total_tokens"]), usd
 
 
 def pertoken(*arguments: str) -> str:
@@ -138,3 +149,18 @@ def test_two_keys_pay_for_what_their_clients_counted_and_the_rest_is_unattribute
     assert sum(round(by_key[tenant]["usd"] * 1e9) for tenant in tenants) == round(model["usd"] * 1e9)
     paid = [by_key[client]["usd"] / by_key[client]["tokens"] for client in clients]
     assert paid[0] == pytest.approx(paid[1], rel=1e-3)
+
+
+def test_the_proxy_reports_the_dollars_of_the_exported_price_map(tmp_path: Path) -> None:
+    folder, end_ts = tmp_path / "db", int(time.time()) // 60 * 60
+    seed(folder, replace(LOW_BATCH_70B, model=ALIAS), gpus=2, usd_per_hour=6.88, minutes=30, end_ts=end_ts)
+    prices = json.loads(pertoken("export", "litellm", "--db", str(folder)))[ALIAS]
+    costs = json.loads(pertoken("costs", "--by", "model", "--hours", "2", "--json", "--db", str(folder)))
+    (measured,) = (line["usd_per_mtok"] for line in costs if line["name"] == ALIAS)
+    with LlamaServer(write_model(tmp_path / "tiny.gguf")) as server:
+        with litellm(tmp_path / "unpriced", server.url) as url:
+            assert asked(url, "sk-alpha", 9)[1] == 0, "what a self-hosted model costs without it"
+        with litellm(tmp_path / "proxy", server.url, prices) as url:
+            for words in (3, 60):
+                tokens, usd = asked(url, "sk-alpha", words)
+                assert usd == pytest.approx(tokens * measured / 1e6, rel=1e-4) and usd > 0

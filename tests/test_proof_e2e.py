@@ -110,7 +110,7 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     folder = tmp_path / "db"
     faster = LlamaServer(full, slots=1, alias="faster")
     slower = LlamaServer(quantized, slots=1, alias="slower")
-    words = [word for each in (faster, slower) for word in ("--engine", each.url)]
+    words = [word for server in (faster, slower) for word in ("--engine", server.url)]
     with on(ALL_ELSE), ExitStack() as running:
         with on(ENGINES):
             running.enter_context(faster)
@@ -127,7 +127,7 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
             slower.restart()
         changed = time.time()
         until(lambda: detected(folder) == 2, "both changes to be detected", 60, 2)
-        (row,) = (each for each in rows(folder) if each.state is State.APPLIED)
+        (row,) = (row for row in rows(folder) if row.state is State.APPLIED)
         assert row.rule_id == RULE and row.target == "faster"
         until(lambda: time.time() - changed > 7 * WEEK.day_s, "a week after the change", 300, 1)
         until(lambda: judged(folder) == 2, "both verdicts", 4 * WEEK.week_s + 60, WEEK.day_s)
@@ -144,17 +144,17 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
     assert by_name["faster"].recommendation_id == row.recommendation_id
     assert by_name["slower"].judgement.result is Result.DEARER
     assert by_name["slower"].recommendation_id is None
-    (judged_row,) = (each for each in rows(folder) if each.recommendation_id == row.recommendation_id)
+    (judged_row,) = (row for row in rows(folder) if row.recommendation_id == row.recommendation_id)
     assert judged_row.state is State.REALIZED and judged_row.estimate == row.estimate
-    assert row.recommendation_id in {each.recommendation_id for each in receipts}
+    assert row.recommendation_id in {receipt.recommendation_id for receipt in receipts}
 
 
 def proposed(folder: Path) -> bool:
     """Run the rules as a person does; return whether the engine with 32-bit weights is to get 8-bit ones."""
     done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--since", "1h"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    matches = [each for each in rows(folder) if each.rule_id == RULE and each.target == "faster"]
-    return any(each.state is State.OPEN for each in matches)
+    matches = [row for row in rows(folder) if row.rule_id == RULE and row.target == "faster"]
+    return any(match.state is State.OPEN for match in matches)
 
 
 def detected(folder: Path) -> int:

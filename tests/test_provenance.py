@@ -1,4 +1,4 @@
-"""Where numbers come from."""
+"""Provenance of numbers."""
 
 import pytest
 

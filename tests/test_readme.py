@@ -1,4 +1,4 @@
-"""The README says what is true: its commands exist, its rule runs, its files are there."""
+"""Claims of the README: its commands exist, its rule runs, its files exist."""
 
 import re
 from pathlib import Path

@@ -38,7 +38,7 @@ def server() -> Iterator[VllmServer]:
 
 
 def measured_once(server: VllmServer, home: Path) -> dict[str, Any]:
-    """Return what `pertoken agent --once` finds of this server, told nothing about it."""
+    """Return the reading of `pertoken agent --once`, which discovers the server without settings."""
     done = subprocess.run(
         [sys.executable, "-m", "pertoken", "agent", "--once", "--json"],
         capture_output=True,
@@ -76,7 +76,7 @@ def test_aborts_several_answers_and_cached_prompts_are_counted_as_clients_were_s
     counted = totals(folder, server)
     assert plus(start, counted) == done
     assert several.generated_tokens == 12
-    # Each of several answers counts the prompt anew, which its client is told of once.
+    # Each of several outputs counts the prompt again; the client's usage has it once.
     prompts = sum(usage.prompt_tokens for usage in usages) + 3 * several.prompt_tokens + len(PROMPT) + 1
     assert counted["prompt_tokens"] == prompts
     aborted = counted["generated_tokens"] - sum(usage.generated_tokens for usage in (*usages, several))
@@ -155,7 +155,7 @@ def test_what_the_database_holds_is_what_the_pages_of_each_life_told(server: Vll
     recorded_totals = totals(folder, proxy)
     assert {word: recorded_totals[word] for word in names} == expected
     assert incomplete(folder, proxy) >= 1
-    print(f"{len(proxy.pages)} pages of {len(proxy.lives)} lives told {expected}: the database holds {recorded_totals}")
+    print(f"{len(proxy.pages)} pages of {len(proxy.lives)} lives: {expected}; in the database: {recorded_totals}")
 
 
 def test_a_preempted_request_is_not_counted_twice(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_up_without_a_terminal_prints_a_summary_and_leaves_nothing_running(serve
         stdin=subprocess.DEVNULL,
         check=True,
     )
-    assert "There is no terminal here" in done.stdout
+    assert "No terminal" in done.stdout
     assert "tiny-llama" in done.stdout
     assert "pertoken prices set" in done.stdout
     assert AgentLock(tmp_path / "db").owner() is None
@@ -355,7 +355,7 @@ def test_settings_are_reread_at_sighup_and_wrong_ones_are_told_and_not_taken(tmp
     with agent(folder, "--config", str(file)) as process:
         file.write_text("[agent]\ndiscover = 3\n")
         process.send_signal(signal.SIGHUP)
-        until(lambda: "settings not taken" in log.read_text(), "the mistake to be told")
+        until(lambda: "settings not taken" in log.read_text(), "the mistake to be logged")
         file.write_text("[agent]\ndiscover = true\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "settings reread" in log.read_text(), "the settings to be taken")

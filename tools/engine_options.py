@@ -28,8 +28,8 @@ def vllm(package: Path) -> Options:
     sources = _sources(package, r"vllm/(engine/arg_utils|entrypoints/launchers/cli_args|config/\w+)\.py")
     quantization = _sources(package, r"vllm/model_executor/layers/quantization/__init__\.py")
     literals = dict(_literals((*sources.values(), *quantization.values())))
-    fields = {each.name: dict(_fields(each)) for each in _classes(sources.values())}
-    found: dict[tuple[str, ...], tuple[str, ...]] = {}
+    fields = {cls.name: dict(_fields(cls)) for cls in _classes(sources.values())}
+    options: dict[tuple[str, ...], tuple[str, ...]] = {}
     for path in ("vllm/engine/arg_utils.py", "vllm/entrypoints/launchers/cli_args.py"):
         tree = sources[path]
         of = {
@@ -45,34 +45,34 @@ def vllm(package: Path) -> Options:
             spellings = _texts(call.args)
             annotation = _field_of(call, of, fields)
             if annotation is not None and re.search(r"\bbool\b", annotation):
-                spellings += tuple(f"--no-{each[2:]}" for each in spellings if each.startswith("--"))
-            found[spellings] = _choices(call) or _words_of(annotation or "", literals)
+                spellings += tuple(f"--no-{spelling[2:]}" for spelling in spellings if spelling.startswith("--"))
+            options[spellings] = _choices(call) or _words_of(annotation or "", literals)
     for record in _classes([sources["vllm/entrypoints/launchers/cli_args.py"]]):
         if record.name.endswith("FrontendArgs"):
             for name, annotation in _fields(record):
                 flag = f"--{name.replace('_', '-')}"
-                found[flag, *([f"--no-{flag[2:]}"] if re.search(r"\bbool\b", annotation) else [])] = ()
-    return {spellings: words for spellings, words in found.items() if spellings and spellings[0].startswith("-")}
+                options[flag, *([f"--no-{flag[2:]}"] if re.search(r"\bbool\b", annotation) else [])] = ()
+    return {spellings: words for spellings, words in options.items() if spellings and spellings[0].startswith("-")}
 
 
 def sglang(package: Path) -> Options:
     """Return the options of `sglang.launch_server`: fields of records, annotated, and some registered by hand."""
     sources = _sources(package, r"sglang/srt/(server_args|arg_groups/choices|arg_groups/fields/\w+)\.py")
     lists = dict(_lists(sources.values()))
-    found: dict[tuple[str, ...], tuple[str, ...]] = {}
-    for record in _classes(each for path, each in sources.items() if "/fields/" in path):
+    options: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for record in _classes(source for path, source in sources.items() if "/fields/" in path):
         for node in record.body:
             if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
                 continue
             argument = next(iter(_calls(node.annotation, "Arg")), None)
-            known = {each.arg: each.value for each in argument.keywords} if argument is not None else {}
+            known = {keyword.arg: keyword.value for keyword in argument.keywords} if argument is not None else {}
             if ast.unparse(node.annotation).startswith("A[") and "no_cli" not in known:
                 name = _texts([known["cli_name"]])[0] if "cli_name" in known else f"--{node.target.id}"
                 spellings = (name.replace("_", "-"), *_texts(getattr(known.get("aliases"), "elts", ())))
-                found[spellings] = _choices(argument, lists) if argument is not None else ()
+                options[spellings] = _choices(argument, lists) if argument is not None else ()
     for call in _calls(sources["sglang/srt/server_args.py"], "add_argument"):
-        found[_texts(call.args)] = _choices(call, lists)
-    return {spellings: words for spellings, words in found.items() if spellings}
+        options[_texts(call.args)] = _choices(call, lists)
+    return {spellings: words for spellings, words in options.items() if spellings}
 
 
 def llama_cpp(library: Path) -> Options:
@@ -80,13 +80,13 @@ def llama_cpp(library: Path) -> Options:
 
     Values are those words of our commands that are among its texts, or at the end of one: linkers merge such texts.
     """
-    texts = {each.decode() for each in re.findall(rb"(?<=\0)[\x21-\x7e]{1,60}(?=\0)", library.read_bytes())}
-    options = sorted(each for each in texts if _SPELLING.fullmatch(each) and each.startswith("--"))
+    texts = {text.decode() for text in re.findall(rb"(?<=\0)[\x21-\x7e]{1,60}(?=\0)", library.read_bytes())}
+    options = sorted(text for text in texts if _SPELLING.fullmatch(text) and text.startswith("--"))
     words = {
-        flag: tuple(sorted(word for word in known if any(each.endswith(word) for each in texts)))
+        flag: tuple(sorted(word for word in known if any(text.endswith(word) for text in texts)))
         for flag, known in _llama_words().items()
     }
-    return {(each,): words.get(each, ()) for each in options}
+    return {(option,): words.get(option, ()) for option in options}
 
 
 def _llama_words() -> dict[str, tuple[str, ...]]:
@@ -99,8 +99,8 @@ def _llama_words() -> dict[str, tuple[str, ...]]:
 def _sources(package: Path, wanted: str) -> dict[str, ast.Module]:
     """Return the parsed modules of a wheel, or of a folder of packages, whose path matches."""
     if package.is_dir():
-        paths = {each.relative_to(package).as_posix(): each for each in package.rglob("*.py")}
-        return {name: ast.parse(each.read_text()) for name, each in paths.items() if re.fullmatch(wanted, name)}
+        paths = {path.relative_to(package).as_posix(): path for path in package.rglob("*.py")}
+        return {name: ast.parse(path.read_text()) for name, path in paths.items() if re.fullmatch(wanted, name)}
     with zipfile.ZipFile(package) as wheel:
         return {name: ast.parse(wheel.read(name)) for name in wheel.namelist() if re.fullmatch(wanted, name)}
 
@@ -143,7 +143,7 @@ def _lists(trees: Iterable[ast.AST]) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _choices(call: ast.Call, lists: Mapping[str, tuple[str, ...]] | None = None) -> tuple[str, ...]:
-    given = next((each.value for each in call.keywords if each.arg == "choices"), None)
+    given = next((keyword.value for keyword in call.keywords if keyword.arg == "choices"), None)
     if isinstance(given, ast.Name):
         return (lists or {}).get(given.id, ())
     return _texts(getattr(given, "elts", ()))

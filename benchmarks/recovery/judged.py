@@ -101,7 +101,7 @@ def _truth(problem: Problem, fleet: DrawnFleet, variant: Mapping[str, Any]) -> f
     hosts = [fleet.host(name) for name in problem.hosts]
     knobs = {edit["field"]: edit["after"] for edit in variant["edits"] if edit["kind"] == "deployment"}
     if knobs and all(hasattr(engines[0].runs, name) for name in knobs) and "engine_version" not in knobs:
-        return of_knobs(engines, usd_per_hour(hosts[0].place, market), knobs, market)
+        return of_knobs(engines, usd_per_hour(hosts[0].host_type, market), knobs, market)
     accelerator = next((edit["after"] for edit in variant["edits"] if edit["field"] == "placement.accelerator"), None)
     if accelerator is not None:
         return of_move(engines, hosts, str(accelerator), market)

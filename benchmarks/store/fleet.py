@@ -31,7 +31,7 @@ from pertoken.store.central.partitions import DAY
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, reading, writing
 from pertoken.store.connect.server import Server, server_url
-from pertoken.store.query.read import device_history
+from pertoken.store.query.rollups import device_history
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.sync.read import Batch, Local
 from pertoken.store.sync.read import Row as Stored
@@ -65,7 +65,7 @@ def shipping(owner: StoreLocation, repeats: int) -> tuple[list[Row], float]:
     with tempfile.TemporaryDirectory() as folder:
         for i in range(2 * repeats):
             bare = i % 2 == 1
-            local = Local(host(Path(folder) / str(i), host=f"bench-{i}", gpus=8, minutes=400, end_ts=END))
+            local = Local(host(Path(folder) / str(i), host=f"bench-{i}", gpus=8, minutes=80 * repeats, end_ts=END))
             state, everything = local.state(), local.after(0, 10**9)
             assert state is not None and everything is not None
             shipper = Shipper(local, server, lambda **_: None, threading.Event())

@@ -18,7 +18,7 @@ def _report(error: PertokenError) -> None:
 
 
 class _Loaded(MutableMapping[str, click.Command]):
-    """Commands by name, each imported when it is looked up: the agent, which stays, keeps none of the others."""
+    """Commands by name, imported at first use: the agent, which runs for months, loads no other command."""
 
     def __init__(self, modules: Mapping[str, str]) -> None:
         self._modules = modules
@@ -34,7 +34,7 @@ class _Loaded(MutableMapping[str, click.Command]):
         self._known[name] = command
 
     def __delitem__(self, name: str) -> None:
-        raise TypeError("commands are not taken away")
+        raise TypeError("commands cannot be deleted")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._modules)
@@ -44,11 +44,11 @@ class _Loaded(MutableMapping[str, click.Command]):
 
 
 _ATTRIBUTES = {"import": "imports"}
-"""Name of a command in its module, where Python reserves the command's own."""
+"""Attribute of a command in its module, where the command's name is a Python keyword."""
 
 
 class _Commands(click.Group):
-    """Reports errors in one line, and keeps the commands in the order a newcomer meets them."""
+    """The group of all commands: prints an error as one line, and lists commands by section."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         for argument in args:
@@ -94,7 +94,7 @@ class _Commands(click.Group):
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="pertoken")
 def main() -> None:
-    """What your own LLM tokens cost, and what would make them cheaper.
+    """Show what your own LLM tokens cost, and what would make them cheaper.
 
     Start with `pertoken up` on a host that serves a model: it measures, advises and shows both.
     """
@@ -138,5 +138,5 @@ _SECTIONS: Mapping[str, Mapping[str, str]] = {
         "config": "config",
     },
 }
-"""Module of each command by its name, by the section of the help; the order is that of the help."""
+"""Section of the help → command → module, in the order of the help."""
 main.commands = _Loaded({name: module for section in _SECTIONS.values() for name, module in section.items()})

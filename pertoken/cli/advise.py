@@ -1,4 +1,4 @@
-"""`pertoken advise`: run the rules, print and keep what they say."""
+"""`pertoken advise`: run the rules, then print and store their proposals."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ DAY_S = 86_400
 READING_PHASES = 10
 """Phases before the first rule, on a progress bar."""
 WINDOWS = 2
-"""Windows of their own that the rules of a run usually look at; each is one more phase."""
+"""Windows besides the run's own that rules usually read; each adds a phase."""
 
 
-@click.group(invoke_without_command=True, short_help="Run the rules and say what would save money, and why not.")
+@click.group(invoke_without_command=True, short_help="Run the rules: what would save money, and what was refused.")
 @db_option
 @click.option("--since", "advisor_since", metavar="TIME", help="Telemetry to look at, e.g. 24h [default: 7d].")
 @click.option("--every", "advisor_every", metavar="TIME", help="Run now and again at this period, e.g. 1h.")
@@ -58,7 +58,7 @@ WINDOWS = 2
     metavar="PATH",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="A file with a rule of your own, run besides the installed ones (repeatable).",
+    help="A file with a rule of your own, run in addition to the installed ones (repeatable).",
 )
 @fail_on_option
 @at_option
@@ -80,13 +80,13 @@ def advise(
     """Run every rule over recorded telemetry: what would save money, what was refused and why.
 
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
-    are never added together. What is found is kept for the screens.
+    are never added together. Recommendations are stored for the screens.
 
-    With --at everything is computed as of then, at the prices in force then, and only printed: the advice that stands
-    is neither read nor changed. The same database gives the same output at any time; its JSON is without `run`, which
-    holds how long the run took.
+    With --at, everything is computed as of that time, at the prices in force then, and only printed: stored advice is
+    neither read nor changed. The same database always gives the same output; the JSON then has no `run`, the duration
+    of the run.
 
-    Exit 2 if a rule file given by --rule is broken; the other rules run all the same. Each --fail-on is a gate over the
+    Exit 2 if a rule file given by --rule is broken; the other rules still run. Each --fail-on is a gate over the
     same telemetry: exit 1 if one is true, 3 if one cannot be measured. JSON then has `gates`.
     """
     if context.invoked_subcommand:
@@ -100,9 +100,9 @@ def advise(
     settings = settings_of(config_file, db=db, advisor_since=advisor_since, advisor_every=advisor_every)
     where = locate(settings.db, settings.advice)
     if at is not None and advisor_every is not None:
-        raise BadInput("--at is one instant, and --every runs again and again: give one of them")
+        raise BadInput("--at is one instant and --every repeats the run: give only one of them")
     if fail_on and advisor_every is not None:
-        raise BadInput("--fail-on judges one run, and --every runs again and again: give one of them")
+        raise BadInput("--fail-on judges one run and --every repeats it: give only one of them")
     if advisor_every is None:
         moment = as_of(at)
         with paused():
@@ -128,15 +128,15 @@ def advise(
         serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
-@advise.command(short_help="Show all of one piece of advice.")
+@advise.command(short_help="Show one recommendation in full.")
 @click.argument("advice_id", metavar="ID")
 @db_option
 @json_option
 def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool) -> None:
-    """Show all that is known of one piece of advice: why, how much, how to do and undo it, what speaks against it, and
-    which saving its history could prove.
+    """Show one recommendation in full: why, how much, how to apply and undo it, what speaks against it, and which
+    saving its history could prove.
 
-    ID is the one `pertoken advise` prints, or as many of its first digits as name one alone.
+    ID is as `pertoken advise` prints it; its first digits are enough if no other ID begins with them.
     """
     import time
 
@@ -161,8 +161,8 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
         values = {
             **values_of(match),
             "journal": [entry.values() for entry in entries],
-            "receipts": [each.values() for each in receipts],
-            "provable": [each.values() for each in provable],
+            "receipts": [receipt.values() for receipt in receipts],
+            "provable": [prospect.values() for prospect in provable],
         }
         echo_json(values)
         return
@@ -171,15 +171,16 @@ def show(config_file: str | None, db: str | None, advice_id: str, as_json: bool)
 
 
 def run_quietly(where: StoreLocation, settings: Settings) -> None:
-    """Run every rule once and keep the advice, with a progress bar and nothing printed."""
+    """Run every rule once and store the advice, with a progress bar and nothing printed."""
     _run(where, settings, (), as_of(None))
 
 
 def _run(
     where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf
 ) -> tuple[FleetReport, Advice, list[str]]:
-    """Run every rule and keep the advice, except of a past moment; also return what is broken of the rule files, a
-    sentence each.
+    """Run every rule, and store the advice unless the moment is in the past.
+
+    Return the costs, the advice, and a sentence for each broken rule file.
     """
     import getpass
     from dataclasses import replace
@@ -208,21 +209,24 @@ def _run(
     window_s = int(settings.advisor_since)
     market = market_of(store, settings.market_provider, settings.market_region)
     places = find_rules(settings, rule_files)
-    for fault in filter(None, (each.fault for each in places)):
+    for fault in filter(None, (candidate.fault for candidate in places)):
         echo(f"pertoken advise: {fault}", err=True)
-    sources = [source_of(each, settings) for each in places if each.fault or each.permission is Permission.ALLOWED]
+    sources = [
+        source_of(candidate, settings)
+        for candidate in places
+        if candidate.fault or candidate.permission is Permission.ALLOWED
+    ]
     with _progress(READING_PHASES + 2 * len(sources) + WINDOWS + 1) as progress:
         advice = run(store, sources, market, settings, window_s, moment.ts, progress, dated=moment.dated)
-    names = (*(each.name for each in places), *(each.name for each in advice.run.rules))
+    names = (*(rule.name for rule in places), *(rule.name for rule in advice.run.rules))
     for line in unknown_options(names, settings):
         echo(f"pertoken advise: {line}", err=True)
     if not moment.dated:
-        ran = {each.name for each in advice.run.rules}
+        ran = {rule.name for rule in advice.run.rules}
         who = f"advisor run by {getpass.getuser()}"
         target = AdviceRepository(where)
-        detect(
-            store, target, market, settings, moment.ts
-        )  # before what was found: an applied change is not found again
+        # Changes are detected before proposals are stored, so that an applied one is not proposed again.
+        detect(store, target, market, settings, moment.ts)
         judge_changes(store, target, settings, moment.ts)
         keep(target, _proven(store, advice.recommendations, moment.ts), {*ran, RULE}, moment.ts, who)
         kept = standing(store)
@@ -230,8 +234,8 @@ def _run(
     return fleet_report(store, window_s, moment.ts, dated=moment.dated), advice, _broken(rule_files, advice)
 
 
-def _proven(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
-    """Return what a run found, corrected by what its rules realised before, and what is to be undone."""
+def _proven(store: Store, proposals: Sequence[Recommendation], now_ts: int) -> tuple[Recommendation, ...]:
+    """Return proposals corrected by the savings that their rules realised so far, and proposals to undo changes."""
     from pertoken.proof.judging.go_back import go_back
     from pertoken.proof.judging.receipts import read_receipts
     from pertoken.proof.judging.record import corrected_by_receipts
@@ -241,19 +245,19 @@ def _proven(store: Store, found: Sequence[Recommendation], now_ts: int) -> tuple
 
     with store.read("advice") as connection:
         verdicts = read_verdicts(connection)
-        if not verdicts:  # nothing was ever changed, so that nothing was proven
-            return tuple(found)
+        if not verdicts:  # no change was ever judged
+            return tuple(proposals)
         receipts = read_receipts(connection)
-        rows = {each.recommendation_id: each for each in stored(connection)}
+        rows = {row.recommendation_id: row for row in stored(connection)}
     with store.read() as connection:
-        there = Window(connection, now_ts - DAY_S, now_ts).inventory
-    worse = go_back(verdicts, receipts, rows, there, now_ts)
-    return (*corrected_by_receipts(store, found, now_ts), *worse)
+        inventory = Window(connection, now_ts - DAY_S, now_ts).inventory
+    worse = go_back(verdicts, receipts, rows, inventory, now_ts)
+    return (*corrected_by_receipts(store, proposals, now_ts), *worse)
 
 
 @contextlib.contextmanager
 def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
-    """Show a bar on a terminal: each phase (reading, each plugin, each rule, pricing) has an equal part of it."""
+    """Show a bar on a terminal, with an equal part for each phase (reading, each plugin, each rule, pricing)."""
     import sys
 
     seen: dict[str, int] = {}
@@ -268,8 +272,8 @@ def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
     ) as bar:
 
         def show(phase: str, share: float) -> None:
-            before = seen.setdefault(phase.partition(":")[0], len(seen))  # without for how long it runs
-            # The window of a rule adds phases, and the bar does not go back for them.
+            before = seen.setdefault(phase.partition(":")[0], len(seen))  # the name without its running time
+            # A rule with a window of its own adds phases; the bar never moves back.
             bar.pos = max(bar.pos, min(bar.length, int(bar.length * (before + share) / max(phases, len(seen)))))
             bar.current_item = f"{phase}, {share:.1%}"
             bar.render_progress()
@@ -278,23 +282,24 @@ def _progress(phases: int) -> Iterator[Callable[[str, float], None]]:
 
 
 def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
-    """Return which of the rule files did not load or hold a rule that failed, with the error and the next step."""
+    """Return a line for each rule file that did not load or has a rule that failed, with the error and the next
+    step."""
     files = set(map(str, rule_files))
     return [
-        f"--rule {each.origin}: {each.failed.splitlines()[-1]}; mend it"
-        for each in advice.run.rules
-        if each.failed and each.origin in files
+        f"--rule {rule.origin}: {rule.failed.splitlines()[-1]}; mend it"
+        for rule in advice.run.rules
+        if rule.failed and rule.origin in files
     ]
 
 
 def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]) -> None:
-    """Run every rule, keep the advice, and report on standard error how many pieces stand how."""
+    """Run every rule, store the advice, and print the number of recommendations by state to standard error."""
     from collections import Counter
 
     _, advice, broken = _run(where, settings, rule_files, as_of(None))
     for line in broken:
         echo(f"pertoken advise: {line}", err=True)
-    counts = Counter(each.state.label for each in advice.recommendations)
+    counts = Counter(recommendation.state.label for recommendation in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
 
 
@@ -310,7 +315,7 @@ def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
     from pertoken.reports.exporters.dollars import Dollars
 
     dollars = Dollars(where, settings)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         if settings.advisor_metrics_listen is not None:
             from pertoken.exposition.server import MetricsServer
 
@@ -322,7 +327,7 @@ def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
                 key_file=settings.advisor_metrics_key_file,
             )
             server.start()
-            held.callback(server.stop)
+            stack.callback(server.stop)
         pushes: list[Job] = []
         if settings.advisor_otlp_endpoint is not None:
             from pertoken.exposition.otlp import PUSH_EVERY_S, Pusher
@@ -331,12 +336,12 @@ def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
 
             pusher = Pusher(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
             pushes.append(Job("metrics push", pusher.push, PUSH_EVERY_S, beside=True))
-            held.callback(pusher.end)
+            stack.callback(pusher.end)
         yield pushes
 
 
 def _alerts(where: StoreLocation, settings: Settings) -> list[Job]:
-    """Return what the service does beside advice: alerts, where some are set. Raises BadInput for a wrong one."""
+    """Return the job that evaluates alerts, if any are set. Raises BadInput for an invalid alert."""
     if not settings.alerts:
         return []
     import time
@@ -350,15 +355,15 @@ def _alerts(where: StoreLocation, settings: Settings) -> list[Job]:
     return [Job("alerts", lambda: watch.round(int(time.time())), EVERY_S, beside=True)]
 
 
-def _recorded(where: StoreLocation, enough_s: float) -> bool:
-    """Return whether this much time is recorded: rules run on less find nothing, and would not run again for long."""
+def _recorded(where: StoreLocation, min_s: float) -> bool:
+    """Return whether `min_s` seconds are recorded: a run over less finds nothing, and the next run is hours away."""
     from pertoken.errors import StoreError
     from pertoken.store.connect.open import open_store
     from pertoken.store.query.read import first_and_last
 
     with contextlib.suppress(StoreError), open_store(where).read() as connection:
         first_ts, last_ts = first_and_last(connection)
-        return first_ts is not None and last_ts is not None and last_ts - first_ts >= enough_s
+        return first_ts is not None and last_ts is not None and last_ts - first_ts >= min_s
     return False
 
 
@@ -368,13 +373,13 @@ def _text(report: FleetReport, advice: Advice, verdicts: Sequence[Verdict]) -> s
     return summary(report, advice.recommendations, text_width(), verdicts=verdicts)
 
 
-def values_of(each: Recommendation) -> dict[str, Any]:
+def values_of(recommendation: Recommendation) -> dict[str, Any]:
     """Return a recommendation as JSON values."""
     from dataclasses import asdict
 
     from pertoken.proof.recommendation import full_id
 
-    return {"id": full_id(each), **asdict(each)}
+    return {"id": full_id(recommendation), **asdict(recommendation)}
 
 
 def _json(
@@ -388,11 +393,11 @@ def _json(
     values = {
         "fleet": asdict(report.whole()),
         "since_s": advice.window_s,
-        "recommendations": [values_of(each) for each in advice.recommendations],
+        "recommendations": [values_of(recommendation) for recommendation in advice.recommendations],
     }
     if gates is not None:
-        values["gates"] = [each.values() for each in gates]
-    if not dated:  # of a past moment nothing stands, and how long a run took is not the same twice
-        values["verdicts"] = [asdict(each) for each in verdicts]
+        values["gates"] = [gate.values() for gate in gates]
+    if not dated:  # a past moment has no stored verdicts, and the duration of a run differs each time
+        values["verdicts"] = [asdict(verdict) for verdict in verdicts]
         values["run"] = asdict(advice.run)
     return json.dumps(beside(values), indent=2)

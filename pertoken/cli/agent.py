@@ -7,7 +7,7 @@ import click
 from pertoken.cli.options import db_option, echo, json_option, parent_option, settings_of
 
 RELEASE_S = 30.0
-"""How long the running agent may take to end its tick and let go of the drivers."""
+"""Time that the running agent may take to end its tick and release the drivers."""
 
 
 @click.group(invoke_without_command=True, short_help="Measure this host and record it, until stopped.")
@@ -18,7 +18,7 @@ RELEASE_S = 30.0
     "agent_engines",
     metavar="URL",
     multiple=True,
-    help="Base URL of an inference server to read besides those found here (repeatable); its kind is detected.",
+    help="Base URL of an inference server to read besides those discovered (repeatable); its kind is detected.",
 )
 @click.option("--once", is_flag=True, help="Measure now, print, store nothing.")
 @json_option
@@ -36,8 +36,8 @@ def agent(
 ) -> None:
     """Measure devices, host and inference servers, and record them in a folder.
 
-    SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings. The commands below make it a
-    service of this host, and let it go of the drivers for a while.
+    SIGTERM or ctrl+c ends it with the last tick stored; SIGHUP rereads the settings. The commands below install it as
+    a service of this host, and make it release the drivers for a while.
     """
     from pertoken.errors import BadInput
 
@@ -54,7 +54,7 @@ def agent(
         return
     from pertoken.agent.sampler.drivers import Drivers
 
-    # Started before what the agent itself takes to load: both load at once.
+    # Started first: the drivers load while the agent's modules are imported.
     drivers = Drivers(settings_of(config_file, **options).agent_probes)
     drivers.start()
     try:
@@ -90,10 +90,11 @@ def install(dry_run: bool) -> None:
     echo("To see it: `sudo usermod -aG pertoken $USER`, log in again, `pertoken top`.")
 
 
-@agent.command(short_help="Take the service away again.")
+@agent.command(short_help="Remove the service.")
 @click.option("--delete-data", is_flag=True, help="Delete recorded data and settings too.")
 def uninstall(delete_data: bool) -> None:
-    """Stop the service and take away what `install` wrote; recorded data and settings stay unless told."""
+    """Stop the service and remove what `install` wrote. Recorded data and settings stay, unless --delete-data is
+    given."""
     from pertoken.agent.systemd.service import carry_out
     from pertoken.agent.systemd.service import uninstall as take
     from pertoken.config import SERVICE_FOLDER
@@ -102,12 +103,12 @@ def uninstall(delete_data: bool) -> None:
     echo("The service is gone." if delete_data else f"The service is gone; its data stay in {SERVICE_FOLDER}.")
 
 
-@agent.command(short_help="Say whether it runs.")
+@agent.command(short_help="Show whether it runs.")
 @db_option
 def status(config_file: str | None, db: str | None) -> None:
     """Show whether the service is installed and runs, who records in the database, and the jobs of agent and advisor.
 
-    Exit 1 if nobody records.
+    Exit 1 if no agent records.
     """
     import time
 
@@ -130,10 +131,10 @@ def status(config_file: str | None, db: str | None) -> None:
         echo(f"{heading:<9} {state.name}: {state.text(now_ts)}")
 
 
-@agent.command(short_help="Let go of the drivers, so that they can be unloaded.")
+@agent.command(short_help="Release the drivers, so that they can be unloaded.")
 @db_option
 def release(config_file: str | None, db: str | None) -> None:
-    """Make the running agent let go of the GPU drivers, so that they can be unloaded or a GPU reset.
+    """Make the running agent release the GPU drivers, so that they can be unloaded or a GPU reset.
 
     Host and engines are recorded meanwhile, devices as missing with the reason, for 10 minutes or until
     `pertoken agent resume`.
@@ -144,29 +145,32 @@ def release(config_file: str | None, db: str | None) -> None:
     from pertoken.agent.systemd.service import samplers
     from pertoken.errors import PertokenError
 
-    pid = _tell(config_file, db, signal.SIGUSR1)
+    pid = _signal_agent(config_file, db, signal.SIGUSR1)
     deadline = time.monotonic() + RELEASE_S
     while samplers(pid):
         if time.monotonic() > deadline:
             raise PertokenError(
-                f"the agent (pid {pid}) still holds the drivers after {RELEASE_S:.0f} s: a driver call hangs; it is "
-                "left to end by itself"
+                f"the agent (pid {pid}) still holds the drivers after {RELEASE_S:.0f} s: a driver call hangs; "
+                "wait until it returns"
             )
         time.sleep(0.1)
-    echo(f"The agent (pid {pid}) has let go of the drivers for 10 minutes; `pertoken agent resume` ends that.")
+    echo(
+        f"The agent (pid {pid}) has released the drivers for 10 minutes; "
+        "`pertoken agent resume` makes it read them again."
+    )
 
 
-@agent.command(short_help="Take the drivers up again.")
+@agent.command(short_help="Read the drivers again.")
 @db_option
 def resume(config_file: str | None, db: str | None) -> None:
     """Make the running agent reread its settings and read the drivers again."""
     import signal
 
-    echo(f"The agent (pid {_tell(config_file, db, signal.SIGHUP)}) reads the drivers again.")
+    echo(f"The agent (pid {_signal_agent(config_file, db, signal.SIGHUP)}) reads the drivers again.")
 
 
-def _tell(config_file: str | None, db: str | None, number: int) -> int:
-    """Send a signal to the agent that records in the database; its pid."""
+def _signal_agent(config_file: str | None, db: str | None, number: int) -> int:
+    """Send a signal to the agent that records in the database; return its pid. Raises PertokenError."""
     import os
 
     from pertoken.errors import PertokenError

@@ -37,21 +37,20 @@ def init(config_file: str | None, force: bool) -> None:
 @config.command("check", short_help="Check the settings file and the environment.")
 @config_option
 def check(config_file: str | None) -> None:
-    """Check the settings file and the environment; one line per mistake, exit 2.
+    """Check the settings file and the environment: print one line per mistake, exit 2 if there is one.
 
-    Options of rules are checked when the rules are loaded, by `pertoken rules list`; a [rules.ID] that no built-in rule
-    has is a mistake here where there are no other rules.
-    """
+    Options of rules are checked where rules are loaded, by `pertoken rules list`. A [rules.ID] without a built-in rule
+    of that ID is a mistake if only built-in rules are installed."""
     from pertoken.advisor.rules.discovery import find_rules
     from pertoken.advisor.rules.load import unknown_options
-    from pertoken.config import APP
     from pertoken.errors import BadInput
+    from pertoken.settings.keys import APP
 
     settings = settings_of(config_file)
     places = find_rules(settings) if settings.rules else ()
-    # A built-in rule is the one of its entry point; a file or another package may hold rules of any id.
-    if all(each.distribution == APP for each in places):
-        wrong = unknown_options((each.name for each in places), settings)
+    # A built-in rule has the name of its entry point; a file or another package may hold rules of any id.
+    if all(candidate.distribution == APP for candidate in places):
+        wrong = unknown_options((candidate.name for candidate in places), settings)
         if wrong:
             raise BadInput("\n".join(wrong))
     echo(f"{settings.source}: good." if settings.source else "No settings file; the environment is good.")
@@ -61,7 +60,7 @@ def check(config_file: str | None) -> None:
 @config_option
 @json_option
 def show(config_file: str | None, as_json: bool) -> None:
-    """Show every setting as it is in force, and where it was set. What is secret in one is masked."""
+    """Show every setting as it is in force, and where it was set. Secrets are masked."""
     import json
 
     from pertoken.config import Settings
@@ -77,4 +76,4 @@ def show(config_file: str | None, as_json: bool) -> None:
     for key in Settings.table():
         value = values[key.name]
         origin = f"  # {set_by[key.name]}" if key.name in set_by else ""
-        echo(f"{key.name} = {json.dumps(value) if value is not None else '(decided by what is there)'}{origin}")
+        echo(f"{key.name} = {json.dumps(value) if value is not None else '(detected)'}{origin}")

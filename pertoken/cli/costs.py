@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from pertoken.store.connect.open import Store
 
 BILL_BY = ("tenant", "team", "model", "gpu")
-"""What the lines of one bill may be of."""
+"""What the lines of a bill can be grouped by."""
 
 
 @click.command(short_help="Print what a million tokens cost, by model, tenant, host or GPU.")
 @click.option(
-    "--hours", "n", type=click.IntRange(1, 8760), default=24, show_default=True, help="How many, to now or --at."
+    "--hours", "n", type=click.IntRange(1, 8760), default=24, show_default=True, help="Hours up to now, or up to --at."
 )
 @click.option(
     "--by",
     type=click.Choice([*BILL_BY, "host", "service"]),
-    help="What a line is, instead of a model and hour.",
+    help="Group by this, instead of by model and hour.",
 )
 @click.option(
     "--figures",
     is_flag=True,
-    help="Print, of all these hours, goodput, tokens per dollar, requests, energy and idle dollars by model.",
+    help="Print goodput, tokens per dollar, requests, energy and idle dollars by model, over all these hours.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV instead of text.")
 @fail_on_option
@@ -68,28 +68,28 @@ def costs(
     as_json: bool,
     at: str | None,
 ) -> None:
-    """Print what a million tokens cost each model, over hours of the clock (UTC), the one under way included.
+    """Print what a million tokens of each model cost, for each hour of the clock (UTC) including the current one.
 
-    All dollars of the devices that a model held, busy or idle, by its prompt (cached included) and generated tokens,
-    with the share of its time that was observed. An hour without a price or without tokens has none; an hour in which
-    nothing was recorded is left out. Estimated dollars were divided by time at a change of price, since the minutes of
-    the hour were deleted.
+    The cost is all dollars of the devices allocated to the model, busy or idle, divided by its prompt tokens (cached
+    ones included) plus generated tokens; beside it is the share of its time that was observed. An hour without a price
+    or without tokens has no cost; an hour without recorded rows is left out. Dollars are marked as estimated where the
+    price changed within an hour whose minutes were deleted: they are then divided by time.
 
-    With --by tenant, team, model or gpu the lines are of all the hours together and sum to the bill of all priced
-    devices. Tenants and teams are known by gateways (docs/gateways.md); what none of them saw is unattributed. Foreign
-    work, and time in which nothing held a device, are lines of their own. --by host prints the dollars of all devices
-    of each host, whoever held them, and the tokens of the engines on it. --by service prints hours, with the models
-    added up that a [services] table of the settings names.
+    With --by tenant, team, model or gpu the lines cover all the hours together and sum to the bill of all priced
+    devices. Tenants and teams come from gateways (docs/gateways.md); tokens that no gateway saw are unattributed. Other
+    programs on a device, and time in which a device was not allocated, are lines of their own. --by host prints the
+    dollars of all devices of each host and the tokens of its engines. --by service prints hours, and adds up the models
+    of each [services] table of the settings.
 
-    With --figures a line for each model, over all the hours: dollars per Mtok of requests inside the SLO, tokens per
-    dollar, dollars per 1,000 requests, joules per token and idle dollars, each unknown with its reason. Models that
-    embed or rank are counted by their prompt tokens.
+    --figures prints a line for each model over all the hours: dollars per Mtok of requests within the SLO, tokens per
+    dollar, dollars per 1,000 requests, joules per token and idle dollars; an unknown figure is given with its reason.
+    Models that embed or rank are counted by their prompt tokens.
 
-    With --at the hours end there, at the prices in force in them, and nothing recorded later counts: the same database
-    gives the same output at any time.
+    With --at the hours end at that time, have the prices that were in force, and leave out everything recorded later:
+    the same database always gives the same output.
 
-    Each --fail-on is a gate over these hours: exit 0 if none is true, 1 if one is, 3 if one cannot be measured. JSON
-    then is an object with `lines` and `gates`.
+    Each --fail-on is a gate over these hours: exit 0 if none is true, 1 if one is, 3 if one cannot be measured. The
+    JSON is then an object with `lines` and `gates`.
     """
     from pertoken.cli.progress import Progress
     from pertoken.store.connect.location import locate
@@ -98,7 +98,7 @@ def costs(
     if figures and as_csv:
         raise click.UsageError("--figures has no CSV: use --json")
     if figures and by is not None:
-        raise click.UsageError("--figures is a line for each model: leave --by out")
+        raise click.UsageError("--figures already prints a line for each model: leave --by out")
     settings = settings_of(config_file, db=db)
     moment = as_of(at)
     store = open_store(locate(settings.db, settings.advice))
@@ -114,7 +114,7 @@ def costs(
     seconds = moment.ts - first_hour(n, moment.ts)
     gates = judged(fail_on, store, settings, seconds, moment)
     if as_json:
-        echo_json({"lines": lines, "gates": [each.values() for each in gates]} if fail_on else lines)
+        echo_json({"lines": lines, "gates": [gate.values() for gate in gates]} if fail_on else lines)
     elif as_csv:
         writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
         writer.writeheader()
@@ -125,7 +125,7 @@ def costs(
 
 
 _Lines = tuple[list[dict[str, Any]], Sequence[str], Callable[[int | None], str]]
-"""Lines as plain values, the names of their columns, and the same as text of some width."""
+"""Lines as JSON values, the names of their columns, and a function from a width to the same lines as text."""
 
 
 def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: AsOf) -> _Lines:
@@ -135,7 +135,7 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
         from pertoken.reports.values import bill_values
         from pertoken.tui.text.spend import spend_summary
 
-        teams = {each.name: each.team for each in settings.tenants}
+        teams = {tenant.name: tenant.team for tenant in settings.tenants}
         bill = spend(store, by, hours, moment.ts, teams, dated=moment.dated)
         return list(bill_values(bill)), _BILL_COLUMNS, partial(spend_summary, bill)
     from pertoken.tui.text.summary import hosts_summary, hours_summary
@@ -150,8 +150,8 @@ def _read(store: Store, settings: Settings, by: str | None, hours: int, moment: 
 
     what = by or "model"
     named = partial(service_name, settings=settings) if by == "service" else str
-    found = hourly(store, hours, moment.ts, dated=moment.dated, named=named)
-    return list(hour_lines(found, what)), (what, *_HOUR_COLUMNS), partial(hours_summary, found, by=what)
+    report = hourly(store, hours, moment.ts, dated=moment.dated, named=named)
+    return list(hour_lines(report, what)), (what, *_HOUR_COLUMNS), partial(hours_summary, report, by=what)
 
 
 _HOUR_COLUMNS = ("hour", "usd", "tokens", "usd_per_mtok", "observed", "estimated")
@@ -159,29 +159,29 @@ _HOST_COLUMNS = ("host", "devices", "unpriced_devices", "usd", "tokens", "usd_pe
 _BILL_COLUMNS = ("by", "name", "team", "key", "user", "usd", "tokens", "usd_per_mtok")
 
 
-def _host_lines(found: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
-    """Yield one for each host; what is not known is None."""
-    for each in found:
-        price = each.nano_usd_per_mtok
+def _host_lines(hosts: Sequence[HostCost]) -> Iterator[dict[str, Any]]:
+    """Yield a line for each host; an unknown value is None."""
+    for host in hosts:
+        price = host.nano_usd_per_mtok
         yield {
-            "host": each.name,
-            "devices": each.devices,
-            "unpriced_devices": each.unpriced_devices,
-            "usd": None if each.nano_usd is None else each.nano_usd / NANO_USD,
-            "tokens": each.tokens,
+            "host": host.name,
+            "devices": host.devices,
+            "unpriced_devices": host.unpriced_devices,
+            "usd": None if host.nano_usd is None else host.nano_usd / NANO_USD,
+            "tokens": host.tokens,
             "usd_per_mtok": None if price is None else price / NANO_USD,
         }
 
 
-def hour_lines(found: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]]:
-    """Yield one for each model or service and hour; what is not known is None."""
-    for each in found:
-        for i, hour in enumerate(each.hours):
+def hour_lines(models: Sequence[ModelHours], by: str) -> Iterator[dict[str, Any]]:
+    """Yield a line for each model or service and hour; an unknown value is None."""
+    for model in models:
+        for i, hour in enumerate(model.hours):
             if hour is not None and hour.recorded:
                 price = hour.nano_usd_per_mtok
                 yield {
-                    by: each.model,
-                    "hour": datetime.fromtimestamp(each.start_ts + 3600 * i, UTC).strftime("%Y-%m-%dT%H:%MZ"),
+                    by: model.model,
+                    "hour": datetime.fromtimestamp(model.start_ts + 3600 * i, UTC).strftime("%Y-%m-%dT%H:%MZ"),
                     "usd": None if hour.nano_usd is None else hour.nano_usd / NANO_USD,
                     "tokens": hour.tokens,
                     "usd_per_mtok": None if price is None else price / NANO_USD,

@@ -1,4 +1,4 @@
-"""`pertoken db`: the database itself."""
+"""`pertoken db`: upgrade, check, describe and clean a database."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def db() -> None:
     """Upgrade, check, describe and clean a database."""
 
 
-@db.command("upgrade", short_help="Bring a database to this pertoken's schema.")
+@db.command("upgrade", short_help="Upgrade a database to the schema of this version.")
 @db_option
 def upgrade(config_file: str | None, db: str | None) -> None:
-    """Bring telemetry and advice to this pertoken's schema; whole or not at all."""
+    """Bring telemetry and advice to the schema of this version of pertoken, in one transaction."""
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade as bring
@@ -28,7 +28,7 @@ def upgrade(config_file: str | None, db: str | None) -> None:
     if where.url is not None:
         with explained(where):
             fleet = revision(reading(where, "fleet"), "fleet")
-        if fleet is not None:  # of which these tables are a part
+        if fleet is not None:  # it holds these tables too
             raise BadInput(f"{where}: is a fleet's server: its owner runs `pertoken db init-fleet` there")
     lock = AgentLock(where.folder) if where.folder else None
     if lock:
@@ -47,9 +47,10 @@ def upgrade(config_file: str | None, db: str | None) -> None:
 @db.command("check", short_help="Check schema and integrity.")
 @db_option
 def check(config_file: str | None, db: str | None) -> None:
-    """Check that the schema is this pertoken's and that every row is as it was stored; exit 1 if not.
+    """Check that the schema is that of this version and that every row is as it was stored; exit 1 if not.
 
-    Says which table, of which device or epoch, and when. An agent may run meanwhile, and checks by itself too.
+    A fault is printed with its table, device or epoch, and time. An agent may run meanwhile; it makes the same check
+    as it runs.
     """
     from pertoken.cli.progress import Progress
     from pertoken.errors import StoreError
@@ -59,25 +60,25 @@ def check(config_file: str | None, db: str | None) -> None:
 
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
-    found = 0
+    n_faults = 0
     # Pages, checksums and rows of a folder are checked in steps of about one size.
     with Progress("Checking", steps(where) if where.folder else None) as progress:
-        for each in faults(where):
+        for fault in faults(where):
             progress.advance()
-            if each is not None:
+            if fault is not None:
                 progress.clear()
-                echo(each)
-                found += 1
-    if found:
-        raise StoreError(f"{where}: {found} fault{'s' if found > 1 else ''} found")
+                echo(fault)
+                n_faults += 1
+    if n_faults:
+        raise StoreError(f"{where}: {n_faults} fault{'s' if n_faults > 1 else ''} found")
     echo(f"{where}: schema and integrity are good.")
 
 
-@db.command("info", short_help="Say what a database holds.")
+@db.command("info", short_help="Show what a database holds.")
 @db_option
 @json_option
 def info(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Say what a database holds: rows of each table, time covered, size."""
+    """Show what a database holds: rows of each table, time covered, size."""
     import json
 
     from pertoken.cli.progress import Progress
@@ -87,11 +88,11 @@ def info(config_file: str | None, db: str | None, as_json: bool) -> None:
 
     settings = settings_of(config_file, db=db)
     with Progress("Counting rows"):
-        found = contents(open_store(locate(settings.db, settings.advice)))
+        summary = contents(open_store(locate(settings.db, settings.advice)))
     if as_json:
-        echo(json.dumps(found, indent=2))
+        echo(json.dumps(summary, indent=2))
         return
-    for name, value in found.items():
+    for name, value in summary.items():
         if isinstance(value, dict):
             echo(f"{name}:")
             for table, rows in value.items():
@@ -118,9 +119,9 @@ def purge(
 ) -> None:
     """Delete telemetry by age: ticks, minutes, hours, events; an agent does the same as it runs.
 
-    Roll-ups are brought up to date first, so no total changes. Whole hours of ticks and minutes go, and
-    whole days of hours. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
-    What would go is shown first, by table; without --yes a person is asked.
+    Roll-ups are brought up to date first, so that no total changes. Ticks and minutes are deleted by whole hours, and
+    hours by whole days. Ages count back from the newest tick stored: a clock that is ahead deletes nothing more.
+    The number of rows to delete is printed first, by table; without --yes you are asked.
     """
     import time
 
@@ -153,7 +154,7 @@ def purge(
     if not where.exists("telemetry"):
         raise BadInput(f"{where}: holds no telemetry.db")
     now_ts = int(time.time())
-    with Progress("Counting what is old enough"), open_store(where).read() as connection:
+    with Progress("Counting old rows"), open_store(where).read() as connection:
         _, newest_ts = first_and_last(connection)
         counts = aged_rows(connection, ages, min(now_ts, newest_ts or now_ts))
     for name, count in counts.items():
@@ -181,7 +182,7 @@ def purge(
         lock.release()
     echo(f"{where}: {deleted:,} rows deleted.")
     if now_ts - from_ts > 86_400:
-        echo(f"Ages were counted from the newest tick, which is of {format_utc(from_ts)}, not from now.")
+        echo(f"Ages were counted from the newest tick, at {format_utc(from_ts)}, not from now.")
 
 
 def _asks() -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from pertoken.config import Settings
-    from pertoken.demo.making import Made, Told
+    from pertoken.demo.making import Demo, OnProgress
     from pertoken.store.connect.location import StoreLocation
 
 LEFT_BY_A_DEMO = ("telemetry.db*", "telemetry.witness", "advice.db*", "pertoken.toml")
@@ -26,25 +26,29 @@ LEFT_BY_A_DEMO = ("telemetry.db*", "telemetry.witness", "advice.db*", "pertoken.
 @click.option("--hosts", type=click.IntRange(1, 200), default=24, show_default=True, help="Hosts of the fleet.")
 @click.option("--days", type=click.IntRange(1, 365), default=30, show_default=True, help="Days of history.")
 @click.option(
-    "--seed", type=click.IntRange(0, 2**31), default=1, show_default=True, help="Another number, another fleet."
+    "--seed",
+    type=click.IntRange(0, 2**31),
+    default=1,
+    show_default=True,
+    help="Seed of the generator: another number gives another fleet.",
 )
 @click.option("--db", metavar="DIR", help="Folder of the demo [default: `demo` in your own data folder].")
-@click.option("--no-open", is_flag=True, help="Make it, print where it is, and end.")
+@click.option("--no-open", is_flag=True, help="Generate it and print its folder, without opening the screens.")
 @click.option(
     "--truth",
     "truth_file",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write which problems were planted, and what mending them truly saves, as JSON.",
+    help="Write the planted problems, and the true saving of fixing each, as JSON to this file.",
 )
 def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_file: Path | None) -> None:
-    """Make a fleet with history and open it in the screens: what pertoken shows, without a GPU server.
+    """Generate a fleet with history and open it in the screens, without a GPU server.
 
-    Hosts, engines and requests are simulated: lengths and bursts as in production traces, speed by the forecast's
-    physics with efficiencies that the advisor does not know. Problems are planted in some services, others are healthy;
-    the rules then run as on real telemetry. While the screens are open the fleet goes on.
+    Hosts, engines and requests are simulated: lengths and bursts follow production traces, and speed follows the
+    forecast's physics with efficiencies that the advisor does not know. Some services have planted problems, others are
+    healthy; the rules then run as on real telemetry. The fleet goes on while the screens are open.
 
-    It lies in a database of its own, replaced each time. A folder with telemetry of real hosts is refused.
+    The demo has a database of its own, which is replaced at each run. A folder with telemetry of real hosts is refused.
     """
     import sys
 
@@ -55,13 +59,13 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
 
     where = locate(str(default_folder()) if db is None else db)
     if where.folder is None:
-        raise BadInput("--db: a demo is made in a folder; name one")
+        raise BadInput("--db: a demo needs a folder, not a server; name a folder")
     refuse_real(where)
     lock = AgentLock(where.folder)
     lock.acquire()
     try:
         _clear(where.folder)
-        made = _made(where, seed, hosts, days)
+        made = _demo(where, seed, hosts, days)
         if truth_file is not None:
             truth_file.write_text(truth_text(made.fleet, made.market), encoding="utf-8")
         settings = settings_of(str(where.folder / "pertoken.toml"), db=str(where.folder))
@@ -72,7 +76,7 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
     finally:
         lock.release()
     options = f"--db {where.folder} --config {where.folder / 'pertoken.toml'}"
-    echo(f"A demo of {hosts} hosts and {days} days lies in {where.folder}. Look at it again:")
+    echo(f"A demo of {hosts} hosts and {days} days is in {where.folder}. To open it again:")
     for command in ("top", "costs --by gpu --hours 720", "advise", "plan"):
         echo(f"  pertoken {command} {options}")
 
@@ -83,13 +87,13 @@ def _clear(folder: Path) -> None:
             file.unlink()
 
 
-def _made(where: StoreLocation, seed: int, hosts: int, days: int) -> Made:
+def _demo(where: StoreLocation, seed: int, hosts: int, days: int) -> Demo:
     import time
 
     from pertoken.demo.making import make
 
-    with _bar(hosts) as told:
-        return make(where, seed, hosts, days, int(time.time()), told)
+    with _bar(hosts) as progress:
+        return make(where, seed, hosts, days, int(time.time()), progress)
 
 
 def _advise(where: StoreLocation, settings: Settings) -> None:
@@ -98,7 +102,7 @@ def _advise(where: StoreLocation, settings: Settings) -> None:
     run_quietly(where, settings)
 
 
-def _open(where: StoreLocation, made: Made, settings: Settings) -> None:
+def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
     from pertoken.cli.screens.source import screen_source
     from pertoken.demo.live import Live
     from pertoken.tui import amounts
@@ -114,7 +118,7 @@ def _open(where: StoreLocation, made: Made, settings: Settings) -> None:
 
 
 @contextmanager
-def _bar(hosts: int) -> Iterator[Told]:
+def _bar(hosts: int) -> Iterator[OnProgress]:
     """Show a progress bar on a terminal, host by host."""
     import sys
 
@@ -127,7 +131,7 @@ def _bar(hosts: int) -> Iterator[Told]:
     )
     with bar:
 
-        def told(phase: str, done: int, of: int) -> None:
+        def progress(phase: str, done: int, of: int) -> None:
             bar.update(max(0, done - bar.pos), phase)
 
-        yield told
+        yield progress

@@ -13,7 +13,7 @@ from pertoken.cli.options import db_option, echo, settings_of
 @click.command(short_help="Write rows to a Parquet or CSV file, or measured prices for LiteLLM or Langfuse.")
 @click.argument("form", metavar="parquet|csv|litellm|langfuse")
 @click.option("--table", metavar="TABLE", help="Which table; `pertoken db info` lists them.")
-@click.option("--from", "start", metavar="TIME", help="Only rows from this time on: 2026-11-21T10:00Z, or 24h for ago.")
+@click.option("--from", "start", metavar="TIME", help="Only rows from this time on: 2026-11-21T10:00Z, or 24h (ago).")
 @click.option("--to", "end", metavar="TIME", help="Only rows before this time.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: csv to stdout].")
 @db_option
@@ -28,11 +28,11 @@ def export(
 ) -> None:
     """Write rows of one table to a Parquet or CSV file, as they are stored.
 
-    Rows are read and written in slices, so that memory stays the same however many there are. Parquet needs pyarrow
+    Rows are read and written in batches, so that memory does not grow with their number. Parquet needs pyarrow
     (`pip install 'pertoken[parquet]'`). `pertoken import` reads both back.
 
-    With litellm or langfuse: write what a token of each model really cost over the last seven days, as the price map
-    that tool reads (docs/exporters.md). Models without a known price are left out, and named.
+    With litellm or langfuse: write the measured price of a token of each model over the last seven days, as the price
+    map of that tool (docs/exporters.md). Models without a known price are left out, and listed.
     """
     import sys
 
@@ -45,12 +45,12 @@ def export(
 
     if form in ("litellm", "langfuse"):
         if table is not None or start is not None or end is not None:
-            raise BadInput(f"{form} is of models over the last seven days: leave --table, --from and --to out")
+            raise BadInput(f"{form} covers all models over the last seven days: leave --table, --from and --to out")
         from pertoken.cli.reporting.price_maps import export_prices
 
         return export_prices(settings_of(config_file, db=db), form, out)
     if form not in FORMATS:
-        raise BadInput(f"{form!r} is no format: write parquet, csv, litellm or langfuse")
+        raise BadInput(f"{form!r} is not a format: choose parquet, csv, litellm or langfuse")
     if table is None:
         raise BadInput("name a table: --table TABLE; `pertoken db info` lists them")
     c.columns(table)

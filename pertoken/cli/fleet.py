@@ -1,4 +1,4 @@
-"""`pertoken db`, the part for the server of a fleet: prepare it, keep it, let hosts in, ask them for ticks."""
+"""Commands of `pertoken db` for the server of a fleet: prepare and maintain it, enroll hosts, ask them for ticks."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @click.command("init-fleet", short_help="Make a PostgreSQL server ready for a fleet, or bring it up to date.")
 @click.argument("url", required=False)
-@click.option("--raw", metavar="AGE", help="Keep ticks that were asked for this long [at first: 2d].")
+@click.option("--raw", metavar="AGE", help="Keep requested ticks this long [at first: 2d].")
 @click.option("--minutes", metavar="AGE", help="Keep 1-min roll-ups this long [at first: 30d].")
 @click.option("--hours", metavar="AGE", help="Keep 1-h roll-ups this long [at first: 730d].")
-@click.option("--dry-run", is_flag=True, help="Try it, print the SQL, and take it back.")
+@click.option("--dry-run", is_flag=True, help="Run it, print the SQL, and roll back.")
 @db_option
 def init_fleet(
     config_file: str | None,
@@ -30,10 +30,9 @@ def init_fleet(
 ) -> None:
     """Make a PostgreSQL server (15 or newer) ready for a fleet, or bring a ready one up to date.
 
-    As its owner: tables, day partitions, retention, and the group roles pertoken_agent (writes its own hosts' rows),
-    pertoken_reader (screens) and pertoken_advisor (advice). Doing it again changes nothing. Best without a password in
-    URL: libpq also takes it from ~/.pgpass or PGPASSFILE.
-    """
+    Run it as the owner of the database. It makes tables, day partitions, retention, and the group roles pertoken_agent
+    (writes its own hosts' rows), pertoken_reader (screens) and pertoken_advisor (advice). A second run changes nothing.
+    Leave the password out of URL: libpq reads it from ~/.pgpass or PGPASSFILE."""
     import time
 
     from pertoken.cli.progress import Progress
@@ -51,20 +50,20 @@ def init_fleet(
     with Progress("Making the server ready"):
         statements = prepare(where, int(time.time()), keep=keep, dry_run=dry_run)
     if dry_run:
-        for each in statements:
-            echo(f"{each};")
-        echo(f"-- {where}: tried and taken back; nothing changed.", err=True)
+        for statement in statements:
+            echo(f"{statement};")
+        echo(f"-- {where}: rolled back; nothing changed.", err=True)
     else:
-        echo(f"{where}: ready. `pertoken db enroll LOGIN` lets a host in.")
+        echo(f"{where}: ready. `pertoken db enroll LOGIN` makes a login for a host.")
 
 
-@click.command("maintain", short_help="Make a fleet's partitions ahead and drop what is past its age.")
+@click.command("maintain", short_help="Make a fleet's next partitions and drop those past their age.")
 @db_option
 def maintain(config_file: str | None, db: str | None) -> None:
-    """Make the partitions of the next days, move late rows into theirs, and drop what is past its age.
+    """Make the partitions of the next days, move late rows into theirs, and drop partitions past their age.
 
-    Run it daily, as the server's owner. Left undone for a week, nothing is lost: rows go to a DEFAULT partition and
-    are moved the next time.
+    Run it daily, as the owner of the database. If it does not run for a week, nothing is lost: rows go to a DEFAULT
+    partition and are moved by the next run.
     """
     import time
 
@@ -78,9 +77,9 @@ def maintain(config_file: str | None, db: str | None) -> None:
             progress.phase("Making and dropping partitions", of)
             progress.advance(done)
 
-        found = keep(where, int(time.time()), progress=step)
-    made = sum(each.startswith("CREATE TABLE") for each in found)
-    dropped = sum(each.startswith("DROP TABLE") for each in found)
+        statements = keep(where, int(time.time()), progress=step)
+    made = sum(statement.startswith("CREATE TABLE") for statement in statements)
+    dropped = sum(statement.startswith("DROP TABLE") for statement in statements)
     echo(f"{where}: {made} partitions made, {dropped} dropped.")
 
 
@@ -89,10 +88,14 @@ def maintain(config_file: str | None, db: str | None) -> None:
 @click.option(
     "--hosts", metavar="N", type=click.IntRange(1), default=1, show_default=True, help="How many hosts it may ship."
 )
-@click.option("--reader", is_flag=True, help="It ships nothing and reads everything: screens and reports.")
-@click.option("--advisor", is_flag=True, help="It reads everything, keeps advice and asks hosts for ticks.")
-@click.option("--new-password", is_flag=True, help="Give a login that is there another password.")
-@click.option("--via", metavar="HOST:PORT", help="Print a URL that goes there, to a pooler, instead.")
+@click.option(
+    "--reader", is_flag=True, help="A login that reads everything and ships nothing: for screens and reports."
+)
+@click.option(
+    "--advisor", is_flag=True, help="A login that reads everything, stores advice and requests ticks of hosts."
+)
+@click.option("--new-password", is_flag=True, help="Give an existing login another password.")
+@click.option("--via", metavar="HOST:PORT", help="Print the URL with this address, of a pooler, instead.")
 @db_option
 def enroll(
     config_file: str | None,
@@ -104,9 +107,9 @@ def enroll(
     new_password: bool,
     via: str | None,
 ) -> None:
-    """Let LOGIN ship a host: it owns the first ones that it ships, and can write no other's rows.
+    """Let LOGIN ship a host: it owns the first hosts that it ships, and cannot write rows of others.
 
-    Prints the URL with the new password, once; a login that is there keeps its own, unless --new-password is given.
+    The URL with the new password is printed once. An existing login keeps its password, unless --new-password is given.
     """
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
@@ -114,7 +117,7 @@ def enroll(
     from pertoken.store.central.logins import let_read
 
     if reader and advisor:
-        raise BadInput("--reader and --advisor: name one")
+        raise BadInput("--reader and --advisor: give only one of them")
     where = _server(config_file, db)
     assert where.url is not None
     url = where.url.set(drivername="postgresql", username=login)
@@ -130,11 +133,11 @@ def enroll(
             password = let_in(where, login, hosts, new_password=new_password)
     what = "advise" if advisor else "read" if reader else f"ship {hosts} host(s)"
     if password is None:
-        echo(f"{where}: the login {login}, which was there, may {what}.", err=True)
+        echo(f"{where}: the existing login {login} may {what}.", err=True)
         return
     echo(url.set(password=password).render_as_string(hide_password=False))
     echo(
-        "This line is shown only now. Put its password into ~/.pgpass (mode 0600) of who reads."
+        "This line is shown only now. Put its password into ~/.pgpass (mode 0600) of the user who reads."
         if reader or advisor
         else "Put this line, shown only now, into /etc/credstore/pertoken.database-url on the host (mode 0600).",
         err=True,
@@ -155,11 +158,11 @@ def remove_login(config_file: str | None, db: str | None, login: str) -> None:
     echo(f"{where}: the login {login} is gone; {hosts} host(s) may be shipped by another.")
 
 
-@click.command("disown", short_help="Take a host from the login that ships it.")
+@click.command("disown", short_help="Release a host from the login that ships it.")
 @click.argument("host")
 @db_option
 def disown(config_file: str | None, db: str | None, host: str) -> None:
-    """Take HOST from the login that ships it, so that another login can: after a host was set up again.
+    """Release HOST from the login that ships it, so that another login can ship it: for a host that was reinstalled.
 
     HOST is a name, or id:ID where several hosts have one name.
     """
@@ -169,16 +172,16 @@ def disown(config_file: str | None, db: str | None, host: str) -> None:
     where = _server(config_file, db)
     with Progress(f"Releasing {host}"):
         login = take(where, host)
-    echo(f"{where}: {host} is no longer {login}'s; the next login that ships it has it.")
+    echo(f"{where}: {host} is no longer owned by {login}; the next login that ships it owns it.")
 
 
-@click.command("request-raw", short_help="Ask a host for its ticks of a stretch of time.")
+@click.command("request-raw", short_help="Request the ticks of a host over a stretch of time.")
 @click.argument("host")
-@click.option("--since", metavar="AGE", default="1h", show_default=True, help="From this long ago.")
-@click.option("--until", metavar="AGE", default="0s", show_default=True, help="To this long ago.")
+@click.option("--since", metavar="AGE", default="1h", show_default=True, help="Start, this long ago.")
+@click.option("--until", metavar="AGE", default="0s", show_default=True, help="End, this long ago.")
 @db_option
 def request_raw(config_file: str | None, db: str | None, host: str, since: str, until: str) -> None:
-    """Ask HOST for its ticks, which stay at the edge otherwise; it sends them with its next batch."""
+    """Request the ticks of HOST, which otherwise stay on the host; it sends them with its next batch."""
     import time
 
     from pertoken.cli.progress import Progress

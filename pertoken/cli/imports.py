@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _Imports(click.Group):
-    """Takes `import FILE` as `import table FILE`."""
+    """A group that reads `import FILE` as `import table FILE`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in (*self.commands, "-h", "--help"):
@@ -34,12 +34,12 @@ def imports() -> None:
 
 @imports.command("table", short_help="Read rows of a table back from a file that `pertoken export` wrote.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--table", metavar="TABLE", help="Which table it holds [default: the one a Parquet file names].")
+@click.option("--table", metavar="TABLE", help="Table of the rows [default: the one named in a Parquet file].")
 @db_option
 def restore(config_file: str | None, db: str | None, file: Path, table: str | None) -> None:
     """Read rows that `pertoken export` wrote into a folder, made where there is none.
 
-    Rows that are there already with the same values stay; one with other values ends the import. No agent may run on
+    Rows that exist already with the same values are skipped; one with other values ends the import. No agent may run on
     the folder meanwhile.
     """
     from pertoken.cli.progress import Progress
@@ -78,15 +78,15 @@ def restore(config_file: str | None, db: str | None, file: Path, table: str | No
 @imports.command("litellm", short_help="Read tokens of tenants from the spend log of a LiteLLM proxy.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
-    "--gateway", "url", metavar="URL", help="Address of the proxy, as in [[gateways]] [default: the only one there]."
+    "--gateway", "url", metavar="URL", help="Address of the proxy, as in [[gateways]] [default: the only one in it]."
 )
 @db_option
 def litellm(config_file: str | None, db: str | None, file: Path, url: str | None) -> None:
     """Read tokens of tenants from the spend log of a LiteLLM proxy, for `pertoken costs --by tenant` over the past.
 
     FILE is JSON as `GET /spend/logs?summarize=false` returns it: a row for each request. `models` and `users` of the
-    gateway in [[gateways]] apply. Minutes that are not newer than what was imported before are left out, so that files
-    are imported from the oldest on. No agent may run on the folder meanwhile.
+    gateway in [[gateways]] apply. Minutes not newer than the last imported one are skipped: import several
+    files from the oldest on. No agent may run on the folder meanwhile.
     """
     from pertoken.agent.gateways.spend_log import read_spend_log
     from pertoken.agent.history.spend_log import import_spend_log
@@ -103,7 +103,7 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
     where = locate(settings.db, settings.advice)
     if where.folder is None:
         raise BadInput("import works on a folder; a server is filled by shipping")
-    known = {each.url: each for each in settings.gateways if each.kind in (None, "litellm")}
+    known = {gateway.url: gateway for gateway in settings.gateways if gateway.kind in (None, "litellm")}
     try:
         named = base_url(url) if url is not None else None
     except ValueError as error:
@@ -138,8 +138,8 @@ def litellm(config_file: str | None, db: str | None, file: Path, url: str | None
 @click.option("--host-label", metavar="LABEL", help="Label that names the host [default: Hostname, node, the address].")
 @click.option("--token-file", metavar="FILE", help="File with the bearer token of the server.")
 @click.option("--token-env", metavar="NAME", help="Environment variable with the bearer token.")
-@click.option("--ca-file", metavar="FILE", help="Authorities to believe, PEM [default: the system's].")
-@click.option("--timeout", default="60s", show_default=True, metavar="TIME", help="Longest one query may take.")
+@click.option("--ca-file", metavar="FILE", help="Certificate authorities to trust, PEM [default: the system's].")
+@click.option("--timeout", default="60s", show_default=True, metavar="TIME", help="Longest time of one query.")
 @click.option(
     "--reply-limit-mb", type=click.IntRange(1, 4096), default=256, show_default=True, help="Largest reply that is read."
 )
@@ -160,9 +160,9 @@ def prometheus(
     """Read what a Prometheus server recorded of engines and GPUs into a folder, made where there is none.
 
     Series of vLLM, SGLang, dcgm-exporter and nvidia_gpu_exporter become 1-min and 1-h roll-ups, so that costs and
-    advice over the past are there before any agent is. What Prometheus does not have is listed, and rules that need it
-    are blocked. Each import goes on from where the one before it ended, and ends where an agent's own telemetry of a
-    host begins. No agent may run on the folder meanwhile.
+    advice over the past exist before an agent runs. Missing series are listed, and rules that need them are blocked. An
+    import starts where the previous one ended, and ends where an agent's own telemetry of a host begins. No agent may
+    run on the folder meanwhile.
 
     Only URL is contacted (its certificate is checked), also Thanos, Mimir or VictoriaMetrics by the same API.
     """
@@ -199,7 +199,7 @@ def prometheus(
     own = (access,) if token_file or token_env or ca_file else settings.agent_access
     api = PrometheusApi(named, Limits(timeout_s, reply_limit_mb * 1_000_000, own))
     end = int(time.time()) // 60 * 60
-    # Whole hours from the first on, so that importing more later completes no hour that was rolled up.
+    # The start is a full hour, so that a later import never adds minutes to an hour that was rolled up.
     start = (end - int(age_s)) // 3600 * 3600
     lock = AgentLock(where.folder)
     lock.acquire()
@@ -218,7 +218,7 @@ def prometheus(
 
 
 def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
-    """Yield what was imported, host by host, what is missing, and what to do next."""
+    """Yield lines on what was imported from each host, what is missing, and what to do next."""
     from pertoken.units import format_count, format_utc
 
     if not report.hosts:
@@ -241,9 +241,9 @@ def _lines(report: ImportReport, url: str, where: str) -> Iterator[str]:
         return
     if report.blocked:
         yield ""
-        yield "Not recorded there, so that rules that need it are blocked:"
-        for each in report.blocked:
-            yield f"  {each.metric} ({each.owners}): {each.remedy or each.reason}"
+        yield "Not recorded by Prometheus; rules that need it are blocked:"
+        for metric in report.blocked:
+            yield f"  {metric.metric} ({metric.owners}): {metric.remedy or metric.reason}"
     yield ""
     commands = ("prices show", "top", "costs", "advise --since 30d")
-    yield "Next: " + ", ".join(f"`pertoken {each} --db {where}`" for each in commands)
+    yield "Next: " + ", ".join(f"`pertoken {command} --db {where}`" for command in commands)

@@ -53,15 +53,15 @@ def at_option(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class AsOf:
-    """The instant that figures are of."""
+    """The instant that figures refer to."""
 
     ts: int
     dated: bool
-    """Whether it was asked for by `--at`: a whole minute of which everything later is left out."""
+    """Whether `--at` gave it: then it is a whole minute, and everything recorded later is left out."""
 
 
 def as_of(at: str | None) -> AsOf:
-    """Return the instant of `--at`, or now. Raises BadInput if it is no time or lies ahead."""
+    """Return the instant of `--at`, or now. Raises BadInput for an invalid or future time."""
     import time
 
     from pertoken.errors import BadInput
@@ -101,19 +101,19 @@ def _utc(ts: int) -> str:
 
 
 def parent_option(command: Command) -> Command:
-    """Hidden: end when standard input does, however the parent ends."""
+    """`--with-parent`, hidden: end when standard input closes, which it does however the parent ends."""
     return click.option("--with-parent", is_flag=True, hidden=True)(command)
 
 
 def echo(text: object = "", *, err: bool = False, nl: bool = True) -> None:
-    """Print text in which names that others chose act on nothing: every line literal. JSON stays JSON."""
-    # JSON escapes all that acts but DEL, for which it has no \\x7f.
+    """Print text with control characters escaped, since it holds names that others chose. JSON stays valid JSON."""
+    # JSON escapes every control character but DEL, and has no \\x7f.
     lines = literal_lines(str(text).replace("\x7f", "\\u007f"))
     click.echo("\n".join(lines), err=err, nl=nl)
 
 
 def echo_json(values: Any) -> None:
-    """Print values as JSON: dollars stay dollars, and the currency of the settings stands beside them."""
+    """Print values as JSON, with amounts in US dollars and, beside them, in the currency of the settings."""
     import json
 
     from pertoken.tui.amounts import beside
@@ -122,7 +122,7 @@ def echo_json(values: Any) -> None:
 
 
 def text_width() -> int | None:
-    """Return how many cells a table may take: None where output goes to a file or a pipe, so that nothing is cut."""
+    """Return the cells that a table may take; None where output goes to a file or a pipe, so that nothing is cut."""
     from pertoken.tui.text.summary import WIDTH
 
     return WIDTH if sys.stdout.isatty() else None
@@ -136,7 +136,7 @@ def terminal_width() -> int | None:
 
 
 def settings_of(config_file: str | None, **options: Any) -> Settings:
-    """Settings from file, environment and these options; amounts are shown in their currency. Raises BadInput."""
+    """Return settings of file, environment and these options; show amounts in their currency. Raises BadInput."""
     from pertoken.config import load
     from pertoken.tui.amounts import show_in
 

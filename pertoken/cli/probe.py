@@ -1,4 +1,4 @@
-"""`pertoken probe`: measure an idle inference server with a load of its own."""
+"""`pertoken probe`: measure an idle inference server under a generated load."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
 
 STOPPED = 3
-"""Exit status where the probe ended before its script did; what it measured is kept."""
+"""Exit status if the probe ended before its script; the points measured until then are kept."""
 INTERRUPTED = 130
 
 
-@click.command(short_help="Measure an idle inference server with a load of its own.")
+@click.command(short_help="Measure an idle inference server under a generated load.")
 @click.argument("endpoint", metavar="ENDPOINT")
 @click.option(
-    "--seconds", type=click.FloatRange(10, 300), default=90.0, show_default=True, help="Time to measure for, at most."
+    "--seconds", type=click.FloatRange(10, 300), default=90.0, show_default=True, help="Longest time to measure."
 )
 @click.option("--yes", is_flag=True, help="Do not ask before sending requests.")
-@click.option("--exclusive", is_flag=True, help="Nobody else uses the server: measure without its metrics page.")
+@click.option("--exclusive", is_flag=True, help="The server has no other client: measure without its metrics page.")
 @click.option("--model", metavar="NAME", help="Model to ask for [default: the first that the server lists].")
 @json_option
 @db_option
@@ -48,14 +48,14 @@ def probe(
 ) -> None:
     """Measure an idle or drained replica through its OpenAI-compatible API at ENDPOINT, such as http://127.0.0.1:8000.
 
-    Prompts that no cache has are sent alone, then batches at several contexts. What that takes is shown first, and
-    nothing is sent before you agree. The server must have had no request for 30 seconds, by its own metrics. The probe
-    ends within one request of each of its clients when somebody else uses the server, and keeps what it measured.
+    Uncached prompts are sent one at a time, then batches at several context lengths. The number of requests and tokens
+    is shown first, and nothing is sent before you agree. The server must have had no request for 30 seconds, by its own
+    metrics. If another client uses the server, the probe ends after the requests under way, and keeps its results.
 
-    The points are stored for the deployment that was recorded at that address, and calibrate its forecasts until its
-    engine, driver, model or knobs change.
+    The points are stored for the deployment recorded at that address, and calibrate its forecasts until its engine,
+    driver, model or knobs change.
 
-    Exits with 3 where it ended early, with 130 after Ctrl-C.
+    Exit 3 if it ended early, 130 after Ctrl-C.
     """
     import json
     import secrets
@@ -80,26 +80,26 @@ def probe(
     with Progress("Probing") as progress:
         _wait_idle(watch, progress)
         started_ts = int(time.time())
-        shown: dict[Step, str] = {each: f"Step {n} of {len(steps)}, {each.label}" for n, each in enumerate(steps, 1)}
-        found = run(client, watch, steps, seconds, lambda step: progress.phase(shown[step]))
+        shown: dict[Step, str] = {step: f"Step {n} of {len(steps)}, {step.label}" for n, step in enumerate(steps, 1)}
+        result = run(client, watch, steps, seconds, lambda step: progress.phase(shown[step]))
     facts: dict[str, object] = {
         "engine": reading.endpoint.kind if reading else None,
         "engine_version": reading.version if reading else None,
         "model": name,
-        "requests": found.sent.requests,
-        "prompt_tokens": found.sent.prompt_tokens,
-        "generated_tokens": found.sent.generated_tokens,
-        "stopped": found.stopped,
-        "notes": found.notes,
+        "requests": result.sent.requests,
+        "prompt_tokens": result.sent.prompt_tokens,
+        "generated_tokens": result.sent.generated_tokens,
+        "stopped": result.stopped,
+        "notes": result.notes,
     }
-    kept = _keep(where, probed, unknown, started_ts, url, found, facts)
+    kept = _keep(where, probed, unknown, started_ts, url, result, facts)
     if as_json:
-        echo(json.dumps(_plain(url, started_ts, probed, kept, found.points, facts), indent=2))
+        echo(json.dumps(_plain(url, started_ts, probed, kept, result.points, facts), indent=2))
     else:
-        for line in _lines(found, kept):
+        for line in _lines(result, kept):
             echo(line)
-    if found.stopped:
-        sys.exit(INTERRUPTED if found.stopped == "interrupted" else STOPPED)
+    if result.stopped:
+        sys.exit(INTERRUPTED if result.stopped == "interrupted" else STOPPED)
 
 
 def _base_url(endpoint: str) -> str:
@@ -120,7 +120,7 @@ def _base_url(endpoint: str) -> str:
 
 
 def _watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch | None, EngineReading | None]:
-    """Return what watches the server and its first reading; neither for an exclusive one without a metrics page."""
+    """Return the watch of the server and its first reading; both None for --exclusive without a metrics page."""
     from pertoken.agent.engines.reader import detect
     from pertoken.agent.load_probe.client import ProbeError
     from pertoken.agent.load_probe.server_watch import ServerWatch
@@ -132,7 +132,7 @@ def _watched(url: str, settings: Settings, exclusive: bool) -> tuple[ServerWatch
         watch.state()
     except ScrapeError as error:
         if not exclusive or error.kind == "closed":
-            more = "" if error.kind == "closed" else "; pass --exclusive if nobody else uses the server"
+            more = "" if error.kind == "closed" else "; pass --exclusive if the server has no other client"
             raise ProbeError(f"{error.message}{more}") from None
         return None, None
     except ProbeError:
@@ -172,7 +172,7 @@ def _listed_model(url: str, settings: Settings) -> str:
 def _access(url: str, settings: Settings) -> Any:
     from pertoken.access import Access
 
-    return next((each for each in settings.agent_access if each.covers(url)), Access(url))
+    return next((access for access in settings.agent_access if access.covers(url)), Access(url))
 
 
 def _positive(value: object) -> int | None:
@@ -180,7 +180,7 @@ def _positive(value: object) -> int | None:
 
 
 def _recorded(settings: Settings, url: str) -> tuple[StoreLocation, Probed | None, str | None]:
-    """Return the database, the deployment recorded at an address, and why there is none."""
+    """Return the database, the deployment recorded at an address, and the reason if there is none."""
     import socket
     import time
 
@@ -205,20 +205,20 @@ def _announcement(
     from pertoken.tui.amounts import amount
     from pertoken.units import format_duration
 
-    idle_s, most = server_watch.IDLE_S, cost(steps)
+    idle_s, total = server_watch.IDLE_S, cost(steps)
     rate = probed.nano_usd_per_hour if probed else None
     price = (
-        "Its devices have no price here, so what that costs is not known."
+        "Its devices have no price, so that the cost is unknown."
         if rate is None
         else f"That is {amount(round(rate * (idle_s + seconds) / 3600))} of device time, at {amount(rate)} an hour."
     )
     return (
         f"Probe {model} at {url}",
         f"{len(steps)} steps, up to {format_duration(seconds)} after {idle_s:g} s without requests.",
-        f"At most {most.requests} requests with {most.prompt_tokens:,} prompt tokens, and {most.generated_tokens:,} "
+        f"At most {total.requests} requests with {total.prompt_tokens:,} prompt tokens, and {total.generated_tokens:,} "
         "generated tokens.",
         price,
-        "The server must serve nobody else meanwhile: the probe ends when it sees another request.",
+        "The server must have no other client meanwhile: the probe ends at another request.",
     )
 
 
@@ -228,7 +228,7 @@ def _consent(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise BadInput("nobody can be asked here: pass --yes to send these requests")
+        raise BadInput("no terminal to ask at: pass --yes to send these requests")
     click.confirm("Send them?", abort=True, err=True)
 
 
@@ -238,10 +238,10 @@ def _keep(
     unknown: str | None,
     started_ts: int,
     url: str,
-    found: Progressing,
+    result: Progressing,
     facts: dict[str, object],
 ) -> str | None:
-    """Store what was measured; return why it was not, None where it was."""
+    """Store the measured points; return None, or the reason why they were not stored."""
     import getpass
     import time
 
@@ -249,11 +249,11 @@ def _keep(
     from pertoken.errors import StoreError
     from pertoken.migrations import upgrade
 
-    if probed is None or not found.points:
-        return unknown if found.points else "nothing was measured"
+    if probed is None or not result.points:
+        return unknown if result.points else "nothing was measured"
     try:
         upgrade(where, "advice")
-        keep(where, probed.deployment_id, started_ts, int(time.time()), url, getpass.getuser(), found.points, facts)
+        keep(where, probed.deployment_id, started_ts, int(time.time()), url, getpass.getuser(), result.points, facts)
     except StoreError as error:
         return str(error)
     return None
@@ -276,22 +276,23 @@ def _plain(
         **facts,
         "stored": kept is None,
         "not_stored": kept,
-        "points": [asdict(each) for each in points],
+        "points": [asdict(point) for point in points],
     }
 
 
-def _lines(found: Progressing, kept: str | None) -> list[str]:
+def _lines(result: Progressing, kept: str | None) -> list[str]:
     lines = []
-    for each in found.points:
-        if each.ttft_s is not None:
-            lines.append(f"prompt of {each.prompt_len:.0f} tokens alone: TTFT {1000 * each.ttft_s:.0f} ms")
-        elif each.token_s is not None:
+    for point in result.points:
+        if point.ttft_s is not None:
+            lines.append(f"prompt of {point.prompt_len:.0f} tokens alone: TTFT {1000 * point.ttft_s:.0f} ms")
+        elif point.token_s is not None:
             lines.append(
-                f"batch of {each.running:.0f} at {each.prompt_len:.0f} tokens: {1000 * each.token_s:.1f} ms per token, "
-                f"{each.running / each.token_s:.0f} tokens/s"
+                f"batch of {point.running:.0f} at {point.prompt_len:.0f} tokens: "
+                f"{1000 * point.token_s:.1f} ms per token, "
+                f"{point.running / point.token_s:.0f} tokens/s"
             )
-    lines += [f"Note: {each}" for each in found.notes]
-    if found.stopped:
-        lines.append(f"Stopped early: {found.stopped}")
+    lines += [f"Note: {note}" for note in result.notes]
+    if result.stopped:
+        lines.append(f"Stopped early: {result.stopped}")
     lines.append(f"Not stored: {kept}" if kept else "Stored. The next advice is calibrated on it.")
     return lines

@@ -1,4 +1,4 @@
-"""Progress of work that may take seconds: one line on the terminal that names the phase and moves by itself."""
+"""Progress of work that may take seconds: one line on the terminal, redrawn by a thread, with the phase."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from pertoken.units import format_duration
 
 SHOWN_AFTER_S = 1.0
 REDRAWN_EVERY_S = 0.5
-"""Also while one statement runs for long: a line that stands still looks like a program that hangs."""
+"""The line also moves during one long statement, so that the program does not seem to hang."""
 _TURNS = "|/-\\"
 
 
-def _seen() -> bool:
-    """Return whether a person looks at standard error."""
+def _on_terminal() -> bool:
+    """Return whether standard error is a terminal."""
     return sys.stderr.isatty()
 
 
 class Progress:
     """`| Exporting device_sample: 12,000 of 40,000 (30%), 4s`, after a second and while it is entered.
 
-    Nothing where standard error is no terminal. A thread redraws it; `clear` takes it away before something else is
-    printed.
+    Prints nothing where standard error is not a terminal. Call `clear` before printing anything else.
     """
 
     def __init__(self, phase: str, of: int | None = None) -> None:
@@ -39,7 +38,7 @@ class Progress:
         self._thread: threading.Thread | None = None
 
     def phase(self, name: str, of: int | None = None) -> None:
-        """Begin another phase, of so many steps if that is known."""
+        """Begin another phase, of `of` steps if their number is known."""
         with self._lock:
             self._phase, self._of, self._done = name, of, 0
 
@@ -49,20 +48,20 @@ class Progress:
             self._done += n
 
     def clear(self) -> None:
-        """Take the line away until it is redrawn."""
+        """Remove the line until it is redrawn."""
         with self._lock:
             self._clear()
 
     def __enter__(self) -> Self:
-        """Begin to show it, if somebody looks."""
+        """Begin to show it if standard error is a terminal."""
         self._stream = sys.stderr
-        if _seen():
+        if _on_terminal():
             self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
             self._thread.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        """Take it away."""
+        """Remove the line."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join()

@@ -44,35 +44,35 @@ def new(name: str, package: bool) -> None:
         echo(f"Next: change it, then `pertoken rules check {first}` and `pertoken advise --rule {first}`.")
 
 
-@rules.command("check", short_help="Check the rules of a file, and show what typical situations get.")
+@rules.command("check", short_help="Check the rules of a file, and show their output in typical situations.")
 @click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
 def check(path: Path) -> None:
     """Run the rules of a file, or of the files of a folder, over typical situations and through the conformity suite.
 
-    Prints what each situation gets. Exit 1 if a rule does not conform, 2 if a file could not be checked. The rules run
-    in a process of their own with limits, as in an advice run.
+    The output for each situation is printed. Exit 1 if a rule does not conform, 2 if a file could not be checked. The
+    rules run in a limited child process, as in an advice run.
     """
     from pertoken.advisor.rules.check import check as check_rules
     from pertoken.testing import regimes
 
     files = check_rules(path)
     for file in files:
-        for each in file.rules:
-            echo(f"{each.rule_id}: {each.title}")
+        for rule in file.rules:
+            echo(f"{rule.rule_id}: {rule.title}")
             width = max(map(len, regimes()))
-            for regime, lines in each.got:
+            for regime, lines in rule.got:
                 echo("\n".join(f"  {regime if not number else '':{width}} {line}" for number, line in enumerate(lines)))
-            for fault in each.faults:
+            for fault in rule.faults:
                 echo(f"  fault: {fault}")
-            verdict = "does not conform" if each.faults else "conforms"
-            echo(f"  {verdict}: {len(each.faults)} faults in {len(regimes())} situations\n")
+            verdict = "does not conform" if rule.faults else "conforms"
+            echo(f"  {verdict}: {len(rule.faults)} faults in {len(regimes())} situations\n")
         if file.output:
             echo(f"{file.file} printed:\n{file.output}", err=True)
         if file.failed is not None:
             echo(f"pertoken: {file.file}: {file.failed}", err=True)
     if any(file.failed is not None for file in files):
         raise click.exceptions.Exit(2)
-    if any(each.faults for file in files for each in file.rules):
+    if any(rule.faults for file in files for rule in file.rules):
         raise click.exceptions.Exit(1)
 
 
@@ -80,11 +80,10 @@ def check(path: Path) -> None:
 @config_option
 @json_option
 def list_rules(config_file: str | None, as_json: bool) -> None:
-    """List every rule that was found: its id, whether it is loaded, the window it looks at, and where it is from.
+    """List every installed rule: its id, its state, the window that it reads, and its origin.
 
-    A rule is loaded, disabled (`pertoken rules disable`), denied (`advisor.allow`, `advisor.deny`, or a file that
-    others could have written) or broken. It is confined where the kernel keeps it from the network and from files
-    outside a temporary folder.
+    A rule is loaded, disabled (`pertoken rules disable`), denied (`advisor.allow`, `advisor.deny`, or a file that other
+    users may write) or broken. It is confined if the kernel denies it the network and files outside a temporary folder.
     """
     import json
     from dataclasses import asdict
@@ -96,36 +95,36 @@ def list_rules(config_file: str | None, as_json: bool) -> None:
     settings = settings_of(config_file)
     places = listed(settings)
     known = entries(places)
-    for line in unknown_options((*(each.plugin.name for each in places), *(each.id for each in known)), settings):
+    for line in unknown_options((*(entry.plugin.name for entry in places), *(entry.id for entry in known)), settings):
         echo(f"pertoken rules: {line}", err=True)
     if as_json:
-        echo(json.dumps([asdict(each) for each in known], indent=2))
+        echo(json.dumps([asdict(entry) for entry in known], indent=2))
         return
     width = terminal_width()
     echo("\n".join(_table(known, settings.folder, width)))
-    for label in dict.fromkeys(each.confinement for each in known if each.confinement not in (None, "confined")):
-        names = ", ".join(dict.fromkeys(each.id for each in known if each.confinement == label))
+    for label in dict.fromkeys(entry.confinement for entry in known if entry.confinement not in (None, "confined")):
+        names = ", ".join(dict.fromkeys(entry.id for entry in known if entry.confinement == label))
         echo("\n".join(_wrapped(f"{label}: {names}", width, "    ")))
     echo(f"Files with rules of your own go into {settings.folder / DROP_IN}.")
 
 
 def terminal_width() -> int | None:
-    """Return the columns of the terminal; None where output goes to a file or a pipe, in which no line is wrapped."""
+    """Return the columns of the terminal; None where output goes to a file or a pipe, which is never wrapped."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _table(known: Sequence[Entry], folder: Path, width: int | None) -> Iterator[str]:
-    """Yield a line for each rule; on a terminal too narrow for the longest, titles and reasons stand below."""
+    """Yield a line for each rule; titles and reasons go to a second line if the terminal is too narrow."""
     rows = [
         (
-            *(each.id, each.state, "" if each.window_s is None else format_duration(each.window_s)),
-            _origin(each, folder),
-            _short(each.confinement),
+            *(entry.id, entry.state, "" if entry.window_s is None else format_duration(entry.window_s)),
+            _origin(entry, folder),
+            _short(entry.confinement),
         )
-        for each in known
+        for entry in known
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-    texts = [each.reason or each.title or "" for each in known]
+    texts = [entry.reason or entry.title or "" for entry in known]
     lines = ["  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)) for row in rows]
     if width is None or all(len(line) + 2 + len(text) <= width for line, text in zip(lines, texts, strict=True)):
         yield from (f"{line}  {text}".rstrip() for line, text in zip(lines, texts, strict=True))
@@ -136,14 +135,14 @@ def _table(known: Sequence[Entry], folder: Path, width: int | None) -> Iterator[
 
 
 def _wrapped(text: str, width: int | None, indent: str) -> list[str]:
-    """Return a line, in several where it is longer than the terminal is wide."""
+    """Return text as lines of at most `width` columns; None is any width."""
     if width is None or len(text) <= width:
         return [text] if text else []
     return textwrap.wrap(text, width, subsequent_indent=indent, break_on_hyphens=False)
 
 
 def _origin(entry: Entry, folder: Path) -> str:
-    """Return where a rule is from; a file beside the configuration without the folder of both."""
+    """Return the origin of a rule; a file in the folder of the settings is shown without that folder."""
     return f"{entry.origin.removeprefix(f'{folder}/')} {entry.version or ''}".rstrip()
 
 
@@ -151,7 +150,7 @@ def _short(confinement: str | None) -> str:
     return (confinement or "").partition(" (")[0]
 
 
-@rules.command("explain", short_help="Show all of one rule: why, when it is wrong, its options.")
+@rules.command("explain", short_help="Show the page of a rule: why, when it is wrong, its options.")
 @click.argument("name")
 @config_option
 def explain(config_file: str | None, name: str) -> None:
@@ -168,13 +167,13 @@ def explain(config_file: str | None, name: str) -> None:
     echo(page(name, listed(settings)), nl=False)
 
 
-@rules.command("record", short_help="Show what rules promised against what was realised.")
+@rules.command("record", short_help="Show promised and realised savings by rule.")
 @db_option
 @json_option
 def record(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Show of each rule which part of its promised savings was realised, by the receipts of its recommendations.
+    """Show the ratio of realised to promised savings of each rule, from the receipts of its recommendations.
 
-    The ratio starts at 1 and moves with each receipt by how certain that is; behind ± is its standard deviation.
+    The ratio starts at 1; each receipt moves it by its certainty. The number after ± is its standard deviation.
     """
     import json
     from dataclasses import asdict
@@ -186,21 +185,21 @@ def record(config_file: str | None, db: str | None, as_json: bool) -> None:
 
     settings = settings_of(config_file, db=db)
     store = open_store(locate(settings.db, settings.advice))
-    found: tuple[RuleRecord, ...] = ()
+    ratios: tuple[RuleRecord, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:
-            found = records(read_receipts(connection))
+            ratios = records(read_receipts(connection))
     if as_json:
-        echo(json.dumps([asdict(each) for each in found], indent=2))
+        echo(json.dumps([asdict(row) for row in ratios], indent=2))
         return
-    if not found:
-        echo("No receipts of recommendations yet: `pertoken advise` makes one of each change, a week after it.")
+    if not ratios:
+        echo("No receipts of recommendations yet: `pertoken advise` makes one for each change, a week after it.")
         return
-    width = max(len("rule"), *(len(each.rule) for each in found))
+    width = max(len("rule"), *(len(row.rule) for row in ratios))
     echo(f"{'rule':<{width}}  realised / promised  receipts  not counted")
-    for each in found:
-        ratio = f"{each.record.ratio:.2f} ± {each.record.ratio_sd:.2f}"
-        echo(f"{each.rule:<{width}}  {ratio:>19}  {each.record.receipts:>8}  {each.not_counted:>11}")
+    for row in ratios:
+        ratio = f"{row.record.ratio:.2f} ± {row.record.ratio_sd:.2f}"
+        echo(f"{row.rule:<{width}}  {ratio:>19}  {row.record.receipts:>8}  {row.not_counted:>11}")
 
 
 @rules.command("disable", short_help="Switch a rule off.")
@@ -209,7 +208,7 @@ def record(config_file: str | None, db: str | None, as_json: bool) -> None:
 def disable(config_file: str | None, rule_id: str) -> None:
     """Switch the rule ID off for every run with this configuration, `up` and the service included.
 
-    Kept in disabled-rules.txt beside the settings file. The file or entry point of that name is not loaded then.
+    Its ID is stored in disabled-rules.txt beside the settings file; the file or entry point of that name is not loaded.
     """
     from pertoken.advisor.rules import switches
     from pertoken.advisor.rules.discovery import find_rules
@@ -218,8 +217,8 @@ def disable(config_file: str | None, rule_id: str) -> None:
     settings = settings_of(config_file)
     places = find_rules(settings)
     refuse_impossible(rule_id, places)
-    if rule_id not in {each.name for each in places}:
-        known = {each.id for each in entries(listed(settings))}
+    if rule_id not in {candidate.name for candidate in places}:
+        known = {entry.id for entry in entries(listed(settings))}
         if rule_id not in known:
             raise unknown(rule_id, known)
     switches.disable(settings.folder, rule_id)

@@ -1,4 +1,4 @@
-"""Rows of CSV files that people hand in: lists of offers, and bills."""
+"""Rows of CSV files that people supply: lists of offers, and bills."""
 
 import csv
 import io

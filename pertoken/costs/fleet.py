@@ -1,4 +1,4 @@
-"""The present as a `state.Fleet`: what there is by the window, completed by the catalog and by settings."""
+"""The present as a `state.Fleet`: the window's inventory, completed by the catalog and by settings."""
 
 import json
 from collections import defaultdict

@@ -22,7 +22,7 @@ class HostCost:
     unpriced_devices: int
     """Accelerators without a price in some of the time."""
     nano_usd: int | None
-    """Of all its devices with a price, whoever held them; None if there is none."""
+    """Dollars of all its devices with a price, allocated or not; None if none has a price."""
     tokens: int | None
     """Prompt (cached included) and generated tokens of the engines on it; None if none are known."""
 

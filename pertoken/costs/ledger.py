@@ -60,7 +60,7 @@ class Bill:
 
 
 def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
-    """Split what a device cost among its holders. Parts are integers that sum exactly to `paid`."""
+    """Split the cost of a device among the epochs that held it. Parts are integers that sum exactly to `paid`."""
     paid = divide(time.duration_ms * nano_usd_per_hour, HOUR_MS)
     epochs = [share.epoch_id for share in time.shares if share.epoch_id != OTHER]
     busy = [min(share.busy_ns, share.held_ns) for share in time.shares if share.epoch_id != OTHER]

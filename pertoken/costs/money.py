@@ -1,4 +1,4 @@
-"""The bill of a window: what every device cost in each of its buckets, and which epoch carries what of it."""
+"""Bill of a window: the cost of each device in each bucket, and its allocation to epochs."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -33,7 +33,7 @@ class Money:
     observed_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """Of each device that is paid for."""
     by_devices: list[tuple[Allocation, Sequence[int]]] = field(default_factory=list)
-    """What each of some devices that did the same cost over a stretch."""
+    """Cost of each of several devices with equal use over a stretch."""
     _parts_of: dict[int, list[tuple[int, int, int, int, int]]] | None = None
     """By device, from `by_devices`: paid, busy, idle, other and unallocated of each stretch."""
     estimated: bool = False
@@ -87,17 +87,17 @@ def allocations(
     for n, stretch in enumerate(stretches):
         if stretch.divides_hour and stretch.times:
             money.estimated |= n == 0 or _repriced(devices.values(), prices, stretch.start)
-        holders = stretch.held(devices_of)
+        shares_of = stretch.held(devices_of)
         bounds = stretch.bounds()
         for (device_id, epoch_id), (busy_ns, _) in stretch.following.items():
-            if epoch_id in holders.get(device_id, ()):
-                holders[device_id][epoch_id] = holders[device_id][epoch_id][0], busy_ns
+            if epoch_id in shares_of.get(device_id, ()):
+                shares_of[device_id][epoch_id] = shares_of[device_id][epoch_id][0], busy_ns
         alike: dict[tuple[int, int, tuple[Any, ...]], list[int]] = {}  # as the GPUs of one deployment are
         # A MIG device is paid for with its GPU.
         paid = [row for row in stretch.times if row[0] in devices and devices[row[0]].parent_id is None]
         rates = prices.rates((devices[device_id] for device_id, _, _ in paid), stretch.start)
         for (device_id, duration_ms, observed_ms), per_hour in zip(paid, rates, strict=True):
-            by = holders.get(device_id, _NO_SHARES)
+            by = shares_of.get(device_id, _NO_SHARES)
             money.observed_ms[device_id] += observed_ms
             if per_hour is None:
                 money.unpriced_devices.add(device_id)

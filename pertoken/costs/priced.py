@@ -1,4 +1,4 @@
-"""A window with prices: what every device cost in it, and what of that each deployment carries."""
+"""A window with prices: the cost of each device, and its allocation to deployments."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -14,7 +14,7 @@ from pertoken.window.totals import Details, Totals
 
 
 class PricedWindow:
-    """Sums of a window, how it is now, and prices."""
+    """Sums of a window, its present state, and prices."""
 
     def __init__(self, window: Window, totals: Totals, recent: Recent, details: Details, prices: PriceBook) -> None:
         self.window, self.totals, self.recent, self.details = window, totals, recent, details

@@ -1,12 +1,12 @@
-"""Generated fleets: a database with history, problems that were planted in it, and what mending them would truly save.
+"""Generated fleets: a database with history, planted problems, and the true saving of fixing each of them.
 
 Front door:
 
 - `making`: `make`, a fleet in a database of its own.
-- `mark`: whether a database is a demo, and where the default one lies.
+- `mark`: whether a database is a demo, and the default folder of demos.
 - `truth`: what was planted, as `pertoken demo --truth` writes it.
-- `later`: `advance`, more time of a demo, with a change made.
-- `live`: a demo that goes on while its screens are open.
+- `later`: `advance`, which continues a demo after a change.
+- `live`: ticks written while the screens of a demo are open.
 
-The world it simulates (`simulator`) shares the catalog and the forecast's term formulas with the rules, and no more.
+The `simulator` shares only the catalog and the forecast's term formulas with the rules.
 """

@@ -1,4 +1,4 @@
-"""One fleet, drawn from a seed: hosts, engines with their hidden truth, and the problems among them."""
+"""A fleet drawn from a seed: hosts, engines with their true efficiencies, and planted problems."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from pertoken.catalog.market import Market
-from pertoken.demo.fleet import Asked, DrawnEngine, DrawnFleet, DrawnHost, Problem
-from pertoken.demo.scenes import HEALTHY, Place, Scene, places, scenes
+from pertoken.demo.fleet import ClientLoad, DrawnEngine, DrawnFleet, DrawnHost, Problem
+from pertoken.demo.scenes import HEALTHY, HostType, Scene, host_types, scenes
 from pertoken.demo.simulator.arrivals import Shape
 from pertoken.demo.simulator.physics import Truth, draw, engine, while_any
 from pertoken.demo.worth import worth
@@ -17,16 +17,16 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 
 HEALTHY_SHARE = 0.25
-"""Part of the hosts that are healthy, at least."""
+"""Smallest share of hosts that are healthy."""
 MAX_LOAD = 0.5
-"""Of a full batch in the mean hour, where a scene does not ask for more."""
+"""Highest load in the mean hour, as a share of a full batch, for scenes without `load`."""
 MIN_SHARE = 0.08
-"""Of the spend on its target that a problem is worth at least; others are drawn again."""
+"""Smallest saving of a problem, as a share of the spend on its target; smaller ones are drawn again."""
 DRAWS = 40
 
 
 def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet:
-    """Draw a fleet of so many hosts with so long a history; the same seed and numbers give the same fleet."""
+    """Draw a fleet of `hosts` hosts with `days` days of history; the same arguments give the same fleet."""
     rng = np.random.default_rng((seed, hosts))
     chosen = list(_chosen(rng, hosts, days))
     drawn_hosts: list[DrawnHost] = []
@@ -38,22 +38,22 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
     for scene in chosen:
         name = _service_name(rng, scene, used) if scene.model is not None else None
         for _ in range(DRAWS):
-            place = places()[str(rng.choice(list(scene.places)))]
-            kind = _kind(place)
+            host_type = host_types()[str(rng.choice(list(scene.host_types)))]
+            kind = _kind(host_type)
             first = numbers.get(kind, 0) + 1
-            standing = [DrawnHost(f"{kind}-{first + at:02}", place) for at in range(scene.hosts)]
-            found: list[DrawnEngine] = []
+            new_hosts = [DrawnHost(f"{kind}-{first + slot:02}", host_type) for slot in range(scene.hosts)]
+            new_engines: list[DrawnEngine] = []
             severity: float | None = None
             if name is not None:
-                found, severity = _engines(rng, scene, name, [each.name for each in standing], place, market)
-            problem = Problem(scene, name, tuple(each.name for each in standing), severity)
-            if scene.kind == HEALTHY or worth(problem, standing, found, market).share >= MIN_SHARE:
+                new_engines, severity = _engines(rng, scene, name, [host.name for host in new_hosts], host_type, market)
+            problem = Problem(scene, name, tuple(host.name for host in new_hosts), severity)
+            if scene.kind == HEALTHY or worth(problem, new_hosts, new_engines, market).share >= MIN_SHARE:
                 break
         else:
-            raise ValueError(f"fleet.toml: {scene.kind} is never worth {MIN_SHARE:.0%} of what is spent on it")
+            raise ValueError(f"fleet.toml: fixing {scene.kind} never saves {MIN_SHARE:.0%} of the spend on its target")
         numbers[kind] = first + scene.hosts - 1
-        drawn_hosts += standing
-        engines += found
+        drawn_hosts += new_hosts
+        engines += new_engines
         if scene.kind == HEALTHY:
             healthy.append(problem.target)
         else:
@@ -62,12 +62,12 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
 
 
 def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene]:
-    """Yield scenes for all hosts: healthy ones for their share, then each kind of problem once before any again.
+    """Yield scenes for all hosts: the share of healthy ones, then every kind of problem once, then again.
 
-    Those that take several hosts come once: they are most of the bill.
+    A scene that needs several hosts is yielded once, since it is a large part of the bill.
     """
-    bad = [each for each in scenes() if each.kind != HEALTHY and each.days <= days]
-    good = [each for each in scenes() if each.kind == HEALTHY]
+    bad = [scene for scene in scenes() if scene.kind != HEALTHY and scene.days <= days]
+    good = [scene for scene in scenes() if scene.kind == HEALTHY]
     left, first = hosts, int(rng.integers(len(good)))
     for at in rng.permutation(max(1, round(HEALTHY_SHARE * hosts))):
         yield good[(int(at) + first) % len(good)]
@@ -82,26 +82,26 @@ def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene
         again = True
 
 
-def _kind(place: Place) -> str:
-    """Return what names of hosts in a place begin with."""
-    if place.owned:
-        return f"dc1-{place.accelerator.split()[0].lower()}-{place.devices}x"
-    return str(place.instance_type).split(".")[0]
+def _kind(host_type: HostType) -> str:
+    """Return the prefix of the names of hosts of a type."""
+    if host_type.owned:
+        return f"dc1-{host_type.accelerator.split()[0].lower()}-{host_type.devices}x"
+    return str(host_type.instance_type).split(".")[0]
 
 
 def _service_name(rng: np.random.Generator, scene: Scene, used: set[str]) -> str:
-    free = [each for each in scene.names if each not in used]
+    free = [free_name for free_name in scene.names if free_name not in used]
     name = str(rng.choice(free)) if free else f"{rng.choice(list(scene.names))}-{len(used)}"
     used.add(name)
     return name
 
 
 def _engines(
-    rng: np.random.Generator, scene: Scene, service: str, hosts: Sequence[str], place: Place, market: Market
+    rng: np.random.Generator, scene: Scene, service: str, hosts: Sequence[str], host_type: HostType, market: Market
 ) -> tuple[list[DrawnEngine], float | None]:
     severity = None
     knobs, cached, shape, versions = dict(scene.knobs), scene.cached, _shape(scene), []
-    knobs = {name: place.devices if value == "all" else value for name, value in knobs.items()}
+    knobs = {name: host_type.devices if value == "all" else value for name, value in knobs.items()}
     drawn = scene.severity
     if drawn is not None:
         severity = float(np.exp(rng.uniform(np.log(drawn.low), np.log(drawn.high))))
@@ -114,31 +114,31 @@ def _engines(
             versions.append((drawn.name, float(np.log1p(severity))))
         elif drawn.of == "silent":
             shape = replace(shape, silent=_around_midnight(round(severity)))
-    runs = deployment(scene, service, place, knobs, scene.version, market)
+    runs = deployment(scene, service, host_type, knobs, scene.version, market)
     lengths = (
         scene.prompt_len * float(np.exp(0.15 * rng.standard_normal())),
         scene.generated_len * float(np.exp(0.15 * rng.standard_normal())),
     )
-    at = float(np.exp(rng.uniform(*np.log(scene.running)))) if scene.running else 1.0
-    like = Load(1.0, lengths[0], lengths[1], max(1.0, at), cached_share=cached)
+    mean_running = float(np.exp(rng.uniform(*np.log(scene.running)))) if scene.running else 1.0
+    like = Load(1.0, lengths[0], lengths[1], max(1.0, mean_running), cached_share=cached)
     truth = Truth(
         draw(rng, runs, like, market), tuple(versions), _formats(rng), float(np.exp(0.1 * rng.standard_normal()))
     )
-    per_s = _rate(scene, rng, runs, truth, lengths, cached, at, market)
-    asked = Asked(shape, per_s, *lengths, cached)
+    per_s = _rate(scene, rng, runs, truth, lengths, cached, mean_running, market)
+    client_load = ClientLoad(shape, per_s, *lengths, cached)
     before = replace(runs, engine_version=scene.before["version"]) if "version" in scene.before else None
     stuck = float(np.exp(rng.uniform(*np.log(scene.stuck_h)))) if scene.stuck_h else 0.0
     used = tuple(range(runs.n_devices or 1))
     runs = replace(runs, device_ids=used)
-    changed = float(rng.uniform(0.71, 0.75))  # three weeks of 30 days before it, and one after
+    changed = float(rng.uniform(0.71, 0.75))  # of 30 days, about three weeks are before the change and one is after it
     return [
-        DrawnEngine(host, 8000, runs, asked, truth, before and replace(before, device_ids=used), changed, stuck)
+        DrawnEngine(host, 8000, runs, client_load, truth, before and replace(before, device_ids=used), changed, stuck)
         for host in hosts
     ], severity
 
 
 def _formats(rng: np.random.Generator) -> tuple[tuple[str, float], ...]:
-    """Return how far each weight format is off the table on one host: as changes of format on unseen hosts were."""
+    """Return the logarithmic deviation of each weight format from the table, as spread as on hosts outside the fit."""
     return tuple((name, float(0.1 * rng.standard_normal())) for name in ("bf16", "fp8", "int8", "int4"))
 
 
@@ -152,14 +152,19 @@ def _around_midnight(hours: int) -> tuple[int, int]:
 
 
 def deployment(
-    scene: Scene, service: str, place: Place, knobs: Mapping[str, Any], version: str, market: Market
+    scene: Scene, service: str, host_type: HostType, knobs: Mapping[str, Any], version: str, market: Market
 ) -> Deployment:
-    """Return a scene's engine as the advisor would know it, on its first devices."""
+    """Return the deployment of a scene as the advisor would read it. Raises ValueError for an unknown model."""
     model = market.model(scene.model or "")
     if model is None:
         raise ValueError(f"fleet.toml: the catalog has no model {scene.model}")
     placement = Placement(
-        place.provider, place.region, place.instance_type, place.accelerator, place.devices, place.purchase or "owned"
+        host_type.provider,
+        host_type.region,
+        host_type.instance_type,
+        host_type.accelerator,
+        host_type.devices,
+        host_type.purchase or "owned",
     )
     return Deployment(model, scene.engine, engine_version=version, **knobs, served_model=service, placement=placement)
 
@@ -174,10 +179,10 @@ def _rate(
     running: float,
     market: Market,
 ) -> float:
-    """Return the requests per second that have so many running in the mean hour, or load the full batch so much."""
-    one = engine(runs, truth, market, np.array([lengths[0]]), np.array([lengths[1]]), np.array([cached]))
-    peak = float((one.slots / one.token_s(one.slots))[0]) / lengths[1]
+    """Return the requests per second for a mean of `running` requests, or for the scene's load of the full batch."""
+    true_engine = engine(runs, truth, market, np.array([lengths[0]]), np.array([lengths[1]]), np.array([cached]))
+    peak = float((true_engine.slots / true_engine.token_s(true_engine.slots))[0]) / lengths[1]
     if scene.load is not None:
         return peak * float(np.exp(rng.uniform(*np.log(scene.load))))
-    token_s = float(one.token_s(np.minimum(one.slots, while_any(np.array([running]))))[0])
+    token_s = float(true_engine.token_s(np.minimum(true_engine.slots, while_any(np.array([running]))))[0])
     return min(running / token_s / lengths[1], MAX_LOAD * peak)

@@ -1,8 +1,8 @@
-"""A drawn fleet as values: hosts, engines with their hidden truth, and the problems among them."""
+"""A drawn fleet as values: hosts, engines with their true efficiencies, and planted problems."""
 
 from dataclasses import dataclass
 
-from pertoken.demo.scenes import Place, Scene
+from pertoken.demo.scenes import HostType, Scene
 from pertoken.demo.simulator.arrivals import Shape
 from pertoken.demo.simulator.physics import Truth
 from pertoken.state.deployment import Deployment
@@ -13,12 +13,12 @@ class DrawnHost:
     """A host of the fleet."""
 
     name: str
-    place: Place
+    host_type: HostType
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What clients ask of one engine."""
+class ClientLoad:
+    """Requests of the clients of one engine."""
 
     shape: Shape
     per_s: float
@@ -26,39 +26,39 @@ class Asked:
     prompt_len: float
     generated_len: float
     cached: float
-    """Share of prompt tokens that a prefix cache finds where there is one."""
+    """Share of prompt tokens that a prefix cache holds, if it is switched on."""
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnEngine:
-    """One engine: how it runs, what is asked of it, and what is true of it."""
+    """One engine: its deployment, its clients' requests, and its true efficiencies."""
 
     host: str
     port: int
     runs: Deployment
-    asked: Asked
+    client_load: ClientLoad
     truth: Truth
     before: Deployment | None = None
-    """What it ran in the first part of the history."""
+    """Its deployment in the first part of the history; None without a change."""
     changed_share: float = 0.5
-    """Of the history, after which it runs as it does now."""
+    """Share of the history before the change from `before` to `runs`."""
     stuck_h: float = 0.0
-    """Hours before the end since when it serves nothing."""
+    """Hours at the end of the history in which it serves nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem that was planted."""
+    """A planted problem."""
 
     scene: Scene
     service: str | None
-    """None of hosts that serve nothing."""
+    """None for hosts that serve nothing."""
     hosts: tuple[str, ...]
     severity: float | None = None
 
     @property
     def target(self) -> str:
-        """What advice on it is about, as advice names it."""
+        """Target of advice on the problem, as advice names it."""
         if self.service is None:
             return self.hosts[0]
         return f"{self.service} on {self.hosts[0]}" if self.scene.by_deployment else self.service
@@ -66,7 +66,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class DrawnFleet:
-    """All of it."""
+    """A drawn fleet with its problems and the targets without one."""
 
     seed: int
     hosts: tuple[DrawnHost, ...]
@@ -76,8 +76,8 @@ class DrawnFleet:
 
     def host(self, name: str) -> DrawnHost:
         """Return a host by its name."""
-        return next(each for each in self.hosts if each.name == name)
+        return next(host for host in self.hosts if host.name == name)
 
     def of_service(self, name: str | None) -> tuple[DrawnEngine, ...]:
-        """Return the engines of a service; none for None."""
-        return tuple(each for each in self.engines if each.runs.served_model == name)
+        """Return the engines of a service; an empty tuple for None."""
+        return tuple(engine for engine in self.engines if engine.runs.served_model == name)

@@ -1,4 +1,4 @@
-"""A demo in a database: its history written as an agent's roll-ups, its newest minutes as ticks."""
+"""A demo written to a database: history as an agent's roll-ups, the newest minutes as ticks."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,11 +14,11 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.costs.prices.owned import Ownership
 from pertoken.demo.drawn import draw_fleet
 from pertoken.demo.fleet import DrawnFleet
-from pertoken.demo.played import PlayedEpoch, Wandering, devices_of, play, wandering
 from pertoken.demo.rows import buckets
 from pertoken.demo.rows.histograms import histograms
 from pertoken.demo.rows.identities import EngineRows, HostRows, engine_rows, host_rows
 from pertoken.demo.rows.ticks import HostMinutes
+from pertoken.demo.simulated import Drift, SimulatedEpoch, devices_of, drift, simulate
 from pertoken.demo.worth import usd_per_hour
 from pertoken.migrations import upgrade
 from pertoken.store import repository
@@ -32,7 +32,7 @@ from pertoken.units import NANO_USD
 
 HOUR_S, DAY_S = 3600, 86_400
 MINUTES_H = 4
-"""Hours before the end of which minutes are kept, at least."""
+"""Hours before the end that have minutes, at least."""
 TICKS_M = 3
 """Newest minutes that are written as ticks."""
 SLICE_ROWS = 50_000
@@ -40,40 +40,40 @@ CENT = NANO_USD // 100
 SET_BY = "pertoken demo"
 SETTINGS_FILE = "pertoken.toml"
 """Name of the settings file beside the database."""
-Told = Callable[[str, int, int], None]
-"""Called with a phase, the hosts that are done, and all of them."""
+OnProgress = Callable[[str, int, int], None]
+"""Called with a phase, the number of hosts done, and the number of all hosts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when to when a demo reaches, in whole minutes."""
+    """Start and end of a demo, in whole minutes."""
 
     start_ts: int
     minutes_ts: int
-    """From here on there are minutes."""
+    """Start of the minutes; before it there are only hours."""
     end_ts: int
 
     @classmethod
     def of(cls, days: float, end_ts: int) -> "Span":
-        """Return the span of so many days up to an instant."""
+        """Return the span of `days` days up to an instant."""
         end_ts = end_ts // 60 * 60
         minutes = (end_ts - MINUTES_H * HOUR_S) // HOUR_S * HOUR_S
         return cls(min(minutes, int(end_ts - days * DAY_S)) // HOUR_S * HOUR_S, minutes, end_ts)
 
     @property
     def hours(self) -> buckets.Steps:
-        """Hours of which there are no minutes."""
+        """Hours without minutes."""
         return buckets.Steps(np.arange(self.start_ts, self.minutes_ts, HOUR_S), HOUR_S)
 
     @property
     def minutes(self) -> buckets.Steps:
-        """Minutes."""
+        """Minutes, up to the end."""
         return buckets.Steps(np.arange(self.minutes_ts, self.end_ts, 60), 60)
 
 
 @dataclass(frozen=True)
-class Made:
-    """A demo that was made."""
+class Demo:
+    """A generated demo, which `later` and `live` can continue."""
 
     fleet: DrawnFleet
     span: Span
@@ -82,31 +82,33 @@ class Made:
     engines: Sequence[EngineRows]
 
 
-def make(place: StoreLocation, seed: int, hosts: int, days: float, end_ts: int, told: Told = lambda *_: None) -> Made:
+def make(
+    location: StoreLocation, seed: int, hosts: int, days: float, end_ts: int, on_progress: OnProgress = lambda *_: None
+) -> Demo:
     """Make a fleet with its history up to `end_ts` in an empty database. Raises StoreError."""
     market = load_market()
-    told("Drawing a fleet", 0, hosts)
+    on_progress("Drawing a fleet", 0, hosts)
     fleet, span = draw_fleet(seed, hosts, days, market), Span.of(days, end_ts)
     for group in GROUPS:
-        upgrade(place, group)
+        upgrade(location, group)
     known = host_rows(fleet, market, span.start_ts)
-    made = Made(fleet, span, market, known, engine_rows(fleet, known, span.start_ts, span.end_ts))
-    with Writer(place) as writer:
-        _identities(writer, list(known.values()), made.engines, span)
+    demo = Demo(fleet, span, market, known, engine_rows(fleet, known, span.start_ts, span.end_ts))
+    with Writer(location) as writer:
+        _identities(writer, list(known.values()), demo.engines, span)
         for done, host in enumerate(known.values()):
-            told("Simulating hosts", done, hosts)
-            own = [each for each in made.engines if each.host is host]
-            for table, rows in _history(host, own, made):
+            on_progress("Simulating hosts", done, hosts)
+            own = [engine for engine in demo.engines if engine.host is host]
+            for table, rows in _history(host, own, demo):
                 restore(writer, table, rows)
-        told("Rolling up", hosts, hosts)
-    with Writer(place) as writer:
+        on_progress("Rolling up", hosts, hosts)
+    with Writer(location) as writer:
         for host in known.values():
-            own = [each for each in made.engines if each.host is host]
-            writer.commit_all(list(minutes_of(host, own, made, span.minutes).ticks(own, TICKS_M)))
+            own = [engine for engine in demo.engines if engine.host is host]
+            writer.commit_all(list(minutes_of(host, own, demo, span.minutes).ticks(own, TICKS_M)))
         writer.roll_up()
-    _priced(place, made)
-    _settings(place, fleet)
-    return made
+    _priced(location, demo)
+    _settings(location, fleet)
+    return demo
 
 
 def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[EngineRows], span: Span) -> None:
@@ -115,77 +117,83 @@ def _identities(writer: Writer, hosts: Sequence[HostRows], engines: Sequence[Eng
     for table, values in (
         (t.host, [host.row for host in hosts]),
         (t.device, devices),
-        (t.engine, [each.row for each in engines]),
-        (t.deployment, [each.deployment for each in engines]),
+        (t.engine, [engine.row for engine in engines]),
+        (t.deployment, [engine.deployment for engine in engines]),
     ):
         restore(writer, table, (_row(table, {**_values(value), **seen}) for value in values))
-    epochs = [epoch for each in engines for epoch in each.epochs]
+    epochs = [epoch for engine in engines for epoch in engine.epochs]
     restore(writer, t.epoch, (_row(t.epoch, _values(epoch)) for epoch in epochs))
-    restore(writer, t.epoch_device, ((epoch.epoch_id, each) for epoch in epochs for each in epoch.device_ids))
+    restore(writer, t.epoch_device, ((epoch.epoch_id, device_id) for epoch in epochs for device_id in epoch.device_ids))
     gaps = [gap for host in hosts for gap in host.capabilities]
     restore(writer, t.capability, (_row(t.capability, {**_values(gap), "since_ts": span.start_ts}) for gap in gaps))
-    restore(writer, t.event, (row for each in engines for row in _events(each)))
+    restore(writer, t.event, (row for engine in engines for row in _events(engine)))
 
 
-def _events(of: EngineRows) -> Iterator[tuple[Any, ...]]:
-    """Yield what an agent noted of an engine: when it was found, and that it was started again."""
-    row, host_id = of.row, of.host.host_id
+def _events(engine: EngineRows) -> Iterator[tuple[Any, ...]]:
+    """Yield the events of an engine that an agent would store: discovered, and restarted at its change."""
+    row, host_id = engine.row, engine.host.host_id
     what = f"{row.kind} at {row.base_url}"
-    noted = [(of.start_ts, "engine_found", f"{what} found")]
-    if of.changed_ts is not None:
-        noted += [
-            (of.changed_ts, "engine_stopped", f"{what} stopped"),
-            (of.changed_ts + 40, "engine_found", f"{what} found"),
+    events = [(engine.start_ts, "engine_found", f"{what} found")]
+    if engine.changed_ts is not None:
+        events += [
+            (engine.changed_ts, "engine_stopped", f"{what} stopped"),
+            (engine.changed_ts + 40, "engine_found", f"{what} found"),
         ]
-    for ts, kind, message in noted:
+    for ts, kind, message in events:
         event_id = stable_id("event", host_id, kind, row.engine_id, message, ts // HOUR_S)
         values = {"event_id": event_id, "host_id": host_id, "ts": ts, "last_ts": ts, "count": 1}
         yield _row(t.event, {**values, "kind": kind, "subject_id": row.engine_id, "message": message})
 
 
 def _history(
-    host: HostRows, engines: Sequence[EngineRows], made: Made
+    host: HostRows, engines: Sequence[EngineRows], demo: Demo
 ) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
-    """Yield the roll-ups of one host: hours, and minutes up to those that are written as ticks."""
-    span = made.span
+    """Yield the roll-ups of one host: hours, and minutes up to the first tick."""
+    span = demo.span
     if len(span.hours.ts):
-        yield from minutes_of(host, engines, made, span.hours).rows(HOUR_S)
-    minutes = minutes_of(host, engines, made, span.minutes)
+        yield from minutes_of(host, engines, demo, span.hours).rows(HOUR_S)
+    minutes = minutes_of(host, engines, demo, span.minutes)
     until = span.end_ts - 60 * TICKS_M
     yield from minutes.rows(60, until)
     yield from minutes.hours((until - span.minutes_ts) // HOUR_S)
 
 
-def minutes_of(host: HostRows, engines: Sequence[EngineRows], made: Made, steps: buckets.Steps) -> "Minutes":
-    """Return what one host does in some steps."""
+def minutes_of(host: HostRows, engines: Sequence[EngineRows], demo: Demo, steps: buckets.Steps) -> "Minutes":
+    """Return the columns of one host over `steps`."""
     epochs = [
-        one
-        for each in engines
-        for one in play(each, steps, _wanders(each, made), made.fleet.seed, made.market, stuck_ts=_stuck_ts(each, made))
+        epoch
+        for engine in engines
+        for epoch in simulate(
+            engine, steps, _drift_of(engine, demo), demo.fleet.seed, demo.market, stuck_ts=_stuck_ts(engine, demo)
+        )
     ]
-    return Minutes(host, epochs, steps, made.fleet.seed)
+    return Minutes(host, epochs, steps, demo.fleet.seed)
 
 
 class Minutes:
-    """All columns of one host over some steps."""
+    """All columns of one host over its steps."""
 
-    def __init__(self, host: HostRows, epochs: Sequence[PlayedEpoch], steps: buckets.Steps, seed: int) -> None:
+    def __init__(self, host: HostRows, epochs: Sequence[SimulatedEpoch], steps: buckets.Steps, seed: int) -> None:
         self.host_rows, self.epochs, self.steps = host, epochs, steps
         self.devices: dict[int, list[buckets.Columns]] = defaultdict(list)
         for device_id, part, shown in devices_of(host, epochs, steps, seed):
             self.devices[device_id].append(buckets.device_columns(part, shown, activity=host.shows_activity))
-        self.deployments = {each.epoch_id: buckets.deployment_columns(each.steps, each.course) for each in epochs}
+        self.deployments = {epoch.epoch_id: buckets.deployment_columns(epoch.steps, epoch.course) for epoch in epochs}
         self.histograms = {
-            each.epoch_id: histograms(
-                each.runs.engine, each.course, each.of.drawn.asked.shape.trace, each.prompt_len, each.generated_len
+            epoch.epoch_id: histograms(
+                epoch.runs.engine,
+                epoch.course,
+                epoch.of.drawn.client_load.shape.trace,
+                epoch.prompt_len,
+                epoch.generated_len,
             )
-            for each in epochs
+            for epoch in epochs
         }
-        self.counters = {each.epoch_id: buckets.counter_columns(each.course, each.runs.engine) for each in epochs}
+        self.counters = {epoch.epoch_id: buckets.counter_columns(epoch.course, epoch.runs.engine) for epoch in epochs}
         self.host = _host_columns(host, epochs, steps, seed)
 
     def rows(self, seconds: int, until: int = 2**62) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
-        """Yield rows of the roll-ups of this length that begin before `until`."""
+        """Yield rows of the roll-ups of `seconds` that begin before `until`."""
         yield t.host_rollup[seconds], _rows(t.host_rollup[seconds], self.host_rows.host_id, _before(self.host, until))
         for device_id, parts in self.devices.items():
             for part in parts:
@@ -200,14 +208,17 @@ class Minutes:
                 buckets.histogram_rows(
                     epoch_id,
                     ts[some],
-                    [type(one)(one.metric, one.bounds, one.counts[some]) for one in self.histograms[epoch_id]],
+                    [
+                        type(histogram)(histogram.metric, histogram.bounds, histogram.counts[some])
+                        for histogram in self.histograms[epoch_id]
+                    ],
                 ),
             )
             counted = {name: deltas[some] for name, deltas in self.counters[epoch_id].items()}
             yield t.engine_counter_rollup[seconds], buckets.counter_rows(epoch_id, ts[some], counted)
 
     def hours(self, n: int) -> Iterator[tuple[Table, Iterable[tuple[Any, ...]]]]:
-        """Yield the rows of the first whole hours of these minutes, added up."""
+        """Yield the rows of the first `n` whole hours, summed from minutes."""
         if not n:
             return
         host = buckets.hourly(self.host, 0, n)
@@ -221,70 +232,77 @@ class Minutes:
             yield table, _rows(table, epoch_id, hourly)
             ts = _ts(hourly)
             together = [
-                type(one)(one.metric, one.bounds, one.counts[: 60 * n].reshape(n, 60, -1).sum(axis=1))
-                for one in self.histograms[epoch_id]
+                type(histogram)(
+                    histogram.metric, histogram.bounds, histogram.counts[: 60 * n].reshape(n, 60, -1).sum(axis=1)
+                )
+                for histogram in self.histograms[epoch_id]
             ]
             yield t.histogram_rollup[HOUR_S], buckets.histogram_rows(epoch_id, ts, together)
             counted = {
-                name: each[: 60 * n].reshape(n, 60).sum(axis=1) for name, each in self.counters[epoch_id].items()
+                name: deltas[: 60 * n].reshape(n, 60).sum(axis=1) for name, deltas in self.counters[epoch_id].items()
             }
             yield t.engine_counter_rollup[HOUR_S], buckets.counter_rows(epoch_id, ts, counted)
 
     def ticks(self, engines: Sequence[EngineRows], minutes: int) -> Iterator[Any]:
         """Yield the ticks of the last minutes."""
-        found = HostMinutes(self.host_rows, engines, self.steps.ts[-minutes:])
-        found.host = _last(self.host, minutes)
-        found.devices = {device_id: _last(parts[-1], minutes) for device_id, parts in self.devices.items()}
-        found.deployments = {epoch_id: _last(each, minutes) for epoch_id, each in self.deployments.items()}
-        found.histograms = {
-            epoch_id: [type(one)(one.metric, one.bounds, one.counts[-minutes:]) for one in each]
-            for epoch_id, each in self.histograms.items()
+        host_minutes = HostMinutes(self.host_rows, engines, self.steps.ts[-minutes:])
+        host_minutes.host = _last(self.host, minutes)
+        host_minutes.devices = {device_id: _last(parts[-1], minutes) for device_id, parts in self.devices.items()}
+        host_minutes.deployments = {epoch_id: _last(columns, minutes) for epoch_id, columns in self.deployments.items()}
+        host_minutes.histograms = {
+            epoch_id: [
+                type(histogram)(histogram.metric, histogram.bounds, histogram.counts[-minutes:])
+                for histogram in observed
+            ]
+            for epoch_id, observed in self.histograms.items()
         }
-        found.counters = {
-            epoch_id: {name: deltas[-minutes:] for name, deltas in each.items()}
-            for epoch_id, each in self.counters.items()
+        host_minutes.counters = {
+            epoch_id: {name: deltas[-minutes:] for name, deltas in counted.items()}
+            for epoch_id, counted in self.counters.items()
         }
-        return found.ticks()
+        return host_minutes.ticks()
 
 
-def _host_columns(host: HostRows, epochs: Sequence[PlayedEpoch], steps: buckets.Steps, seed: int) -> buckets.Columns:
+def _host_columns(host: HostRows, epochs: Sequence[SimulatedEpoch], steps: buckets.Steps, seed: int) -> buckets.Columns:
     rng = np.random.default_rng((seed, host.host_id & (2**63 - 1), steps.seconds, int(steps.ts[0])))
     busy, tokens_s = np.zeros(len(steps.ts)), np.zeros(len(steps.ts))
-    for each in epochs:
-        at = np.searchsorted(steps.ts, each.steps.ts)
-        busy[at] += each.course.busy
-        tokens_s[at] += each.course.generated_tokens / steps.seconds
-    cpus, memory = host.drawn.place.cpus, host.drawn.place.memory_gib * 2**30
+    for epoch in epochs:
+        at = np.searchsorted(steps.ts, epoch.steps.ts)
+        busy[at] += epoch.course.busy
+        tokens_s[at] += epoch.course.generated_tokens / steps.seconds
+    cpus, memory = host.drawn.host_type.cpus, host.drawn.host_type.memory_gib * 2**30
     cpu = np.clip(0.015 + 2.2 * busy / cpus + 0.004 * rng.standard_normal(len(busy)), 0.001, 1.0)
     used = memory * np.clip(0.08 + 0.25 * (len(epochs) > 0) + 0.004 * rng.standard_normal(len(busy)), 0.02, 0.95)
     return buckets.host_columns(steps, cpu, cpus, used, tokens_s)
 
 
-def _wanders(of: EngineRows, made: Made) -> Wandering:
-    hours = (made.span.end_ts - made.span.start_ts) // HOUR_S + 2
-    return wandering(of.drawn.runs.served_model, made.fleet.seed, made.span.start_ts, hours)
+def _drift_of(engine: EngineRows, demo: Demo) -> Drift:
+    hours = (demo.span.end_ts - demo.span.start_ts) // HOUR_S + 2
+    return drift(engine.drawn.runs.served_model, demo.fleet.seed, demo.span.start_ts, hours)
 
 
-def _stuck_ts(of: EngineRows, made: Made) -> int | None:
-    return int(made.span.end_ts - of.drawn.stuck_h * HOUR_S) if of.drawn.stuck_h else None
+def _stuck_ts(engine: EngineRows, demo: Demo) -> int | None:
+    return int(demo.span.end_ts - engine.drawn.stuck_h * HOUR_S) if engine.drawn.stuck_h else None
 
 
-def _priced(place: StoreLocation, made: Made) -> None:
-    """Store what hosts cost: of owned ones as `pertoken prices own` does, of all as `pertoken prices set` does.
+def _priced(location: StoreLocation, demo: Demo) -> None:
+    """Store the costs of hosts: terms of ownership for owned ones, and a price per device-hour for all.
 
-    A price is set by the name of the device where all of that name cost the same and no other name holds it, else
-    device by device.
+    A price is set by device name if all devices of that name cost the same and no other name contains it; else for
+    each device.
     """
-    ts, rates = made.span.start_ts, defaultdict[str, dict[str, int]](dict)
-    for host in made.hosts.values():
-        nano = usd_per_hour(host.drawn.place, made.market) / host.drawn.place.devices * NANO_USD
+    ts, rates = demo.span.start_ts, defaultdict[str, dict[str, int]](dict)
+    for host in demo.hosts.values():
+        nano = usd_per_hour(host.drawn.host_type, demo.market) / host.drawn.host_type.devices * NANO_USD
         for device in host.devices:
             rates[device.name][device.uuid] = round(nano / CENT) * CENT
-    with AdviceRepository(place).writing() as connection:
-        for each in made.fleet.hosts:
-            if each.place.capex_usd is not None:
-                terms = Ownership(capex_usd=each.place.capex_usd, nameplate_kw=each.place.nameplate_kw).text
-                repository.add_owned(connection, host=each.name, terms=terms, from_ts=0, set_ts=ts, set_by=SET_BY)
+    with AdviceRepository(location).writing() as connection:
+        for drawn_host in demo.fleet.hosts:
+            if drawn_host.host_type.capex_usd is not None:
+                terms = Ownership(
+                    capex_usd=drawn_host.host_type.capex_usd, nameplate_kw=drawn_host.host_type.nameplate_kw
+                ).text
+                repository.add_owned(connection, host=drawn_host.name, terms=terms, from_ts=0, set_ts=ts, set_by=SET_BY)
         for name, by_uuid in rates.items():
             alike = len(set(by_uuid.values())) == 1 and not any(name in other for other in rates if other != name)
             for selector, nano in [(name, next(iter(by_uuid.values())))] if alike else by_uuid.items():
@@ -297,24 +315,26 @@ def _priced(place: StoreLocation, made: Made) -> None:
                 repository.add_price(connection, **price, set_by=SET_BY, note=None)
 
 
-def _settings(place: StoreLocation, fleet: DrawnFleet) -> None:
+def _settings(location: StoreLocation, fleet: DrawnFleet) -> None:
     """Write the settings of the fleet beside its database, for `--config`."""
-    if place.folder is not None:
+    if location.folder is not None:
         text = files("pertoken.demo").joinpath("settings.toml").read_text(encoding="utf-8")
-        apart = [each for each in fleet.problems if each.scene.isolation is not None]
-        text += "".join(f'\n[services."{each.service}"]\nisolation = "{each.scene.isolation}"\n' for each in apart)
-        (place.folder / SETTINGS_FILE).write_text(text, encoding="utf-8")
+        apart = [problem for problem in fleet.problems if problem.scene.isolation is not None]
+        text += "".join(
+            f'\n[services."{problem.service}"]\nisolation = "{problem.scene.isolation}"\n' for problem in apart
+        )
+        (location.folder / SETTINGS_FILE).write_text(text, encoding="utf-8")
 
 
 def restore(writer: Writer, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Write rows of a table as they are, slice by slice."""
+    """Write rows of a table unchanged, in batches of `SLICE_ROWS`."""
     left = iter(rows)
     while part := list(islice(left, SLICE_ROWS)):
         writer.restore_new(CHECKSUMMED[table.name], part)
 
 
-def _values(of: Any) -> dict[str, Any]:
-    return {each.name: getattr(of, each.name) for each in fields(of)}
+def _values(row: Any) -> dict[str, Any]:
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def _row(table: Table, values: dict[str, Any]) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""Whether a database is a demo: all of its hosts were generated, which their machine ids record."""
+"""Recognition of demos: all hosts of a demo have a machine id that marks them as generated."""
 
 from pathlib import Path
 
@@ -17,20 +17,20 @@ def machine_id(host: str) -> str:
 
 
 def default_folder() -> Path:
-    """Return where a demo lies that names no place: beside this person's own database, never in it."""
+    """Return the default folder of demos: beside the user's own database, never in it."""
     return person_folder() / "demo"
 
 
-def refuse_real(place: StoreLocation) -> None:
-    """Raise BadInput where a database holds telemetry of real hosts."""
-    if place.folder is not None and not place.exists("telemetry"):
-        if place.exists("advice"):
-            raise BadInput(f"{place}: holds advice on real hosts; name a folder of its own for the demo by --db")
+def refuse_real(location: StoreLocation) -> None:
+    """Raise BadInput if a database holds telemetry of real hosts."""
+    if location.folder is not None and not location.exists("telemetry"):
+        if location.exists("advice"):
+            raise BadInput(f"{location}: holds advice on real hosts; give the demo another folder with --db")
         return
-    with open_store(place).read() as connection:
+    with open_store(location).read() as connection:
         known = connection.execute(select(t.host.c.name, t.host.c.machine_id)).all()
     real = [row.name for row in known if not (row.machine_id or "").startswith(DEMO_MACHINE)]
     if real:
         raise BadInput(
-            f"{place}: holds telemetry of real hosts ({', '.join(real[:3])}); name a folder of its own by --db"
+            f"{location}: holds telemetry of real hosts ({', '.join(real[:3])}); give the demo another folder with --db"
         )

@@ -1,4 +1,4 @@
-"""Scenes of a demo: what `fleet.toml` says of places, services and planted problems, as values."""
+"""Scenes of a demo: the host types, services and planted problems of `fleet.toml`, as values."""
 
 import tomllib
 from collections.abc import Mapping
@@ -8,12 +8,12 @@ from importlib.resources import files
 from typing import Any
 
 HEALTHY = "healthy"
-"""Kind of a scene in which nothing is planted."""
+"""Kind of a scene without a planted problem."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A host as it is rented or owned."""
+class HostType:
+    """Type of a rented or owned host."""
 
     name: str
     accelerator: str
@@ -28,18 +28,18 @@ class Place:
     region: str | None = None
     purchase: str | None = None
     capex_usd: float | None = None
-    """Of a host that is owned."""
+    """Only for an owned host."""
     nameplate_kw: float | None = None
 
     @property
     def owned(self) -> bool:
-        """Whether somebody bought it."""
+        """Whether the host is owned, not rented."""
         return self.capex_usd is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Severity:
-    """What of a scene is drawn log-uniformly to make its problem larger or smaller."""
+    """Quantity that is drawn log-uniformly and sets how large the problem of a scene is."""
 
     of: str
     """`knob`, `share`, `version` or `silent`."""
@@ -50,16 +50,16 @@ class Severity:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One service on hosts of its own, with the problem that is planted in it."""
+    """One service on its own hosts, with its planted problem."""
 
     kind: str
-    places: tuple[str, ...]
+    host_types: tuple[str, ...]
     rules: tuple[str, ...] = ()
-    """Ids of rules that count as having found the problem."""
+    """Ids of the rules whose proposal counts as finding the problem."""
     model: str | None = None
-    """None of hosts that serve nothing."""
+    """None for hosts that serve nothing."""
     names: tuple[str, ...] = ()
-    """Names of services to choose from."""
+    """Candidate names of the service."""
     engine: str = "vllm"
     version: str = ""
     replicas: int = 1
@@ -73,45 +73,45 @@ class Scene:
     weekend: float = 0.6
     knobs: Mapping[str, Any] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
-    """What an earlier epoch of it ran."""
+    """Settings of its earlier epoch; empty without one."""
     severity: Severity | None = None
     stuck_h: tuple[float, float] | None = None
     isolation: str | None = None
-    """As `isolation` of a service's settings."""
+    """Value of `isolation` in the service's settings."""
     by_deployment: bool = False
-    """Whether its rules look at single deployments, so that advice names the host, too."""
+    """Whether its rules run per deployment, so that the target of advice includes the host."""
     days: int = 0
-    """Days of history without which no rule could find it."""
+    """Days of history that its rules need."""
     fix: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hosts(self) -> int:
-        """Hosts that it takes."""
+        """Number of hosts of the scene."""
         return self.replicas
 
 
 @cache
-def places() -> Mapping[str, Place]:
-    """Return the places by name."""
-    return {name: Place(name, **row) for name, row in _table()["places"].items()}
+def host_types() -> Mapping[str, HostType]:
+    """Return the host types by name."""
+    return {name: HostType(name, **row) for name, row in _table()["host_types"].items()}
 
 
 @cache
 def scenes() -> tuple[Scene, ...]:
-    """Return all scenes, healthy ones among them."""
+    """Return all scenes, healthy ones included."""
     return tuple(map(_scene, _table()["scene"]))
 
 
 def _scene(row: Mapping[str, Any]) -> Scene:
     common = _table()["defaults"]
-    found = {**{name: value for name, value in common.items() if name != "knobs"}, **row}
-    found["knobs"] = {**common["knobs"], **row.get("knobs", {})}
-    for name in ("places", "rules", "names", "running", "load", "stuck_h"):
-        if name in found:
-            found[name] = tuple(found[name])
-    if "severity" in found:
-        found["severity"] = _severity(found["severity"])
-    return Scene(**found)
+    fields = {**{name: value for name, value in common.items() if name != "knobs"}, **row}
+    fields["knobs"] = {**common["knobs"], **row.get("knobs", {})}
+    for name in ("host_types", "rules", "names", "running", "load", "stuck_h"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    if "severity" in fields:
+        fields["severity"] = _severity(fields["severity"])
+    return Scene(**fields)
 
 
 def _severity(row: Mapping[str, Any]) -> Severity:

@@ -1,4 +1,4 @@
-"""What was planted in a demo, as `pertoken demo --truth` writes it."""
+"""Planted problems of a demo, as `pertoken demo --truth` writes them."""
 
 import json
 from typing import Any
@@ -9,19 +9,19 @@ from pertoken.demo.worth import worth
 
 
 def truth(fleet: DrawnFleet, market: Market) -> dict[str, Any]:
-    """Return the problems of a fleet, the rules that count as having found each, and what mending truly saves."""
+    """Return the problems of a fleet, the rules that would find each, and the true saving of fixing it."""
     problems = []
-    for each in fleet.problems:
-        hosts = [fleet.host(name) for name in each.hosts]
-        found = worth(each, hosts, fleet.of_service(each.service), market)
+    for problem in fleet.problems:
+        hosts = [fleet.host(name) for name in problem.hosts]
+        true_worth = worth(problem, hosts, fleet.of_service(problem.service), market)
         problems.append(
             {
-                "target": each.target,
-                "kind": each.scene.kind,
-                "rules": list(each.scene.rules),
-                "saves_usd_per_month": round(found.usd, 2),
-                "share_of_spend": round(found.share, 4),
-                "bankable": found.bankable,
+                "target": problem.target,
+                "kind": problem.scene.kind,
+                "rules": list(problem.scene.rules),
+                "saves_usd_per_month": round(true_worth.usd, 2),
+                "share_of_spend": round(true_worth.share, 4),
+                "bankable": true_worth.bankable,
             }
         )
     return {"problems": problems, "healthy": list(fleet.healthy)}

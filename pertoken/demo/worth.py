@@ -1,7 +1,7 @@
-"""What mending a problem would truly save, by the simulator alone: the answer that advice is compared with.
+"""True savings of fixing problems, computed by the simulator alone: the reference for advice.
 
-Dollars mean what they mean everywhere. Bankable: hosts that go, cost less, or are off. Capacity: devices that become
-free, and busy time that becomes free because the same requests get more tokens per second.
+Bankable dollars are of hosts that are released, cost less, or are off. Capacity dollars are of devices that become
+free, and of busy time that becomes free because the same requests run at more tokens per second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.costs.prices.owned import Ownership, device_hour
 from pertoken.demo.fleet import DrawnEngine, DrawnHost, Problem
-from pertoken.demo.scenes import Place, places
+from pertoken.demo.scenes import HostType, host_types
 from pertoken.demo.simulator.arrivals import HOUR_S, WEEK_H, Floats, weekly
 from pertoken.demo.simulator.course import Course, course
 from pertoken.demo.simulator.physics import Engine, engine, while_any
@@ -23,42 +23,42 @@ from pertoken.units import HOURS_PER_MONTH, NANO_USD
 
 WEEK_TS = np.arange(WEEK_H) * HOUR_S
 FULL = 0.9
-"""Of a full batch in the busiest hour, up to which fewer or slower devices are said to hold a load."""
+"""Highest load in the busiest hour, as a share of a full batch, that fewer or slower devices may have."""
 MAX_HOSTS = 8
-"""Hosts that a service is tried on."""
+"""Highest number of hosts that is tried for a service."""
 LEAD_H = 1
-"""Hours before each silent stretch ends in which a server starts again."""
+"""Hours before the end of a silent stretch in which a server starts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What mending is worth a month."""
+    """True saving of fixing a problem, per month."""
 
     usd: float
     share: float
-    """Of what is spent on the target."""
+    """Saving as a share of the spend on the target."""
     bankable: bool
 
 
 def worth(problem: Problem, hosts: Sequence[DrawnHost], engines: Sequence[DrawnEngine], market: Market) -> Worth:
-    """Return what the fix of a problem's scene saves; `hosts` and `engines` are its own."""
-    fix, spend = problem.scene.fix, sum(usd_per_hour(each.place, market) for each in hosts)
+    """Return the saving of fixing a problem; `hosts` and `engines` are those of the problem."""
+    fix, spend = problem.scene.fix, sum(usd_per_hour(host.host_type, market) for host in hosts)
     per_hour = spend / len(hosts)
     saved, bankable = 0.0, True
     if "release" in fix:
         saved = per_hour if _holds(engines, len(hosts) - 1, market) else 0.0
     elif "spot" in fix:
-        spot = _listed(hosts[0].place, "spot", market)
+        spot = _listed(hosts[0].host_type, "spot", market)
         saved = (len(hosts) - 1) * max(0.0, per_hour - spot) if spot is not None else 0.0
-    elif "place" in fix:
-        there = places()[fix["place"]]
-        moved = [replace(each, runs=on(each.runs, there)) for each in engines]
-        saved = spend - len(hosts) * usd_per_hour(there, market) if _holds(moved, len(moved), market) else 0.0
+    elif "host_type" in fix:
+        destination = host_types()[fix["host_type"]]
+        moved = [replace(engine, runs=on(engine.runs, destination)) for engine in engines]
+        saved = spend - len(hosts) * usd_per_hour(destination, market) if _holds(moved, len(moved), market) else 0.0
     elif "nights" in fix:
         saved = spend * _off_share(engines[0])
     else:
         bankable = False
-        changes = [_changed(each, fix, problem.severity) for each in engines]
+        changes = [_changed(engine, fix, problem.severity) for engine in engines]
         saved = sum(capacity(old, new, per_hour, market) for old, new in zip(engines, changes, strict=True))
         if "restart" in fix:
             saved = spend
@@ -66,117 +66,129 @@ def worth(problem: Problem, hosts: Sequence[DrawnHost], engines: Sequence[DrawnE
 
 
 def of_knobs(engines: Sequence[DrawnEngine], per_hour: float, knobs: Mapping[str, Any], market: Market) -> float:
-    """Return the capacity that a change of knobs truly frees, dollars a month: of whatever advice proposes."""
+    """Return the capacity dollars per month that a proposed change of knobs truly frees."""
     return HOURS_PER_MONTH * sum(
-        capacity(each, replace(each, runs=resized(each.runs, knobs)), per_hour, market) for each in engines
+        capacity(engine, replace(engine, runs=resized(engine.runs, knobs)), per_hour, market) for engine in engines
     )
 
 
 def of_move(engines: Sequence[DrawnEngine], hosts: Sequence[DrawnHost], accelerator: str, market: Market) -> float:
-    """Return what moving a service truly saves, dollars a month: to the fewest of the cheapest hosts that hold it."""
-    here = hosts[0].place
+    """Return the dollars per month saved by moving a service to the fewest and cheapest hosts that hold its load."""
+    source = hosts[0].host_type
     offers = [
-        each
-        for each in market.offers(accelerator, here.purchase or "on_demand")
-        if each.provider == here.provider and each.n_devices == 1
+        offer
+        for offer in market.offers(accelerator, source.purchase or "on_demand")
+        if offer.provider == source.provider and offer.n_devices == 1
     ]
     if not offers:
         return 0.0
-    offer = min(offers, key=lambda each: each.nano_usd_per_hour)
-    there = replace(here, accelerator=accelerator, devices=1, instance_type=offer.instance_type, region=offer.region)
-    moved = [replace(each, runs=resized(on(each.runs, there), {"tp": 1})) for each in engines]
+    offer = min(offers, key=lambda candidate: candidate.nano_usd_per_hour)
+    destination = replace(
+        source, accelerator=accelerator, devices=1, instance_type=offer.instance_type, region=offer.region
+    )
+    moved = [replace(engine, runs=resized(on(engine.runs, destination), {"tp": 1})) for engine in engines]
     needed = next((n for n in range(1, MAX_HOSTS) if _holds(moved, n, market)), MAX_HOSTS)
-    spend = sum(usd_per_hour(each.place, market) for each in hosts)
+    spend = sum(usd_per_hour(host.host_type, market) for host in hosts)
     return HOURS_PER_MONTH * (spend - needed * offer.nano_usd_per_hour / NANO_USD)
 
 
 def capacity(old: DrawnEngine, new: DrawnEngine, per_hour: float, market: Market) -> float:
-    """Return dollars an hour of devices and of busy time that become free on a host that stays."""
+    """Return the dollars per hour of devices and busy time that become free on a host that is kept."""
     before, during = _week(old, market)
     after, _ = _week(new, market)
     had, needs = old.runs.n_devices or 1, new.runs.n_devices or 1
     running = np.minimum(before.slots, while_any(np.maximum(during.running, 1e-9)))
-    then = np.minimum(running + during.waiting, after.slots)
-    ratio = (then / after.token_s(then)) / (running / before.token_s(running))
+    running_after = np.minimum(running + during.waiting, after.slots)
+    ratio = (running_after / after.token_s(running_after)) / (running / before.token_s(running))
     free = max(0.0, 1 - needs / had)
     more = max(1.0, needs / had)
     kept = during.busy * np.maximum(0.0, 1 - more / ratio)
     return per_hour * (free + (1 - free) * float(kept.mean()))
 
 
-def usd_per_hour(place: Place, market: Market) -> float:
-    """Return what a host costs. Raises ValueError for one without a price."""
-    if place.owned:
-        accelerator = market.accelerator(place.accelerator)
+def usd_per_hour(host_type: HostType, market: Market) -> float:
+    """Return the dollars per hour of a host type. Raises ValueError without a price."""
+    if host_type.owned:
+        accelerator = market.accelerator(host_type.accelerator)
         power_w = 0.55 * (accelerator.tdp_w or 300.0) if accelerator else None
-        terms = Ownership(capex_usd=place.capex_usd or 0.0, nameplate_kw=place.nameplate_kw)
-        return place.devices * device_hour(terms, place.devices, power_w).nano_usd / NANO_USD
-    found = _listed(place, str(place.purchase), market)
-    if found is None:
-        raise ValueError(f"fleet.toml: the catalog has no {place.purchase} price of {place.instance_type}")
-    return found
+        terms = Ownership(capex_usd=host_type.capex_usd or 0.0, nameplate_kw=host_type.nameplate_kw)
+        return host_type.devices * device_hour(terms, host_type.devices, power_w).nano_usd / NANO_USD
+    usd = _listed(host_type, str(host_type.purchase), market)
+    if usd is None:
+        raise ValueError(f"fleet.toml: the catalog has no {host_type.purchase} price of {host_type.instance_type}")
+    return usd
 
 
-def on(runs: Deployment, place: Place) -> Deployment:
-    """Return a deployment elsewhere."""
-    there = Placement(
-        place.provider, place.region, place.instance_type, place.accelerator, place.devices, place.purchase or "owned"
+def on(runs: Deployment, host_type: HostType) -> Deployment:
+    """Return a deployment moved to hosts of another type."""
+    placement = Placement(
+        host_type.provider,
+        host_type.region,
+        host_type.instance_type,
+        host_type.accelerator,
+        host_type.devices,
+        host_type.purchase or "owned",
     )
-    return replace(runs, placement=there)
+    return replace(runs, placement=placement)
 
 
 def resized(runs: Deployment, knobs: Mapping[str, Any]) -> Deployment:
-    """Return a deployment with other knobs, on as many devices as it then takes."""
-    found = replace(runs, **knobs)
-    return replace(found, device_ids=tuple(range(found.n_devices or 1)))
+    """Return a deployment with other knobs, on the number of devices that they need."""
+    changed = replace(runs, **knobs)
+    return replace(changed, device_ids=tuple(range(changed.n_devices or 1)))
 
 
-def _changed(of: DrawnEngine, fix: Mapping[str, Any], severity: float | None) -> DrawnEngine:
-    """Return an engine with a fix of knobs, version or requests."""
-    found = of
+def _changed(drawn: DrawnEngine, fix: Mapping[str, Any], severity: float | None) -> DrawnEngine:
+    """Return an engine after a fix of knobs, version or requests."""
+    changed = drawn
     if "knobs" in fix:
-        found = replace(found, runs=resized(found.runs, fix["knobs"]))
+        changed = replace(changed, runs=resized(changed.runs, fix["knobs"]))
     if "version" in fix:
-        found = replace(found, runs=replace(found.runs, engine_version=fix["version"]))
+        changed = replace(changed, runs=replace(changed.runs, engine_version=fix["version"]))
     if "shorter" in fix and severity is not None:
-        found = replace(found, asked=replace(found.asked, prompt_len=found.asked.prompt_len * (1 - severity)))
-    return found
+        changed = replace(
+            changed,
+            client_load=replace(changed.client_load, prompt_len=changed.client_load.prompt_len * (1 - severity)),
+        )
+    return changed
 
 
-def _week(of: DrawnEngine, market: Market) -> tuple[Engine, Course]:
-    """Return an engine and what it does in a week of expected requests."""
-    asked, each = of.asked, np.ones(WEEK_H)
-    one = engine(of.runs, of.truth, market, asked.prompt_len * each, asked.generated_len * each, asked.cached * each)
-    return one, course(one, WEEK_TS, HOUR_S, _requests(of))
+def _week(drawn: DrawnEngine, market: Market) -> tuple[Engine, Course]:
+    """Return an engine and its operation in a week of expected requests."""
+    load, ones = drawn.client_load, np.ones(WEEK_H)
+    true_engine = engine(
+        drawn.runs, drawn.truth, market, load.prompt_len * ones, load.generated_len * ones, load.cached * ones
+    )
+    return true_engine, course(true_engine, WEEK_TS, HOUR_S, _requests(drawn))
 
 
-def _requests(of: DrawnEngine) -> Floats:
-    return np.asarray(of.asked.per_s * HOUR_S * weekly(of.asked.shape, WEEK_TS + HOUR_S // 2))
+def _requests(drawn: DrawnEngine) -> Floats:
+    return np.asarray(drawn.client_load.per_s * HOUR_S * weekly(drawn.client_load.shape, WEEK_TS + HOUR_S // 2))
 
 
 def _holds(engines: Sequence[DrawnEngine], hosts: int, market: Market) -> bool:
-    """Return whether so many alike engines would hold what is asked of all of them in the busiest hour."""
+    """Return whether `hosts` equal engines would hold the summed demand of all engines in the busiest hour."""
     if not engines:
         return True
-    one, _ = _week(engines[0], market)
-    peak_s = one.slots / one.token_s(one.slots) / one.c.generated_len
-    asked = sum(_requests(each) for each in engines) / HOUR_S
-    return hosts > 0 and bool((asked <= FULL * hosts * peak_s).all())
+    true_engine, _ = _week(engines[0], market)
+    peak_s = true_engine.slots / true_engine.token_s(true_engine.slots) / true_engine.c.generated_len
+    demand_per_s = sum(_requests(drawn) for drawn in engines) / HOUR_S
+    return hosts > 0 and bool((demand_per_s <= FULL * hosts * peak_s).all())
 
 
-def _off_share(of: DrawnEngine) -> float:
-    """Return the share of the week in which nobody calls, but for the time to start again."""
-    silent = weekly(of.asked.shape, WEEK_TS + HOUR_S // 2) == 0
+def _off_share(drawn: DrawnEngine) -> float:
+    """Return the share of the week without requests, less the time to start again."""
+    silent = weekly(drawn.client_load.shape, WEEK_TS + HOUR_S // 2) == 0
     later = [np.roll(silent, -ahead) for ahead in range(1, LEAD_H + 1)]
     return float(np.logical_and.reduce([silent, *later]).mean())
 
 
-def _listed(place: Place, purchase: str, market: Market) -> float | None:
-    """Return the list price of a host by the hour; None where there is none."""
-    found = [
-        each.nano_usd_per_device_hour * each.n_devices / NANO_USD
-        for each in market.all_offers
-        if (each.provider, each.instance_type, each.region, each.purchase)
-        == (place.provider, place.instance_type, place.region, purchase)
+def _listed(host_type: HostType, purchase: str, market: Market) -> float | None:
+    """Return the list price of a host in dollars per hour, or None."""
+    prices = [
+        offer.nano_usd_per_device_hour * offer.n_devices / NANO_USD
+        for offer in market.all_offers
+        if (offer.provider, offer.instance_type, offer.region, offer.purchase)
+        == (host_type.provider, host_type.instance_type, host_type.region, purchase)
     ]
-    return found[-1] if found else None
+    return prices[-1] if prices else None

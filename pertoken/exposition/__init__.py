@@ -1,6 +1,6 @@
-"""A Prometheus metrics page and the small server that shows it, for the agent and the advisor.
+"""A Prometheus metrics page and a small HTTP server for it, used by agent and advisor.
 
-No client library: the agent counts in its store already, and a page is written from values in forty lines.
+It needs no client library: the values come from the store, and the format takes forty lines.
 
 Front door: `page` (`Family`, `text_of`), `server` (`MetricsServer`) and `otlp` (`Pusher`).
 """

@@ -1,4 +1,4 @@
-"""The same metrics by OTLP, under the names of OpenTelemetry's semantic conventions where they define one.
+"""Push of the same metrics by OTLP, with names of OpenTelemetry's semantic conventions where they exist.
 
 Hardware metrics (hw.*): https://opentelemetry.io/docs/specs/semconv/hardware/ (gpu: hw.gpu.utilization,
 hw.gpu.memory.usage; all: hw.energy, hw.power, hw.temperature), status development, as of 2026-11. The GenAI conventions
@@ -32,7 +32,7 @@ NAMES: Mapping[str, tuple[str, str]] = {
     "pertoken_device_utilization_ratio": ("hw.gpu.utilization", "1"),
     "pertoken_device_memory_used_bytes": ("hw.gpu.memory.usage", "By"),
 }
-"""Metrics of the Prometheus pages -> (name, unit) by the conventions; others keep their own name, with dots."""
+"""Metrics of the Prometheus pages -> (name, unit) of the conventions; other metrics keep their name, with dots."""
 _ATTRIBUTES = {"model": "gen_ai.request.model", "uuid": "hw.id", "device": "hw.name", "host": "host.name"}
 
 
@@ -50,21 +50,21 @@ def exported(family: Family) -> tuple[str, str, list[tuple[float, dict[str, str]
 
 
 class NotPushed(PertokenError):
-    """A collector did not take the metrics."""
+    """A collector did not accept the metrics."""
 
 
 class Pusher:
-    """Pushes metrics when it is asked to: the program's own scheduler decides when.
+    """OTLP client that pushes when called: the program's own scheduler decides when.
 
     The SDK's periodic reader would start a thread of its own, and another one in each fork of the process, such as the
     workers in which rules run.
     """
 
     def __init__(self, endpoint: str, known: Iterable[Family], families: Families) -> None:
-        """Make it ready; nothing is sent yet. Raises BadInput where OpenTelemetry is not installed.
+        """Prepare the exporter; nothing is sent yet. Raises BadInput if OpenTelemetry is not installed.
 
-        `endpoint`: URL of an OTLP/HTTP collector's metrics path. `known`: every metric that there may be, with or
-        without samples.
+        `endpoint`: URL of an OTLP/HTTP collector's metrics path. `known`: every possible metric, with or without
+        samples.
         """
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
@@ -83,7 +83,7 @@ class Pusher:
         """Push all metrics as they are now. Raises NotPushed, at the latest after `PUSH_S`.
 
         The exporter bounds each read of a reply, not all of them: a collector that sends a byte now and then holds a
-        thread of its own, and nothing else is pushed until it lets go.
+        thread of its own, and nothing else is pushed until it returns.
         """
         if self._pushing is None or not self._pushing.is_alive():
             self._pushing = threading.Thread(target=self._export, name="metrics push", daemon=True)
@@ -94,7 +94,7 @@ class Pusher:
             raise NotPushed(f"{self._shown()}: did not take the metrics within {PUSH_S:g} s")
 
     def end(self) -> None:
-        """Push no more."""
+        """Shut the exporter down."""
         self._exporter.shutdown(timeout_millis=0)
         self._provider.shutdown()
 
@@ -111,7 +111,7 @@ class Pusher:
 
 
 def provider_of(reader: "MetricReader", known: Iterable[Family], families: Families) -> "MeterProvider":
-    """Return what gives the metrics to a reader, under their names by the conventions."""
+    """Return the provider that gives metrics to a reader, with their names by the conventions."""
     from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.sdk.metrics import MeterProvider
     from opentelemetry.sdk.resources import Resource

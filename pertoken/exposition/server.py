@@ -1,4 +1,4 @@
-"""One page over HTTP or HTTPS, to whoever knows the token where there is one."""
+"""Server of one page over HTTP or HTTPS, with an optional bearer token."""
 
 import hmac
 import ssl
@@ -14,13 +14,13 @@ from pertoken.errors import BadInput
 from pertoken.exposition.page import CONTENT_TYPE
 
 TIMEOUT_S = 5.0
-"""Longest time that one client may take for all it does; requests are answered one after another."""
+"""Longest time for all of one client's request; requests are answered one after another."""
 PATH = "/metrics"
 MAX_TOKEN_BYTES = 4096
 
 
 class MetricsServer:
-    """Serves `page` at `/metrics` in a thread of its own."""
+    """Server of `page` at `/metrics`, in a thread."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class MetricsServer:
         cert_file: str | None = None,
         key_file: str | None = None,
     ) -> None:
-        """Bind. Raises OSError, BadInput for a token or certificate that cannot be read."""
+        """Bind the port. Raises OSError, BadInput for a token or certificate that cannot be read."""
         token = None if token_file is None else _token(token_file)
         context = None if cert_file is None else _context(cert_file, key_file)
         self._server = _Server(address, page, token, context)
@@ -43,11 +43,11 @@ class MetricsServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start the server thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer no more, and free the port."""
+        """Stop the server and release the port."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -61,7 +61,7 @@ def _token(file: str) -> bytes:
     except OSError as error:
         raise BadInput(f"metrics_token_file: {file}: cannot be read: {(error.strerror or '').lower()}") from None
     if not text:
-        raise BadInput(f"metrics_token_file: {file}: holds nothing")
+        raise BadInput(f"metrics_token_file: {file}: is empty")
     return text
 
 
@@ -88,17 +88,17 @@ class _Server(HTTPServer):
         client, address = super().get_request()
         client.settimeout(TIMEOUT_S)
         if self._context is not None:
-            # The handshake is the client's to send, and part of what the first read waits for.
+            # The handshake runs at the first read, within the time limit of the client.
             client = self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         return client, address
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Answer one client, which is cut off after `TIMEOUT_S` however it spreads its bytes."""
+        """Answer one client, and close the connection after `TIMEOUT_S` even if it sends bytes slowly."""
         with Cutoff(request, TIMEOUT_S):
             super().finish_request(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Drop a client that broke off."""
+        """Ignore a client that disconnected."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -106,7 +106,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "pertoken", ""
 
     def do_GET(self) -> None:
-        """Answer the page."""
+        """Send the page."""
         if self.server.token is not None:
             given = self.headers.get("Authorization", "").encode("utf-8", "replace")
             if not hmac.compare_digest(given, b"Bearer " + self.server.token):
@@ -126,4 +126,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log no request."""
+        """Do nothing: requests are not logged."""

@@ -98,7 +98,7 @@ def posterior(
     *,
     short: bool = False,
 ) -> Posterior:
-    """Return the deviations that explain what was seen; the prior itself where nothing was.
+    """Return the deviations that explain the measurements; the prior itself without any.
 
     Rows of `c` that have the same `owner` are operating points of one deployment. `owner` has shape (n,), counts from
     0, and is sorted; by default each row is a deployment of its own. `widen` multiplies the standard deviations of the
@@ -180,7 +180,7 @@ class Ratio:
     log_sd: Array
     """Of what the measurement left open and the model itself misses, before any conformal widening."""
     table_log_ratio: Array
-    """Log-ratio without what was measured."""
+    """Log-ratio without calibration."""
     before: Steady
     after: Steady
 
@@ -194,7 +194,7 @@ def ratio(
     known: Posterior,
     kept: tuple[Array, Array],
 ) -> Ratio:
-    """Return how the rate changes from `before` to `after`, row by row, both under what is `known` of one deployment.
+    """Return the ratio of rates of `after` over `before`, row by row, both under the calibration `known`.
 
     `running`: sequences before and after. `kept`: shares of each deviation that hold before and after, each of shape
     (groups,) or (n, groups); what is lost of it is as uncertain as it was a priori. Before and after

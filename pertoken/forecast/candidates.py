@@ -60,7 +60,7 @@ class Candidates:
     """1 where the data-parallel ranks split one copy of the experts, else 0."""
 
     concurrency: Array
-    """Requests that are there to run; infinite where as many as fit do."""
+    """Requests available to run; infinite where the memory alone limits them."""
     prompt_len: Array
     generated_len: Array
     cached_share: Array
@@ -73,7 +73,7 @@ class Candidates:
     whole_requests: Array
     """1 where a request starts only once the cache has room for all it may generate, 0 where its prompt is enough."""
     whole_prompts: Array
-    """1 where a prompt is computed in a step in which nobody generates, 0 where its chunks ride along with decode."""
+    """1 where prompts are computed in steps without decode, 0 where their chunks share steps with decode."""
     accepted_len: Array
     """Tokens generated per step of a sequence: 1 without speculative decoding."""
     drafted_len: Array

@@ -55,7 +55,7 @@ def filling_sequences(c: Candidates) -> Array:
 
 
 def held_tokens(c: Candidates) -> Array:
-    """Tokens of cache that a running sequence keeps from others: what it has so far, or room for all it will have."""
+    """Return the tokens of cache that a running sequence reserves: those it has, or those it may come to have."""
     return cached_tokens(c, np.where(c.whole_requests > 0, c.prompt_len + c.generated_len, context(c)))
 
 
@@ -65,7 +65,7 @@ def fitting_sequences(c: Candidates) -> Array:
 
 
 def running_sequences(c: Candidates) -> Array:
-    """Sequences that run at once: those that are there, within the batch limit of each replica and the cache.
+    """Return the sequences that run at once: those available, within the batch limit of each replica and the cache.
 
     At least 1: whether a deployment starts at all is asked before.
     """

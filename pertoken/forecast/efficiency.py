@@ -154,7 +154,7 @@ class Intervals:
     floor: float
     """Log error of a change that nothing marks as new."""
     log_sd: float
-    """Factor on what the calibration left open."""
+    """Factor on the uncertainty that calibration leaves."""
     disagreement: float
     """Factor on the difference between the calibrated log-ratio and that of the table alone."""
     version: float

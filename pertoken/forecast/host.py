@@ -76,7 +76,7 @@ class Calibration:
     """Deviations of log times, in the order of `Deviation.names`; empty where nothing was measured."""
     covariance: tuple[tuple[float, ...], ...] = ()
     capacity: float = 1.0
-    """Factor on the sequences that fit; at least what was seen running."""
+    """Factor on the sequences that fit; at least those seen running."""
     log_time: float = 0.0
     """Logarithm of the measured step time over the uncalibrated one."""
     minutes: int = 0
@@ -134,12 +134,12 @@ class Calibration:
         )
 
     def has_seen(self, now: Deployment, to: Deployment) -> bool:
-        """Return whether a change is of kinds that were verified here: its ratio is measured, not inferred."""
+        """Return whether a change is of kinds verified on this host: its ratio is measured, not inferred."""
         kinds = kinds_of(now, to) if self.realised else frozenset()
         return bool(kinds) and any(kinds <= kinds_of(now, realised.ran(now)) for realised in self.realised)
 
     def log_sd(self, shares: Array, kept: Array) -> float:
-        """Return the standard deviation of the log time of a step of which terms take these shares.
+        """Return the standard deviation of a step's log time, given the shares of its terms.
 
         `kept` as for the deployment of the step. It adds what the measurements left open, what a change loses of them,
         and how far predictions of this deployment were off.
@@ -169,7 +169,7 @@ def calibrate(
     gemm_active: float | None = None,
     points: Sequence[OperatingPoint] = (),
 ) -> Calibration:
-    """Return the deviations from the fitted table that make the model agree with what was measured while busy.
+    """Return the deviations from the fitted table that make the model agree with measurements while busy.
 
     All at the load's running requests, None where not measured. `busy_tok_s`: generated tokens per second of busy
     time. `tpot_ms`: milliseconds per token after the first. `ttft_ms`: milliseconds to the first token, used only

@@ -81,7 +81,7 @@ def busy_w(device: Device, share: Array, busy: Busy | None = None) -> Array:
 
 
 def unmeasured_busy_w(accelerator: str, device: Device, share: Array) -> Array:
-    """`busy_w` of a host whose watts nobody measured; for how watts change there, `busy_w` itself is nearer.
+    """Return the watts of a host without power measurements; for a change of watts `busy_w` is more accurate.
 
     `accelerator`: its catalog name. Where several sources measured it, their median corrects the curve.
     """

@@ -9,7 +9,7 @@ from pertoken.forecast.candidates import Array
 MAX_STEPS = 100
 """Of a search; it takes a few."""
 TOLERANCE = 1e-14
-"""Of what is searched, relative: about what rounding leaves."""
+"""Relative tolerance of the result, near rounding error."""
 
 
 def crossing(rising: Callable[[Array], Array], low: Array, high: Array) -> Array:

@@ -86,7 +86,7 @@ times, and for those of the present once more than all proposals before it. Meas
 
 
 def resolve_each(asked: Sequence[tuple[Deployment, Load]], market: Market) -> list[Row | Abstained]:
-    """Resolve each deployment under its load; what is not known in place of a row."""
+    """Resolve each deployment under its load; `Abstained` in place of a row where something is unknown."""
     return [_recent(deployment, load, market) for deployment, load in asked]
 
 
@@ -232,7 +232,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
             f"({deployment.weight_dtype} on {accelerator.name}): try it for some hours and compare"
         )
     tp, pp, dp = layout(deployment)
-    # Drafts nobody counted the success of are left to the calibration, as if there were none.
+    # Drafts without counted acceptance are left to the calibration, as if there were none.
     drafted = 0 if load.acceptance is None else deployment.num_speculative_tokens or 0
     held, graded = model_tags(columns)
     kv_dtype = deployment.kv_dtype or assumed_kv_dtype(deployment.engine, deployment.weight_dtype, accelerator.arch)

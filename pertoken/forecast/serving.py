@@ -90,7 +90,7 @@ class Change:
     """A deployment before and after a change, under one load and one calibration."""
 
     ratio: Range
-    """Generated tokens/s after over before, at the requests that are there: running ones, and waiting ones that
+    """Generated tokens/s after over before, at the present requests: running ones, and waiting ones that
     then fit."""
     tpot_ms_now: float
     """As the calibrated model has it at the running requests."""

@@ -1,4 +1,5 @@
-"""Steady state of candidates at a number of running sequences: tokens per second, and what the time goes to."""
+"""Steady state of candidates at a number of running sequences: tokens per second, and the share of each term in the
+time."""
 
 from dataclasses import dataclass
 
@@ -64,7 +65,7 @@ def first_token_weights(c: Candidates) -> Array:
 
 
 def first_token_s(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
-    """Seconds until the first token of a request that waits for nobody: its prefill and one step, shape (n,)."""
+    """Return the seconds to the first token of a request without queueing: its prefill and one step, shape (n,)."""
     return first_token_scaled(c, time_scale(c, table, shift))
 
 

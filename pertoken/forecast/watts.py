@@ -35,7 +35,7 @@ class Capped(NamedTuple):
 def capped(
     deployment: Deployment, load: Load, market: Market, calibration: Calibration, now: DeviceWatts, cap_w: float
 ) -> Capped:
-    """Return what a power cap makes of a busy device and of its step time. Raises Abstained as `resolve` does."""
+    """Return the effect of a power cap on a busy device and its step time. Raises Abstained as `resolve` does."""
     bound = clock_bound(*_state(deployment, load, market, calibration))
     slowed = under_cap(_device(now), np.array([now.busy]), bound, np.array([cap_w]))
     return Capped(float(slowed.power_w[0]), float(slowed.stretch[0]))

@@ -1,4 +1,4 @@
-"""Proof of what a change saved: recommendations and their lifecycle, verification, receipts, track record.
+"""Proof of savings: recommendations and their lifecycle, verification, receipts, track record.
 
 Front door:
 

@@ -80,7 +80,7 @@ def roll_back(recommendation: Recommendation, now_ts: int, why: str | None = Non
 
 
 def applied(recommendation: Recommendation, code: str, why: str, now_ts: int, variant: str | None = None) -> Moved:
-    """Move a recommendation to APPLIED; what nobody accepted has its estimate frozen now. Raises BadInput."""
+    """Move a recommendation to APPLIED; an estimate that was never accepted is frozen now. Raises BadInput."""
     if recommendation.estimate is None and recommendation.variants:
         chosen = _variant(recommendation, variant)
         return moved(recommendation, code, why, now_ts, variant=chosen.key, estimate=chosen, unconfirmed=None)
@@ -97,7 +97,7 @@ def applied(recommendation: Recommendation, code: str, why: str, now_ts: int, va
 
 
 def undo_commands(recommendation: Recommendation) -> Variant:
-    """Return what was applied, with its commands to undo it. Raises IllegalMove if nothing was applied."""
+    """Return the applied variant, with its commands to undo it. Raises IllegalMove if nothing was applied."""
     if recommendation.estimate is None or recommendation.state not in (State.APPLIED, State.VERIFYING, *DONE):
         raise IllegalMove(refusal(recommendation, "undone"))
     return recommendation.estimate

@@ -80,7 +80,7 @@ def detected(
     now_ts: int,
     trials: Iterable[Trial] = (),
 ) -> Detected:
-    """Return what new changes mean for recommendations, given the verdicts that are there.
+    """Return the effect of new changes on recommendations, given the present verdicts.
 
     A recommendation for several deployments is applied with the last of them: it gets the earlier changes, too. What
     changes within a trial that runs applies and undoes nothing; once it ended, what stayed is applied.
@@ -141,7 +141,7 @@ def _on_trial(trials: Iterable[Trial]) -> tuple[set[int], set[int]]:
 
 
 def _precedence(recommendation: Recommendation) -> tuple[int, int]:
-    """Sort by state, then by what is promised: who gets a change that several propose."""
+    """Return the sort key by state, then by promise: it decides to which recommendation a change belongs."""
     best = recommendation.estimate or recommendation.best
     worth = sum(money[1] for money in (best.bankable, best.capacity) if money) if best else 0
     return (

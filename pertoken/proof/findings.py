@@ -23,7 +23,7 @@ _TARGET_MISSING = "its rule did not report on this target"
 def keep(
     target: AdviceRepository, recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int, who: str
 ) -> tuple[Recommendation, ...]:
-    """Store what an advice run found. `ran` holds the ids of the rules that ran.
+    """Store the results of an advice run. `ran`: ids of the rules that ran.
 
     Returns what stands then. Raises StoreError if the database cannot be written.
     """
@@ -36,7 +36,7 @@ def keep(
 def merged(
     rows: Iterable[Recommendation], recommendations: Iterable[Recommendation], ran: Collection[str], now_ts: int
 ) -> Iterator[Moved]:
-    """Yield what changes, in order: of each rule and target the newest row, against what the run found."""
+    """Yield the rows that change, in order: the newest row of each rule and target against the run's result."""
     before: Mapping[Subject, Recommendation] = {_subject(row): row for row in rows}
     after: Mapping[Subject, Recommendation] = {
         _subject(recommendation): recommendation for recommendation in recommendations

@@ -17,11 +17,11 @@ PUT_OFF = (State.SNOOZED, State.DISMISSED)
 JUDGED = (State.REALIZED, State.PARTIAL, State.NO_EFFECT, State.REGRESSED, State.INCONCLUSIVE)
 """States with a verdict."""
 DONE = (*JUDGED, State.DECAYED, State.ROLLED_BACK)
-"""States of what was applied and has a verdict or was undone."""
+"""States of applied recommendations that have a verdict or were undone."""
 FINAL = (*DONE, State.SUPERSEDED, State.EXPIRED)
 """States that end a life: the next proposal of the rule for the target opens the next one."""
 TRIED = (State.OPEN, State.ACCEPTED)
-"""States in which a trial begins: it accepts what is open, and is no move of its own."""
+"""States in which a trial can begin: it accepts an open recommendation and is no separate move."""
 
 
 class IllegalMove(BadInput):

@@ -200,7 +200,7 @@ class Recommendation:
     target_key: str = ""
     """Name of the service, or id of the deployment or host as digits."""
     life: int = 1
-    """Number of this proposal, from 1: what is proposed again after it ended has the next life."""
+    """Number of this proposal, from 1: a proposal repeated after its end has the next life."""
     deployment_id: int | None = None
     reason: str | None = None
     remedy: str | None = None

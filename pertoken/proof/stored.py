@@ -65,7 +65,7 @@ def find(rows: Iterable[Recommendation], prefix: str, where: object) -> Recommen
 def store_acts(
     target: AdviceRepository, read: Recommendation, acts: Sequence[Moved], who: str
 ) -> tuple[Recommendation, ...]:
-    """Store what a person did with a recommendation; return the rows as they stand, in the order of the acts.
+    """Store acts of a person on a recommendation; return the rows as they stand, in the order of the acts.
 
     A trial that runs ends when its recommendation is withdrawn, or declared applied.
 

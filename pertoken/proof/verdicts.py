@@ -1,4 +1,4 @@
-"""Verdicts on changes of configuration: what a token costs after a change against before, at like load."""
+"""Verdicts on changes of configuration: the cost of a token after a change against before, at like load."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -69,7 +69,7 @@ class Verdict:
 
 
 def pending(change: EpochChange, recommendation_id: int | None, now_ts: int) -> Verdict:
-    """Return the verdict on a change that nobody has judged yet."""
+    """Return the pending verdict on a new change."""
     return Verdict(
         change.deployment_id,
         change.epoch_id,
@@ -93,7 +93,7 @@ _RESULTS = {
 
 
 def result_of(proven: Proven) -> Result:
-    """Return what a verification showed of the cost of a token."""
+    """Return a verification's effect on the cost of a token."""
     return _RESULTS.get(proven, Result.INCONCLUSIVE)
 
 
@@ -141,7 +141,7 @@ def standing_verdicts(store: Store, as_of: int | None = None) -> tuple[Verdict, 
         verdicts = read_verdicts(connection)[::-1]
     if as_of is None:
         return verdicts
-    return tuple(_as_of(each, as_of) for each in verdicts if each.created_ts <= as_of)
+    return tuple(_as_of(verdict, as_of) for verdict in verdicts if verdict.created_ts <= as_of)
 
 
 def _as_of(verdict: Verdict, as_of: int) -> Verdict:

@@ -1,8 +1,8 @@
-"""What leaves the screens: reports, FOCUS rows, gates, alerts, exporters and the MCP server.
+"""Figures for other readers than the screens: reports, FOCUS rows, gates, alerts, exporters, MCP server.
 
 Front door:
 
-- `reports.period`: `Period`, the stretch of time that a report is of.
+- `reports.period`: `Period`, the stretch of time that a report covers.
 - `reports.figures`: `read_figures`, everything a report shows of a period.
 - `reports.page`: `html.page`, a self-contained HTML page.
 - `reports.text`: Markdown and CSV of the same figures.

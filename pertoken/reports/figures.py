@@ -1,4 +1,4 @@
-"""Everything that a report shows of a period, read once: the bill, models, tenants, savings and verdicts."""
+"""All figures of a report, read once: the bill, models, tenants, savings and verdicts of a period."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,68 +27,68 @@ from pertoken.window.inventory import Inventory
 from pertoken.window.reading import Window
 
 TAKEN = (State.ACCEPTED, State.APPLIED, State.VERIFYING, State.REALIZED, State.PARTIAL)
-"""States of advice that somebody acts on or acted on, and that stands."""
+"""States of advice that was accepted or applied, and was not undone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """Advice by how far it came. Money is nano-USD per month, as (low, likely, high)."""
+    """Advice by progress. Money is nano-USD per month, as (low, likely, high)."""
 
-    found: tuple[Recommendation, ...]
-    """Open, the dearest first; of several that touch the same service or host only the best one."""
+    proposed: tuple[Recommendation, ...]
+    """Open recommendations, largest saving first; only the best of several for the same service or host."""
     taken: tuple[Recommendation, ...]
     proven: Banked
     refused: tuple[Recommendation, ...]
-    """Rules that looked and had nothing to propose, or that could not look."""
+    """Refusals of rules, and rules that were blocked or failed."""
 
     @property
     def bankable(self) -> Money | None:
-        """Bankable dollars of `found` together; None where nothing has any."""
-        return total(each.best.bankable for each in self.found if each.best)
+        """Summed bankable dollars of `proposed`; None if no recommendation has any."""
+        return total(row.best.bankable for row in self.proposed if row.best)
 
     @property
     def taken_bankable(self) -> Money | None:
-        """Bankable dollars of `taken` together, as estimated when each was accepted."""
-        return total(each.chosen.bankable for each in self.taken if each.chosen)
+        """Summed bankable dollars of `taken`, as estimated at acceptance."""
+        return total(row.chosen.bankable for row in self.taken if row.chosen)
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFigures:
-    """A period in figures. None is unknown."""
+    """Figures of a period; None is unknown."""
 
     period: Period
     source: str
-    """The database, with no password in it."""
+    """The database, without a password."""
     bill: Bill | None
-    """None where no device has a price."""
+    """None if no device has a price."""
     charges: Charges
-    there: Inventory
+    inventory: Inventory
     hours: tuple[ModelHours, ...]
-    """Models by the hour of the clock, dearest first."""
+    """Models by hour of the clock, most expensive first."""
     models: Spend
     tenants: Spend
     teams: Spend
     figures: tuple[ModelFigures, ...]
     nano_usd_per_mtok: int | None
-    """Of all models whose dollars and tokens are known."""
+    """Of all models with known dollars and tokens."""
     tokens: int
     savings: Savings
     verdicts: tuple[Verdict, ...]
-    """On changes within the period, newest first."""
+    """Verdicts on changes within the period, newest first."""
 
     @property
     def regressions(self) -> tuple[Verdict, ...]:
-        """Changes after which a token costs more."""
-        return tuple(each for each in self.verdicts if each.judgement.result is Result.DEARER)
+        """Verdicts on changes after which a token costs more."""
+        return tuple(verdict for verdict in self.verdicts if verdict.judgement.result is Result.DEARER)
 
     def daily_per_mtok(self, models: int) -> Mapping[str, Sequence[tuple[int, int | None]]]:
-        """Return (day, nano-USD per Mtok) of the dearest models."""
-        return {each.model: _by_day(each) for each in self.hours[:models]}
+        """Return (day, nano-USD per Mtok) of the most expensive models."""
+        return {model.model: _by_day(model) for model in self.hours[:models]}
 
 
 def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigures:
     """Read a period. Raises StoreError."""
-    teams = {each.name: each.team for each in settings.tenants}
+    teams = {tenant.name: tenant.team for tenant in settings.tenants}
     with store.read() as connection:
         window = Window(connection, period.start, period.end, dated=period.dated)
         prices = price_book(store, connection, window.inventory)
@@ -99,25 +99,25 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         figures = model_figures(priced, window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
     hours = sorted(
-        (ModelHours(model, period.start // HOUR * HOUR, tuple(each)) for model, each in served.items()),
-        key=lambda each: (-(each.together.nano_usd or 0), each.model),
+        (ModelHours(model, period.start // HOUR * HOUR, tuple(model_hour)) for model, model_hour in served.items()),
+        key=lambda model_row: (-(model_row.together.nano_usd or 0), model_row.model),
     )
-    together = [each.together for each in hours]
-    known = [each for each in together if each.nano_usd is not None and each.tokens]
-    nano = sum((each.nano_usd or 0) - each.uncounted_nano_usd for each in known)
+    together = [model_row.together for model_row in hours]
+    known = [hour for hour in together if hour.nano_usd is not None and hour.tokens]
+    nano = sum((hour.nano_usd or 0) - hour.uncounted_nano_usd for hour in known)
     return ReportFigures(
         period=period,
         source=str(store.location),
         bill=daily.money.bill(),
         charges=daily,
-        there=window.inventory,
+        inventory=window.inventory,
         hours=tuple(hours),
         models=by["model"],
         tenants=by["tenant"],
         teams=by["team"],
         figures=figures,
-        nano_usd_per_mtok=per_mtok(nano, sum(each.tokens or 0 for each in known)),
-        tokens=sum(each.tokens or 0 for each in hours),
+        nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known)),
+        tokens=sum(model_row.tokens or 0 for model_row in hours),
         savings=read_savings(store, period),
         verdicts=_verdicts(store, period),
     )
@@ -126,7 +126,7 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
 def _verdicts(store: Store, period: Period) -> tuple[Verdict, ...]:
     """Return the verdicts on changes of a period, as they stood at its end where that is dated."""
     stored = standing_verdicts(store, period.end if period.dated else None)
-    return tuple(each for each in stored if period.start <= each.changed_ts < period.end)
+    return tuple(verdict for verdict in stored if period.start <= verdict.changed_ts < period.end)
 
 
 def read_savings(store: Store, period: Period) -> Savings:
@@ -135,36 +135,38 @@ def read_savings(store: Store, period: Period) -> Savings:
     receipts: tuple[StoredReceipt, ...] = ()
     if store.advice is not None:
         with store.read("advice") as connection:
-            receipts = tuple(each for each in read_receipts(connection) if each.created_ts <= period.end)
+            receipts = tuple(receipt for receipt in read_receipts(connection) if receipt.created_ts <= period.end)
     return Savings(
         best_of_each_target(rows),
-        tuple(each for each in rows if each.state in TAKEN),
+        tuple(row for row in rows if row.state in TAKEN),
         banked(receipts),
-        tuple(each for each in rows if each.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
+        tuple(row for row in rows if row.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
     )
 
 
 def best_of_each_target(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Return what is open, best first, without what touches a service or host that a better one touches already."""
+    """Return open recommendations, best first, without those for a service or host that a better one changes."""
     touched: set[str] = set()
     kept = []
-    for each in sorted((row for row in rows if row.state is State.OPEN), key=_worth):
-        here = set(each.best.touches if each.best else ()) or {f"{each.target_kind}:{each.target_key}"}
-        if not here & touched:
-            touched |= here
-            kept.append(each)
+    for recommendation in sorted((row for row in rows if row.state is State.OPEN), key=_worth):
+        targets = set(recommendation.best.touches if recommendation.best else ()) or {
+            f"{recommendation.target_kind}:{recommendation.target_key}"
+        }
+        if not targets & touched:
+            touched |= targets
+            kept.append(recommendation)
     return tuple(kept)
 
 
-def _worth(each: Recommendation) -> tuple[int, int, int]:
-    bankable = each.best.bankable if each.best else None
-    capacity = each.best.capacity if each.best else None
-    return -(bankable[1] if bankable else 0), -(capacity[1] if capacity else 0), each.recommendation_id
+def _worth(row: Recommendation) -> tuple[int, int, int]:
+    bankable = row.best.bankable if row.best else None
+    capacity = row.best.capacity if row.best else None
+    return -(bankable[1] if bankable else 0), -(capacity[1] if capacity else 0), row.recommendation_id
 
 
 def total(monies: Iterable[Money | None]) -> Money | None:
-    """Return the sum of what is known; None where nothing is."""
-    known = [each for each in monies if each is not None]
+    """Return the sum of the known amounts, or None if there are none."""
+    known = [money for money in monies if money is not None]
     if not known:
         return None
     low, likely, high = (sum(column) for column in zip(*known, strict=True))

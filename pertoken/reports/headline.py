@@ -16,7 +16,7 @@ class Headline(NamedTuple):
 
 
 def headlines(report: ReportFigures) -> tuple[Headline, ...]:
-    """Return the figures that a reader looks for first."""
+    """Return the figures at the head of a report, most important first."""
     bill, savings = report.bill, report.savings
     proven = savings.proven.nano_usd
     return (
@@ -32,7 +32,7 @@ def headlines(report: ReportFigures) -> tuple[Headline, ...]:
 
 
 def idle_text(bill: Bill | None) -> str:
-    """Return the share of the bill for which nothing ran: idle while reserved, and unallocated."""
+    """Return the idle share of the bill: idle while allocated, and unallocated."""
     if bill is None or not bill.paid:
         return UNKNOWN
     return f"{'≥ ' if bill.busy_is_bound else ''}{(bill.idle + bill.unallocated) / bill.paid:.0%}"

@@ -1,4 +1,4 @@
-"""The stretch of time that a report is of."""
+"""The stretch of time that a report covers."""
 
 from dataclasses import dataclass
 
@@ -12,12 +12,12 @@ DEFAULT_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """[start, end), epoch seconds; it starts with an hour of the clock."""
+    """[start, end), epoch seconds; it starts at a full hour of the clock."""
 
     start: int
     end: int
     dated: bool
-    """Whether its end was named: everything is as of then, and nothing later counts."""
+    """Whether its end was given: everything is as of that end, without later rows."""
 
     @property
     def seconds(self) -> int:
@@ -55,7 +55,7 @@ def period_of(start: str | None, end: str | None, now_ts: int, *, dated: bool) -
     """
     until = now_ts if end is None else _time("--to", end, now_ts)
     if until > now_ts:
-        raise BadInput(f"--to {end}: lies after {format_utc(now_ts)}, of which the report is")
+        raise BadInput(f"--to {end}: lies after {format_utc(now_ts)}, the end of the report")
     until = until // 60 * 60 if end is not None else until
     first = until - DEFAULT_DAYS * DAY if start is None else _time("--from", start, now_ts)
     first = first // HOUR * HOUR

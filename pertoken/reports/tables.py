@@ -1,4 +1,4 @@
-"""The tables of a report as text, which HTML and Markdown lay out."""
+"""Tables of a report as text cells, for HTML and Markdown."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ MAX_ROWS = 200
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table with the command that shows the same."""
+    """A table, with the command that prints the same."""
 
     title: str
     columns: tuple[str, ...]
-    """A column whose name starts with `>` is of numbers."""
+    """A name that starts with `>` marks a column of numbers."""
     rows: tuple[tuple[str, ...], ...]
     empty: str
-    """Said in place of rows."""
+    """Text in place of rows."""
     command: str
     notes: tuple[str, ...] = ()
 
@@ -45,7 +45,7 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
 
 
 def models_table(report: ReportFigures, command: str) -> Table:
-    """Return dollars, tokens and $/Mtok by model, and what no model carries."""
+    """Return dollars, tokens and $/Mtok by model, and dollars of no model."""
     return spend_table("Models", report.models, command)
 
 
@@ -69,18 +69,18 @@ def spend_table(title: str, spend: Spend, command: str) -> Table:
 
 
 def figures_table(report: ReportFigures, command: str) -> Table:
-    """Return what else is per token, by model."""
+    """Return the other figures per token and dollar, by model."""
     rows = [
         (
-            each.model,
-            _usd(each.usd_per_generated_mtok),
-            _usd(each.usd_per_goodput_mtok),
-            _usd(each.usd_per_1000_requests),
-            _number(each.j_per_token),
-            _number(each.kwh),
-            _usd(each.idle_usd),
+            figure.model,
+            _usd(figure.usd_per_generated_mtok),
+            _usd(figure.usd_per_goodput_mtok),
+            _usd(figure.usd_per_1000_requests),
+            _number(figure.j_per_token),
+            _number(figure.kwh),
+            _usd(figure.idle_usd),
         )
-        for each in report.figures
+        for figure in report.figures
     ]
     columns = (
         "model",
@@ -98,21 +98,19 @@ def figures_table(report: ReportFigures, command: str) -> Table:
 def found_table(report: ReportFigures) -> Table:
     """Return the open recommendations that count in the total."""
     rows = [
-        (short_id(each), each.title, each.target, *_worth(each), each.rule_id)
-        for each in report.savings.found[:MAX_ROWS]
+        (short_id(row), row.title, row.target, *_worth(row), row.rule_id) for row in report.savings.proposed[:MAX_ROWS]
     ]
     columns = ("id", "change", "target", ">bankable/month", ">capacity/month", "rule")
     refused = len(report.savings.refused)
-    notes = (f"{refused} rules looked and refused, or were not able to look: `pertoken advise` has their reasons.",)
+    notes = (f"{refused} rules refused or could not run: `pertoken advise` prints the reasons.",)
     empty = "Nothing is proposed."
     return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes if refused else ())
 
 
 def taken_table(report: ReportFigures) -> Table:
-    """Return what was accepted or applied and stands."""
+    """Return recommendations that were accepted or applied, and not undone."""
     rows = [
-        (short_id(each), each.title, each.target, each.state.label, *_worth(each))
-        for each in report.savings.taken[:MAX_ROWS]
+        (short_id(row), row.title, row.target, row.state.label, *_worth(row)) for row in report.savings.taken[:MAX_ROWS]
     ]
     columns = ("id", "change", "target", "state", ">bankable/month", ">capacity/month")
     empty = "Nothing was accepted or applied."
@@ -120,18 +118,18 @@ def taken_table(report: ReportFigures) -> Table:
 
 
 def verdicts_table(title: str, verdicts: Sequence[Verdict], empty: str) -> Table:
-    """Return what changes of configuration did to the cost of a token."""
+    """Return verdicts on changes of configuration: their effect on the cost of a token."""
     rows = [
-        (format_utc(each.changed_ts), each.name, edits_text(each.edits), *judgement_text(each))
-        for each in verdicts[:MAX_ROWS]
+        (format_utc(verdict.changed_ts), verdict.name, edits_text(verdict.edits), *judgement_text(verdict))
+        for verdict in verdicts[:MAX_ROWS]
     ]
     columns = ("when", "deployment", "change", "verdict", ">cost per token")
     return Table(title, columns, tuple(rows), empty, "pertoken advise")
 
 
 def edits_text(edits: Sequence[Edit]) -> str:
-    """Return what changed: `tp 1 → 2`."""
-    return ", ".join(f"{each.field} {_value(each.before)} → {_value(each.after)}" for each in edits) or "configuration"
+    """Return edits as text: `tp 1 → 2`."""
+    return ", ".join(f"{edit.field} {_value(edit.before)} → {_value(edit.after)}" for edit in edits) or "configuration"
 
 
 def judgement_text(verdict: Verdict) -> tuple[str, str]:
@@ -152,8 +150,8 @@ def money_text(money: Money | None) -> str:
     return likely if low == high else f"{likely} ({low}–{high})"
 
 
-def _worth(each: Recommendation) -> tuple[str, str]:
-    chosen = each.chosen
+def _worth(row: Recommendation) -> tuple[str, str]:
+    chosen = row.chosen
     return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.bankable), money_text(chosen.capacity))
 
 

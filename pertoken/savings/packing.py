@@ -32,7 +32,7 @@ def packed(before: Fleet, replicas: Sequence[Deployment], like: Deployment, coun
 
     def order(host_id: int) -> tuple[bool, float, int]:
         host = before.host(host_id)
-        leaves = {holder.deployment_id for holder in before.deployments_on(host)} <= ids
+        leaves = {deployment.deployment_id for deployment in before.deployments_on(host)} <= ids
         return leaves, host_price(before, host, context) / len(alone[host_id]), host_id
 
     slots = [

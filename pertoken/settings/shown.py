@@ -21,11 +21,11 @@ def shown(name: str, value: Any) -> Any:
         return str(value)
     if is_dataclass(value):
         row = {field.name: getattr(value, field.name) for field in fields(value)}
-        return {key: shown(f"{name}.{key}", cell) for key, cell in row.items() if cell not in (None, "", (), {})}
+        return {key: shown(f"{name}.{key}", entry) for key, entry in row.items() if entry not in (None, "", (), {})}
     if isinstance(value, Mapping):
-        return {str(key): shown(name, item) for key, item in value.items()}
+        return {str(key): shown(name, entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):
-        return [shown(name, item) for item in value]
+        return [shown(name, entry) for entry in value]
     if not isinstance(value, str):  # dates and decimals become text
         return value if value is None or isinstance(value, bool | int | float) else str(value)
     if name in WEBHOOKS:

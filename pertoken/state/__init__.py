@@ -14,6 +14,6 @@ Front door:
 - `state.diff`: `diff(before, after)`, the one input of price, SLO verdict, commands, undo, title and identity.
 - `state.errors`: `InvalidEdit` and `UnknownKnob`.
 
-That is all of it: values and edits that rules, prices and advice share. Edits return a changed copy and raise
-`InvalidEdit` for what cannot be. Nothing here reads a database, a price or evidence.
+Rules, prices and advice share these values and edits. An edit returns a changed copy and raises
+`InvalidEdit` for an impossible change. Nothing here reads a database, a price or evidence.
 """

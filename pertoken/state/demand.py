@@ -13,13 +13,14 @@ HOURS_OF_WEEK = 168
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number with its origin. An assumed one yields a break-even and enters no total until somebody confirms it."""
+    """A number with its origin. An assumed quantity yields a break-even and enters no total until a person confirms
+    it."""
 
     value: float
     provenance: Provenance
     source: str = ""
     confirmed: bool = False
-    """Of an assumed one: whether a person supplied it, so that it is priced."""
+    """For an assumed quantity: whether a person supplied it, so that it is priced."""
 
     def __post_init__(self) -> None:
         _check("a quantity of", self.value)

@@ -12,7 +12,7 @@ from pertoken.state.model import Model
 from pertoken.state.placement import Placement
 
 NEW = 0
-"""`deployment_id` of a deployment that has no place in a fleet yet; `Fleet.replace` gives it one."""
+"""`deployment_id` of a deployment that is not part of a fleet yet; `Fleet.replace` numbers it."""
 
 MAX_RATIO = 100
 """Largest ratio that a rule may expect (see `Expectation`). A judgement."""
@@ -20,7 +20,7 @@ MAX_RATIO = 100
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Ratio of tokens per device-second, after a change over before it, at like load, as a rule's source states it."""
+    """Expected ratio of tokens per device-second after a change to before it, at equal load, with its source."""
 
     low: float
     likely: float
@@ -39,7 +39,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One engine at one endpoint. A knob that nobody could see is None.
+    """One engine at one endpoint. A knob that was not observed is None.
 
     The fields from `model` to `role` are the knobs of `state.knobs`; `but()` changes them. Every edit returns a copy.
     """
@@ -82,7 +82,7 @@ class Deployment:
     serves: tuple[tuple[str, float | None], ...] = ()
     """(service, share of its demand); None: an even part of what the service's other deployments leave."""
     share_source: str | None = None
-    """Who measured the share of a demand that a proposal gives it; None while that is a guess."""
+    """Source of the measured share of a demand that a proposal gives it; None while that is a guess."""
     restart: bool = False
     """Whether a proposal restarts it as it is."""
     expected: Expectation | None = None
@@ -107,7 +107,8 @@ class Deployment:
         return replace(self, **checked(changes))
 
     def on(self, placement: Placement) -> "Deployment":
-        """Return this deployment elsewhere; what `placement` leaves out stays. It leaves the devices it was seen on."""
+        """Return this deployment on another placement; fields that `placement` leaves out stay. Its devices are
+        cleared."""
         moved = placement.over(self.placement)
         return self if moved == self.placement else replace(self, placement=moved, device_ids=())
 
@@ -147,7 +148,7 @@ class Deployment:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Served model name, else the model's name."""
         return self.served_model or self.model.name
 
     def knob_changes(self, other: "Deployment") -> dict[str, tuple[Any, Any]]:

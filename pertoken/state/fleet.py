@@ -1,4 +1,4 @@
-"""All that runs and is paid for: services, deployments, hosts, devices and commitments."""
+"""Fleet: all that runs and is paid for, as services, deployments, hosts, devices and commitments."""
 
 import re
 from collections import defaultdict
@@ -287,8 +287,8 @@ class Fleet:
         Raises InvalidEdit if the host is not part of the fleet, or deployments still run on it.
         """
         known_host = self.host(host if isinstance(host, int) else host.host_id)
-        if holders := self.deployments_on(known_host):
-            names = ", ".join(dict.fromkeys(holder.name for holder in holders))
+        if running := self.deployments_on(known_host):
+            names = ", ".join(dict.fromkeys(deployment.name for deployment in running))
             raise InvalidEdit(f"{known_host.name} is held by {names}: move these first")
         return replace(
             self,
@@ -305,10 +305,10 @@ class Fleet:
         known_device = self.device(device if isinstance(device, int) else device.device_id)
         if known_device.partitions:
             raise InvalidEdit(f"{known_device.name} is divided already")
-        if holders := [
+        if names := [
             deployment.name for deployment in self.deployments if known_device.device_id in deployment.device_ids
         ]:
-            raise InvalidEdit(f"{known_device.name} is held by {', '.join(dict.fromkeys(holders))}: move these first")
+            raise InvalidEdit(f"{known_device.name} is held by {', '.join(dict.fromkeys(names))}: move these first")
         if not profiles or not all(isinstance(profile, str) and _PROFILE.fullmatch(profile) for profile in profiles):
             raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
         if len(profiles) > MAX_PARTITIONS:

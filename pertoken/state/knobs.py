@@ -1,4 +1,4 @@
-"""The knob table: what can be changed on a deployment, within which range, at which risk, and who can price it."""
+"""Table of knobs: the settings of a deployment with type, range, risk, and the means to price them."""
 
 import math
 import tomllib
@@ -54,7 +54,7 @@ class Knob:
 
     @property
     def domain(self) -> str:
-        """The values this knob takes, in words."""
+        """Description of the values that this knob accepts."""
         if self.type == "word":
             return f"one of {', '.join(self.values)}"
         if self.type in ("int", "float"):

@@ -9,7 +9,7 @@ from pertoken.state.errors import InvalidEdit
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Hours of the week (0 is Monday 00:00 UTC) in which a service has other replicas than otherwise.
+    """Hours of the week (0 is Monday 00:00 UTC) in which a service has another number of replicas.
 
     Off releases the hosts of its replicas; asleep keeps them and frees the device memory.
     """

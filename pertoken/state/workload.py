@@ -9,7 +9,7 @@ UNKNOWN = "?"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """An object that makes pods. A part that is not known is None; all are None of a pod of which nothing is."""
+    """An object that creates pods. Unknown fields are None."""
 
     kind: str | None = None
     """`Deployment`, `LLMInferenceService` or `DynamoGraphDeployment`; inferred from the name of the pod."""

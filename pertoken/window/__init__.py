@@ -3,15 +3,15 @@
 Front door:
 
 - `window.reading`: `Window`, everything recorded of a stretch of time, read in one transaction.
-- `window.inventory`: `Inventory`, what there was: hosts, devices, deployments with their epochs and ranks.
-- `window.totals`: `Totals`, sums over the window; `window.recent`: `Recent`, how it is now.
+- `window.inventory`: `Inventory` of hosts, devices, and deployments with their epochs and ranks.
+- `window.totals`: `Totals`, sums over the window; `window.recent`: `Recent`, the present state.
 - `window.epochs.energy`: `EpochEnergy`, energy of the devices that an epoch held.
-- `window.columns`: `Columns`, in which a window hands out its buckets.
-- `window.parts`: `Parts`, what of a window was read, and reads the rest when it is looked at.
+- `window.columns`: `Columns`, the form in which a window returns its buckets.
+- `window.parts`: `Parts` of a window, each read on first access.
 - `window.ranks`: `follows`, whether the tokens of a rank are counted by its head rank.
 - `window.epochs.like_for_like`: `compare`, costs per token of two sets of hours at like load.
 - `window.epochs.history`: `in_turn`, hours of epochs that ran one after another.
 - `window.engine_counts`, `window.figures`, `window.observed`: figures from sums.
 
-`Window` hands out evidence, demand and buckets too; how these are made is its own business.
+`Window` returns evidence, demand and buckets too; their construction is internal.
 """

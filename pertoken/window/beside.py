@@ -1,4 +1,4 @@
-"""A part of a window that a thread reads while this one reads the others."""
+"""Reading of one part of a window in a second thread."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -9,10 +9,10 @@ from pertoken.window.progress import TICK_S, Progress
 
 
 class Beside:
-    """A reading in a thread: SQLite works without Python's lock, and a server anyway. It has ended with the context."""
+    """A reading in a thread, without Python's lock while the database works. The thread ends with the context."""
 
     def __init__(self, read: Callable[[Progress], Any]) -> None:
-        """Start `read`, which is given what to report progress to."""
+        """Start `read`. It is called with the function that it reports progress to."""
         self._step = ("", 0.0)
         self._pool = ThreadPoolExecutor(1)
         self._reading = self._pool.submit(read, self._note)

@@ -42,7 +42,8 @@ class Columns:
         return np.where(column == NULL, np.nan, column.astype(np.float64))
 
     def where(self, mask: Mask | Ints | slice) -> "Columns":
-        """Return some of the rows: those of a mask, or in the order of indices. All of them are not copied."""
+        """Return some of the rows: those of a mask, or in the order of indices. If all are selected nothing is
+        copied."""
         if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.all():
             return self
         return Columns(self.at, self.values[mask])
@@ -105,9 +106,9 @@ def together(parts: Sequence[Columns]) -> Columns:
 
 
 def in_turn(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of owners that ran one after another as those of one owner: what shares a bucket is added.
+    """Return the rows of owners that ran one after another as rows of one owner: rows of one bucket are added.
 
-    A sum of which a part is not known is not known; of a provenance the worst counts.
+    A sum with an unknown part is unknown; the worst provenance counts.
     """
     rows = together(parts)
     ts = rows.values[:, 1]

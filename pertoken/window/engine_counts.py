@@ -30,7 +30,7 @@ _REASON = re.compile(r'(\w+)\{reason="((?:[^"\\]|\\.)*)"\}')
 
 @dataclass(frozen=True, slots=True)
 class EngineCounts:
-    """A deployment's further counters over a window. None: its engine does not count it, or nothing of it happened."""
+    """A deployment's further counters over a window. None: its engine does not count it, or the count is 0."""
 
     preemptions: int | None = None
     """Requests put back to the queue because the KV cache was full."""
@@ -39,7 +39,7 @@ class EngineCounts:
     prefix_hit_rate: float | None = None
     """Part of the tokens looked up in the prefix cache that were found there."""
     spec_acceptance_rate: float | None = None
-    """Part of the drafted tokens that were accepted."""
+    """Share of the drafted tokens that were accepted."""
     spec_acceptance_length: float | None = None
     """Mean tokens a speculative step gives: the accepted ones of its draft and one more."""
     mfu: float | None = None
@@ -51,7 +51,7 @@ class EngineCounts:
 
 
 def by_epoch(rows: Rows) -> Mapping[int, Counts]:
-    """Growth of every further counter by epoch, of rows of `sums.engine_counter_totals`."""
+    """Return the increase of each counter by epoch, from rows of `sums.engine_counter_totals`."""
     counts: dict[int, dict[str, int]] = defaultdict(dict)
     for row in rows:
         counts[row.epoch_id][row.metric] = row.delta

@@ -67,25 +67,25 @@ class EvidenceReader:
     inventory: Inventory
     measured: Measured
     missing: Mapping[int, Sequence[Any]]
-    """Rows of metrics that cannot be read, by owner."""
+    """Rows of unreadable metrics, by owner."""
     owners_known_since: Mapping[int, int]
-    """Devices whose holders were once unknown -> since when they are known again."""
+    """Devices -> since when their owners are known again, where they once were unknown."""
     history: History = field(default_factory=History)
-    """Earlier epochs, of weeks before the window too."""
+    """Earlier epochs, including those of weeks before the window."""
     number: int = field(default_factory=NUMBERS.__next__)
-    """By which `WindowSeries` find it again."""
+    """Number by which a `WindowSeries` refers to it."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
     _latest: dict[tuple[str, tuple[int, ...]], Mapping[str, Callable[[], Points | None]]] = field(
         default_factory=dict, init=False, repr=False
     )
-    """How to find the series of whatever was asked for last: rules read several of one."""
+    """Readers of the series that were requested last: rules read several series of one subject."""
 
     def __post_init__(self) -> None:
         READERS[self.number] = self
 
     @property
     def parts(self) -> Parts:
-        """What was read of the window."""
+        """Parts of the window."""
         return self.measured.parts
 
     @property
@@ -97,8 +97,8 @@ class EvidenceReader:
     def of_deployments(self, deployment_ids: Sequence[int]) -> Evidence:
         """Return what was measured on one deployment, or on several added up bucket by bucket.
 
-        Of the present epoch of each, since an earlier one had other knobs or devices. Nothing was measured on several
-        of which one has not run in this window.
+        Only the present epoch of each counts, as an earlier one had other knobs or devices. There is no evidence of
+        several deployments if one of them did not run in this window.
         """
         if not all(deployment_id in self.inventory.running for deployment_id in deployment_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
@@ -130,7 +130,7 @@ class EvidenceReader:
         """Return what was measured on a device, or on several together; nothing where one was not seen."""
         if not all(device_id in self.inventory.devices for device_id in device_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
-        observed_ms = [float(self._with_holders(device_id).ints("observed_ms").sum()) for device_id in device_ids]
+        observed_ms = [float(self._since_owners_known(device_id).ints("observed_ms").sum()) for device_id in device_ids]
         series_of = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(series_of, self._remedies(*device_ids))
 
@@ -281,7 +281,7 @@ class EvidenceReader:
         """Return the share of its observed time that some process held a device, a mean over several."""
         ts, shares, times = [], [], []
         for device_id in device_ids:
-            rows = self._with_holders(device_id)
+            rows = self._since_owners_known(device_id)
             rows = rows.where(rows.ints("duration_ms") > 0)
             ms = rows.floats("duration_ms")
             ts.append(rows.ints("ts"))
@@ -289,8 +289,8 @@ class EvidenceReader:
             times.append(ms)
         return series.over(ts, shares, times, Provenance.REPORTED)
 
-    def _with_holders(self, device_id: int) -> Columns:
-        """Return the buckets of a device since its holders are known: before, no share of it was stored."""
+    def _since_owners_known(self, device_id: int) -> Columns:
+        """Return the buckets of a device since its owners are known: earlier, no share of it was stored."""
         rows = self.measured.device_time(device_id)
         since = self.owners_known_since.get(device_id)
         return rows if since is None else rows.where(rows.ints("ts") >= since)

@@ -7,32 +7,32 @@ from pertoken.units import MTOK
 
 
 def mean(row: Any | None, name: str, scale: float) -> float | None:
-    """Of a gauge in a row of sums, in its own unit."""
+    """Return the mean of a gauge in a row of sums, in its own unit."""
     return None if row is None else ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), scale)
 
 
 def ratio(numerator: int | None, denominator: int | None, scale: float) -> float | None:
-    """Quotient by a scale; None by 0, too."""
+    """Return a quotient by a scale; None for unknown parts or a zero denominator."""
     return numerator / denominator / scale if numerator is not None and denominator else None
 
 
 def rate(sums: Mapping[str, Any], name: str) -> float | None:
-    """Of a count, per second of the time summed."""
+    """Return a count per second of the summed time."""
     counted, ms = sums.get(name), sums.get("duration_ms")
     return counted * 1000 / ms if counted is not None and ms else None
 
 
 def per_mtok(nano_usd: int | None, tokens: int | None) -> int | None:
-    """Nano-USD for a million tokens; None for none."""
+    """Return nano-USD per million tokens; None without tokens."""
     return round(nano_usd * MTOK / tokens) if nano_usd is not None and tokens else None
 
 
 def total(values: Sequence[float | None]) -> float | None:
-    """Sum of what is known; None if nothing is."""
+    """Return the sum of the known values; None if all are unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if known else None
 
 
 def whole(value: float | None) -> int | None:
-    """Rounded to an integer."""
+    """Return the value rounded to an integer."""
     return None if value is None else round(value)

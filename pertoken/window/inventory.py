@@ -1,4 +1,4 @@
-"""What there was in a window: hosts, devices, deployments with their epochs, and which devices each held."""
+"""Inventory of a window: hosts, devices, deployments with their epochs, and which devices each held."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,10 +85,10 @@ class Inventory:
     @cached_property
     def workers_of(self) -> Mapping[int, Sequence[int]]:
         """Epochs of the worker ranks of each deployment."""
-        found: dict[int, list[int]] = defaultdict(list)
+        workers: dict[int, list[int]] = defaultdict(list)
         for epoch_id, deployment_id in self.heads.items():
-            found[deployment_id].append(epoch_id)
-        return found
+            workers[deployment_id].append(epoch_id)
+        return workers
 
     @cached_property
     def epoch_devices(self) -> Mapping[int, tuple[int, ...]]:
@@ -121,7 +121,9 @@ class Inventory:
 
     def held(self, epoch_id: int) -> list[Any]:
         """Return the rows of an epoch's devices."""
-        return [self.devices[each] for each in self.epoch_devices.get(epoch_id, ()) if each in self.devices]
+        return [
+            self.devices[device_id] for device_id in self.epoch_devices.get(epoch_id, ()) if device_id in self.devices
+        ]
 
 
 def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int | None = None) -> Inventory:
@@ -148,9 +150,9 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
     )
 
 
-def shown_place(place: object, there: Inventory) -> str:
+def shown_place(place: object, inventory: Inventory) -> str:
     """Return how people call a database: its place, and that it is a demo where it is one."""
-    return f"generated demo, {place}" if there.is_generated else str(place)
+    return f"generated demo, {place}" if inventory.is_generated else str(place)
 
 
 def device_name(row: Any) -> str:
@@ -160,7 +162,7 @@ def device_name(row: Any) -> str:
 
 def by(rows: Iterable[Any], key: str) -> dict[int, list[Any]]:
     """Return rows by the value of a column."""
-    found: dict[int, list[Any]] = defaultdict(list)
+    groups: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
-        found[getattr(row, key)].append(row)
-    return found
+        groups[getattr(row, key)].append(row)
+    return groups

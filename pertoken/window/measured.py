@@ -8,7 +8,7 @@ import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.metrics import ENDED, ENGINE_COUNTERS, RollUp, rolled
-from pertoken.store.query import read
+from pertoken.store.query import rollups
 from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
@@ -162,7 +162,7 @@ def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> 
     minutes = Segment(MINUTE, start // MINUTE * MINUTE, -(-now_ts // MINUTE) * MINUTE)
     if owners * (minutes.end - minutes.start) // MINUTE > MAX_BUCKETS:
         return segments(start, now_ts)
-    oldest = read.oldest_minute(connection, minutes.start, minutes.end)
+    oldest = rollups.oldest_minute(connection, minutes.start, minutes.end)
     if oldest is None:
         return segments(start, now_ts)
     if oldest < minutes.start + HOUR:

@@ -12,7 +12,7 @@ PARTS = ("counters", "device", "host", "deployment", "share", HISTOGRAMS_PART)
 
 
 class Unread(BaseException):
-    """A process without the database looked at a part that was not read."""
+    """Access to a part that was not read, in a process without the database."""
 
 
 class Parts:
@@ -24,7 +24,7 @@ class Parts:
         self._values: dict[str, Any] = {}
         self._detached = False
         self.missed: str | None = None
-        """The first part that a detached process looked at in vain."""
+        """First part that a detached process requested in vain."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -49,7 +49,7 @@ class Parts:
         self._read = read
 
     def detach(self) -> None:
-        """Read no more: this process has no database."""
+        """Stop reading: this process has no database."""
         self._detached = True
 
 

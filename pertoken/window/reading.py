@@ -1,4 +1,4 @@
-"""The one way from rows to figures: everything recorded of a stretch of time, read in one transaction.
+"""Window: everything recorded in a stretch of time, read in one transaction. All figures start from it.
 
 Evidence may be read in several, side by side or late: parts of it may differ by what was recorded meanwhile.
 """
@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from pertoken.metrics import HISTOGRAMS
 from pertoken.store.connect.open import Store
-from pertoken.store.query import read, sums
+from pertoken.store.query import read, rollups, sums
 from pertoken.store.query.buckets import (
     buckets,
     deployment_buckets,
@@ -108,12 +108,12 @@ class Window:
 
     @cached_property
     def inventory(self) -> Inventory:
-        """What there was."""
+        """Hosts, devices, deployments and epochs of the window."""
         return read_inventory(self._connection, self.start, self.end, self._as_of)
 
     @contextmanager
     def pipelined(self) -> Iterator[None]:
-        """Let a server work on what was asked while Python does; look late at what was asked first."""
+        """Send queries without waiting for results: the server works while Python does."""
         with pipelined(self._connection):
             yield
 
@@ -127,11 +127,11 @@ class Window:
         return tuple((pieces, following(self._connection, pieces, self.inventory)) for pieces in self._stretches(cuts))
 
     def totals(self, pieces: Sequence[Piece]) -> Totals:
-        """Ask for the sums of each piece; within `pipelined` a server works while Python does."""
+        """Query the sums of each piece; within `pipelined` the server works while Python does."""
         return Totals(self.inventory, [stretch(self._connection, *piece) for piece in pieces])
 
     def details(self) -> Details:
-        """Ask for what only the lines of deployments show."""
+        """Query the details that only lines of deployments show."""
         connection, hours = self._connection, self._hours()
         return Details(
             self.inventory,
@@ -141,7 +141,7 @@ class Window:
         )
 
     def recent(self) -> Recent:
-        """Ask how it is now."""
+        """Query the present state."""
         return read_recent(self._connection, self.inventory, self.start, self._as_of)
 
     def served(self, cuts: Iterable[int]) -> Iterator[ServedBuckets]:
@@ -311,7 +311,7 @@ class Window:
         cuts = tuple(cuts)
         divided = divided_hours(self.start, self.end, cuts, under_way=self._whole_hour)
         unread = [hour for hour in divided if hour not in self._has_minutes]
-        gone = read.without_minutes(self._connection, unread)
+        gone = rollups.without_minutes(self._connection, unread)
         self._has_minutes |= {hour: hour not in gone for hour in unread}
         without = [hour for hour in divided if not self._has_minutes[hour]]
         return stretches(self.start, self.end, cuts, under_way=self._whole_hour, without_minutes=without)

@@ -19,7 +19,7 @@ from pertoken.window.totals import Sums, by_deployment, summed
 
 @dataclass(frozen=True)
 class Recent:
-    """Rows of the newest minutes. Answers of the database are looked at when somebody asks for a figure."""
+    """Rows of the newest minutes. Results of the database are fetched when a figure is first read."""
 
     inventory: Inventory
     _deployments: Rows
@@ -107,7 +107,7 @@ class Recent:
 
 
 def read_recent(connection: Connection, inventory: Inventory, start: int, as_of: int | None = None) -> Recent:
-    """Ask how it is now, or was at `as_of`; events since `start`."""
+    """Query the present state, or the state at `as_of`; events since `start`."""
     now = inventory.now_ts
     # A host whose clock is ahead must not hide the newest minutes of all others.
     last = max((row.newest_ts for row in inventory.hosts if row.newest_ts <= now + HOUR), default=now)

@@ -1,4 +1,4 @@
-"""Sums over a window, stretch by stretch: what was there, what it served, and who held which device."""
+"""Sums over a window, stretch by stretch: device time, tokens served, and allocation of devices."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.provenance import Provenance
-from pertoken.store.query import read, sums
+from pertoken.store.query import rollups, sums
 from pertoken.store.query.device_shares import allocated_ns
 from pertoken.store.query.fast_rows import Rows
 from pertoken.store.query.segments import Segments, scaled
@@ -60,8 +60,8 @@ def following(connection: Connection, segments: Segments, inventory: Inventory) 
     leading = [epoch for epoch, deployment in inventory.deployment_of.items() if deployment in deployments]
     next_of: dict[tuple[int, int], tuple[int, int]] = {}
     for segment in segments:
-        busy = ranks.busy_shares(read.deployment_buckets(connection, segment, leading), inventory.deployment_of)
-        for row in read.share_buckets(connection, segment, tuple(heads)):
+        busy = ranks.busy_shares(rollups.deployment_buckets(connection, segment, leading), inventory.deployment_of)
+        for row in rollups.share_buckets(connection, segment, tuple(heads)):
             busy_ns, origin = ranks.busy_ns(row, heads, busy)
             busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
             before_ns, before = next_of.get((row.device_id, row.epoch_id), (0, 0))
@@ -70,7 +70,7 @@ def following(connection: Connection, segments: Segments, inventory: Inventory) 
 
 
 def stretch(connection: Connection, segments: Segments, followers: Following) -> Stretch:
-    """Ask what was there and served in a stretch."""
+    """Query the sums of a stretch."""
     return Stretch(
         segments[0].begin,
         segments[0].begin > segments[0].start,
@@ -83,7 +83,7 @@ def stretch(connection: Connection, segments: Segments, followers: Following) ->
 
 @dataclass(frozen=True)
 class Totals:
-    """Sums over the window. Answers of the database are looked at when somebody asks for a figure."""
+    """Sums over the window. Results of the database are fetched when a figure is first read."""
 
     inventory: Inventory
     stretches: Sequence[Stretch]

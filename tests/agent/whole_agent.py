@@ -39,7 +39,7 @@ def until(true: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not true():
         assert time.monotonic() < deadline, f"waited {DEADLINE_S:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 @dataclass(frozen=True)

@@ -36,17 +36,17 @@ def noisy(seen):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [("import no_such_module", "No module named"), ("x = 1", "defines no rule"), (RULE.format(body="1 / 0"), "Zero")],
 )
 def test_a_rule_file_that_is_broken_is_named_and_ends_with_exit_2_after_the_other_advice(
-    recorded: str, tmp_path: Path, text: str, says: str
+    recorded: str, tmp_path: Path, text: str, message: str
 ) -> None:
     (tmp_path / "broken.py").write_text(text)
     done = run("advise", "--db", recorded, "--rule", str(tmp_path / "broken.py"), "--json")
     assert done.exit_code == 2
     assert len(json.loads(done.stdout)["recommendations"]) > 1
-    assert f"--rule {tmp_path}/broken.py" in done.stderr and says in done.stderr.splitlines()[-1]
+    assert f"--rule {tmp_path}/broken.py" in done.stderr and message in done.stderr.splitlines()[-1]
 
 
 def test_what_a_rule_and_its_children_print_does_not_break_json(recorded: str, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_what_a_rule_and_its_children_print_does_not_break_json(recorded: str, t
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (row,) = [each for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "noisy"]
+    (row,) = [row for row in json.loads(done.stdout)["recommendations"] if row["rule_id"] == "noisy"]
     assert row["output"].splitlines() == ["printed by a rule", "printed by its child"]
     assert done.stderr == ""
 
@@ -70,19 +70,19 @@ def test_json_is_the_same_for_the_same_database_and_time_but_for_its_run(
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     first, second = (json.loads(run("advise", "--db", recorded, "--json").stdout) for _ in range(2))
-    for found in (first.pop("run"), second.pop("run")):
-        assert set(found["seconds"]) == {"reading", "rules", "pricing"}
-        assert all(each["seconds"] > 0 and each["confinement"] for each in found["rules"])
+    for run_values in (first.pop("run"), second.pop("run")):
+        assert set(run_values["seconds"]) == {"reading", "rules", "pricing"}
+        assert all(rule["seconds"] > 0 and rule["confinement"] for rule in run_values["rules"])
     assert first == second
-    assert all({"rule_id", "recommendation_id", "state"} < set(each) for each in first["recommendations"])
+    assert all({"rule_id", "recommendation_id", "state"} < set(row) for row in first["recommendations"])
 
 
 def test_a_file_that_is_broken_is_a_row_of_its_own_in_json(recorded: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("import no_such_module")
-    found = json.loads(run("advise", "--db", recorded, "--rule", str(tmp_path / "broken.py"), "--json").stdout)
-    (row,) = [each for each in found["recommendations"] if each["state"] == "FAILED"]
+    printed = json.loads(run("advise", "--db", recorded, "--rule", str(tmp_path / "broken.py"), "--json").stdout)
+    (row,) = [row for row in printed["recommendations"] if row["state"] == "FAILED"]
     assert (row["rule_id"], row["target_kind"]) == ("broken", "load")
-    (ran,) = [each for each in found["run"]["rules"] if each["failed"]]
+    (ran,) = [rule for rule in printed["run"]["rules"] if rule["failed"]]
     assert (ran["name"], ran["origin"], ran["seconds"]) == ("broken", str(tmp_path / "broken.py"), None)
 
 
@@ -93,16 +93,16 @@ def test_tables_in_a_file_or_a_pipe_are_not_cut(recorded: str) -> None:
 
 
 def test_one_piece_of_advice_is_shown_by_the_id_that_advise_prints(recorded: str) -> None:
-    found = json.loads(run("advise", "--db", recorded, "--json").stdout)["recommendations"]
+    rows = json.loads(run("advise", "--db", recorded, "--json").stdout)["recommendations"]
     text = run("advise", "--db", recorded).stdout
-    for each in found:
-        full = each["id"]
+    for row in rows:
+        full = row["id"]
         assert full[:8] in text
         for written in (full[:8], full.upper()):
-            assert each["rule_id"] in run("advise", "show", written, "--db", recorded).stdout
-    full = found[-1]["id"]
+            assert row["rule_id"] in run("advise", "show", written, "--db", recorded).stdout
+    full = rows[-1]["id"]
     one = json.loads(run("advise", "show", full, "--db", recorded, "--json").stdout)
-    assert one["recommendation_id"] == found[-1]["recommendation_id"]
+    assert one["recommendation_id"] == rows[-1]["recommendation_id"]
 
 
 def test_an_id_that_names_no_advice_is_one_line_and_exit_2(recorded: str) -> None:

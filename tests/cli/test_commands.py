@@ -15,7 +15,7 @@ def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_f
     second = run("prices", "set", "$5", "--for", "H100", "--db", recorded)
     assert "$5.00 an hour, from 20" in second.output
     shown = json.loads(run("prices", "show", "--db", recorded, "--json").stdout)
-    assert [each["nano_usd_per_device_hour"] for each in shown] == [6_880_000_000, 5_000_000_000]
+    assert [name["nano_usd_per_device_hour"] for name in shown] == [6_880_000_000, 5_000_000_000]
     assert shown[0]["from_ts"] == 0 < shown[1]["from_ts"]
     text = run("prices", "show", "--db", recorded).output
     assert "from the beginning" in text and "contract" in text
@@ -24,7 +24,7 @@ def test_the_first_price_of_a_device_is_for_all_that_was_recorded_and_the_next_f
 def test_a_price_before_anything_was_recorded_is_kept_for_what_comes(tmp_path: Path) -> None:
     done = run("prices", "set", "0.50", "--for", "cpu", "--db", str(tmp_path / "new"))
     assert done.exit_code == 0
-    assert "it applies to what comes" in done.output
+    assert "it applies to devices recorded later" in done.output
 
 
 def test_a_price_that_matches_nothing_recorded_names_what_is(recorded: str) -> None:
@@ -33,7 +33,7 @@ def test_a_price_that_matches_nothing_recorded_names_what_is(recorded: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (["prices", "set", "-1", "--for", "cpu"], "between 0 and"),
         (["prices", "set", "cheap", "--for", "cpu"], "'cheap' is not a price"),
@@ -53,12 +53,12 @@ def test_a_price_that_matches_nothing_recorded_names_what_is(recorded: str) -> N
         (["config", "check", "--config", "/no/such.toml"], "no such settings file"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], message: str, tmp_path: Path) -> None:
     if "--db" not in arguments and arguments[0] not in ("config",):
         arguments = [*arguments, "--db", str(tmp_path)]
     done = run(*arguments)
     assert done.exit_code == 2, done.output
-    assert says in done.stderr
+    assert message in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -1,4 +1,4 @@
-"""What a database holds, whether it is whole, and its schema."""
+"""Content, integrity and schema of a database."""
 
 import json
 import sys
@@ -14,9 +14,9 @@ from tests.scenario import LOW_BATCH_70B, seed
 
 
 def test_a_database_says_what_it_holds_and_whether_it_is_whole(recorded: str) -> None:
-    found = json.loads(run("db", "info", "--db", recorded, "--json").stdout)
-    assert found["telemetry rows"]["device_sample"] == 6
-    assert found["telemetry schema"] == REVISIONS["telemetry"][-1]
+    printed = json.loads(run("db", "info", "--db", recorded, "--json").stdout)
+    assert printed["telemetry rows"]["device_sample"] == 6
+    assert printed["telemetry schema"] == REVISIONS["telemetry"][-1]
     assert "device_sample" in run("db", "info", "--db", recorded).output
     assert "are good" in run("db", "check", "--db", recorded).output
 
@@ -56,8 +56,8 @@ def test_purging_raw_rows_changes_no_total(aged: str) -> None:
 
 
 def samples(folder: str) -> int:
-    found: int = json.loads(run("db", "info", "--db", folder, "--json").stdout)["telemetry rows"]["device_sample"]
-    return found
+    n_rows: int = json.loads(run("db", "info", "--db", folder, "--json").stdout)["telemetry rows"]["device_sample"]
+    return n_rows
 
 
 def test_purging_without_anybody_to_ask_shows_what_would_go_and_deletes_nothing(aged: str) -> None:
@@ -74,8 +74,8 @@ def test_a_dry_run_of_purging_names_the_tables_and_rows_and_deletes_nothing(aged
     assert done.exit_code == 0 and "device_sample" in done.stdout and "Nothing was deleted" in done.stdout
     assert samples(aged) == whole
     purged = run("db", "purge", "--db", aged, "--raw-before", "0s", "--yes")
-    said = sum(int(line.split()[1].replace(",", "")) for line in done.stdout.splitlines() if line.startswith("  "))
-    assert f"{said:,} rows deleted" in purged.stdout
+    printed = sum(int(line.split()[1].replace(",", "")) for line in done.stdout.splitlines() if line.startswith("  "))
+    assert f"{printed:,} rows deleted" in purged.stdout
     assert samples(aged) < whole
 
 

@@ -42,4 +42,4 @@ def test_telemetry_of_real_hosts_is_never_touched(tmp_path: Path) -> None:
 
 def test_a_server_is_refused_in_one_line() -> None:
     refused = run("demo", *SMALL, "--db", "postgresql://nobody@127.0.0.1:1/x")
-    assert refused.exit_code == 2 and "a demo is made in a folder" in refused.output
+    assert refused.exit_code == 2 and "a demo needs a folder" in refused.output

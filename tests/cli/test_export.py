@@ -24,7 +24,7 @@ from tests.store.filled import START, everything, filled
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(each) for each in arguments])
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
@@ -71,24 +71,24 @@ def test_only_the_rows_of_a_window_go(whole: StoreLocation) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("xml", "--table", "host"), "'xml' is no format"),
+        (("xml", "--table", "host"), "'xml' is not a format"),
         (("csv", "--table", "hosts"), "'hosts' is not a table that can be exported"),
         (("csv", "--table", "host", "--from", "1h"), "host has no time to choose by"),
         (("csv", "--table", "host_1m", "--to", "noon"), "'noon' is not a time"),
         (("parquet", "--table", "host"), "--out FILE"),
     ],
 )
-def test_a_wrong_word_is_told_in_one_line(whole: StoreLocation, arguments: tuple[str, ...], said: str) -> None:
+def test_a_wrong_word_is_told_in_one_line(whole: StoreLocation, arguments: tuple[str, ...], message: str) -> None:
     done = run("export", *arguments, "--db", whole)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("host_id,ts\n1,2\n", "has no column 'duration_ms'"),
         ("host_id,ts,colour\n1,2,3\n", "'colour' is not a column"),
@@ -96,12 +96,12 @@ def test_a_wrong_word_is_told_in_one_line(whole: StoreLocation, arguments: tuple
         ("host_id,ts,duration_ms,observed_ms\n1,2,3\n", "line 2: 3 values for 4 columns"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_does_not_fit_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(text)
     done = run("import", file, "--table", "host_sample", "--db", tmp_path / "db")
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert "name it with --table" in run("import", file, "--db", tmp_path / "db").stderr
 
 
@@ -132,7 +132,7 @@ TEXTS = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8
 )
 @settings(max_examples=examples(40), deadline=None)
 def test_any_value_comes_back_from_either_file(values: list[tuple[int, str, str | None, int | None]]) -> None:
-    found = columns("event")
+    event_columns = columns("event")
     rows = [
         tuple(
             number
@@ -142,7 +142,7 @@ def test_any_value_comes_back_from_either_file(values: list[tuple[int, str, str 
             else (text or word)
             if column.name == "message"
             else word
-            for column in found
+            for column in event_columns
         )
         for key, word, text, number in values
     ]
@@ -154,8 +154,8 @@ def test_any_value_comes_back_from_either_file(values: list[tuple[int, str, str 
             put(rows)
         with parquet_out(parquet_file, "event") as put:
             put(rows)
-        assert [row for each in csv_in(text_file, "event")[2] for row in each] == rows
-        assert [row for each in parquet_in(parquet_file, None)[2] for row in each] == rows
+        assert [row for batch in csv_in(text_file, "event")[2] for row in batch] == rows
+        assert [row for batch in parquet_in(parquet_file, None)[2] for row in batch] == rows
 
 
 def test_a_server_is_exported_by_the_same_command(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def test_a_folder_is_refused_where_a_server_is_needed(command: tuple[str, ...], 
 
 
 def test_a_login_is_a_reader_or_an_advisor_but_not_both() -> None:
-    assert "name one" in refused("enroll", "a", "--reader", "--advisor", "--db", AWAY)
+    assert "only one of them" in refused("enroll", "a", "--reader", "--advisor", "--db", AWAY)
 
 
 def test_a_server_keeps_everything_for_at_least_a_day() -> None:

@@ -83,7 +83,7 @@ def _judge(folder: Path) -> None:
 
 
 def _and_later(folder: Path) -> None:
-    """The same, with an hour more of it and of another host, a later price, an event and a metric that was lost."""
+    """Add a later hour, another host, a later price, an event and a lost metric."""
     minutes = 40 + (NOW - AT) // 60
     where = seed(folder, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=minutes, end_ts=NOW)
     seed(folder, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=30, end_ts=NOW, host="gpu-2")
@@ -107,7 +107,7 @@ def test_what_was_recorded_after_that_time_and_the_time_of_the_run_change_nothin
     then = run(*command, "--db", until_then, "--at", _iso(AT))
     assert then.exit_code == 0, then.stderr
     shown = ("18.3", LOW_BATCH_70B.model[-10:], "spend_usd_per_month")
-    assert any(each in then.stdout for each in shown)
+    assert any(line in then.stdout for line in shown)
     expected = then.stdout.replace(until_then, and_later)
     assert run(*command, "--db", and_later, "--at", _iso(AT)).stdout == expected
     monkeypatch.setattr(time, "time", lambda: NOW + 40 * 86_400.0)
@@ -128,7 +128,7 @@ def test_processes_with_other_seeds_of_hashes_print_the_same_bytes(and_later: st
         command = [sys.executable, "-c", SCRIPT, given]
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, env=environment)
         printed.append([json.loads(line) for line in done.stdout.splitlines()])
-    assert [each for each, _, _ in printed[0]] == [list(each) for each in COMMANDS[1:]]
+    assert [arguments for arguments, _, _ in printed[0]] == [list(arguments) for arguments in COMMANDS[1:]]
     assert {status for _, status, _ in printed[0]} <= {0}
     for one, other in zip(*printed, strict=True):
         assert one == other
@@ -137,9 +137,9 @@ def test_processes_with_other_seeds_of_hashes_print_the_same_bytes(and_later: st
 def test_a_host_that_stopped_later_still_reports_then(tmp_path: Path) -> None:
     folder = tmp_path / "db"
     _and_later(folder)
-    found = json.loads(run("advise", "--json", "--db", str(folder), "--at", _iso(AT)).stdout)
-    assert [each["age_s"] for each in found["fleet"]["hosts"]] == [0]
-    assert found["fleet"]["nano_usd_per_hour"] == 4 * 6.88 * NANO_USD
+    printed = json.loads(run("advise", "--json", "--db", str(folder), "--at", _iso(AT)).stdout)
+    assert [host["age_s"] for host in printed["fleet"]["hosts"]] == [0]
+    assert printed["fleet"]["nano_usd_per_hour"] == 4 * 6.88 * NANO_USD
 
 
 def test_then_is_known_by_hours_where_ticks_and_minutes_are_deleted(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_then_is_known_by_hours_where_ticks_and_minutes_are_deleted(tmp_path: Pa
                 db.execute(f"DELETE FROM {name}")
     done = run("advise", "--json", "--since", "2h", "--db", str(folder), "--at", _iso(at))
     fleet = json.loads(done.stdout)["fleet"]
-    assert [each["age_s"] for each in fleet["hosts"]] == [0]
+    assert [host["age_s"] for host in fleet["hosts"]] == [0]
     assert fleet["deployments"][0]["generated_tokens"] == 2 * 3600 * 40
     assert fleet["deployments"][0]["generated_tok_s_now"] is None
 
@@ -193,11 +193,11 @@ def test_a_relative_time_is_that_long_ago(tmp_path: Path, written: str, monkeypa
 def test_a_time_without_an_offset_is_utc_and_one_with_an_offset_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "db"
     _and_later(folder)
-    there = datetime.fromtimestamp(AT, timezone(timedelta(hours=5, minutes=30)))
+    abroad = datetime.fromtimestamp(AT, timezone(timedelta(hours=5, minutes=30)))
     plain = datetime.fromtimestamp(AT, UTC).replace(tzinfo=None)
     outputs = {
-        run("costs", "--db", str(folder), "--json", "--at", each.isoformat()).stdout
-        for each in (there, plain, datetime.fromtimestamp(AT + 59, UTC))
+        run("costs", "--db", str(folder), "--json", "--at", moment.isoformat()).stdout
+        for moment in (abroad, plain, datetime.fromtimestamp(AT + 59, UTC))
     }
     assert len(outputs) == 1
 
@@ -226,8 +226,8 @@ def test_a_time_that_cannot_be_is_one_line_and_exit_2(
     ("arguments", "reported"),
     [
         (("top", "--at", "-1m"), "--at needs --once"),
-        (("top", "--once", "--web", "8000"), "give one of them"),
-        (("advise", "--at", "-1m", "--every", "1h"), "give one of them"),
+        (("top", "--once", "--web", "8000"), "only one of them"),
+        (("advise", "--at", "-1m", "--every", "1h"), "only one of them"),
     ],
 )
 def test_options_that_exclude_each_other_are_one_line_and_exit_2(

@@ -48,12 +48,12 @@ def test_a_probe_shows_its_cost_first_and_its_points_calibrate_the_deployment_at
     done = run("probe", server.url, "--yes", "--json", "--db", str(where.folder))
     assert done.exit_code == 0, done.stderr
     assert "At most" in done.stderr and "generated tokens" in done.stderr and "no price" in done.stderr
-    found = json.loads(done.stdout)
-    assert found["stored"] and found["deployment_id"] == 8 and found["stopped"] is None
-    assert {each["probed"] for each in found["points"]} == {True}
-    assert {each["running"] for each in found["points"]} == {1, 2}
-    assert (found["engine"], found["model"]) == ("llama.cpp", ALIAS) and found["prompt_tokens"] > 100
-    assert points_of(where) == len(found["points"]) > 3
+    printed = json.loads(done.stdout)
+    assert printed["stored"] and printed["deployment_id"] == 8 and printed["stopped"] is None
+    assert {point["probed"] for point in printed["points"]} == {True}
+    assert {point["running"] for point in printed["points"]} == {1, 2}
+    assert (printed["engine"], printed["model"]) == ("llama.cpp", ALIAS) and printed["prompt_tokens"] > 100
+    assert points_of(where) == len(printed["points"]) > 3
     served_at(tmp_path / "db", server.url, epoch_id=10, began_s_ago=-1)
     assert points_of(where) == 0  # its engine, driver, model or knobs changed
 

@@ -1,4 +1,4 @@
-"""Progress of work that takes seconds: it names the phase and moves by itself."""
+"""Progress of work that takes seconds: a line with the phase, redrawn by a thread."""
 
 import io
 import sqlite3
@@ -20,7 +20,7 @@ DEADLINE_S = 30.0
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     """A terminal, as far as progress knows."""
-    monkeypatch.setattr(progress, "_seen", lambda: True)
+    monkeypatch.setattr(progress, "_on_terminal", lambda: True)
     monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
     monkeypatch.setattr(progress, "REDRAWN_EVERY_S", 0.01)
     return io.StringIO()
@@ -76,7 +76,7 @@ def test_nothing_is_shown_where_nobody_looks() -> None:
         ("db info", ["Counting rows"]),
         (
             "db purge --raw-before 0s --yes",
-            ["Counting what is old enough", "Bringing roll-ups up to date", "Deleting rows"],
+            ["Counting old rows", "Bringing roll-ups up to date", "Deleting rows"],
         ),
         ("export csv --table event --out {out}", ["Counting rows of event", "Exporting event"]),
         ("prices set 2 --for H100 --from ever --yes", ["Pricing past hours again"]),
@@ -100,19 +100,19 @@ def test_import_names_its_phases(recorded: str, tmp_path: Path, monkeypatch: pyt
 
 def named_by(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> list[str]:
     """Run a command; return the phases it named."""
-    found: list[str] = []
+    lines: list[str] = []
     begin, go_on = Progress.__init__, Progress.phase
 
     def began(self: Progress, phase: str, of: int | None = None) -> None:
-        found.append(phase)
+        lines.append(phase)
         begin(self, phase, of)
 
     def went_on(self: Progress, name: str, of: int | None = None) -> None:
-        found.append(name)
+        lines.append(name)
         go_on(self, name, of)
 
     monkeypatch.setattr(Progress, "__init__", began)
     monkeypatch.setattr(Progress, "phase", went_on)
     done = run(*arguments)
     assert done.exit_code == 0, done.output
-    return found
+    return lines

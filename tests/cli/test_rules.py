@@ -26,14 +26,14 @@ def config(tmp_path: Path) -> Path:
 def listed(config: Path) -> dict[str, dict[str, Any]]:
     done = run("rules", "list", "--json", "--config", str(config))
     assert done.exit_code == 0, done.output
-    return {each["id"]: each for each in json.loads(done.stdout)}
+    return {row["id"]: row for row in json.loads(done.stdout)}
 
 
 def advised(recorded: str, config: Path, *options: str) -> tuple[dict[str, str], str]:
     """States of the rows of each rule, and standard error."""
     done = run("advise", "--db", recorded, "--config", str(config), "--json", *options)
     assert done.exit_code == 0, done.output
-    return {each["rule_id"]: each["state"] for each in json.loads(done.stdout)["recommendations"]}, done.stderr
+    return {row["rule_id"]: row["state"] for row in json.loads(done.stdout)["recommendations"]}, done.stderr
 
 
 def test_a_new_rule_is_one_file_that_conforms_and_nothing_is_overwritten(
@@ -92,7 +92,7 @@ def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("import no_such_module", "No module named"),
         ("x = 1", "defines no rule"),
@@ -102,10 +102,10 @@ def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path,
         ("import os; os.write(3, b'[')", "it returned an invalid message"),
     ],
 )
-def test_a_file_that_does_not_load_ends_the_check_with_exit_2(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_that_does_not_load_ends_the_check_with_exit_2(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     done = run("rules", "check", str(tmp_path / "mine.py"))
-    assert done.exit_code == 2 and says in done.stderr
+    assert done.exit_code == 2 and message in done.stderr
 
 
 def test_every_rule_is_listed_with_its_origin_version_and_state(config: Path) -> None:
@@ -274,8 +274,8 @@ def test_a_file_on_trial_takes_the_place_of_the_one_of_its_name_that_every_run_l
     tried = written(tmp_path / "mine.py", body='yield skip("new", "1 reason")')
     done = run("advise", "--db", recorded, "--config", str(config), "--json", "--rule", str(tried))
     assert done.exit_code == 0, done.stderr
-    rows = [each for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "own-rule"]
-    assert [each["code"] for row in rows for each in row["refusals"]] == ["new"]
+    rows = [row for row in json.loads(done.stdout)["recommendations"] if row["rule_id"] == "own-rule"]
+    assert [refusal["code"] for row in rows for refusal in row["refusals"]] == ["new"]
 
 
 def test_a_file_that_others_could_have_written_is_a_line_and_a_failed_row_and_stops_nothing(
@@ -290,7 +290,5 @@ def test_a_file_that_others_could_have_written_is_a_line_and_a_failed_row_and_st
 def test_options_change_the_advice_of_a_run(recorded: str, config: Path) -> None:
     config.write_text("[rules.batch-limit]\nat_limit = 0.5")
     done = run("advise", "--db", recorded, "--config", str(config), "--json")
-    (reason,) = [
-        each["reason"] for each in json.loads(done.stdout)["recommendations"] if each["rule_id"] == "batch-limit"
-    ]
+    (reason,) = [row["reason"] for row in json.loads(done.stdout)["recommendations"] if row["rule_id"] == "batch-limit"]
     assert "is below 50% of its limit of 256" in reason

@@ -40,10 +40,10 @@ bucket = st.integers(0, 3_600_000).flatmap(
 def test_paid_is_exactly_the_sum_of_its_parts_in_every_bucket(
     bucket: tuple[int, dict[int, tuple[int, float]]], price: int
 ) -> None:
-    ms, holders = bucket
-    whole = sum(share for share, _ in holders.values()) or 1
-    held = {epoch: ms * 1_000_000 * share // max(whole, 1_000_000) for epoch, (share, _) in holders.items()}
-    shares = tuple(Share(epoch, ns, int(ns * holders[epoch][1])) for epoch, ns in held.items())
+    ms, allocations = bucket
+    whole = sum(share for share, _ in allocations.values()) or 1
+    held = {epoch: ms * 1_000_000 * share // max(whole, 1_000_000) for epoch, (share, _) in allocations.items()}
+    shares = tuple(Share(epoch, ns, int(ns * allocations[epoch][1])) for epoch, ns in held.items())
     part = allocate(DeviceTime(ms, shares), price)
     assert part.paid == sum(part.busy.values()) + sum(part.idle.values()) + part.other + part.unallocated
     assert part.paid == divide(ms * price, 3_600_000)

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from pertoken.catalog.market import load_market
 from pertoken.demo.drawn import draw_fleet
 from pertoken.demo.fleet import DrawnFleet
-from pertoken.demo.making import Made, make
+from pertoken.demo.making import Demo, make
 from pertoken.store.connect.location import StoreLocation, locate
 from tests.values import files_of, put_files
 
@@ -15,26 +15,26 @@ END = 1_790_000_000 // 60 * 60
 HOSTS, DAYS = 3, 2
 
 
-def demo(folder: Path) -> tuple[StoreLocation, Made]:
-    """A demo of three hosts and two days up to `END`."""
-    made, files = _made()
+def demo(folder: Path) -> tuple[StoreLocation, Demo]:
+    """Make a demo of three hosts and two days up to `END`."""
+    made, files = _demo()
     where = locate(str(folder))
     put_files(where, files)
     return where, made
 
 
 @cache
-def _made() -> tuple[Made, dict[str, bytes]]:
+def _demo() -> tuple[Demo, dict[str, bytes]]:
     with TemporaryDirectory() as folder:
         where = locate(folder)
         return make(where, seed_with("tp-too-wide", HOSTS, DAYS), HOSTS, DAYS, END), dict(files_of(where))
 
 
 def seed_with(kind: str, hosts: int, days: int) -> int:
-    """The first seed whose fleet has a problem of this kind."""
+    """Return the first seed that gives a fleet with a problem of this kind."""
     return next(seed for seed in range(200) if kind in kinds(draw_fleet(seed, hosts, days, load_market())))
 
 
 def kinds(fleet: DrawnFleet) -> set[str]:
     """Kinds of the problems of a fleet."""
-    return {each.scene.kind for each in fleet.problems}
+    return {problem.scene.kind for problem in fleet.problems}

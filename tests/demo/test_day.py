@@ -15,7 +15,7 @@ from pertoken.cli.screens.source import screen_source
 from pertoken.config import load
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.demo.later import advance
-from pertoken.demo.making import SETTINGS_FILE, Made, make
+from pertoken.demo.making import SETTINGS_FILE, Demo, make
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import open_store
 from pertoken.tui.app import PertokenApp
@@ -36,8 +36,8 @@ class Day:
     def __init__(self, folder: Path, clock: SimpleNamespace) -> None:
         self.clock, self.folder = clock, folder
         self.place: StoreLocation = locate(str(folder))
-        self.made: Made = make(self.place, seed_with("tp-too-wide", HOSTS, DAYS), HOSTS, DAYS, END)
-        problem = next(each for each in self.made.fleet.problems if each.scene.kind == "tp-too-wide")
+        self.made: Demo = make(self.place, seed_with("tp-too-wide", HOSTS, DAYS), HOSTS, DAYS, END)
+        problem = next(problem for problem in self.made.fleet.problems if problem.scene.kind == "tp-too-wide")
         self.service = str(problem.service)
 
     def run(self, *arguments: str) -> str:
@@ -62,15 +62,15 @@ def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Day:
 
 async def test_a_problem_is_found_accepted_in_the_screens_mended_and_proven_to_the_dollar(day: Day) -> None:
     advice = json.loads(day.run("advise", "--json"))["recommendations"]
-    found = next(each for each in advice if (each["target"], each["rule_id"]) == (day.service, RULE))
-    best = found["variants"][0]
-    assert found["state"] == "OPEN" and best["capacity"][1] > 0
+    row = next(row for row in advice if (row["target"], row["rule_id"]) == (day.service, RULE))
+    best = row["variants"][0]
+    assert row["state"] == "OPEN" and best["capacity"][1] > 0
 
     await _accept_in_the_screens(day)
-    accepted = json.loads(day.run("advise", "show", found["id"], "--json"))
+    accepted = json.loads(day.run("advise", "show", row["id"], "--json"))
     assert accepted["state"] == "ACCEPTED" and accepted["variant"] == best["key"]
 
-    day.go_on({each["field"]: each["after"] for each in best["edits"] if each["kind"] == "deployment"})
+    day.go_on({edit["field"]: edit["after"] for edit in best["edits"] if edit["kind"] == "deployment"})
     day.run("advise")
     receipt = day.run("receipt")
     assert "REALIZED" in receipt and day.service in receipt
@@ -97,11 +97,15 @@ async def _accept_in_the_screens(day: Day) -> None:
             await pilot.press("down")
         await pilot.press("enter")
         await until_gone(pilot, "Accept this recommendation?")
-        await until(pilot, lambda: "accept" in " ".join(each.message for each in app._notifications), "the decision")
+        await until(
+            pilot,
+            lambda: "accept" in " ".join(notification.message for notification in app._notifications),
+            "the decision",
+        )
 
 
 def _report_opens_in_a_browser_that_asks_nobody(day: Day) -> None:
-    """The HTML report shows what was proven; opening it asks for nothing but itself and logs nothing."""
+    """Assert that the HTML report shows the proven saving, requests only itself, and logs nothing."""
     file = day.folder / "report.html"
     day.run("report", "--html", "--from", "30d", "--out", str(file))
     if CHROMIUM is None or DRIVER is None:
@@ -118,12 +122,12 @@ def _report_opens_in_a_browser_that_asks_nobody(day: Day) -> None:
 
 
 def _totals_equal_the_ledger(day: Day) -> None:
-    """The bill of 48 hours is the same by device, by model, by host and in FOCUS rows.
+    """Assert that the bill of 48 hours is the same by device, model, host and in FOCUS rows.
 
-    It is also the hosts' prices times their time.
+    It also equals the hosts' prices times their time.
     """
     bills = [json.loads(day.run("costs", "--by", by, "--hours", "48", "--json")) for by in ("gpu", "model", "host")]
-    by_gpu, by_model, by_host = (sum(each["usd"] for each in lines) for lines in bills)
+    by_gpu, by_model, by_host = (sum(line["usd"] for line in lines) for lines in bills)
     assert by_gpu == pytest.approx(by_model, abs=1e-6) and by_gpu == pytest.approx(by_host, abs=1e-6)
     start = format_utc(first_hour(48, int(day.clock.now))).replace(" ", "T")
     rows = csv.DictReader(day.run("report", "--focus", "--from", start).splitlines())

@@ -15,7 +15,7 @@ from pertoken.demo.later import advance
 from pertoken.demo.live import Live
 from pertoken.demo.making import make
 from pertoken.demo.mark import refuse_real
-from pertoken.demo.scenes import HEALTHY, places, scenes
+from pertoken.demo.scenes import HEALTHY, host_types, scenes
 from pertoken.demo.truth import truth, truth_text
 from pertoken.demo.worth import of_move, usd_per_hour, worth
 from pertoken.errors import BadInput
@@ -35,7 +35,7 @@ MARKET = load_market()
 def test_the_default_fleet_has_24_hosts_twelve_kinds_of_problems_and_healthy_services_whatever_the_seed() -> None:
     for number in range(3):
         fleet = draw_fleet(number, 24, 30, MARKET)
-        assert len(fleet.hosts) == 24 and len({each.name for each in fleet.hosts}) == 24
+        assert len(fleet.hosts) == 24 and len({host.name for host in fleet.hosts}) == 24
         assert len(kinds(fleet)) >= 12 and len(fleet.healthy) >= 4
 
 
@@ -45,15 +45,15 @@ def test_the_same_seed_draws_the_same_fleet_and_another_one_another() -> None:
 
 
 def test_each_problem_is_worth_8_percent_of_what_is_spent_on_it() -> None:
-    found = truth(draw_fleet(7, 24, 30, MARKET), MARKET)["problems"]
-    assert all(each["share_of_spend"] >= MIN_SHARE and each["saves_usd_per_month"] > 0 for each in found)
-    assert all(0 < each["share_of_spend"] <= 1 for each in found)
+    problems = truth(draw_fleet(7, 24, 30, MARKET), MARKET)["problems"]
+    assert all(problem["share_of_spend"] >= MIN_SHARE and problem["saves_usd_per_month"] > 0 for problem in problems)
+    assert all(0 < problem["share_of_spend"] <= 1 for problem in problems)
 
 
 def test_the_severity_of_problems_is_drawn_log_uniformly() -> None:
     fleets = [draw_fleet(number, 24, 30, MARKET) for number in range(4)]
-    limits = {each.kind: each.severity for each in scenes() if each.severity is not None}
-    for problem in (each for fleet in fleets for each in fleet.problems if each.severity is not None):
+    limits = {scene.kind: scene.severity for scene in scenes() if scene.severity is not None}
+    for problem in (problem for fleet in fleets for problem in fleet.problems if problem.severity is not None):
         of = limits[problem.scene.kind]
         assert of is not None and of.low - 1 <= (problem.severity or 0) <= of.high + 1
 
@@ -68,17 +68,17 @@ def test_the_rules_that_count_are_rules_and_every_place_and_model_is_in_the_cata
     for scene in scenes():
         assert set(scene.rules) <= known and (scene.rules or scene.kind == HEALTHY)
         assert scene.model is None or MARKET.model(scene.model) is not None
-        assert all(usd_per_hour(places()[name], MARKET) > 0 for name in scene.places)
+        assert all(usd_per_hour(host_types()[name], MARKET) > 0 for name in scene.host_types)
 
 
 def test_truth_names_targets_rules_and_dollars() -> None:
     fleet = draw_fleet(2, 8, 7, MARKET)
-    found = json.loads(truth_text(fleet, MARKET))
-    assert set(found) == {"problems", "healthy"} and found["healthy"] == list(fleet.healthy)
-    names = {each.name for each in fleet.hosts} | {each.runs.served_model for each in fleet.engines}
-    for each in found["problems"]:
-        assert set(each) >= {"target", "kind", "rules", "saves_usd_per_month", "bankable"}
-        assert each["target"].partition(" on ")[0] in names
+    printed = json.loads(truth_text(fleet, MARKET))
+    assert set(printed) == {"problems", "healthy"} and printed["healthy"] == list(fleet.healthy)
+    names = {engine.name for engine in fleet.hosts} | {engine.runs.served_model for engine in fleet.engines}
+    for problem in printed["problems"]:
+        assert set(problem) >= {"target", "kind", "rules", "saves_usd_per_month", "bankable"}
+        assert problem["target"].partition(" on ")[0] in names
 
 
 def test_an_idle_host_is_worth_its_whole_bill_and_a_wrong_gpu_what_the_cheaper_one_saves() -> None:
@@ -87,13 +87,15 @@ def test_an_idle_host_is_worth_its_whole_bill_and_a_wrong_gpu_what_the_cheaper_o
         for number in range(99)
         if {"idle-devices", "wrong-gpu"} <= kinds(fleet := draw_fleet(number, 8, 7, MARKET))
     )
-    by_kind = {each.scene.kind: each for each in fleet.problems}
+    by_kind = {problem.scene.kind: problem for problem in fleet.problems}
     idle, wrong = by_kind["idle-devices"], by_kind["wrong-gpu"]
     hosts = [fleet.host(idle.hosts[0])]
-    assert worth(idle, hosts, (), MARKET).usd == pytest.approx(730 * usd_per_hour(hosts[0].place, MARKET))
-    here, engines = [fleet.host(wrong.hosts[0])], fleet.of_service(wrong.service)
-    found = worth(wrong, here, engines, MARKET)
-    assert found.bankable and found.usd == pytest.approx(of_move(engines, here, "L40S", MARKET), rel=0.2)
+    assert worth(idle, hosts, (), MARKET).usd == pytest.approx(730 * usd_per_hour(hosts[0].host_type, MARKET))
+    wrong_hosts, engines = [fleet.host(wrong.hosts[0])], fleet.of_service(wrong.service)
+    true_worth = worth(wrong, wrong_hosts, engines, MARKET)
+    assert true_worth.bankable and true_worth.usd == pytest.approx(
+        of_move(engines, wrong_hosts, "L40S", MARKET), rel=0.2
+    )
 
 
 def test_what_is_written_passes_every_check_and_hours_are_what_their_minutes_add_up_to(tmp_path: Path) -> None:
@@ -118,9 +120,11 @@ def test_the_fleet_is_shown_as_one_that_an_agent_recorded_and_as_a_demo(tmp_path
     where, made = demo(tmp_path)
     report = fleet_report(open_store(where), 3600, END + 5)
     assert report.source.startswith("generated demo, ")
-    assert len(report.hosts) == HOSTS and not any(each.stale for each in report.hosts)
+    assert len(report.hosts) == HOSTS and not any(host.stale for host in report.hosts)
     assert report.unpriced_n == 0 and report.nano_usd_per_mtok is not None and report.bill_observed == pytest.approx(1)
-    assert {each.model for each in report.deployments} == {each.runs.served_model for each in made.fleet.engines}
+    assert {engine.model for engine in report.deployments} == {
+        engine.runs.served_model for engine in made.fleet.engines
+    }
     day = fleet_report(open_store(where), 86_400 * DAYS, END)
     assert day.bill is not None and report.bill is not None and day.bill.paid > 20 * report.bill.paid
 
@@ -142,25 +146,27 @@ def test_two_demos_of_one_seed_hold_the_same_rows(tmp_path: Path) -> None:
             ]
 
     both = [locate(str(tmp_path / name)) for name in ("one", "two")]
-    for each in both:
-        make(each, 3, 2, 1, END)
+    for demo_ in both:
+        make(demo_, 3, 2, 1, END)
     assert tokens(both[0]) == tokens(both[1]) != []
 
 
 def test_more_time_goes_on_where_the_demo_ended_with_another_epoch_of_what_was_changed(tmp_path: Path) -> None:
     where, made = demo(tmp_path)
-    problem = next(each for each in made.fleet.problems if each.scene.kind == "tp-too-wide")
+    problem = next(problem for problem in made.fleet.problems if problem.scene.kind == "tp-too-wide")
     later = advance(where, made, 5 * 3600, {str(problem.service): {"tp": 1}})
-    assert later.span.end_ts == END + 5 * 3600 and not [each for each in faults(where) if each is not None]
+    assert later.span.end_ts == END + 5 * 3600 and not [fault for fault in faults(where) if fault is not None]
     with open_store(where).read() as connection:
         epochs = connection.execute(select(t.epoch).order_by(t.epoch.c.start_ts)).all()
-        ended = [each for each in epochs if each.end_ts is not None]
-        assert [(each.start_ts, json.loads(each.knobs)["tp"]) for each in epochs if each.start_ts == END] == [(END, 1)]
-        assert [each.end_ts for each in ended] == [END]
+        ended = [epoch for epoch in epochs if epoch.end_ts is not None]
+        assert [(epoch.start_ts, json.loads(epoch.knobs)["tp"]) for epoch in epochs if epoch.start_ts == END] == [
+            (END, 1)
+        ]
+        assert [epoch.end_ts for epoch in ended] == [END]
         hours = connection.execute(select(t.host_rollup[HOUR].c.ts).distinct().order_by("ts")).scalars().all()
         assert set(np.diff(hours)) == {HOUR}
     report = fleet_report(open_store(where), 5 * 3600, END + 5 * 3600)
-    assert report.bill_observed == pytest.approx(1) and not any(each.stale for each in report.hosts)
+    assert report.bill_observed == pytest.approx(1) and not any(host.stale for host in report.hosts)
 
 
 def test_a_demo_goes_on_tick_by_tick_while_somebody_looks(tmp_path: Path) -> None:

@@ -21,15 +21,15 @@ FAMILIES = [ENERGY, TOKENS, PRICE]
 
 @pytest.fixture
 def reader() -> Iterator[InMemoryMetricReader]:
-    found = InMemoryMetricReader()
-    provider = provider_of(found, FAMILIES, lambda: FAMILIES)
-    yield found
+    metric_reader = InMemoryMetricReader()
+    provider = provider_of(metric_reader, FAMILIES, lambda: FAMILIES)
+    yield metric_reader
     provider.shutdown()
 
 
 def test_names_and_attributes_are_those_of_the_conventions(reader: InMemoryMetricReader) -> None:
     data: Any = reader.get_metrics_data()
-    metrics = {each.name: each for each in data.resource_metrics[0].scope_metrics[0].metrics}
+    metrics = {metric.name: metric for metric in data.resource_metrics[0].scope_metrics[0].metrics}
     assert set(metrics) == {"hw.energy", "pertoken.generated_tokens", "pertoken.usd_per_mtok"}
     (energy,), (tokens,) = metrics["hw.energy"].data.data_points, metrics["pertoken.generated_tokens"].data.data_points
     assert (metrics["hw.energy"].unit, energy.value) == ("J", 3300.0)
@@ -71,7 +71,7 @@ def test_it_starts_no_thread_and_neither_does_a_fork() -> None:
         assert counts.get() == 1
         pusher.end()
         # The collector answers each post in a thread that may still be ending.
-        ours = {each for each in threading.enumerate() if "process_request" not in each.name}
+        ours = {thread for thread in threading.enumerate() if "process_request" not in thread.name}
         assert ours <= before | beside
 
 
@@ -106,7 +106,7 @@ def test_a_collector_that_answers_byte_by_byte_costs_a_bounded_time_and_one_thre
             for _ in range(2):
                 with pytest.raises(NotPushed):
                     pusher.push()
-            assert sum(each.name == "metrics push" for each in threading.enumerate()) == 1
+            assert sum(running.name == "metrics push" for running in threading.enumerate()) == 1
         finally:
             ended.set()
             thread.join()

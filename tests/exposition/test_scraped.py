@@ -36,7 +36,7 @@ async def test_tokens_are_those_of_the_clients_and_dollars_those_of_the_screens(
         ):
             before = totals(folder, server)
             usages = [server.complete([10 + n for n in range(8 + i)], 12) for i in range(5)]
-            counted = {name: sum(getattr(each, name) for each in usages) for name in TOKENS}
+            counted = {name: sum(getattr(usage, name) for usage in usages) for name in TOKENS}
             for name, count in counted.items():
                 series = f'pertoken_{name}_total{{model="{ALIAS}"}}'
                 until(lambda of=series, n=count: prometheus.values(of) == [n], series, SCRAPED_S)  # type: ignore[misc]

@@ -20,6 +20,7 @@ from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 from pertoken.state.placement import Placement
+from tests.savings.fleets import FOUR, chat, priced, usd_month
 
 MARKET: Market = load_market()
 H100_USD, H200_USD, L4_USD = 6.88, 7.91, 0.8048
@@ -218,7 +219,54 @@ def test_a_graviton4_does_not_reach_80_cents_per_million_tokens_with_an_8b_at_lo
     assert L4_USD / 3600 / l4 * 1e6 < 0.80 / 2
 
 
+def test_spot_is_listed_a_quarter_to_nine_tenths_off_and_one_replica_stays_at_the_full_price() -> None:
+    listed: dict[str, dict[tuple[str, str, str], int]] = {"spot": {}, "on_demand": {}}
+    for each in MARKET.all_offers:
+        place = (each.provider, each.region, each.instance_type)
+        listed.setdefault(each.purchase, {})[place] = each.nano_usd_per_device_hour
+    pairs = listed["spot"].keys() & listed["on_demand"].keys()
+    discounts = sorted(1 - listed["spot"][each] / listed["on_demand"][each] for each in pairs)
+    assert len(discounts) == 76, "docs/claims.md names how many pairs there are"
+    assert (round(discounts[0], 2), round(discounts[-1], 2)) == (0.29, 0.89)
+    assert 0.72 <= discounts[len(discounts) // 2] < 0.74 and sum(each >= 0.7 for each in discounts) < 45
+    moved = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1))
+    assert moved.bankable is not None
+    assert 0.2 < moved.bankable[1] / usd_month(4 * 2 * H100_USD) < 0.75 * discounts[-1], "one of four is paid in full"
+
+
+def test_a_claim_of_the_questions_page_is_one_that_is_checked() -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    claims = (docs / "claims.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", (docs / "faq.md").read_text(encoding="utf-8").split("## Claims")[1], re.M)
+    rows = [row for row in rows if row not in ("the claim", "---")]
+    assert set(rows) == set(OF_QUESTIONS), "name the check of each claim"
+    checked = {name for name in globals() if name.startswith("test_")}
+    for row, check in OF_QUESTIONS.items():
+        assert check in checked and f"`{check}`" in claims, row
+
+
+OF_QUESTIONS = {
+    "Batching cuts the cost of a token by 85 % for 20 % more latency": (
+        "test_a_batch_of_32_costs_a_twentieth_of_a_batch_of_one"
+    ),
+    "Quantization keeps the quality at 75 % less cost": (
+        "test_narrow_weights_gain_what_was_measured_alone_and_saturated"
+    ),
+    "Speculative decoding is 2 to 3 times faster": (
+        "test_speculation_gains_at_batch_one_and_next_to_nothing_when_saturated"
+    ),
+    "A 70B in BF16 fits one H200": "test_a_70b_in_bf16_does_not_start_on_one_h200_at_default_settings",
+    "Continuous batching brings the device to 90 % use": "test_a_static_batch_waits_for_its_longest_answer",
+    "Context costs exponentially": (
+        "test_a_context_of_128k_costs_16_times_the_cache_and_30_to_80_times_the_prefill_of_8k"
+    ),
+    "A mixture of experts needs less memory": "test_a_mixture_of_experts_saves_products_and_no_memory",
+    "Spot saves 70 %": "test_spot_is_listed_a_quarter_to_nine_tenths_off_and_one_replica_stays_at_the_full_price",
+}
+"""Claims of docs/faq.md -> the check of each, explained in docs/claims.md."""
+
+
 def test_every_check_is_explained_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
-    checks = {name for name in globals() if re.match("test_(?!every_check)", name)}
+    checks = {name for name in globals() if re.match("test_(?!every_check|a_claim_of)", name)}
     assert checks == set(re.findall(r"`(test_\w+)`", page))

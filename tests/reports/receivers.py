@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Receiver:
-    """What was posted, and what is answered next."""
+    """Posted requests, and the next reply."""
 
     url: str = ""
     posts: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
@@ -22,13 +22,13 @@ class Receiver:
 @contextmanager
 def receiver() -> Iterator[Receiver]:
     """Run a server that takes posts."""
-    found = Receiver()
+    started = Receiver()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            found.posts.append((self.path, dict(self.headers), body))
-            self.send_response(found.statuses.pop(0) if found.statuses else 204)
+            started.posts.append((self.path, dict(self.headers), body))
+            self.send_response(started.statuses.pop(0) if started.statuses else 204)
             self.send_header("Location", "http://127.0.0.1:1/elsewhere")
             self.end_headers()
 
@@ -36,11 +36,11 @@ def receiver() -> Iterator[Receiver]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        found.url = f"http://127.0.0.1:{server.server_address[1]}"
+        started.url = f"http://127.0.0.1:{server.server_address[1]}"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield found
+            yield started
         finally:
             server.shutdown()
             thread.join()

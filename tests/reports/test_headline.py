@@ -6,9 +6,9 @@ from tests.reports.builders import figures
 
 
 def test_the_head_of_a_report_has_its_bill_and_its_tokens(tmp_path: Path) -> None:
-    known = {each.name: each.value for each in headlines(figures(tmp_path / "db"))}
+    known = {headline.name: headline.value for headline in headlines(figures(tmp_path / "db"))}
     assert known["paid"] == "$82.56" and known["per Mtok"] == "$19.11" and known["tokens"] == "2.16M"
-    unpriced = {each.name: each.value for each in headlines(figures(tmp_path / "other", None))}
+    unpriced = {headline.name: headline.value for headline in headlines(figures(tmp_path / "other", None))}
     assert unpriced["paid: no device has a price"] == "–"
 
 

@@ -7,12 +7,12 @@ from tests.reports.builders import figures
 
 
 def test_each_table_has_rows_of_its_columns_and_the_command_that_shows_it(tmp_path: Path) -> None:
-    found = tables(figures(tmp_path / "db"))
-    assert [each.title for each in found][:2] == ["Models", "Figures by model"]
-    for each in found:
-        assert all(len(row) == len(each.columns) for row in each.rows)
-        assert each.command.startswith("pertoken ") and (each.rows or each.empty)
-    assert found[0].rows[-1] == ("together", "$82.56", "100.0%", "", "")
+    report_tables = tables(figures(tmp_path / "db"))
+    assert [table.title for table in report_tables][:2] == ["Models", "Figures by model"]
+    for table in report_tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert table.command.startswith("pertoken ") and (table.rows or table.empty)
+    assert report_tables[0].rows[-1] == ("together", "$82.56", "100.0%", "", "")
 
 
 def test_a_verdict_and_money_are_written_with_their_intervals() -> None:

@@ -1,1 +1,1 @@
-"""The reference pages under docs/, written from the code: `python -m tools.docs`."""
+"""Generator of the reference pages under docs/: `python -m tools.docs`."""

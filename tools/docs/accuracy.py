@@ -26,7 +26,7 @@ number format, architecture, engine and mixture. What a host measured (tokens/s 
 use of the cache, activity of memory and tensor cores) moves those constants for that host, before and after alike,
 and what it leaves open is the interval.
 
-It says nothing where it has nothing to go on: a model whose shape is unknown, a dtype, architecture or engine that no
+It abstains where it has no basis: a model whose shape is unknown, a dtype, architecture or engine that no
 measurement covers, a knob it does not know.
 """
 _REPRODUCED = """\
@@ -67,10 +67,10 @@ the triple folds and was dropped: carrying only a part of a large residual (medi
 deviation that outlives a change, `[transfer]` ({transfer}); without either it was {plain}.
 
 Public rows leave much out. What is filled in: the cache dtype that the launch scripts of a source set, which of its
-runs draft tokens by its change log (it measured DeepSeek-R1 with and without, and its rows do not say which), layouts
-(a server splits its model over all its devices, unless it is an audited submission or says that it runs replicas), and
-how long before the newest a dated row was measured, since the same configuration was measured to get faster with its
-engine.
+runs draft tokens by its change log (it measured DeepSeek-R1 with and without, and its rows do not show which), layouts
+(a server splits its model over all its devices, unless it is an audited submission or states that it runs replicas),
+and how long before the newest a dated row was measured, since the same configuration was measured to get faster with
+its engine.
 
 A pair that is not predicted counts as no change in errors and as abstained. Reasons: kernels (engine class and stored
 format) that no other source ran; an 80 % interval whose high is over {too_wide:g} times its low; speculation in a batch
@@ -96,9 +96,9 @@ of other sources, the mean over kinds is {learned}.
 
 
 def page(note: str) -> str:
-    """The page; `note` says that it is generated."""
-    found = json.loads(RESULT.read_text(encoding="utf-8"))
-    rows = {(row["subject"], row["what"]): row for row in found["rows"]}
+    """Return the page; `note` marks it as generated."""
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row for row in result["rows"]}
     fit = table()["fit"]
     lines = [
         f"# Forecast\n\n{note}",
@@ -119,7 +119,7 @@ def page(note: str) -> str:
         "|---|---|---|" + "---|" * len((*FOLDS, *BASELINES)),
     ]
     kinds = dict.fromkeys(what.rpartition(".")[0] for subject, what in rows if subject == "shipped table")
-    for kind in sorted(kinds, key=lambda each: each == "macro"):
+    for kind in sorted(kinds, key="macro".__eq__):
         n = rows["shipped table", f"{kind}.median"]["method"].rpartition("n=")[2]
         cells = [_errors(rows, subject, kind) for subject in ("shipped table", *FOLDS, *BASELINES)]
         name = "**mean of the nine kinds above `chunked_prefill`**" if kind == "macro" else f"`{kind}`"
@@ -160,7 +160,7 @@ def page(note: str) -> str:
 def _tuned(rows: dict[tuple[str, str], Any]) -> str:
     """Return what the groups of sources chose, as ranges."""
     subject = "tuned in nested folds"
-    names = dict.fromkeys(what.rpartition(".")[0] for found, what in rows if found == subject)
+    names = dict.fromkeys(what.rpartition(".")[0] for row_subject, what in rows if row_subject == subject)
     ranges = []
     for name in names:
         title, _, kind = name.partition(" ")
@@ -191,14 +191,14 @@ def _energy(rows: dict[tuple[str, str], Any]) -> list[str]:
             f"| {kind} | {rows[subjects[0], f'{kind}.median']['method'].rpartition('n=')[2]} | "
             + " | ".join(_errors(rows, subject, kind) for subject in subjects)
             + " |"
-            for kind in sorted(kinds, key=lambda each: each == "mean of kinds")
+            for kind in sorted(kinds, key=lambda name: name == "mean of kinds")
         ),
     ]
 
 
 def _errors(rows: dict[tuple[str, str], Any], subject: str, kind: str) -> str:
-    found = [rows.get((subject, f"{kind}.{figure}")) for figure in ("median", "p90")]
-    values = [100 * row["value"] for row in found if row is not None and row["value"] is not None]
+    pair = [rows.get((subject, f"{kind}.{figure}")) for figure in ("median", "p90")]
+    values = [100 * row["value"] for row in pair if row is not None and row["value"] is not None]
     return " / ".join(f"{value:.1f}" for value in values) + " %" if len(values) == 2 else "none left"
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results"
 PAGES = ("README.md", "docs/scale.md", "docs/how-savings-are-proven.md")
 _BLOCK = re.compile(r"(<!-- figures (?P<name>[a-z_]+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
-Found = Mapping[tuple[str, str], Any]
+Result = Mapping[tuple[str, str], Any]
 
 
 def filled(text: str) -> str:
@@ -22,13 +22,13 @@ def filled(text: str) -> str:
     return _BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match['name']]()}{match[3]}", text)
 
 
-def newest(name: str) -> tuple[str, Found]:
+def newest(name: str) -> tuple[str, Result]:
     """Return the file name and the rows of the newest result of a benchmark, by the date in its file name."""
     dated = re.compile(rf"{re.escape(name)}-(\d{{4}}-\d\d-\d\d)[.-]")
-    file = max((each for each in RESULTS.glob("*.json") if dated.match(each.name)), key=lambda each: each.name)
-    found = json.loads(file.read_text(encoding="utf-8"))
-    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
-    return file.name, rows | {("target", target["id"]): target["value"] for target in found["targets"]}
+    file = max((path for path in RESULTS.glob("*.json") if dated.match(path.name)), key=lambda path: path.name)
+    result = json.loads(file.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
+    return file.name, rows | {("target", target["id"]): target["value"] for target in result["targets"]}
 
 
 def _agent() -> str:
@@ -111,7 +111,7 @@ def _scale_rows() -> str:
     )
 
 
-def _bytes_per_gpu_minute(sizes: Found) -> float:
+def _bytes_per_gpu_minute(sizes: Result) -> float:
     return float(sum(n * sizes["pertoken", f"{name} row"] for name, n in _ROWS_PER_GPU_MINUTE.items()))
 
 
@@ -163,7 +163,7 @@ def _scale_screens() -> str:
     for what, label in (("cost by host", "1,250 hosts"), ("cost by service", "each service")):
         cpu, ms = large["pertoken", f"{what}, CPU"], large["pertoken", what]
         lines.append(f"| 10,000 GPUs: cost of {label} over 24 h | {cpu:.0f} ms | {ms:.0f} ms | |")
-    links = " and ".join(f"[{each}](../benchmarks/results/{each})" for each in (file, large_file))
+    links = " and ".join(f"[{result_file}](../benchmarks/results/{result_file})" for result_file in (file, large_file))
     return "\n".join(lines) + (
         f"\n\n*Growth* is the time with minutes of 30 days over that with one, in turns. Results: {links}.\n"
     )
@@ -197,7 +197,9 @@ def _proof() -> str:
     for name, label in _PROOF.items():
         limit = f"{'≥' if targets[0][name]['op'] == '>=' else '≤'} {targets[0][name]['limit']:.2f}"
         limit = "0.75 to 0.90" if name == "proof.coverage" else limit
-        lines.append(f"| {label} | {limit} | " + " | ".join(f"{each[name]['value']:.3f}" for each in targets) + " |")
+        lines.append(
+            f"| {label} | {limit} | " + " | ".join(f"{target[name]['value']:.3f}" for target in targets) + " |"
+        )
     values = [_naive_false(result["rows"]) for result in results]
     lines.append("| the usual comparison: savings claimed where there is none | | " + " | ".join(values) + " |")
     return "\n".join(lines) + "\n"

@@ -19,17 +19,17 @@ device while it works.
 
 """
 _CHOSEN = """
-What was chosen on what: the time that prompts take on times to first token of 21 other public rows, and the launch of
-their steps on what these leave beside the time of a request; the batch limit of SGLang, the idle watts and the time
-of a request beside the engine on these runs ({left_out} TTFT where each configuration gets the time that the others
-tell); the curve of watts on other public rows and on these, each source and device weighing the same, and for the
-H100 the median of its sources ({watts[0]} where a configuration is left out, {watts[1]} where all runs on that H100
-are); the spread that the calibration starts from and the widths of the intervals are judgements made with these runs
-in sight. That FlashAttention 2 reads a cache once for each query head beside a prompt was looked for because of the
-A100 runs; its size follows from the model's heads.
+Data behind each choice. Prompt times: times to first token of 21 other public rows; the launch overhead of prompt
+steps is their remainder beyond the time of a request. Batch limit of SGLang, idle watts, and time of a request outside
+the engine: these runs ({left_out} TTFT error if each configuration gets the time fitted on the others). Curve of watts:
+other public rows and these, with equal weight for each source and device, and for the H100 the median of its sources
+({watts[0]} error with a configuration left out, {watts[1]} with all runs on that H100 left out). The initial spread of
+the calibration and the widths of the intervals are judgements made after seeing these runs. That FlashAttention 2 reads
+the cache once for each query head beside a prompt was found because of the A100 runs; its size follows from the
+model's heads.
 
 The interpolation sees the measured runs at the next rates. The runs of SGLang (S1) stop at 3,080 tokens/s at every
-rate from 25 requests/s on, half of what the model expects; nothing that the file tells of the device explains it.
+rate from 25 requests/s on, half of what the model expects; no field of the file explains it.
 """
 _WATTS_LEFT_OUT = "10.2 %", "40.5 %"
 """Median over configurations left out, and the H100 left out: printed by `python -m benchmarks.load.watts`."""
@@ -43,21 +43,21 @@ _SUBJECTS = {
 
 
 def section() -> str:
-    """The section, with its heading."""
-    found = json.loads(RESULT.read_text(encoding="utf-8"))
-    rows = {(row["subject"], row["what"]): row["value"] for row in found["rows"]}
+    """Return the section, with its heading."""
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row["value"] for row in result["rows"]}
     lines = [f"| | {' | '.join(_COLUMNS.values())} |", f"|---{'|---' * len(_COLUMNS)}|"]
     for subject, name in _SUBJECTS.items():
-        lines.append(f"| {name} | {' | '.join(_percent(rows.get((subject, each))) for each in _COLUMNS)} |")
+        lines.append(f"| {name} | {' | '.join(_percent(rows.get((subject, column))) for column in _COLUMNS)} |")
     names = {what.removeprefix("tpot.") for subject, what in rows if subject == "forecast" and what.startswith("tpot.")}
     lines += ["", "| no host data; calibrated | tokens/s | TPOT | TTFT | watts |", "|---|---|---|---|---|"]
     for name in sorted(names):
         cells = (
-            "; ".join(_percent(rows.get((subject, f"{each}.{name}"))) for subject in list(_SUBJECTS)[:2])
-            for each in _COLUMNS
+            "; ".join(_percent(rows.get((subject, f"{column}.{name}"))) for subject in list(_SUBJECTS)[:2])
+            for column in _COLUMNS
         )
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    targets = {target["id"]: target["value"] for target in found["targets"]}
+    targets = {target["id"]: target["value"] for target in result["targets"]}
     lines += [
         "",
         f"The 80 % intervals hold {_percent(targets['load.coverage'])} of the measured figures without host data and "

@@ -26,8 +26,46 @@ FOLDER = Path(__file__).parents[2] / "docs"
 _NOTE = "<!-- Written by `python -m tools.docs`; change the code instead. -->\n"
 
 
+_CLI = """\
+All commands and options, as `pertoken COMMAND --help` prints them. The shortest start, on a host that serves a model:
+
+```sh
+pertoken up
+```
+"""
+_SETTINGS = """\
+All keys of the settings file, each also an environment variable. A file with every key explained, and a check of it:
+
+```sh
+pertoken config init
+pertoken config check
+```
+"""
+_RULES = """\
+Pages of the rules that pertoken installs: what each proposes, why, when it is wrong, and its options. In a terminal:
+
+```sh
+pertoken rules explain ID
+```
+"""
+_TABLES = """\
+Tables of the database, for those who query it with SQL. Primary keys are bold. Rows of one table as a file:
+
+```sh
+pertoken export csv --table deployment_1h
+```
+"""
+_ENGINES = """\
+Which metrics of each inference server are read, and from which of its own names. What the servers of your host expose:
+
+```sh
+pertoken doctor
+```
+"""
+
+
 def pages() -> dict[str, str]:
-    """Every generated page by its file name."""
+    """Return the generated pages by file name."""
     return {
         "cli.md": _cli(),
         "settings.md": _settings(),
@@ -41,7 +79,7 @@ def pages() -> dict[str, str]:
 
 
 def _cli() -> str:
-    parts = [f"# Command line\n\n{_NOTE}"]
+    parts = [f"# Command line\n\n{_NOTE}\n{_CLI}"]
 
     def add(command: click.Command, path: str, parent: click.Context | None) -> None:
         # A width of its own, so that the page does not depend on the terminal that wrote it.
@@ -49,8 +87,8 @@ def _cli() -> str:
             command, info_name=path.split()[-1], parent=parent, terminal_width=96, help_option_names=["-h", "--help"]
         )
         parts.append(f"## `{path}`\n\n```text\n{command.get_help(context)}\n```\n")
-        for name, each in getattr(command, "commands", {}).items():
-            add(each, f"{path} {name}", context)
+        for name, subcommand in getattr(command, "commands", {}).items():
+            add(subcommand, f"{path} {name}", context)
 
     add(cli, "pertoken", None)
     return "\n".join(parts)
@@ -58,7 +96,11 @@ def _cli() -> str:
 
 def _settings() -> str:
     explained = meanings()
-    lines = [f"# Settings\n\n{_NOTE}", "| key | environment | default | example | meaning |", "|---|---|---|---|---|"]
+    lines = [
+        f"# Settings\n\n{_NOTE}\n{_SETTINGS}",
+        "| key | environment | default | example | meaning |",
+        "|---|---|---|---|---|",
+    ]
     for key in Settings.table():
         default = "" if key.default is None else f"`{key.default}`"
         lines.append(
@@ -83,10 +125,10 @@ A series that no engine or driver exposes raises `NotMeasured`, with how to meas
 
 
 def _rules() -> str:
-    lines = [f"# Built-in rules\n\n{_NOTE}"]
-    own = [source_of(each, Settings()) for each in installed() if each.distribution == "pertoken"]
+    lines = [f"# Built-in rules\n\n{_NOTE}\n{_RULES}"]
+    own = [source_of(package, Settings()) for package in installed() if package.distribution == "pertoken"]
     rules = [rule for run in run_plugins(own, None, Limits()) for rule in run.known]
-    for rule in sorted(rules, key=lambda each: each.rule_id):
+    for rule in sorted(rules, key=lambda rule: rule.rule_id):
         lines += [f"## `{rule.rule_id}`\n\n{rule.title}\n\n{rule.body}".rstrip() + "\n"]
         if rule.window_s is not None:
             lines += [f"Looks at the last {format_duration(rule.window_s)}, whatever `advisor.since` is.\n"]
@@ -95,8 +137,8 @@ def _rules() -> str:
     lines += ["## What a rule may change\n", "With `but(...)` on a deployment, or on all of a service.\n"]
     lines += ["| knob | what it is | values | restart | risk |", "|---|---|---|---|---|"]
     lines += [
-        f"| `{each.name}` | {each.label} | {each.domain} | {'yes' if each.restart else 'no'} | {each.risk} |"
-        for each in knobs().values()
+        f"| `{knob.name}` | {knob.label} | {knob.domain} | {'yes' if knob.restart else 'no'} | {knob.risk} |"
+        for knob in knobs().values()
     ]
     lines += [f"\n## What a rule may read\n\n{_READING}", "| series | unit | meaning |", "|---|---|---|"]
     lines += [f"| `seen.{name}` | {spec.unit} | {spec.meaning} |" for name, spec in SERIES.items()]
@@ -108,11 +150,14 @@ def _options(rule: RuleInfo) -> list[str]:
         return []
     lines = [f"### Options\n\nIn `[rules.{rule.rule_id}]` of the configuration file.\n"]
     lines += ["| option | default | values | meaning |", "|---|---|---|---|"]
-    lines += [f"| `{each.name}` | `{each.default}` | {each.domain} | {each.meaning} |" for each in rule.options]
+    lines += [
+        f"| `{option.name}` | `{option.default}` | {option.domain} | {option.meaning} |" for option in rule.options
+    ]
     return [*lines, ""]
 
 
-_KEYMAP = """Keys of your own go into the settings file, by action. Two actions with one key are refused at start.
+_KEYMAP = """Keys of the screens (`pertoken top`, `pertoken up`); `?` shows them there. Other keys are set in
+the settings file, by action. Two actions with one key are refused at start.
 
 ```toml
 [screens.keys]
@@ -121,18 +166,18 @@ jump = "ctrl+g"
 ```
 
 A filter (`/`) keeps rows that hold every word. `!words` leaves out rows that hold one of them; `~lm70` keeps rows with
-these letters in this order. The screens make no network call of their own.
+these letters in this order. The screens open no network connections.
 """
 
 
 def _keys() -> str:
     lines = [f"# Keys\n\n{_NOTE}\n{_KEYMAP}", "| key | action | does |", "|---|---|---|"]
-    lines += [f"| `{each.shown}` | `{each.action}` | {each.help} |" for each in KEYS]
+    lines += [f"| `{key.shown}` | `{key.action}` | {key.help} |" for key in KEYS]
     return "\n".join(lines) + "\n"
 
 
 def _schema() -> str:
-    lines = [f"# Tables\n\n{_NOTE}"]
+    lines = [f"# Tables\n\n{_NOTE}\n{_TABLES}"]
     for group, tables in (("telemetry", telemetry), ("advice", advice), ("fleet", fleet)):
         lines.append(f"## {group}\n\n{inspect.getdoc(tables)}\n")
         for table in tables.metadata.sorted_tables:
@@ -144,52 +189,55 @@ def _schema() -> str:
 
 
 def _engines() -> str:
-    lines = [f"# Engines\n\n{_NOTE}", "| engine | metrics page | tested on |", "|---|---|---|"]
-    for each in ADAPTERS.values():
-        page = f"`{each.metrics_path}`" if each.metrics_path else "none"
-        lines.append(f"| [{each.kind}](#{each.kind.replace('.', '')}) | {page} | {each.tested_on} |")
-    lines += ["\n## Words\n", "| word | unit | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {each.unit} | {each.meaning} |" for table in ENGINE for name, each in table.items()]
+    lines = [f"# Engines\n\n{_NOTE}\n{_ENGINES}", "| engine | metrics page | tested on |", "|---|---|---|"]
+    for adapter in ADAPTERS.values():
+        page = f"`{adapter.metrics_path}`" if adapter.metrics_path else "none"
+        lines.append(f"| [{adapter.kind}](#{adapter.kind.replace('.', '')}) | {page} | {adapter.tested_on} |")
+    lines += ["\n## Metrics\n", "| metric | on screens | unit | meaning |", "|---|---|---|---|"]
+    lines += [
+        f"| `{name}` | {spec.label} | {spec.unit} | {spec.meaning} |"
+        for table in ENGINE
+        for name, spec in table.items()
+    ]
     lines += [
         "\n## Busy time\n",
         "How long an engine worked is computed from its own time counters, never from a driver's utilization. Requests "
         "that run together overlap, so their time is an upper bound (`≤`): decode time is divided by the tokens per "
         "step where steps are counted, and the sum is capped by the observed time. Time that is counted late, when a "
-        "request ends, is reported after it: the sum over time is right, and lags by at most one request. An agent "
-        "that is restarted meanwhile does not report what was not reported yet: less busy time, never more. Rows from "
-        "before busy time was read like this hold the whole tick if anything ran in it; they are shown as upper "
-        "bounds, too.\n",
+        "request ends, is reported after it: the sum over time is right, and lags by at most one request. A "
+        "restart of the agent meanwhile loses the unreported part: less busy time, never more. Rows from before busy "
+        "time was read from counters have the whole tick if any request ran in it; they are upper bounds, too.\n",
         "| engine | busy time from | exact |",
         "|---|---|---|",
     ]
-    lines += [f"| {each.kind} | {_busy_source(each)} |" for each in ADAPTERS.values()]
-    for each in ADAPTERS.values():
-        lines.append(f"\n## {each.kind}\n\nTested on {each.tested_on}. Names: {each.source}.\n")
-        if each.no_tokens:
-            lines.append(f"Tokens are unknown: {each.no_tokens.reason}. To have them: {each.no_tokens.remedy}.\n")
-        if each.metrics_path and not each.no_tokens:
-            lines.append(f"Without counters: {each.metrics_off}.\n")
-        if each.never_read:
-            lines.append(f"`{each.never_read}` is never read: that would take it from whoever reads it.\n")
-        lines.append(f"A model that is swapped in a living server is {_swap(each)}.\n")
-        if each.at_finish:
-            listed = ", ".join(f"`{word}`" for word in sorted(each.at_finish))
+    lines += [f"| {adapter.kind} | {_busy_source(adapter)} |" for adapter in ADAPTERS.values()]
+    for adapter in ADAPTERS.values():
+        lines.append(f"\n## {adapter.kind}\n\nTested on {adapter.tested_on}. Names: {adapter.source}.\n")
+        if adapter.no_tokens:
+            lines.append(f"Tokens are unknown: {adapter.no_tokens.reason}. To have them: {adapter.no_tokens.remedy}.\n")
+        if adapter.metrics_path and not adapter.no_tokens:
+            lines.append(f"Without counters: {adapter.metrics_off}.\n")
+        if adapter.never_read:
+            lines.append(f"`{adapter.never_read}` is never read: that would take it from whoever reads it.\n")
+        lines.append(f"A model that is swapped in a living server is {_swap(adapter)}.\n")
+        if adapter.at_finish:
+            listed = ", ".join(f"`{word}`" for word in sorted(adapter.at_finish))
             lines.append(f"Counted when a request finishes, so short windows lag: {listed}.\n")
-        if each.copies:
-            listed = ", ".join(f"`{label}`" for label in sorted(each.copies))
-            lines.append(f"Series that differ only in {listed} tell one count; others add up.\n")
-        if each.limits:
-            lines.append(f"{each.limits}\n")
-        if each.several:
+        if adapter.copies:
+            listed = ", ".join(f"`{label}`" for label in sorted(adapter.copies))
+            lines.append(f"Series that differ only in {listed} repeat one count; other series are summed.\n")
+        if adapter.limits:
+            lines.append(f"{adapter.limits}\n")
+        if adapter.several:
             lines.append(
-                f"Its page may count for several models (`{each.model_label}`): each is an engine of its own.\n"
+                f"Its page may count for several models (`{adapter.model_label}`): each is an engine of its own.\n"
             )
-        for label, value in sorted({pair for counter in each.counters for pair in counter.elsewhere}):
-            words_of = [counter.name for counter in each.counters if (label, value) in counter.elsewhere]
+        for label, value in sorted({pair for counter in adapter.counters for pair in counter.elsewhere}):
+            words_of = [counter.name for counter in adapter.counters if (label, value) in counter.elsewhere]
             listed = ", ".join(f"`{word}`" for word in words_of)
             lines.append(f"Series with `{label}={value}` count nothing of {listed}: the other half counts it.\n")
-        if metrics := (*each.counters, *each.gauges, *each.histograms):
-            lines += ["| word | names, newest first |", "|---|---|"]
+        if metrics := (*adapter.counters, *adapter.gauges, *adapter.histograms):
+            lines += ["| metric | names, newest first |", "|---|---|"]
             lines += [f"| `{metric.name}` | {_names(metric)} |" for metric in metrics]
     return "\n".join(lines) + "\n"
 
@@ -205,7 +253,7 @@ def _swap(adapter: Adapter) -> str:
 
 
 def _busy_source(adapter: Adapter) -> str:
-    """What the busy time of an engine is computed from, and when it is exact."""
+    """Return the source of an engine's busy time, and when it is exact, as two cells of a table."""
     names = {metric.name: f"`{metric.engine_names[0]}`" for metric in adapter.counters if metric.name in ENGINE_TIMES}
     if not names:
         return "nothing: unknown; its devices' dollars are at most busy | no"
@@ -215,7 +263,9 @@ def _busy_source(adapter: Adapter) -> str:
     source = ", else ".join(filter(None, (names.get("engine_ms"), requests)))
     exact = [
         "engine time, with one data-parallel rank" if "engine_ms" in names else "",
-        "if no two requests ever ran together" if "requests_per_step" in {each.name for each in adapter.gauges} else "",
+        "if no two requests ever ran together"
+        if "requests_per_step" in {gauge.name for gauge in adapter.gauges}
+        else "",
     ]
     return f"{source} | {'; '.join(filter(None, exact)) or 'no'}"
 

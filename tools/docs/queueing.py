@@ -23,10 +23,10 @@ machine; the clients' clock stood still while they had the server's core.
 
 
 def section() -> str:
-    """The section, with its heading."""
-    found = json.loads(RESULT.read_text(encoding="utf-8"))
-    rows = {(row["subject"], row["what"]): row for row in found["rows"]}
-    measured = [row for row in found["rows"] if row["subject"] == "llama.cpp" and " of saturation" in row["what"]]
+    """Return the section, with its heading."""
+    result = json.loads(RESULT.read_text(encoding="utf-8"))
+    rows = {(row["subject"], row["what"]): row for row in result["rows"]}
+    measured = [row for row in result["rows"] if row["subject"] == "llama.cpp" and " of saturation" in row["what"]]
     first = measured[0]["what"]
     rate = rows["llama.cpp", "saturation"]
     asked = [int(row["method"].partition(" ")[0]) for row in measured]
@@ -54,7 +54,7 @@ def section() -> str:
             f"| {_name(row['what'])} | {_ms(row['value'])} | {blocks} | {_ms(ours)} | {_ms(long)} | {_ms(same)} |"
         )
     lines += ["", "| largest error at any load | TTFT p50 | TTFT p95 | TPOT p50 | TPOT p95 |", "|---|---|---|---|---|"]
-    errors = {target["id"].removeprefix("queueing."): target for target in found["targets"]}
+    errors = {target["id"].removeprefix("queueing."): target for target in result["targets"]}
     for name, prefix in (
         ("model beside the server", ""),
         ("played beside the server, same requests", "engine."),
@@ -63,7 +63,7 @@ def section() -> str:
         cells = (errors[f"{prefix}{figure}"] for figure in ("ttft.p50", "ttft.p95", "tpot.p50", "tpot.p95"))
         lines.append(
             f"| {name} | "
-            + " | ".join(f"{100 * each['value']:.0f} % (limit {100 * each['limit']:.0f})" for each in cells)
+            + " | ".join(f"{100 * cell['value']:.0f} % (limit {100 * cell['limit']:.0f})" for cell in cells)
             + " |"
         )
     return "\n".join(lines) + "\n"

@@ -30,7 +30,7 @@ engine's own code wrote. *Untested*: written from documents; please send a page 
 
 
 def page(note: str) -> str:
-    """Return the page; `note` says who writes it."""
+    """Return the page; `note` marks it as generated."""
     assert set(_DEVICES) == set(PROBES), "a probe without a row"
     lines = [
         f"# What is supported\n\n{note}",
@@ -38,13 +38,12 @@ def page(note: str) -> str:
         "| engine | state | tokens |",
         "|---|---|---|",
     ]
-    for each in ADAPTERS.values():
-        tokens = f"unknown: {each.no_tokens.reason}" if each.no_tokens else "counted"
-        lines.append(
-            f"| [{each.kind}](engines.md#{each.kind.replace('.', '')}) | {_LEVELS[each.tested_on]} | {tokens} |"
-        )
+    for adapter in ADAPTERS.values():
+        tokens = f"unknown: {adapter.no_tokens.reason}" if adapter.no_tokens else "counted"
+        link = f"[{adapter.kind}](engines.md#{adapter.kind.replace('.', '')})"
+        lines.append(f"| {link} | {_LEVELS[adapter.tested_on]} | {tokens} |")
     lines += ["\n## Gateways, for tokens of tenants\n", "| gateway | state |", "|---|---|"]
-    lines += [f"| {each.kind} | {_LEVELS[each.tested_on]} |" for each in GATEWAYS.values()]
+    lines += [f"| {gateway.kind} | {_LEVELS[gateway.tested_on]} |" for gateway in GATEWAYS.values()]
     lines += ["\n## Devices\n", "| devices | library | state |", "|---|---|---|"]
     lines += [
         f"| {name} | {library} | on {tested}; no real device yet |" for name, library, tested in _DEVICES.values()

@@ -65,9 +65,8 @@ def _example() -> FleetReport:
         RICH,
         deployments=tuple(map(shown, RICH.deployments)),
         devices=tuple(map(held, RICH.devices)),
-        hints=tuple(each.replace(HOSTILE, MODEL) for each in RICH.hints),
+        hints=tuple(hint.replace(HOSTILE, MODEL) for hint in RICH.hints),
         uses=tuple(
-            replace(each, models=tuple(MODEL if name == HOSTILE else name for name in each.models))
-            for each in RICH.uses
+            replace(use, models=tuple(MODEL if name == HOSTILE else name for name in use.models)) for use in RICH.uses
         ),
     )

@@ -11,8 +11,9 @@ from importlib.metadata import Distribution, EntryPoint, entry_points
 from pathlib import Path
 
 from pertoken.advisor.rules.switches import disabled
-from pertoken.config import APP, Settings
+from pertoken.config import Settings
 from pertoken.errors import BadInput
+from pertoken.settings.keys import APP
 
 GROUP = "pertoken.rules"
 DROP_IN = "rules.d"

@@ -1,1 +1,1 @@
-"""What people decide on recommendations: accept, put off, try, declare, undo."""
+"""Commands for decisions on recommendations: accept, put off, try, declare, undo."""

@@ -1,4 +1,4 @@
-"""`pertoken accept`, `snooze`, `dismiss`, `reopen`, `applied`, `undo`: what people do with a recommendation."""
+"""`pertoken accept`, `snooze`, `dismiss`, `reopen`, `applied`, `undo`: decisions on a recommendation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _of_advice(command: Command) -> Command:
 
 
 _variant_option = click.option(
-    "--variant", metavar="KEY", help="One of its alternatives, by the first digits of its key [default: the best]."
+    "--variant", metavar="KEY", help="An alternative of it, by the first digits of its key [default: the best]."
 )
 
 
@@ -44,25 +44,28 @@ def _until_options(default: str) -> Callable[[Command], Command]:
 def accept(variant: str | None, why: str | None, **options: Any) -> None:
     """Accept a recommendation. Its estimate is frozen: what is measured later is compared with what was promised.
 
-    ID is the one `pertoken advise` prints, or as many of its first digits as name one alone. First it prints the
-    smallest saving that the history of each deployment could prove, and the days until the promised one is proven.
-    Nothing is executed: the commands to run are printed. When the change is seen in telemetry, the recommendation
-    becomes applied.
+    ID is as `pertoken advise` prints it; its first digits are enough if no other ID begins with them. The smallest
+    saving that the history of each deployment could prove is printed first, and the days until the promised saving is
+    proven. Nothing is executed: the commands to run are printed. When the change appears in telemetry, the
+    recommendation becomes applied.
     """
     from pertoken.proof import acts
 
-    _act(lambda each, now_ts: acts.accept(each, now_ts, why, variant), next_step="apply", **options)
+    _act(lambda recommendation, now_ts: acts.accept(recommendation, now_ts, why, variant), next_step="apply", **options)
 
 
 @click.command(short_help="Put a recommendation off until a date.")
 @_of_advice
 @_until_options("14d")
 def snooze(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
-    """Put a recommendation off. It leaves the totals until the date; then it stands as the next advice run finds it."""
+    """Put a recommendation off. Until the date it does not count in totals; the next advice run after it proposes it
+    again."""
     from pertoken.proof import acts
 
     _act(
-        lambda each, now_ts: acts.snooze(each, now_ts, _end(until, duration, acts.SNOOZE_S, now_ts), why),
+        lambda recommendation, now_ts: acts.snooze(
+            recommendation, now_ts, _end(until, duration, acts.SNOOZE_S, now_ts), why
+        ),
         **options,
     )
 
@@ -71,11 +74,13 @@ def snooze(until: str | None, duration: str | None, why: str | None, **options: 
 @_of_advice
 @_until_options("90d")
 def dismiss(until: str | None, duration: str | None, why: str | None, **options: Any) -> None:
-    """Decline a recommendation. It leaves the totals and counts as declined dollars, until the date."""
+    """Decline a recommendation. Until the date its dollars count as declined, not in totals."""
     from pertoken.proof import acts
 
     _act(
-        lambda each, now_ts: acts.dismiss(each, now_ts, _end(until, duration, acts.DISMISS_S, now_ts), why),
+        lambda recommendation, now_ts: acts.dismiss(
+            recommendation, now_ts, _end(until, duration, acts.DISMISS_S, now_ts), why
+        ),
         **options,
     )
 
@@ -85,11 +90,11 @@ def dismiss(until: str | None, duration: str | None, why: str | None, **options:
 def reopen(why: str | None, **options: Any) -> None:
     """End a snooze or dismissal, or withdraw an acceptance.
 
-    What was accepted ends with its frozen estimate; its proposal goes on as a new recommendation with another ID.
+    An accepted recommendation ends with its frozen estimate; its proposal continues as a new one with another ID.
     """
     from pertoken.proof import acts
 
-    _act(lambda each, now_ts: acts.reopen(each, now_ts, why), **options)
+    _act(lambda recommendation, now_ts: acts.reopen(recommendation, now_ts, why), **options)
 
 
 @click.command(short_help="Declare that a recommendation was applied.")
@@ -98,23 +103,23 @@ def reopen(why: str | None, **options: Any) -> None:
 def applied(variant: str | None, why: str | None, **options: Any) -> None:
     """Declare that a recommendation was applied, accepted or not.
 
-    Changes of an engine's configuration are detected without it. Declare what telemetry does not show: prompts,
-    contracts, timetables.
+    Changes of an engine's configuration are detected automatically. Declare what telemetry does not show: prompts,
+    contracts, schedules.
     """
     from pertoken.proof import acts
 
-    _act(lambda each, now_ts: acts.declare(each, now_ts, why, variant), **options)
+    _act(lambda recommendation, now_ts: acts.declare(recommendation, now_ts, why, variant), **options)
 
 
 @click.command(short_help="Print the commands that undo an applied recommendation.")
 @_of_advice
-@click.option("--done", is_flag=True, help="Declare that it was undone. What telemetry shows is detected without it.")
+@click.option("--done", is_flag=True, help="Declare that it was undone; not needed where telemetry shows it.")
 def undo(done: bool, why: str | None, **options: Any) -> None:
-    """Print the commands that undo what was applied, and what the journal holds of it. Nothing is executed."""
+    """Print the commands that undo an applied recommendation, and its journal. Nothing is executed."""
     from pertoken.proof import acts
 
     _act(
-        lambda each, now_ts: acts.roll_back(each, now_ts, why) if done else (),
+        lambda recommendation, now_ts: acts.roll_back(recommendation, now_ts, why) if done else (),
         next_step=None if done else "undo",
         **options,
     )
@@ -123,7 +128,7 @@ def undo(done: bool, why: str | None, **options: Any) -> None:
 def _act(
     act: Act, *, config_file: str | None, db: str | None, advice_id: str, as_json: bool, next_step: str | None = None
 ) -> None:
-    """Make one act on a recommendation and print how it stands then, with the commands of its next step."""
+    """Store one decision on a recommendation; print its new state and the commands of the next step."""
     import getpass
     import json
     import time
@@ -146,19 +151,19 @@ def _act(
     if store.advice is None:
         raise BadInput(f"{where}: holds no advice yet; `pertoken advise` makes some")
     with store.read("advice") as connection:
-        each = find(stored(connection), advice_id, where)
-    undone = undo_commands(each) if next_step == "undo" else None
+        recommendation = find(stored(connection), advice_id, where)
+    undone = undo_commands(recommendation) if next_step == "undo" else None
     now_ts = int(time.time())
-    moves = act(each, now_ts)
-    chosen = replace(each, estimate=moves[0].recommendation.estimate) if moves else each
+    moves = act(recommendation, now_ts)
+    chosen = replace(recommendation, estimate=moves[0].recommendation.estimate) if moves else recommendation
     provable = prospects(store, chosen, now_ts) if next_step == "apply" else ()
     if provable and not as_json:
         echo("\n".join([*prospect_lines(provable)[1:], ""]))  # before anything is stored
-    rows = store_acts(AdviceRepository(where), each, moves, getpass.getuser()) if moves else (each,)
+    rows = store_acts(AdviceRepository(where), recommendation, moves, getpass.getuser()) if moves else (recommendation,)
     with store.read("advice") as connection:
-        entries = journal(connection, each.recommendation_id)
+        entries = journal(connection, recommendation.recommendation_id)
     if as_json:
-        more = {"provable": [one.values() for one in provable]} if next_step == "apply" else {}
+        more = {"provable": [prospect.values() for prospect in provable]} if next_step == "apply" else {}
         values = [{**values_of(row), **more, "journal": [entry.values() for entry in entries]} for row in rows]
         echo(json.dumps(values, indent=2))
         return
@@ -174,7 +179,7 @@ def _end(until: str | None, duration: str | None, default_s: int, now_ts: int) -
     from pertoken.units import parse_duration_s, parse_time
 
     if until is not None and duration is not None:
-        raise BadInput("--until and --for both give the end: give one of them")
+        raise BadInput("--until and --for both set the end: give only one of them")
     try:
         if until is not None:
             return parse_time(until, now_ts)

@@ -1,4 +1,4 @@
-"""`pertoken trial`: try a recommendation on one replica before it goes everywhere."""
+"""`pertoken trial`: try a recommendation on one replica before applying it everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pertoken.proof.trials.trial import Trial
 
 LOOK_S = 10.0
-"""Time between two looks at telemetry."""
+"""Time between two readings of telemetry."""
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
 
@@ -31,7 +31,7 @@ INTERRUPTED = 130
     "--without-quality-check",
     "waived",
     is_flag=True,
-    help="Try what can alter outputs without advisor.quality_check.",
+    help="Try a change that can alter outputs although advisor.quality_check is not set.",
 )
 @db_option
 @json_option
@@ -46,13 +46,13 @@ def trial(
     waived: bool,
     as_json: bool,
 ) -> None:
-    """Try a recommendation before it goes everywhere. An open one is accepted: its estimate is frozen.
+    """Try a recommendation before applying it everywhere. An open one is accepted: its estimate is frozen.
 
-    With two replicas or more that are alike, you restart one with the change and one without; once both are seen in
-    telemetry they are compared over the same minutes. With one replica you switch the change on and off in turn.
-    Nothing is executed but your own quality check (advisor.quality_check), where outputs may change.
+    With two or more equal replicas, you restart one with the change and one without; once both appear in telemetry they
+    are compared over the same minutes. With one replica you switch the change on and off in turn. The only command
+    that is run is your own quality check (advisor.quality_check), if outputs may change.
 
-    Ctrl-C ends the waiting, not the trial: the same command goes on with it.
+    Ctrl-C stops waiting, not the trial: the same command continues it.
     """
     import getpass
     import json
@@ -82,7 +82,7 @@ def trial(
     current = next(iter(running(trials)), None)
     if stop:
         if current is None:
-            raise BadInput(f"{advice_id}: there is no trial of it that runs")
+            raise BadInput(f"{advice_id}: no trial of it is running")
         current = look.stop(target, current, int(time.time()))
     elif current is None:
         row, current = look.begin(
@@ -115,7 +115,7 @@ def trial(
 def _wait(
     current: Trial, row: Recommendation, one_look: Callable[[Trial], tuple[Trial, Observed]], *, once: bool
 ) -> Trial:
-    """Look at a trial until it ended, and print on standard error whatever it waits for anew."""
+    """Read telemetry until a trial has ended; print to standard error what it waits for whenever that changes."""
     import threading
     import time
 

@@ -1,1 +1,1 @@
-"""Commands about dollars before, during and after a month: sizing, budget and invoice."""
+"""Commands about dollars: sizing, budget, invoice and receipts."""

@@ -1,4 +1,4 @@
-"""`pertoken budget`: what a month cost so far, what its end is likely to be, and the budget."""
+"""`pertoken budget`: the spend of a month so far, its likely total, and the budget."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ ALERT = 3
 """Exit status where a threshold of the budget is reached."""
 
 
-@click.command(short_help="Show the spend of the month, its likely end, and the budget.")
+@click.command(short_help="Show the spend of the month, its likely total, and the budget.")
 @at_option
 @json_option
 @db_option
 def budget(config_file: str | None, db: str | None, as_json: bool, at: str | None) -> None:
-    """Show what the devices cost in this calendar month (UTC), and what its end is likely to be.
+    """Show the spend on devices in this calendar month (UTC), and the likely total at its end.
 
-    The end of the month is predicted from whole days: by their mean from 4 days on, by the day of the week from 14 and
-    with a trend from 28, with an 80% interval; with fewer it is unknown. Dollars are those of recorded time of devices
-    with a price.
+    The total is predicted from whole days with an 80% interval: by their mean from 4 days on, by the day of the week
+    from 14 and with a trend from 28; with fewer days it is unknown. Dollars are of recorded time of devices with a
+    price.
 
-    Exits with 3 where the spend reached a threshold (`budget.alert_at`) of `budget.usd_per_month`, or where the likely
-    spend of the whole month is above it, and notes it in the database, each once a month. With --at nothing is noted.
+    Exit 3 if the spend reached a threshold (`budget.alert_at`) of `budget.usd_per_month`, or if the likely total is
+    above the budget. Each of these is stored once a month in the database; nothing is stored with --at.
     """
 
     from pertoken.cli.progress import Progress
@@ -59,19 +59,19 @@ def budget(config_file: str | None, db: str | None, as_json: bool, at: str | Non
 
 
 def _note(where: StoreLocation, spend: MonthSpend, limit: int, reached: Sequence[Alert]) -> None:
-    """Store the thresholds that are reached; one that is noted for this month stays as it is. Raises StoreError."""
+    """Store the thresholds that are reached, each once a month. Raises StoreError."""
     from pertoken.migrations import upgrade
     from pertoken.store import repository
     from pertoken.store.repository import AdviceRepository
 
     upgrade(where, "advice")
     with AdviceRepository(where).writing() as connection:
-        for each in reached:
+        for alert in reached:
             repository.add_budget_alert(
                 connection,
                 month=spend.name,
-                kind=each.kind,
-                threshold_1e4=each.threshold_1e4,
+                kind=alert.kind,
+                threshold_1e4=alert.threshold_1e4,
                 ts=spend.now_ts,
                 spent_nano_usd=spend.nano_usd or 0,
                 expected_nano_usd=None if spend.total is None else spend.total[1],

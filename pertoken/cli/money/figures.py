@@ -1,4 +1,4 @@
-"""`pertoken costs --figures`: what else is per token, by model."""
+"""`pertoken costs --figures`: other figures per token and dollar, by model."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def print_figures(store: Store, settings: Settings, hours: int, moment: AsOf, as
     from pertoken.tui.text.money.model_figures import figures_text
 
     with Progress(f"Reading {hours} hours"):
-        found = figures_of(store, hours, moment.ts, partial(objectives, settings=settings), dated=moment.dated)
+        rows = figures_of(store, hours, moment.ts, partial(objectives, settings=settings), dated=moment.dated)
     if as_json:
-        echo_json([plain(each) for each in found])
+        echo_json([plain(row) for row in rows])
     else:
-        echo(figures_text(found, terminal_width()), nl=False)
+        echo(figures_text(rows, terminal_width()), nl=False)

@@ -1,4 +1,4 @@
-"""`pertoken receipt`: what a change was proven to save, and whether the proof can be made again."""
+"""`pertoken receipt`: the proven saving of a change, recomputed from its hours."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from pertoken.proof.judging.receipts import StoredReceipt
 
 
-@click.command(short_help="Print the receipt of a change, and make it again from its hours.")
+@click.command(short_help="Print the receipt of a change, and recompute it from its hours.")
 @click.argument("receipt_id", metavar="[ID]", required=False)
 @db_option
 @click.option("--json", "form", flag_value="json", help="Print JSON instead of Markdown.")
 @click.option("--md", "form", flag_value="md", default=True, help="Print Markdown (the default).")
 def receipt(config_file: str | None, db: str | None, receipt_id: str | None, form: str) -> None:
-    """Print a receipt: what was promised and what was measured, by which hours and method.
+    """Print a receipt: the promised and the measured saving, with the hours and method of the measurement.
 
-    ID is that of a receipt, or of a recommendation, whose newest receipt is printed; its first digits are enough.
-    Without an ID all receipts are listed. The receipt is computed again from the hours stored beside it: exit 1 if it
-    is not the same, or was altered.
+    ID is that of a receipt or of a recommendation (its newest receipt is printed); the first digits are enough. Without
+    an ID all receipts are listed. The receipt is recomputed from the hours stored with it: exit 1 if the result differs
+    or the receipt was altered.
     """
     import json
     from dataclasses import asdict
@@ -42,17 +42,17 @@ def receipt(config_file: str | None, db: str | None, receipt_id: str | None, for
             stored = read_receipts(connection)
     if receipt_id is None:
         if form == "json":
-            echo(json.dumps([each.values() for each in stored], indent=2))
+            echo(json.dumps([row.values() for row in stored], indent=2))
             return
-        none = ["No receipts yet: `pertoken advise` makes one of each change, a week after it."]
-        echo("\n".join([receipt_line(each) for each in stored] or none))
+        none = ["No receipts yet: `pertoken advise` makes one for each change, a week after it."]
+        echo("\n".join([receipt_line(row) for row in stored] or none))
         return
-    each = find(stored, receipt_id, where)
-    check = each.check()
+    chosen = find(stored, receipt_id, where)
+    check = chosen.check()
     if form == "json":
-        echo(json.dumps({**each.values(), "check": asdict(check)}, indent=2))
+        echo(json.dumps({**chosen.values(), "check": asdict(check)}, indent=2))
     else:
-        text = to_markdown(each.read()) if check.intact else ""
+        text = to_markdown(chosen.read()) if check.intact else ""
         echo(f"{text}\n{checked_line(check)}" if text else checked_line(check))
     if not check.reproduced:
         raise click.exceptions.Exit(1)

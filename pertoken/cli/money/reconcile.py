@@ -1,4 +1,4 @@
-"""`pertoken reconcile`: a cloud's bill against what was computed."""
+"""`pertoken reconcile`: the bill of a cloud, compared with the computed costs."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Compare a cloud's bill with the computed costs.")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--apply", is_flag=True, help="Let the billed prices lead, after showing what they change.")
+@click.option("--apply", is_flag=True, help="Use the billed prices, after showing what they change.")
 @click.option("--yes", is_flag=True, help="With --apply: change the cost of past hours without being asked.")
 @json_option
 @db_option
 def reconcile(
     config_file: str | None, db: str | None, files: tuple[Path, ...], apply: bool, yes: bool, as_json: bool
 ) -> None:
-    """Compare the bill in FILE with what was computed, by instance and day, and name every difference.
+    """Compare the bill in FILE with the computed costs, by instance and day, and name every difference.
 
-    FILE is an export with resources: AWS CUR 2.0, Google Cloud detailed usage cost, Azure cost details, or FOCUS, as
-    CSV, JSON (a list, or an object on each line), both also gzipped, or Parquet (needs pertoken[parquet]). Pass all
-    files of a bill that comes in parts, or their folder: it stands for the CSV and Parquet files in it.
+    FILE is an export with a line for each resource: AWS CUR 2.0, Google Cloud detailed usage cost, Azure cost details,
+    or FOCUS, as CSV, JSON (a list, or an object on each line), both also gzipped, or Parquet (needs pertoken[parquet]).
+    If a bill comes in several files, pass all of them, or their folder (its CSV and Parquet files are read).
 
-    A line belongs to the host whose name it carries, or whose `resource_id` in [hosts."NAME"]. All lines sum to the
-    bill: what is of no recorded host is listed by its kind.
+    A line belongs to the host with that name, or with that `resource_id` in [hosts."NAME"]. All lines sum to the bill:
+    lines of no recorded host are listed by kind.
 
-    With --apply the billed price of each device is stored, from the first day of the bill on, and leads over all
-    others until the next bill; the cost of past hours changes, as shown before.
+    With --apply the billed price of each device is stored from the first day of the bill on. It takes precedence over
+    all other prices until the next bill. The cost of past hours changes; the change is shown first.
     """
     import time
 
@@ -47,21 +47,21 @@ def reconcile(
     from pertoken.tui.text.money.invoice import invoice_plain, invoice_text
 
     if apply and as_json:
-        raise click.UsageError("--apply asks and shows: it has no --json")
+        raise click.UsageError("--apply asks for confirmation: leave --json out")
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     with Progress("Reading the bill") as bar:
         invoice = read_bill(files, bar.advance)
-    stated = {each.name: each.resource_id for each in settings.hosts if each.resource_id is not None}
+    stated = {host.name: host.resource_id for host in settings.hosts if host.resource_id is not None}
     now = int(time.time())
-    with Progress("Reading what was computed"):
-        found = compared(open_store(where), invoice, stated, now)
+    with Progress("Reading computed costs"):
+        comparison = compared(open_store(where), invoice, stated, now)
     if as_json:
-        echo_json(invoice_plain(found, invoice))
+        echo_json(invoice_plain(comparison, invoice))
         return
-    echo(invoice_text(found, invoice), nl=False)
+    echo(invoice_text(comparison, invoice), nl=False)
     if apply:
-        prices = found.prices(f"{invoice.format.name} {_name(files)}", now)
+        prices = comparison.prices(f"{invoice.format.name} {_name(files)}", now)
         if not prices:
             raise BadInput("no line of the bill has hours of a recorded host: there is no price to store")
         stored = _store(where, prices, now, yes)
@@ -70,15 +70,15 @@ def reconcile(
 
 
 def _name(files: Sequence[Path]) -> str:
-    """Return how the bill is called where its prices are listed."""
+    """Return the name of the bill where its prices are listed."""
     more = f" and {len(files) - 1} more" if len(files) > 1 else ""
     return f"{files[0].name}{more}"
 
 
 def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -> int:
-    """Show which costs so far the prices change, ask, and store those that are new; return their number.
+    """Show the past costs that the prices change, ask, and store the new prices; return their number.
 
-    Raises BadInput where nobody can be asked.
+    Raises BadInput without a terminal to ask at.
     """
     import sys
 
@@ -93,22 +93,22 @@ def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -
 
     upgrade(where, "advice")
     known = read_prices(where, now)
-    prices = [each for each in prices if not _is_stored(each, known.book)]
+    prices = [price for price in prices if not _is_stored(price, known.book)]
     if not prices:
         return 0
     after = PriceBook((*known.book.prices, *_numbered(prices, known.seq)), known.book.detected)
     with Progress("Pricing past hours again"):
-        changes = repriced(where, known.book, after, min(each.from_ts for each in prices), now)
-    for each in changes:
+        changes = repriced(where, known.book, after, min(price.from_ts for price in prices), now)
+    for change in changes:
         echo(
-            f"Cost of {len(each.devices)} x {each.name} from {format_utc(each.first_ts)} to "
-            f"{format_utc(each.last_ts)}: {format_usd(each.before, 'no price')} → "
-            f"{format_usd(each.after, 'no price')}"
+            f"Cost of {len(change.devices)} x {change.name} from {format_utc(change.first_ts)} to "
+            f"{format_utc(change.last_ts)}: {format_usd(change.before, 'no price')} → "
+            f"{format_usd(change.after, 'no price')}"
         )
     if changes and not yes:
         if not sys.stdin.isatty():
             raise BadInput("the cost of past hours would change, as shown: nothing was stored; pass --yes to do it")
-        if not click.confirm("Let the billed prices lead?"):
+        if not click.confirm("Use the billed prices?"):
             raise BadInput("nothing was stored")
     with AdviceRepository(where).writing() as connection:
         for read_seq, price in enumerate(prices, known.seq):
@@ -126,8 +126,8 @@ def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -
 
 
 def _is_stored(price: Price, book: PriceBook) -> bool:
-    """Return whether the newest price of a device from that instant on is this one."""
-    same = [each for each in book.of_selector(price.selector) if each.from_ts == price.from_ts]
+    """Return whether this is the newest stored price of its device from its start on."""
+    same = [known for known in book.of_selector(price.selector) if known.from_ts == price.from_ts]
     return bool(same) and (same[-1].nano_usd_per_device_hour, same[-1].set_by) == (
         price.nano_usd_per_device_hour,
         price.set_by,
@@ -135,7 +135,7 @@ def _is_stored(price: Price, book: PriceBook) -> bool:
 
 
 def _numbered(prices: Sequence[Price], seq: int) -> list[Price]:
-    """Return the prices in their order of setting, after the one set last."""
+    """Return the prices numbered on from `seq`, in their order."""
     from dataclasses import replace
 
-    return [replace(each, seq=seq + n) for n, each in enumerate(prices, 1)]
+    return [replace(price, seq=seq + n) for n, price in enumerate(prices, 1)]

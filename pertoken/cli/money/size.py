@@ -1,4 +1,4 @@
-"""`pertoken size`: what would serve a model that is not deployed yet, and at what cost."""
+"""`pertoken size`: deployments that could serve a model, ranked by cost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from pertoken.state.model import Model
 
 NOTHING_HOLDS = 3
-"""Exit status where nothing on devices holds the SLO."""
+"""Exit status if no deployment on devices holds the SLO."""
 
 
-@click.command(short_help="Rank what would serve a model within an SLO, before it is deployed.")
+@click.command(short_help="Rank deployments that would serve a model within an SLO.")
 @click.argument("model")
 @click.option(
     "--requests-per-s", type=click.FloatRange(min=0, min_open=True), required=True, help="Requests per second."
@@ -28,7 +28,10 @@ NOTHING_HOLDS = 3
 @click.option("--ttft-p95", metavar="DURATION", required=True, help="Objective for p95 time to first token: 800ms.")
 @click.option("--tpot-p95", metavar="DURATION", help="Objective for p95 time per output token: 50ms.")
 @click.option(
-    "--cached", type=click.FloatRange(0, 1), default=0.0, help="Share of prompt tokens a cache finds [0 to 1]."
+    "--cached",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Share of prompt tokens served from the prefix cache [0 to 1].",
 )
 @click.option("--providers", metavar="NAME,...", help="Only these providers [default: all in the catalog].")
 @click.option("--formats", metavar="NAME,...", help="Only these weight formats [default: those of each accelerator].")
@@ -78,7 +81,7 @@ def size(
         tpot_p95_ms=None if tpot_p95 is None else _milliseconds("--tpot-p95", tpot_p95),
     )
     shape, dtype = _model(model, market)
-    found = ranked(
+    ranking = ranked(
         shape,
         Workload(requests_per_s, prompt, output, slo, cached),
         market,
@@ -88,10 +91,10 @@ def size(
     )
     today = datetime.now(UTC).date()
     if as_json:
-        echo_json(plain(found, today, market.stale_after_days))
+        echo_json(plain(ranking, today, market.stale_after_days))
     else:
-        echo(sizing_text(found, today, market.stale_after_days, terminal_width(), rows), nl=False)
-    if not found.rented:
+        echo(sizing_text(ranking, today, market.stale_after_days, terminal_width(), rows), nl=False)
+    if not ranking.rented:
         sys.exit(NOTHING_HOLDS)
 
 
@@ -121,22 +124,22 @@ def _described(folder: Path) -> tuple[Model, str | None]:
     from pertoken.errors import BadInput
     from pertoken.state.model import Model
 
-    found = read_files(folder)
-    if found.reason is not None:
-        raise BadInput(f"{found.reason}: it does not describe a model")
-    facts = found.facts
+    checkpoint = read_files(folder)
+    if checkpoint.reason is not None:
+        raise BadInput(f"{checkpoint.reason}: not a description of a model")
+    facts = checkpoint.facts
     fields: dict[str, object] = {"params_active": facts.get("params_total"), **facts}
     model = Model(folder.resolve().name, **fields)  # type: ignore[arg-type]
     if not model.known:
-        missing = [each for each in ("params_total", "n_layers", "n_kv_heads", "head_dim") if each not in facts]
+        missing = [field for field in ("params_total", "n_layers", "n_kv_heads", "head_dim") if field not in facts]
         raise BadInput(f"{folder}: its config.json does not give {', '.join(missing) or 'its parameters'}")
-    return model, found.dtype if found.quantized else None
+    return model, checkpoint.dtype if checkpoint.quantized else None
 
 
 def _providers(text: str, market: Market) -> tuple[str, ...]:
     from pertoken.catalog.offers import listed_token_offers
 
-    known = {each.provider for each in market.all_offers} | {each.provider for each in listed_token_offers()}
+    known = {offer.provider for offer in market.all_offers} | {offer.provider for offer in listed_token_offers()}
     return _known("--providers", text.lower(), known, "a provider of the catalog")
 
 
@@ -149,10 +152,10 @@ def _formats(text: str) -> tuple[str, ...]:
 def _known(option: str, text: str, known: set[str], what: str) -> tuple[str, ...]:
     from pertoken.errors import BadInput
 
-    names = tuple(filter(None, (each.strip() for each in text.split(","))))
+    names = tuple(filter(None, (part.strip() for part in text.split(","))))
     for name in names:
         if name not in known:
-            raise BadInput(f"{option}: {name!r} is not {what}: there are {', '.join(sorted(known))}")
+            raise BadInput(f"{option}: {name!r} is not {what}; known are {', '.join(sorted(known))}")
     if not names:
-        raise BadInput(f"{option}: names none")
+        raise BadInput(f"{option}: the list is empty")
     return names

@@ -1,1 +1,1 @@
-"""`pertoken plan` and how a plan is written."""
+"""`pertoken plan`, and a plan as text."""

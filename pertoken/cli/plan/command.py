@@ -1,4 +1,4 @@
-"""`pertoken plan`: the changes that save most together, in their order."""
+"""`pertoken plan`: the set of changes that saves most, in order."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     "slos",
     metavar="TEXT",
     multiple=True,
-    help="Objectives of a service instead of its own: 'chat:ttft_p95<800ms,tpot_p95<50ms' (repeatable).",
+    help="SLO of a service, instead of that in the settings: 'chat:ttft_p95<800ms,tpot_p95<50ms' (repeatable).",
 )
-@click.option("--exclude", metavar="RULE", multiple=True, help="A rule of which no step is wanted (repeatable).")
+@click.option("--exclude", metavar="RULE", multiple=True, help="Leave out the steps of this rule (repeatable).")
 @click.option(
     "--max-effort",
     type=click.Choice(["minutes", "hours", "days"]),
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--max-power-w",
     type=click.FloatRange(min=0, min_open=True),
     metavar="WATTS",
-    help="The most that all devices in use may draw together, at the power limit of each [default: budget.power_w].",
+    help="Limit of the summed power limits of all devices in use [default: budget.power_w].",
 )
 @click.option("--traffic", metavar="X", default="1", help="Plan for X times the load of every service, e.g. 1.5.")
 @click.option(
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="A price per device-hour instead of the one that is set, e.g. H100=2.10 (repeatable).",
 )
-@click.option("--tariff", metavar="USD", help="Plan for electricity at so many dollars per kWh, e.g. 0.12.")
+@click.option("--tariff", metavar="USD", help="Plan with this price of electricity, dollars per kWh, e.g. 0.12.")
 @at_option
 @json_option
 def plan(
@@ -68,12 +68,12 @@ def plan(
 ) -> None:
     """Compose all advice into one plan: which changes, in which order, and what they save together.
 
-    Each step is priced on the state that the steps before it leave, so that nothing is counted twice: bankable and
-    capacity dollars together never exceed the spend. What is left out is listed with its reason. No step exceeds the
-    power budget (--max-power-w), which counts the power limit of each device that an engine holds.
+    Each step is priced on the state after the previous steps, so that nothing is counted twice: bankable and capacity
+    dollars together never exceed the spend. Changes that are left out are listed with the reason. No step exceeds the
+    power budget (--max-power-w), which counts the power limit of each device allocated to an engine.
 
-    Advice that is newer than all telemetry is used; otherwise the rules run, and nothing is stored. With --slo,
-    --traffic, --price, --tariff or --at they always run. The same database gives the same plan for the same --at.
+    Stored advice is used if it is newer than all telemetry; otherwise the rules run, and nothing is stored. With --slo,
+    --traffic, --price, --tariff or --at they always run. The same database and the same --at give the same plan.
     """
 
     from pertoken.advisor.plan.export import plan_values
@@ -94,15 +94,15 @@ def plan(
     market = market_of(store, settings.market_provider, settings.market_region)
     window_s = int(settings.advisor_since)
     asked = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
-    found = _planned(asked, Limits(exclude, max_effort, max_power_w))
+    composed = _planned(asked, Limits(exclude, max_effort, max_power_w))
     if as_json:
-        echo_json(plan_values(found, window_s))
+        echo_json(plan_values(composed, window_s))
     else:
-        echo(plan_text(found, window_s), nl=False)
+        echo(plan_text(composed, window_s), nl=False)
 
 
 def _planned(asked: Planned, limits: Limits) -> Plan:
-    """Return the plan: of the advice that stands where that is newer than all telemetry, else of a run of the rules."""
+    """Return the plan of the stored advice if that is newer than all telemetry, else of a run of the rules."""
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
     from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of
@@ -117,15 +117,15 @@ def _planned(asked: Planned, limits: Limits) -> Plan:
         if rows:
             return plan_of_advice(asked, rows, limits, show)
         places = find_rules(asked.settings, ())
-        for fault in filter(None, (each.fault for each in places)):
+        for fault in filter(None, (candidate.fault for candidate in places)):
             progress.clear()
             echo(f"pertoken plan: {fault}", err=True)
-        allowed = (each for each in places if each.fault or each.permission is Permission.ALLOWED)
-        return plan_of_rules(asked, [source_of(each, asked.settings) for each in allowed], limits, show)
+        allowed = (candidate for candidate in places if candidate.fault or candidate.permission is Permission.ALLOWED)
+        return plan_of_rules(asked, [source_of(candidate, asked.settings) for candidate in allowed], limits, show)
 
 
 def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:
-    """Return the advice that stands if it is of this window and newer than all telemetry, else nothing."""
+    """Return the standing advice if it covers this window and is newer than all telemetry, else nothing."""
     from pertoken.proof.recommendation import State
     from pertoken.proof.stored import standing
     from pertoken.store.query.read import first_and_last
@@ -133,7 +133,7 @@ def _standing(store: Store, window_s: int) -> Sequence[Recommendation]:
     rows = standing(store)
     with store.read() as connection:
         _, last_ts = first_and_last(connection)
-    newest = max((each.updated_ts for each in rows), default=0)
-    whole = all(variant.proposal for each in rows if each.state is State.OPEN for variant in each.variants)
-    same = any(each.window_s == window_s for each in rows)
+    newest = max((row.updated_ts for row in rows), default=0)
+    whole = all(variant.proposal for row in rows if row.state is State.OPEN for variant in row.variants)
+    same = any(row.window_s == window_s for row in rows)
     return rows if last_ts is not None and newest >= last_ts and whole and same else ()

@@ -11,7 +11,7 @@ from pertoken.units import format_duration
 
 WIDTH = 80
 BAR = 20
-"""Cells of the whole spend in the waterfall."""
+"""Cells of the bar of the whole spend."""
 NUMBERS = 11
 """Cells of a dollar figure."""
 MAX_ASSUMPTIONS = 5
@@ -20,19 +20,19 @@ LOW, LIKELY, HIGH = range(3)
 
 
 def plan_text(plan: Plan, window_s: int) -> str:
-    """Return a plan as text: the waterfall, its steps, and what was left out."""
+    """Return a plan as text: the bars of the bill, the steps, and the changes left out."""
     blocks = [
         [f"pertoken plan, from the last {format_duration(window_s)}"],
         list(_waterfall(plan)),
         list(_totals(plan)),
     ]
-    blocks += [list(_step(number, each, plan)) for number, each in enumerate(plan.steps, 1)]
+    blocks += [list(_step(number, step, plan)) for number, step in enumerate(plan.steps, 1)]
     blocks += [list(_sensitivity(plan)), list(_left_out(plan))]
-    return "\n\n".join("\n".join(each) for each in blocks if each) + "\n"
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
 def _waterfall(plan: Plan) -> Iterator[str]:
-    """Yield the bill, what each step takes off it, and what is left, as bars of one scale."""
+    """Yield the bill before, the change by each step, and the bill after, as bars on one scale."""
     if not plan.spend:
         yield "No host with a price was seen: `pertoken prices set` names what a device-hour costs."
         return
@@ -46,17 +46,17 @@ def _waterfall(plan: Plan) -> Iterator[str]:
         return f"{text:<{name}}  {usd:>{NUMBERS}}  {bar}".rstrip()
 
     yield line("Bill now, a month", amount(plan.spend), 0, plan.spend, "█")
-    for number, each in enumerate(plan.steps, 1):
-        change = each.spend_after - each.spend_before
+    for number, step in enumerate(plan.steps, 1):
+        change = step.spend_after - step.spend_before
         usd = f"+{amount(change)}" if change > 0 else amount(change)
-        label = f"{number:>2}  {literal(each.where)}: {literal(each.title)}"
-        yield line(label, usd, each.spend_after, each.spend_before, "▒")
+        label = f"{number:>2}  {literal(step.where)}: {literal(step.title)}"
+        yield line(label, usd, step.spend_after, step.spend_before, "▒")
     yield line("Bill after, a month", amount(plan.spend_after), 0, plan.spend_after, "█")
 
 
 def _totals(plan: Plan) -> Iterator[str]:
     if not plan.steps:
-        yield "No step: nothing that is proposed saves dollars that can be counted."
+        yield "No steps: no proposal saves dollars that can be counted."
     else:
         yield f"Off the bill    {_range(plan.bankable)} a month"
         yield f"More capacity   {_range(plan.capacity)} a month, on the same bill"
@@ -65,9 +65,7 @@ def _totals(plan: Plan) -> Iterator[str]:
     if plan.unpriced_hosts:
         yield from _wrapped("Without a price, and not counted: ", ", ".join(map(literal, plan.unpriced_hosts)))
     if not plan.exact:
-        yield from _wrapped(
-            "", "Some services act on each other in too many ways to try all: other plans may be better."
-        )
+        yield from _wrapped("", "Too many combinations of changes to try all: other plans may be better.")
 
 
 def _per_mtok(plan: Plan, before: int, after: int) -> str | None:
@@ -95,33 +93,33 @@ def _step(number: int, step: Step, plan: Plan) -> Iterator[str]:
         ("note", notes),
         ("excludes", step.conflicts),
     ):
-        for at, each in enumerate(lines):
-            yield from _wrapped(f"  {label if at == 0 else '':<9} ", literal(each))
+        for at, text in enumerate(lines):
+            yield from _wrapped(f"  {label if at == 0 else '':<9} ", literal(text))
 
 
 def _sensitivity(plan: Plan) -> Iterator[str]:
     if not plan.sensitivity:
         return
     yield "What moves the result most"
-    for each in plan.sensitivity[:MAX_ASSUMPTIONS]:
-        at = 0 if each.swing[0] else 1
+    for assumption in plan.sensitivity[:MAX_ASSUMPTIONS]:
+        at = 0 if assumption.swing[0] else 1
         what = ("off the bill", "more capacity")[at]
         ends = [
             f"{end.value}: nothing, {literal(end.refused)}"
             if end.refused is not None
             else f"{end.value}: {amount((end.bankable, end.capacity)[at])}"
-            for end in (each.low, each.high)
+            for end in (assumption.low, assumption.high)
         ]
-        yield from _wrapped("  ", f"{literal(each.assumption)} ({what}): {'; '.join(ends)}", indent=4)
+        yield from _wrapped("  ", f"{literal(assumption.assumption)} ({what}): {'; '.join(ends)}", indent=4)
 
 
 def _left_out(plan: Plan) -> Iterator[str]:
     if not plan.left_out:
         return
     yield "Left out"
-    reasons = folded(RefusedChange(each.rule_id, each.reason, each.where) for each in plan.left_out)
-    for each in reasons:
-        yield from _wrapped(f"  {literal(each.code)}: ", literal(each.reason), indent=4)
+    reasons = folded(RefusedChange(change.rule_id, change.reason, change.where) for change in plan.left_out)
+    for reason in reasons:
+        yield from _wrapped(f"  {literal(reason.code)}: ", literal(reason.reason), indent=4)
 
 
 def _wrapped(label: str, text: str, indent: int | None = None) -> Iterable[str]:

@@ -21,7 +21,7 @@ _yes_option = click.option("--yes", is_flag=True, help="Change the cost of past 
 
 @click.group(short_help="Set and show what a device-hour costs.")
 def prices() -> None:
-    """Set and show what a device-hour costs you. A new price never changes past costs unless you say so."""
+    """Set and show what a device-hour costs you. A new price changes past costs only if you confirm it."""
 
 
 @prices.command("set", short_help="Set the price of a device-hour.", context_settings={"ignore_unknown_options": True})
@@ -38,9 +38,9 @@ def prices() -> None:
     "--from",
     "start",
     metavar="WHEN",
-    help=f"From when on: {_FROM} [default: ever if nothing that DEVICE names has a price yet, else now].",
+    help=f"Start: {_FROM} [default: ever if no device of DEVICE has a price yet, else now].",
 )
-@click.option("--note", help="Where the price comes from, for whoever reads it later.")
+@click.option("--note", help="Source of the price, kept with it.")
 @_yes_option
 @db_option
 def set_price(
@@ -54,24 +54,24 @@ def set_price(
 ) -> None:
     """Set what one hour of one device costs, in DOLLARS (an 8-GPU instance at $55.04 is 6.88 for each GPU).
 
-    The most exact DEVICE wins where several apply. Names match by whole words: H100 names an "NVIDIA H100 80GB HBM3",
-    and H10 does not. If the cost of past hours changes, it is shown before and after, and you are asked.
+    If several prices apply, that with the most exact DEVICE is used. Names match by whole words: H100 matches "NVIDIA
+    H100 80GB HBM3", H10 does not. If the cost of past hours changes, old and new cost are shown, and you are asked.
     """
     _put(config_file, db, selector, start, note, _nano(dollars), yes)
 
 
-@prices.command("unset", short_help="Take back the price of a device-hour.")
+@prices.command("unset", short_help="Withdraw the price of a device-hour.")
 @click.argument("selector", metavar="DEVICE")
-@click.option("--from", "start", metavar="WHEN", default="now", show_default=True, help=f"From when on: {_FROM}.")
-@click.option("--note", help="Why, for whoever reads it later.")
+@click.option("--from", "start", metavar="WHEN", default="now", show_default=True, help=f"Start: {_FROM}.")
+@click.option("--note", help="Your reason, kept with it.")
 @_yes_option
 @db_option
 def unset_price(
     config_file: str | None, db: str | None, selector: str, start: str, note: str | None, yes: bool
 ) -> None:
-    """Take back the price set for DEVICE, written as it was set. Past costs stay as they are, and so does its history.
+    """Withdraw the price of DEVICE, written as when it was set. Past costs and the history of prices do not change.
 
-    From then on a less exact price applies, or the list price of a detected instance, or none.
+    From then on a less exact price applies, or the list price of the detected instance, or none.
     """
     _put(config_file, db, selector, start, note, None, yes)
 
@@ -80,8 +80,8 @@ def unset_price(
 @db_option
 @json_option
 def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """Show every price ever set, oldest first, with the recorded devices it names, and list prices of devices of a
-    detected instance without one."""
+    """Show every price ever set, oldest first, with the recorded devices that it applies to; then list prices of
+    detected instances that have no other price."""
     import time
     from dataclasses import asdict
 
@@ -91,25 +91,26 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     settings = settings_of(config_file, db=db)
     now = int(time.time())
     known = read_prices(locate(settings.db, settings.advice), now)
-    listed = [price for each in known.book.detected.values() for price in each]
+    listed = [price for detected in known.book.detected.values() for price in detected]
     if as_json:
         shown = [
-            asdict(each) | {"devices": [one.uuid for one in known.named(each.selector)]} for each in known.book.prices
+            asdict(price) | {"devices": [device.uuid for device in known.named(price.selector)]}
+            for price in known.book.prices
         ]
         echo_json([*shown, *map(asdict, listed)])
         return
     if not known.book.prices and not listed:
         echo("No price was set yet. `pertoken prices set DOLLARS --for DEVICE` sets one.")
-    for each in known.book.prices:
-        echo(f"{_since(each.from_ts, now):24} {_per_hour(each):>14}  {each.selector}  {_by(each)}")
-        echo(f"{'':24} {_named(known, each.selector)}")
-    shown_last = {each[-1].selector: each[-1] for each in known.book.detected.values() if each}
-    for each in listed:
-        if each.set_by == "ownership" and each is not shown_last[each.selector]:
-            continue  # one of each week that its energy was measured in
-        since = f"where none is set, {_since(each.from_ts, now)}"
-        echo(f"{since:24} {_per_hour(each):>14}  {each.selector}  ({each.note})")
-    for selector in dict.fromkeys(each.selector for each in known.book.prices):
+    for price in known.book.prices:
+        echo(f"{_since(price.from_ts, now):24} {_per_hour(price):>14}  {price.selector}  {_by(price)}")
+        echo(f"{'':24} {_named(known, price.selector)}")
+    shown_last = {detected[-1].selector: detected[-1] for detected in known.book.detected.values() if detected}
+    for price in listed:
+        if price.set_by == "ownership" and price is not shown_last[price.selector]:
+            continue  # there is a price for each week of measured energy; only the newest is shown
+        since = f"where none is set, {_since(price.from_ts, now)}"
+        echo(f"{since:24} {_per_hour(price):>14}  {price.selector}  ({price.note})")
+    for selector in dict.fromkeys(price.selector for price in known.book.prices):
         if lost := known.lost(selector):
             echo(_no_longer(selector, lost), err=True)
 
@@ -122,9 +123,9 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
     """Import list prices of instances from FILE, CSV or JSON (a list of objects).
 
     Its columns: provider, instance_type, accelerator, n_devices, region, purchase (on_demand, spot, reserved_1y,
-    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and if you like
-    confidence (high, medium or low) and note. The difference is shown before anything is written; what is implausible
-    is left out with its reason. A changed price counts from now on: past costs stay as they are.
+    reserved_3y or capacity_block), usd_per_hour of the whole instance, as_of (a date), source, and optionally
+    confidence (high, medium or low) and note. The difference is shown before anything is written; implausible rows are
+    left out with the reason. A changed price counts from now on: past costs do not change.
     """
     from pertoken.cli.prices.offers import write
     from pertoken.costs.prices.offer_lists import read_list
@@ -138,8 +139,8 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
 def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
     """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
 
-    It needs a network and the package gpuhunt (`pip install 'pertoken[prices]'`), which collects them every day. The
-    difference is shown before anything is written, as for `import`.
+    Needs network access and the package gpuhunt (`pip install 'pertoken[prices]'`), which publishes lists every day.
+    The difference is shown before anything is written, as for `import`.
     """
     from pertoken.cli.prices.offers import fetched, write
 
@@ -147,7 +148,7 @@ def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
 
 
 def _terms(command: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for each number of the cost of ownership, its default and usual range in its help."""
+    """Add an option for each term of the cost of ownership; its help has the default and the usual range."""
     from pertoken.catalog.owned import terms
 
     for name, term in reversed(list(terms().items())):
@@ -156,10 +157,10 @@ def _terms(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@prices.command("own", short_help="State what a server of your own cost.")
+@prices.command("own", short_help="State the cost of a server that you own.")
 @click.argument("host")
 @click.option(
-    "--capex", type=float, required=True, help="Dollars paid for the whole server, with its share of the network."
+    "--capex", type=float, required=True, help="Dollars paid for the whole server, including its share of the network."
 )
 @click.option("--nameplate-kw", type=float, help="Power reserved for the server; without it colocation is not counted.")
 @_terms
@@ -167,11 +168,10 @@ def _terms(command: Callable[..., None]) -> Callable[..., None]:
 def own_server(
     config_file: str | None, db: str | None, host: str, capex: float, nameplate_kw: float | None, **stated: float | None
 ) -> None:
-    """State what the server HOST cost, so that an hour of its devices has the price of owning it.
+    """State the cost of the server HOST, so that an hour of its devices has the price of owning it.
 
-    To capital, maintenance and room comes the energy that was measured, week by week. It counts for devices that no
-    price is set for: from the beginning, or from now on where HOST had such a price already.
-    """
+    That price is capital, maintenance and colocation plus the measured energy of each week. It applies to devices
+    without a price of `prices set`: from the beginning, or from now on if ownership of HOST was stated before."""
     from pertoken.cli.prices.ownership import own
 
     own(config_file, db, host, {"capex_usd": capex, "nameplate_kw": nameplate_kw, **stated})
@@ -186,7 +186,9 @@ def _put(
     nano: int | None,
     yes: bool,
 ) -> None:
-    """Show what a price, or none, is for and changes, and set it; again if someone else sets one meanwhile."""
+    """Show the devices and past costs that a price (None: no price) applies to, and set it.
+
+    Starts again if another person sets a price meanwhile. Raises BadInput."""
     import getpass
     import time
 
@@ -211,9 +213,9 @@ def _put(
     while True:
         known = read_prices(where, now)
         if nano is None and not any(
-            each.nano_usd_per_device_hour is not None for each in known.book.of_selector(selector)
+            earlier.nano_usd_per_device_hour is not None for earlier in known.book.of_selector(selector)
         ):
-            set_for = ", ".join(dict.fromkeys(each.selector for each in known.book.prices)) or "nothing"
+            set_for = ", ".join(dict.fromkeys(earlier.selector for earlier in known.book.prices)) or "nothing"
             raise BadInput(f"no price is set for {selector!r}; prices are set for {set_for}")
         from_ts = asked_ts
         if from_ts is None:
@@ -235,16 +237,16 @@ def _put(
                     note=note,
                 )
         except PricesChanged:
-            echo("Someone else changed prices meanwhile; looking again.", err=True)
+            echo("Another person changed prices meanwhile; starting again.", err=True)
             continue
         break
     _after(known, price, now)
     if asked_ts is None and from_ts:
-        echo("Costs before that stay as they are; `--from ever` would change them, and shows how before it does.")
+        echo("Costs before that stay as they are; `--from ever` would change them, after showing how.")
 
 
 def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: bool) -> None:
-    """Show which costs so far a price changes, and ask if any were known. Raises BadInput where nobody can be asked."""
+    """Show the past costs that a price changes, and ask if any were known. Raises BadInput without a terminal."""
     import sys
 
     from pertoken.cli.progress import Progress
@@ -256,14 +258,14 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
         return
     with Progress("Pricing past hours again"):
         changed = repriced(where, known.book, known.having(price), price.from_ts, now)
-    changes = [each for each in changed if each.first_ts < now // 60 * 60]  # the minute under way is not past
-    for each in changes:
+    changes = [change for change in changed if change.first_ts < now // 60 * 60]  # not the current minute
+    for change in changes:
         echo(
-            f"Cost of {len(each.devices)} x {each.name} from {_when(each.first_ts)} to {_when(each.last_ts)} "
-            f"({each.device_ms / 3_600_000:,.1f} device-hours): {amount(each.before, 'no price')} → "
-            f"{amount(each.after, 'no price')}"
+            f"Cost of {len(change.devices)} x {change.name} from {_when(change.first_ts)} to {_when(change.last_ts)} "
+            f"({change.device_ms / 3_600_000:,.1f} device-hours): {amount(change.before, 'no price')} → "
+            f"{amount(change.after, 'no price')}"
         )
-    if yes or all(each.before is None for each in changes):
+    if yes or all(change.before is None for change in changes):
         return
     if not sys.stdin.isatty():
         raise BadInput("the cost of past hours would change, as shown: nothing was set; pass --yes to do it")
@@ -272,38 +274,38 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
 
 
 def _after(known: Prices, price: Price, now: int) -> None:
-    """Report what keeps a price from being all there is to it."""
+    """Print devices of this selector to which another price applies, and later prices of the selector."""
     then = max(now, price.from_ts)
     book = known.having(price)
     others: dict[str, list[Priced]] = {}
     for device in known.named(price.selector):
-        found = book.at(device, then)
-        if found != price:
-            what = "no price" if found is None else f"{_per_hour(found)} of {found.selector}"
+        applied = book.at(device, then)
+        if applied != price:
+            what = "no price" if applied is None else f"{_per_hour(applied)} of {applied.selector}"
             others.setdefault(what, []).append(device)
     for what, devices in others.items():
         echo(f"{_counted(devices)}: {what} {'applies' if what != 'no price' else 'is known'} then.")
     for later in book.of_selector(price.selector):
         if later.from_ts > price.from_ts and later.nano_usd_per_device_hour is not None:
-            echo(f"{later.selector}: {_per_hour(later)} {_since(later.from_ts, then)}, as it was set before.")
+            echo(f"{later.selector}: {_per_hour(later)} {_since(later.from_ts, then)}, as set before.")
 
 
 def _named(known: Prices, selector: str) -> str:
-    """Which recorded devices a selector names, so that a typo is seen at once."""
+    """Return a line with the recorded devices that a selector matches, which shows a typo at once."""
     from pertoken.costs.prices.selectors import accelerators
 
     devices = known.named(selector)
     if devices:
         return f"It applies to {_counted(devices)}."
     if not known.devices:
-        return "Nothing was recorded yet; it applies to what comes."
-    recorded = ", ".join(dict.fromkeys(each.name for each in known.devices))
+        return "Nothing was recorded yet; it applies to devices recorded later."
+    recorded = ", ".join(dict.fromkeys(device.name for device in known.devices))
     what = "No recorded device matches" if accelerators(selector) else "Nothing recorded or in the catalog matches"
     return f"{what} {selector!r} yet; recorded: {recorded}."
 
 
 def _counted(devices: Sequence[Priced]) -> str:
-    names = [each.name for each in devices]
+    names = [device.name for device in devices]
     return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
 
 
@@ -331,7 +333,7 @@ def _per_hour(price: Price) -> str:
 
 
 def _exact(nano: int) -> str:
-    """Dollars to the last nano-dollar, and at least to the cent."""
+    """Return dollars to the last nano-dollar, and at least to the cent."""
     dollars, rest = divmod(nano, 10**9)
     return f"${dollars:,}.{f'{rest:09}'[:2]}{f'{rest:09}'[2:].rstrip('0')}"
 

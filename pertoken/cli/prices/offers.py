@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from pertoken.costs.prices.offer_lists import Difference
 
 MAX_LINES = 10
-"""Offers of each kind that are shown one by one."""
+"""Offers of each kind that are listed; of the others only the number is shown."""
 
 
 def fetched(market: Market, today: date) -> Sequence[Offer]:
-    """Return the newest public lists, reporting what of them was left out."""
+    """Return the newest public lists; print the number of offers left out, by reason."""
     from pertoken.costs.prices.gpuhunt_list import fetch
 
-    found = fetch(market, today)
-    for reason, count in sorted(found.left_out.items()):
+    newest = fetch(market, today)
+    for reason, count in sorted(newest.left_out.items()):
         echo(f"{count} offers left out: {reason}.")
-    return found.offers
+    return newest.offers
 
 
 def write(config_file: str | None, db: str | None, read: Callable[[Market, date], Sequence[Offer]], yes: bool) -> None:
-    """Show what a list changes, ask, and store it; again if someone else stores one meanwhile.
+    """Show what a list changes, ask, and store it; start again if another list is stored meanwhile.
 
-    Raises BadInput for a list that cannot be read, or where nobody can be asked.
+    Raises BadInput for a list that cannot be read, and without a terminal to ask at.
     """
     import getpass
     import time
@@ -51,7 +51,7 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
     where = locate(settings.db, settings.advice)
     now = int(time.time()) // 60 * 60
     today = datetime.fromtimestamp(now, UTC).date()
-    upgrade(where, "advice")  # refuses a database of no use before a list is fetched for it
+    upgrade(where, "advice")  # refuses an unusable database before a list is fetched
     offers = read(load_market(), today)
     advice = AdviceRepository(where)
     while True:
@@ -62,12 +62,12 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
             echo("Nothing to write.")
             return
         _confirm(len(changes.written), yes)
-        rows = [_row(each, now, getpass.getuser()) for each in changes.written]
+        rows = [_row(offer, now, getpass.getuser()) for offer in changes.written]
         try:
             with advice.writing() as connection:
                 repository.add_offers(connection, rows, read_seq=len(imported))
         except PricesChanged:
-            echo("Someone else imported prices meanwhile; looking again.", err=True)
+            echo("Another person imported prices meanwhile; starting again.", err=True)
             continue
         echo(f"{len(rows)} offers written. Past costs stay as they are: changed prices count from now on.")
         return
@@ -88,16 +88,18 @@ def _confirm(count: int, yes: bool) -> None:
 
 def _show(changes: Difference) -> None:
     echo(
-        f"{len(changes.new)} new offers, {len(changes.changed)} changed, {len(changes.confirmed)} the same with a "
-        f"later date, {changes.outdated} no newer than what is known, {len(changes.refused)} refused."
+        f"{len(changes.new)} new offers, {len(changes.changed)} changed, {len(changes.confirmed)} unchanged with a "
+        f"later date, {changes.outdated} not newer than the known ones, {len(changes.refused)} refused."
     )
-    _lines("new", [f"{_named(each)} {_usd(each)}" for each in changes.new])
+    _lines("new", [f"{_named(offer)} {_usd(offer)}" for offer in changes.new])
     largest = sorted(changes.changed, key=lambda pair: -abs(_ratio(*pair) - 1))
     _lines(
         "changed",
         [f"{_named(old)} {_usd(old)} → {_usd(new)} ({_ratio(old, new) - 1:+.0%})" for old, new in largest],
     )
-    _lines("refused", [f"{_named(each.offer)} {_usd(each.offer)}: {each.reason}" for each in changes.refused])
+    _lines(
+        "refused", [f"{_named(refusal.offer)} {_usd(refusal.offer)}: {refusal.reason}" for refusal in changes.refused]
+    )
 
 
 def _lines(what: str, lines: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Stating what a server of one's own cost."""
+"""Command `pertoken prices own`: the cost of a server that the user owns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pertoken.cli.options import echo, settings_of
 
 
 def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str, float | None]) -> None:
-    """Store what a server cost and show the price of an hour of its devices. Raises BadInput for what cannot be."""
+    """Store the cost of a server and show the price of an hour of its devices. Raises BadInput for invalid terms."""
     import getpass
     import time
 
@@ -51,9 +51,12 @@ def _show(where: Any, host: str, now: int) -> None:
     from pertoken.costs.prices.repricing import read_prices
     from pertoken.tui.amounts import amount
 
-    newest = [each[-1] for each in read_prices(where, now).book.detected.values() if each]
-    prices = [each for each in newest if f"owning {host} " in (each.note or "")]
+    newest = [detected[-1] for detected in read_prices(where, now).book.detected.values() if detected]
+    prices = [price for price in newest if f"owning {host} " in (price.note or "")]
     if not prices:
-        echo(f"No device of {host!r} was recorded yet, or its instance has a list price: it applies to what comes.")
+        echo(
+            f"No device of {host!r} was recorded yet, or its instance has a list price: "
+            "it applies to devices recorded later."
+        )
     for price in prices:
         echo(f"{price.selector}: {amount(price.nano_usd_per_device_hour)} an hour, {price.note}")

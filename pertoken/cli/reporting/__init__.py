@@ -1,1 +1,1 @@
-"""Commands of what leaves the screens: reports, alerts, price maps and the MCP server."""
+"""Commands that write or send figures elsewhere: reports, alerts, price maps, MCP server, gates."""

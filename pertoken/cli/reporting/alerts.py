@@ -1,4 +1,4 @@
-"""`pertoken alerts`: the alerts of the settings, how they stand, and whether their destinations answer."""
+"""`pertoken alerts`: the alerts of the settings, their states, and tests of their destinations."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ import click
 from pertoken.cli.options import config_option, db_option, echo, echo_json, json_option, settings_of
 
 
-@click.group(short_help="List alerts and test where they are sent.")
+@click.group(short_help="List alerts and test their destinations.")
 def alerts() -> None:
-    """List the alerts of the settings, or send a test to where one is sent.
+    """List the alerts of the settings, or send a test event of one.
 
     The advisor service (`pertoken advise --every`, `pertoken up`) evaluates them each minute; docs/alerts.md.
     """
 
 
-@alerts.command("list", short_help="List every alert and how it stands.")
+@alerts.command("list", short_help="List every alert with its state.")
 @json_option
 @db_option
 def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
-    """List every alert of the settings with the targets that it holds for."""
+    """List every alert of the settings with the targets for which its condition holds."""
     import json
 
     from pertoken.reports.alerts.watch import check_alerts, standing_alerts
@@ -35,11 +35,11 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
     rows = standing_alerts(open_store(locate(settings.db, settings.advice)))
     lines = [
         {
-            "name": each.name,
-            "when": str(each.when),
-            "for_s": each.for_s,
-            "window_s": each.window_s,
-            "to": list(map(masked, each.to)),
+            "name": alert.name,
+            "when": str(alert.when),
+            "for_s": alert.for_s,
+            "window_s": alert.window_s,
+            "to": list(map(masked, alert.to)),
             "holds": [
                 {
                     "target": row.target,
@@ -48,19 +48,19 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
                     "value": json.loads(row.body)["value"],
                 }
                 for row in rows
-                if row.name == each.name
+                if row.name == alert.name
             ],
         }
-        for each in settings.alerts
+        for alert in settings.alerts
     ]
     if as_json:
         echo_json(lines)
         return
     if not lines:
         echo("No alert is set: [alerts.NAME] in the settings (docs/alerts.md).")
-    for each, line in zip(settings.alerts, lines, strict=True):
-        echo(f"{each.name}: {each.when} for {format_duration(each.for_s)}, to {', '.join(map(masked, each.to))}")
-        for row in (row for row in rows if row.name == each.name):
+    for alert, line in zip(settings.alerts, lines, strict=True):
+        echo(f"{alert.name}: {alert.when} for {format_duration(alert.for_s)}, to {', '.join(map(masked, alert.to))}")
+        for row in (row for row in rows if row.name == alert.name):
             since = datetime.fromtimestamp(row.since_ts, UTC).strftime("%Y-%m-%d %H:%MZ")
             value = json.loads(row.body)["value"]
             echo(f"  {row.state.lower()} since {since}: {row.target}, {'not known' if value is None else f'{value:g}'}")
@@ -68,11 +68,11 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
             echo("  does not hold")
 
 
-@alerts.command("test", short_help="Send a test to where an alert is sent.")
+@alerts.command("test", short_help="Send a test event of an alert.")
 @click.argument("name")
 @config_option
 def test(config_file: str | None, name: str) -> None:
-    """Send a test event of the alert NAME to each of its destinations; exit 1 if one does not take it."""
+    """Send a test event of the alert NAME to each of its destinations; exit 1 if one fails."""
     import logging
     import sys
     import time
@@ -83,13 +83,13 @@ def test(config_file: str | None, name: str) -> None:
 
     settings = settings_of(config_file)
     check_alerts(settings)
-    alert = next((each for each in settings.alerts if each.name == name), None)
+    alert = next((alert for alert in settings.alerts if alert.name == name), None)
     if alert is None:
-        known = ", ".join(each.name for each in settings.alerts) or "none"
+        known = ", ".join(alert.name for alert in settings.alerts) or "none"
         raise BadInput(f"no alert is named {name!r}; the settings have {known}")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    found = send_test(alert, sender(settings), int(time.time()))
-    for destination, error in found.items():
-        echo(f"{destination}: {'taken' if error is None else f'failed: {error}'}")
-    if any(found.values()):
+    outcomes = send_test(alert, sender(settings), int(time.time()))
+    for destination, error in outcomes.items():
+        echo(f"{destination}: {'delivered' if error is None else f'failed: {error}'}")
+    if any(outcomes.values()):
         sys.exit(1)

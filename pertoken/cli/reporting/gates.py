@@ -1,4 +1,4 @@
-"""`--fail-on EXPR`, which several commands share."""
+"""Option `--fail-on EXPR` of several commands."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _read(context: click.Context, option: click.Parameter, texts: tuple[str, ...
 def judged(
     fail_on: Sequence[Comparison], store: Store, settings: Settings, window_s: int, moment: AsOf
 ) -> tuple[Gate, ...]:
-    """Return the gates over the last `window_s` seconds; name those not kept on standard error. Raises StoreError."""
+    """Return the gates over the last `window_s` seconds; print those not kept to standard error. Raises StoreError."""
     if not fail_on:
         return ()
     from pertoken.reports.gates.gate import judge

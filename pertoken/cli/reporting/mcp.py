@@ -1,4 +1,4 @@
-"""`pertoken mcp`: costs, savings, verdicts and refusals for models."""
+"""`pertoken mcp`: costs, savings, verdicts and refusals for a model's tools."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def mcp(config_file: str | None, db: str | None) -> None:
     Nothing is written, and no network is used. Needs the extra: pip install 'pertoken[mcp]'.
     """
     from pertoken.errors import BadInput
-    from pertoken.reports.mcp.answers import Answers
+    from pertoken.reports.mcp.replies import Replies
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
 
@@ -28,4 +28,4 @@ def mcp(config_file: str | None, db: str | None) -> None:
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     open_store(where)  # a wrong --db is reported here, not with the first question
-    server_of(Answers(where, settings)).run("stdio")
+    server_of(Replies(where, settings)).run("stdio")

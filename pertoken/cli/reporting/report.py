@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Write a report as HTML, Markdown, CSV or FOCUS rows.")
-@click.option("--html", "form", flag_value="html", help="One HTML file with plots; nothing in it loads anything.")
+@click.option("--html", "form", flag_value="html", help="One HTML file with plots, which loads no other resource.")
 @click.option("--md", "form", flag_value="md", help="Markdown.")
 @click.option("--csv", "form", flag_value="csv", help="Chargeback by model, team and tenant as CSV.")
 @click.option("--focus", "form", flag_value="focus", help="FOCUS 1.3 rows as CSV.")
 @click.option("--weekly", is_flag=True, help="The last seven days in at most 25 lines of text.")
-@click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h for ago [default: 30d].")
-@click.option("--to", "end", metavar="TIME", help="End [default: now, or --at]; with --weekly file, webhook or mail.")
+@click.option("--from", "start", metavar="TIME", help="Start: 2026-11-21T10:00Z, or 24h (ago) [default: 30d].")
+@click.option(
+    "--to",
+    "end",
+    metavar="TIME",
+    help="End [default: now, or --at]; with --weekly the destination: file, webhook or mail.",
+)
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="File to write [default: stdout].")
 @fail_on_option
 @at_option
@@ -45,12 +50,12 @@ def report(
 ) -> None:
     """Write what a period cost: spend, $/Mtok by model and tenant, where a dollar goes, savings and regressions.
 
-    The period starts with an hour of the clock. With --to or --at everything is as of its end, and the same database
-    gives the same bytes at any time. Amounts are US dollars; the lines of each table sum to the bill.
+    The period starts at a full hour of the clock. With --to or --at everything is as of its end, and the same database
+    always gives the same bytes. Amounts are US dollars; the lines of each table sum to the bill.
 
-    --weekly writes seven days against the seven before, each line with the command that shows its evidence: --to file
-    (the default, to --out or standard output), webhook (delivery.webhook) or mail (delivery.mail_to). Nothing sends it
-    by itself: call it from a timer.
+    --weekly compares seven days with the seven before; each line has the command that shows its evidence. --to file
+    (the default, to --out or standard output), webhook (delivery.webhook) or mail (delivery.mail_to). Nothing is
+    sent automatically: call it from a timer.
 
     Each --fail-on is a gate over the period: exit 1 if one is true, 3 if one cannot be measured.
     """
@@ -63,12 +68,12 @@ def report(
 
     if weekly:
         if form is not None or start is not None or fail_on:
-            raise BadInput("--weekly is a text of seven days: give it alone, with --to, --out or --at")
+            raise BadInput("--weekly always covers seven days as text: give it with --to, --out or --at only")
         from pertoken.cli.reporting.week import send_week
 
         return send_week(settings_of(config_file, db=db), end or "file", out, as_of(at))
     if form is None:
-        raise BadInput("name a form: --html, --md, --csv or --focus")
+        raise BadInput("choose a format: --html, --md, --csv or --focus")
     settings = settings_of(config_file, db=db)
     moment = as_of(at)
     store = open_store(locate(settings.db, settings.advice))
@@ -100,7 +105,7 @@ def _focus(figures: ReportFigures, settings: Settings, store: Store) -> str:
 
 
 def _writer(form: str) -> Callable[[ReportFigures], str]:
-    """Return what writes a form."""
+    """Return the function that writes figures in a format."""
     if form == "html":
         from pertoken.reports.page.html import page
 

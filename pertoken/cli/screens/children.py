@@ -16,7 +16,7 @@ from pertoken.units import format_duration
 
 MAX_PAUSE_S = 60.0
 SETTLED_S = 60.0
-"""A child that ran this long begins again with the shortest pause, and its last end is no longer news."""
+"""After running this long, a child is next restarted with the shortest pause, and its last end is no longer shown."""
 STOP_S = 30.0
 """How long a child may take to store its last tick and end."""
 _POLL_S = 0.25
@@ -26,10 +26,10 @@ class Watched(Protocol):
     """A process that may end while the screens are open."""
 
     def poll(self) -> None:
-        """Notice whether it ended, and start it again where that is ours to do."""
+        """Check whether it ended, and restart it if it is our child."""
 
     def notice(self) -> str | None:
-        """Return what a person should know about it; None while all is well."""
+        """Return a line about its end for the screens; None while it runs."""
 
 
 class Child:
@@ -47,7 +47,7 @@ class Child:
         self._arguments = [sys.executable, "-P", "-m", "pertoken", command, *options, "--with-parent"]
         self._clock = clock
         self._ends = 0
-        """Ends in a row, each sooner than `SETTLED_S` after its start."""
+        """Consecutive ends, each sooner than `SETTLED_S` after its start."""
         self._ended_s: float | None = None
         self._why = ""
         folder.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -55,11 +55,11 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """The process that runs now, or ran last."""
+        """Id of the running process, or of the last one."""
         return self._process.pid
 
     def end(self) -> str | None:
-        """Return how it ended, for a person; None while it runs."""
+        """Return how it ended as text; None while it runs."""
         status = self._process.poll()
         if status is None:
             return None
@@ -82,7 +82,7 @@ class Child:
             self._process = self._start()
 
     def notice(self) -> str | None:
-        """Return how it ended and when it starts or started again, until it has run for a minute since."""
+        """Return how it ended and when it is or was restarted; None once it has run for `SETTLED_S` again."""
         if self._ended_s is None:
             return None
         now_s = self._clock()
@@ -95,7 +95,7 @@ class Child:
         return f"The {self.name} {self._why}; it starts again in {format_duration(pause_s)}."
 
     def leave(self) -> None:
-        """Make it end: its standard input ends."""
+        """Make it end by closing its standard input."""
         self._close_input()
 
     def wait(self) -> None:
@@ -115,13 +115,13 @@ class Child:
     def _start(self) -> subprocess.Popen[bytes]:
         self._started_s = self._clock()
         with self.log.open("ab") as log:
-            # -P: a module of the folder this person is in is not ours to run.
+            # -P: never import a module from the working directory.
             return subprocess.Popen(
                 self._arguments,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # ctrl+c is for the screens; children end by their standard input
+                start_new_session=True,  # ctrl+c goes to the screens; children end with their standard input
             )
 
     def _close_input(self) -> None:
@@ -130,19 +130,19 @@ class Child:
 
 
 class OtherAgent:
-    """An agent that somebody else started: it is shown, and not started again."""
+    """An agent that another user or program started: it is watched, and not restarted."""
 
     def __init__(self, owner: Callable[[], int | None], pid: int) -> None:
         self._owner, self._pid = owner, pid
         self._ended = False
 
     def poll(self) -> None:
-        """Notice whether an agent records."""
+        """Check whether an agent records."""
         pid = self._owner()
         self._ended, self._pid = pid is None, pid or self._pid
 
     def notice(self) -> str | None:
-        """Return that it ended; None while an agent records."""
+        """Return a line if it ended; None while an agent records."""
         if not self._ended:
             return None
         return (
@@ -151,7 +151,7 @@ class OtherAgent:
 
 
 class Watch:
-    """Polls processes in a thread of its own until it is closed."""
+    """Thread that polls processes until it is closed."""
 
     def __init__(self, *watched: Watched) -> None:
         self._watched = watched
@@ -161,14 +161,14 @@ class Watch:
 
     def notice(self) -> str | None:
         """Return the first notice of any process."""
-        return next((notice for each in self._watched if (notice := each.notice())), None)
+        return next((notice for process in self._watched if (notice := process.notice())), None)
 
     def close(self) -> None:
-        """Stop polling: from now on nothing is started again."""
+        """Stop polling; nothing is restarted afterwards."""
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
         while not self._stop.wait(_POLL_S):
-            for each in self._watched:
-                each.poll()
+            for process in self._watched:
+                process.poll()

@@ -1,4 +1,4 @@
-"""The facts of each screen without a terminal: as text for people, and as JSON."""
+"""Content of the screens without a terminal, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ WINDOW_S = 3600
 
 
 def values(source: Source, screens: Sequence[str]) -> dict[str, Any]:
-    """Return the facts of some screens by their names, as JSON values. Raises PertokenError."""
+    """Return the content of screens by name, as JSON values. Raises PertokenError."""
     return {name: _VALUES[name](source) for name in screens}
 
 
 def text(source: Source, screen: str, width: int | None) -> str:
-    """Return the facts of a screen as text; tables take `width` cells, None for all they need. Raises PertokenError."""
+    """Return the content of a screen as text; tables have at most `width` cells, None for any. Raises PertokenError."""
     if screen == "plan":
         from pertoken.cli.plan.text import plan_text
 
         shown = _plan(source)
         return plan_text(shown.plan, shown.window_s)
     if screen == "rules":
-        return "\n\n".join(each.page.strip() for each in source.rules().rules) + "\n"
+        return "\n\n".join(rule.page.strip() for rule in source.rules().rules) + "\n"
     if screen == "hours":
         from pertoken.tui.text.summary import hours_summary
 
@@ -47,7 +47,7 @@ def _savings(source: Source) -> dict[str, Any]:
     from pertoken.cli.advise import values_of
 
     return {
-        "recommendations": [values_of(each) for each in source.advice()],
+        "recommendations": [values_of(recommendation) for recommendation in source.advice()],
         "banked": asdict(source.banked()),
     }
 
@@ -63,11 +63,11 @@ def _rules(source: Source) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     records = source.records()
-    found = []
-    for each in source.rules().rules:
-        record = records.get(each.entry.id)
-        found.append({**asdict(each.entry), "page": each.page, "record": None if record is None else asdict(record)})
-    return found
+    rows = []
+    for rule in source.rules().rules:
+        record = records.get(rule.entry.id)
+        rows.append({**asdict(rule.entry), "page": rule.page, "record": None if record is None else asdict(record)})
+    return rows
 
 
 def _hours(source: Source) -> list[dict[str, Any]]:

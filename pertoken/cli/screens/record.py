@@ -1,4 +1,4 @@
-"""`pertoken record` and `pertoken replay`: a window of a database as one file, and the screens over it."""
+"""`pertoken record` and `pertoken replay`: write a window of a database to one file, and show it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pertoken.cli.options import db_option, echo, settings_of
 MIN_WINDOW_S = 60
 
 
-@click.command(short_help="Write a window of a database to one file, to be replayed elsewhere.")
+@click.command(short_help="Write a window of a database to one file, for `replay`.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--last", default="2h", show_default=True, metavar="TIME", help="How far back: 30m, 2h, 7d.")
 @click.option(
@@ -21,8 +21,8 @@ MIN_WINDOW_S = 60
 def record(config_file: str | None, db: str | None, file: Path, last: str, anonymize: bool) -> None:
     """Write the last hours of a database to FILE: telemetry, prices and advice, compressed.
 
-    `pertoken replay FILE` opens the screens over it on any host. With --anonymize a name is the same pseudonym
-    everywhere; published names of models stay. FILE is an SQLite archive: `sqlite3 FILE -A -x` unpacks it.
+    `pertoken replay FILE` opens the screens over it on any host. With --anonymize a name has the same pseudonym
+    everywhere; published names of models are kept. FILE is an SQLite archive: `sqlite3 FILE -A -x` unpacks it.
     """
     import tempfile
     import time
@@ -44,38 +44,38 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     if last_s < MIN_WINDOW_S:
         raise BadInput(f"--last {last}: the shortest recording is a minute")
     if file.exists():
-        raise BadInput(f"{file}: exists already; name another file")
+        raise BadInput(f"{file}: exists already; choose another name")
     settings = settings_of(config_file, db=db)
     store = open_store(locate(settings.db, settings.advice))
     first = first_recorded(store)
     if first is None:
         raise BadInput(f"{store.location}: nothing is recorded in it yet")
     end = int(time.time()) // 60 * 60
-    of = r.Recording(int(end - last_s), end, anonymize)
+    recording = r.Recording(int(end - last_s), end, anonymize)
     if first >= end:
         raise BadInput(f"{store.location}: its first row is less than a minute old")
-    published = {each.name.casefold() for each in load_market().models}
+    published = {model.name.casefold() for model in load_market().models}
     with tempfile.TemporaryDirectory(dir=file.parent) as folder, Progress("Making an empty database") as progress:
-        place = StoreLocation(folder=Path(folder))
+        location = StoreLocation(folder=Path(folder))
         for group in GROUPS:
-            upgrade(place, group)
+            upgrade(location, group)
         r.copy(
             store,
-            place,
-            of,
+            location,
+            recording,
             lambda name: name.casefold() in published,
             lambda table: progress.phase(f"Copying {table}"),
         )
         progress.phase("Compressing")
-        r.pack(place, of, file)
+        r.pack(location, recording, file)
     names = ", without names" if anonymize else ""
-    what = f"{format_utc(of.start_ts)} to {format_utc(of.end_ts)}{names}, {format_bytes(file.stat().st_size)}"
-    echo(f"{file}: {what}. `pertoken replay {file}` shows it.")
+    span = f"{format_utc(recording.start_ts)} to {format_utc(recording.end_ts)}{names}"
+    echo(f"{file}: {span}, {format_bytes(file.stat().st_size)}. `pertoken replay {file}` shows it.")
 
 
 @click.command(short_help="Show the screens over a file of `pertoken record`.")
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--once", is_flag=True, help="Print the facts of the screens as text and end.")
+@click.option("--once", is_flag=True, help="Print the content of the screens as text and end.")
 def replay(file: Path, once: bool) -> None:
     """Open the screens at the end of a recording, read-only: , and . step in time, < and > go from event to event."""
     import os
@@ -89,9 +89,9 @@ def replay(file: Path, once: bool) -> None:
 
     with tempfile.TemporaryDirectory(prefix="pertoken-") as folder:
         with Progress(f"Unpacking {file}"):
-            of = unpack(file, Path(folder))
-        place = StoreLocation(folder=Path(folder))
-        source = StoreSource(place, as_of=of.end_ts, recorded_from=of.start_ts, shown_as=str(file))
+            recording = unpack(file, Path(folder))
+        location = StoreLocation(folder=Path(folder))
+        source = StoreSource(location, as_of=recording.end_ts, recorded_from=recording.start_ts, shown_as=str(file))
         if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
             from pertoken.cli.screens.up import plain
 

@@ -1,4 +1,4 @@
-"""What the screens of `up` and `top` read: a database with the settings of this person."""
+"""Source and options of the screens of `up` and `top`: a database with the user's settings."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def screen_options(where: StoreLocation, settings: Settings) -> Options:
-    """Return how the screens look for this person; a database of this host can be explained by the doctor.
+    """Return the options of the screens; with a database of this host the doctor can explain missing figures.
 
-    Raises BadInput for keys of a person's own that clash.
+    Raises BadInput if two actions have the same key.
     """
     from pertoken.tui.options import options_of
 
@@ -30,8 +30,7 @@ def screen_options(where: StoreLocation, settings: Settings) -> Options:
 
 
 def begin() -> None:
-    """Put the search for garbage off until the first frame, where `garbage.resume` is called: it takes a tenth of the
-    start."""
+    """Pause garbage collection, which is a tenth of the start, until `garbage.resume` after the first frame."""
     import gc
 
     gc.disable()
@@ -41,9 +40,9 @@ READ_ONLY = "These screens are read-only: decide at a terminal with `pertoken to
 
 
 def screen_source(where: StoreLocation, settings: Settings, *, read_only: bool = False) -> StoreSource:
-    """Return what the screens read of a database; meanwhile it detects changes and judges those that are due.
+    """Return the source of the screens, which also detects changes and judges those that are due.
 
-    With `read_only` it stores nothing at all.
+    With `read_only` it stores nothing.
     """
     from pertoken.tui.store_source import StoreSource
 
@@ -57,7 +56,7 @@ def screen_source(where: StoreLocation, settings: Settings, *, read_only: bool =
 
         return objectives(model, settings)
 
-    teams = {each.name: each.team for each in settings.tenants}
+    teams = {tenant.name: tenant.team for tenant in settings.tenants}
     return StoreSource(
         where,
         watch=None if read_only else watch,

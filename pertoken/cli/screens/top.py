@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     "web_port",
     metavar="PORT",
     type=click.IntRange(1, 65_535),
-    help="Serve the same screens to browsers of this host on this port of 127.0.0.1 (needs pertoken[web]).",
+    help="Serve the screens to browsers of this host on this port of 127.0.0.1 (needs pertoken[web]).",
 )
 @click.option(
     "--web-host",
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
-    help="Address of this host that --web listens at: whoever reaches it sees everything, without a password.",
+    help="Address that --web listens on: everyone who reaches it sees everything, without a password.",
 )
 @click.option(
     "--web-writes",
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     help="Let browsers decide on advice, switch rules and write files on this host, in your name.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse decisions, switches of rules, and files.")
-@click.option("--once", is_flag=True, help="Print the facts of the screens as text and end.")
+@click.option("--once", is_flag=True, help="Print the content of the screens as text and end.")
 @click.option(
     "--screen",
     type=click.Choice(SCREENS),
-    help="Of --once and --json: print this screen alone. Else --once prints fleet and savings, and --json all.",
+    help="With --once or --json: print only this screen. Otherwise --once prints fleet and savings, --json all.",
 )
 @json_option
 @at_option
@@ -65,13 +65,13 @@ def top(
     as_json: bool,
     at: str | None,
 ) -> None:
-    """Show fleet and savings of a recorded database. Telemetry is only ever read.
+    """Show the screens over a recorded database. Telemetry is never changed.
 
-    Browsers see screens that are read-only, and only those of this host, unless --web-writes and --web-host say
-    otherwise.
+    With --web the screens are read-only and reachable from this host only, unless --web-writes and --web-host are
+    given.
 
-    --once --at TIME prints them as of then. Advice that has changed since is left out, because what it was then is not
-    kept: `pertoken advise --at TIME` computes it.
+    --once --at TIME prints the screens as of that time. Advice that has changed since is left out, because its earlier
+    state is not stored: `pertoken advise --at TIME` computes it.
     """
     import os
     import sys
@@ -86,7 +86,7 @@ def top(
     from pertoken.tui.store_source import StoreSource
 
     if screen is not None and not (once or as_json):
-        raise BadInput("--screen needs --once or --json: the screens themselves are a key apart")
+        raise BadInput("--screen needs --once or --json; in the screens a key switches between them")
     once = once or as_json
     if at is not None and not once:
         raise BadInput("--at needs --once: the screens show the present")
@@ -125,7 +125,7 @@ def top(
     from pertoken.tui.app import PertokenApp
 
     PertokenApp(screen_source(where, settings, read_only=read_only), options=screen_options(where, settings)).run()
-    amounts.reset()  # the screens showed the rate
+    amounts.reset()  # the screens showed the exchange rate
 
 
 def _serve(
@@ -160,7 +160,7 @@ def _serve(
         os.environ["PERTOKEN_DB"] = db  # a URL may hold a password, which a command line would show to everyone
     command += [] if writes else ["--read-only"]
     if not IPv4Address(host).is_loopback:
-        echo(f"Whoever reaches {host}:{port} sees everything here, without a password or encryption.", err=True)
+        echo(f"Everyone who reaches {host}:{port} sees everything, without a password or encryption.", err=True)
     if writes:
         echo("Browsers may decide on advice, switch rules and write files on this host, in your name.", err=True)
     ScreenServer(shlex.join(command), host, port).serve()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pertoken.tui.source import Source
 
 FIRST_FIGURE_S = 30.0
-"""How long a plain summary waits for the first figures."""
+"""Longest wait of a plain summary for the first figures."""
 
 
 @click.command(short_help="Measure, advise and show it all, in one command.")
@@ -26,10 +26,9 @@ FIRST_FIGURE_S = 30.0
 def up(config_file: str | None, db: str | None, agent_interval: str | None, agent_engines: tuple[str, ...]) -> None:
     """Start the agent and the advisor, show the screens, and stop both when you leave.
 
-    An agent that already records on this host is shown, not doubled; one that `up` started is started again if it
-    ends, and the screens show that. Rules run every advisor.every, first once five minutes are recorded. Without a
-    terminal, a plain summary is printed instead.
-    """
+    If an agent already records on this host, its data is shown and no other is started. An agent that `up` started is
+    restarted if it ends, and the screens show that. Rules run every advisor.every, for the first time once five minutes
+    are recorded. Without a terminal a plain summary is printed instead."""
     import sys
 
     from pertoken.cli.screens.children import Child, OtherAgent, Watch, Watched
@@ -43,7 +42,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     if where.folder is None:
         raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
     terminal = sys.stdout.isatty() and sys.stdin.isatty()
-    looks = screen_options(where, settings) if terminal else None
+    options_of_screens = screen_options(where, settings) if terminal else None
     lock = AgentLock(where.folder)
     running = lock.owner()
     common = ["--config", config_file] if config_file else []
@@ -68,10 +67,10 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
             from pertoken.tui import amounts
             from pertoken.tui.app import PertokenApp
 
-            PertokenApp(source, notice=watch.notice, options=looks).run()
-            amounts.reset()  # the screens showed the rate
+            PertokenApp(source, notice=watch.notice, options=options_of_screens).run()
+            amounts.reset()  # the screens showed the exchange rate
         else:
-            echo("There is no terminal here: a plain summary instead of the screens.\n")
+            echo("No terminal: a plain summary instead of the screens.\n")
             _await_figures(source)
             echo(plain(source))
             if notice := watch.notice():
@@ -86,7 +85,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
 
 
 def plain(source: Source, no_advice: str | None = None) -> str:
-    """Return the facts of the screens as plain text; `no_advice` as in `summary`."""
+    """Return the content of the screens as plain text; `no_advice` as in `summary`."""
     from pertoken.tui.text.summary import summary
 
     return summary(source.fleet(3600), source.advice(), text_width(), no_advice)
@@ -114,7 +113,7 @@ def _await_database(where: StoreLocation, agent: Child) -> None:
 
 
 def _await_figures(source: Source) -> None:
-    """Wait for the first stored tick, and for tokens per second if an engine is there; not for ever."""
+    """Wait for the first stored tick and, with an engine, for tokens per second, up to `FIRST_FIGURE_S`."""
     import time
 
     from pertoken.errors import StoreError

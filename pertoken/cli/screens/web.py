@@ -1,4 +1,4 @@
-"""Web server of `pertoken top --web`: the screens for browsers of this host, and for no page from elsewhere."""
+"""Web server of `pertoken top --web`: the screens for browsers, refused to pages of other sites."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _LINK = re.compile(r"<link\b[^>]*href=\"(https?:[^\"]*)\"[^>]*>\s*")
 _FOCUS = """<script>
-  // Keys reach the screens without a click, as soon as the terminal is there.
+  // Keys reach the screens without a click, as soon as the terminal exists.
   addEventListener("load", function focusTerminal() {
     const area = document.querySelector(".xterm-helper-textarea");
     if (area) area.focus();
@@ -23,10 +23,10 @@ _POLICY = "style-src 'self' 'unsafe-inline'; font-src 'self' data:; frame-ancest
 
 
 class ScreenServer(Server):
-    """Serves the screens on a port of one address of this host.
+    """Web server of the screens on a port of one address of this host.
 
-    A page from elsewhere that a browser of this host shows could open the screens: by its own script (its Origin gives
-    it away), or under a name of its own that resolves to the address (its Host does). Both are refused.
+    A page of another site that a browser of this host shows could open the screens: by its own script (refused by its
+    Origin), or under a domain name that resolves to the address (refused by its Host).
     """
 
     def __init__(self, command: str, host: str, port: int) -> None:
@@ -50,7 +50,7 @@ class ScreenServer(Server):
         return app
 
     async def handle_index(self, request: web.Request) -> web.Response:
-        """Return the page without anything that another host would serve."""
+        """Return the page without resources of other hosts."""
         page = await super().handle_index(request)
         assert isinstance(page, web.Response)
         own = f"{self.public_url}/"

@@ -25,7 +25,7 @@ class Attribution:
 
     model: str
     shares: Sequence[TenantShare]
-    """What no gateway saw comes last, and is always there."""
+    """The share that no gateway saw is always present and last."""
     overcounted_tokens: int = 0
     """Tokens that gateways counted beyond those of the engines: tenants share the dollars by what was counted."""
 
@@ -38,8 +38,8 @@ def attribute(model: ModelHours, counted: Iterable[TenantTokens], nano_usd: int)
     request ends): nothing is left for nobody then.
     """
     by_hour: dict[int, dict[Tenant, int]] = defaultdict(lambda: defaultdict(int))
-    for each in counted:
-        by_hour[each.hour_ts][each.tenant] += each.tokens
+    for row in counted:
+        by_hour[row.hour_ts][row.tenant] += row.tokens
     nano: dict[Tenant | None, int] = defaultdict(int)
     tokens: dict[Tenant | None, int] = defaultdict(int)
     served = seen = 0
@@ -57,9 +57,9 @@ def attribute(model: ModelHours, counted: Iterable[TenantTokens], nano_usd: int)
         served += own.tokens or 0
         seen += sum(tenants.values())
     # Hours are rounded to the nano-dollar each; the bill is exact, and so are its parts.
-    ordered: list[Tenant | None] = [*sorted((each for each in nano if each is not None), key=repr), None]
-    exact = apportion(nano_usd, [nano[each] for each in ordered])
-    shares = [TenantShare(each, part, tokens[each]) for each, part in zip(ordered, exact, strict=True)]
+    ordered: list[Tenant | None] = [*sorted((tenant for tenant in nano if tenant is not None), key=repr), None]
+    exact = apportion(nano_usd, [nano[tenant] for tenant in ordered])
+    shares = [TenantShare(owner, part, tokens[owner]) for owner, part in zip(ordered, exact, strict=True)]
     return Attribution(model.model, shares, max(0, seen - served))
 
 
@@ -71,16 +71,16 @@ def by_model(
     A gateway's name of a model is the served name, or ends like it (`hosted_vllm/llama` or `meta/llama` for `llama`)
     where only one served model does.
     """
-    found: dict[str, list[TenantTokens]] = defaultdict(list)
+    tokens_of_model: dict[str, list[TenantTokens]] = defaultdict(list)
     elsewhere: dict[str, int] = defaultdict(int)
     last_part: dict[str, set[str]] = defaultdict(set)
     for model in models:
         last_part[model.rpartition("/")[2]].add(model)
-    for each in counted:
-        named = each.model or ""
+    for row in counted:
+        named = row.model or ""
         alike = {named} if named in models else last_part.get(named.rpartition("/")[2], set())
         if len(alike) == 1:
-            found[next(iter(alike))].append(each)
+            tokens_of_model[next(iter(alike))].append(row)
         else:
-            elsewhere[named] += each.tokens
-    return found, elsewhere
+            elsewhere[named] += row.tokens
+    return tokens_of_model, elsewhere

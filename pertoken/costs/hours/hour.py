@@ -26,7 +26,7 @@ class ModelHour(NamedTuple):
 
     @property
     def recorded(self) -> bool:
-        """Whether anything is known of it."""
+        """Whether dollars, tokens or time are known."""
         return self.nano_usd is not None or self.tokens is not None or self.observed_ms > 0
 
     @property
@@ -59,17 +59,17 @@ class ModelHours:
         """All hours of which dollars and tokens are both known, with the share of all hours that was observed."""
         nano_usd = tokens = observed_ms = expected_ms = uncounted_nano_usd = 0
         known = estimated = False
-        for each in self.hours:
-            if each is None:
+        for hour in self.hours:
+            if hour is None:
                 continue
-            observed_ms += each.observed_ms
-            expected_ms += each.expected_ms
-            if each.nano_usd is None or each.tokens is None:
+            observed_ms += hour.observed_ms
+            expected_ms += hour.expected_ms
+            if hour.nano_usd is None or hour.tokens is None:
                 continue
-            known, estimated = True, estimated or each.estimated
-            nano_usd += each.nano_usd
-            tokens += each.tokens
-            uncounted_nano_usd += each.uncounted_nano_usd
+            known, estimated = True, estimated or hour.estimated
+            nano_usd += hour.nano_usd
+            tokens += hour.tokens
+            uncounted_nano_usd += hour.uncounted_nano_usd
         if not known:
             return ModelHour(None, None, observed_ms, expected_ms)
         return ModelHour(nano_usd, tokens, observed_ms, expected_ms, uncounted_nano_usd, estimated)
@@ -77,5 +77,5 @@ class ModelHours:
     @property
     def tokens(self) -> int | None:
         """Of all hours of which they are known, whether those have a price or not."""
-        known = [each.tokens for each in self.hours if each and each.tokens is not None]
+        known = [hour.tokens for hour in self.hours if hour and hour.tokens is not None]
         return sum(known) if known else None

@@ -14,7 +14,7 @@ from pertoken.window.reading import Window
 def hourly(
     store: Store, hours: int, now_ts: int, *, dated: bool = False, named: Callable[[str], str] = str
 ) -> tuple[ModelHours, ...]:
-    """Return every model served in the last so many hours of the clock, the one under way included, dearest first.
+    """Return every model served in the last `hours` hours of the clock, the one under way included, dearest first.
 
     `named` gives the name under which a served model is counted: its service, or its own. `dated`: `now_ts`, a whole
     minute, is in the past, and everything is as of then. Raises StoreError.
@@ -23,6 +23,6 @@ def hourly(
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
-        found = model_hours(window, prices, named)
-    models = (ModelHours(model, start, tuple(each)) for model, each in found.items())
-    return tuple(sorted(models, key=lambda each: (-(each.together.nano_usd or 0), natural_key(each.model))))
+        by_model = model_hours(window, prices, named)
+    models = (ModelHours(model, start, tuple(model_hours)) for model, model_hours in by_model.items())
+    return tuple(sorted(models, key=lambda model: (-(model.together.nano_usd or 0), natural_key(model.model))))

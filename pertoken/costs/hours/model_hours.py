@@ -50,10 +50,10 @@ class _Hours:
     """Rows of all epochs, by dense numbers of epoch, hour and price, so that they add up as columns."""
 
     def __init__(self, window: Window, prices: PriceBook, named: Callable[[str], str]) -> None:
-        self._window, self._there, self._prices = window, window.inventory, prices
+        self._window, self._inventory, self._prices = window, window.inventory, prices
         self._first = window.start // HOUR
         self._n_hours = -(-window.end // HOUR) - self._first
-        rows = sorted(self._there.epochs, key=lambda row: row.epoch_id)
+        rows = sorted(self._inventory.epochs, key=lambda row: row.epoch_id)
         self._epoch_ids = np.array([row.epoch_id for row in rows], np.int64)
         self._counts = np.array([not follows(row) for row in rows], bool)
         """Worker ranks hold devices, and their head rank counts their tokens."""
@@ -73,12 +73,12 @@ class _Hours:
 
     def add(self, part: ServedBuckets) -> None:
         """Add the buckets of a stretch in which every price stays the same."""
-        of_device, of_epoch = _rates(self._there, self._prices, part.start)
+        of_device, of_epoch = _rates(self._inventory, self._prices, part.start)
         if part.is_part and self._before:
-            repriced = {each for each, rate in of_device.items() if self._before[each] != rate}
+            repriced = {device_id for device_id, rate in of_device.items() if self._before[device_id] != rate}
             self._estimated |= {
                 (epoch_id, part.start // HOUR)
-                for epoch_id, device_ids in self._there.own_devices.items()
+                for epoch_id, device_ids in self._inventory.own_devices.items()
                 if not repriced.isdisjoint(device_ids)
             }
         self._before = of_device
@@ -108,7 +108,7 @@ class _Hours:
         ids = np.array(sorted(rates), np.int64)
         if not len(ids):
             return
-        numbers = np.array([self._rate(rates[each]) for each in ids.tolist()], np.int64)
+        numbers = np.array([self._rate(rates[owner]) for owner in ids.tolist()], np.int64)
         at = np.minimum(np.searchsorted(ids, owners), len(ids) - 1)
         some = (ids[at] == owners) & (held_ns > 0)
         self._allocated.append(np.column_stack([slots[some], numbers[at[some]], held_ns[some]]))
@@ -122,7 +122,7 @@ class _Hours:
         """Return all that was added; an hour in which a model should have been read and was not is there, too."""
         n_slots = len(self._epoch_ids) * self._n_hours
         slots, prompt, generated, observed = _columns(self._served, 4)
-        has_prompt, has_generated = (_any(slots[each != NULL], n_slots) for each in (prompt, generated))
+        has_prompt, has_generated = (_any(slots[column != NULL], n_slots) for column in (prompt, generated))
         counted = has_prompt & has_generated & np.repeat(self._counts, self._n_hours)
         tokens = _sum(slots, np.where(prompt == NULL, 0, prompt) + np.where(generated == NULL, 0, generated), n_slots)
         observed_ms = _sum(slots, observed, n_slots)
@@ -134,14 +134,14 @@ class _Hours:
         if not n_cells:
             return {}
         cell_tokens, cell_observed_ms = (
-            _sum(cells[counted], each[counted], n_cells).tolist() for each in (tokens, observed_ms)
+            _sum(cells[counted], column[counted], n_cells).tolist() for column in (tokens, observed_ms)
         )
         cell_counted = _any(cells[counted], n_cells).tolist()
         nano_usd, uncounted_nano_usd = self._dollars(cells, counted, n_cells)
         estimated = self._estimated_cells(cells, slots)
         expected = self._expected_ms(n_cells)
         allocated, _, _ = _columns(self._allocated, 3)
-        there = _any(cells[np.concatenate([slots, allocated])], n_cells) | (expected > 0)
+        recorded = _any(cells[np.concatenate([slots, allocated])], n_cells) | (expected > 0)
         rows = map(
             _MODEL_HOUR,
             zip(
@@ -154,9 +154,11 @@ class _Hours:
                 strict=True,
             ),
         )
-        hours = [row if known else None for row, known in zip(rows, there.tolist(), strict=True)]
+        hours = [row if known else None for row, known in zip(rows, recorded.tolist(), strict=True)]
         by_model = (hours[at : at + self._n_hours] for at in range(0, n_cells, self._n_hours))
-        return {model: each for model, each in zip(self._models, by_model, strict=True) if any(each)}
+        return {
+            model: model_hours for model, model_hours in zip(self._models, by_model, strict=True) if any(model_hours)
+        }
 
     def _dollars(self, cells: Ints, counted: Any, n_cells: int) -> tuple[list[int | None], list[int]]:
         """Return the nano-USD of each cell (None: nothing was held, or a device has no price), and those among them
@@ -179,27 +181,27 @@ class _Hours:
         return _divided(products, known, None), _divided(of_others, known, 0) if any(of_others) else of_others
 
     def _estimated_cells(self, cells: Ints, slots: Ints) -> set[int]:
-        there = set(slots.tolist()) if self._estimated else set()
+        served_slots = set(slots.tolist()) if self._estimated else set()
         number = {epoch_id: n for n, epoch_id in enumerate(self._epoch_ids.tolist())}
         at = (
             number[epoch_id] * self._n_hours + hour - self._first
             for epoch_id, hour in self._estimated
             if epoch_id in number
         )
-        return {int(cells[slot]) for slot in at if slot in there}
+        return {int(cells[slot]) for slot in at if slot in served_slots}
 
     def _expected_ms(self, n_cells: int) -> Ints:
         """Return for how long deployments of each model should have been read in each hour, added up."""
-        found = np.zeros(n_cells, np.int64)
-        for (model, first, last), n in Counter(_spans(self._there, self._window.start, self._window.end)).items():
+        expected_ms = np.zeros(n_cells, np.int64)
+        for (model, first, last), n in Counter(_spans(self._inventory, self._window.start, self._window.end)).items():
             if first >= last:
                 continue  # by a clock that was ahead, it begins after the window
             begin, end = first // HOUR, -(-last // HOUR)
             at = self._models.index(self._name_of[model]) * self._n_hours - self._first
-            found[at + begin : at + end] += n * HOUR_MS
-            found[at + begin] -= 1000 * n * (first - begin * HOUR)
-            found[at + end - 1] -= 1000 * n * (end * HOUR - last)
-        return found
+            expected_ms[at + begin : at + end] += n * HOUR_MS
+            expected_ms[at + begin] -= 1000 * n * (first - begin * HOUR)
+            expected_ms[at + end - 1] -= 1000 * n * (end * HOUR - last)
+        return expected_ms
 
 
 def _columns(parts: Sequence[Ints], width: int) -> tuple[Ints, ...]:
@@ -216,7 +218,7 @@ def _sum(slots: Ints, values: Ints, n: int) -> Ints:
 
 def _plus(products: Sequence[int], ns: Ints, rate: int) -> list[int]:
     """Add a rate times each duration: such products are beyond 64 bits."""
-    return [product + each * rate for product, each in zip(products, ns.tolist(), strict=True)]
+    return [product + duration_ns * rate for product, duration_ns in zip(products, ns.tolist(), strict=True)]
 
 
 def _divided(products: Sequence[int], known: Sequence[bool], unknown: T) -> list[int | T]:
@@ -227,34 +229,34 @@ def _divided(products: Sequence[int], known: Sequence[bool], unknown: T) -> list
 
 
 def _any(slots: Ints, n: int) -> Any:
-    found = np.zeros(n, bool)
-    found[slots] = True
-    return found
+    present = np.zeros(n, bool)
+    present[slots] = True
+    return present
 
 
-def _spans(there: Inventory, start: int, end: int) -> Iterator[tuple[str, int, int]]:
+def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[str, int, int]]:
     """Yield (model, first, last): when each epoch that counts tokens should have been read.
 
     On a host that reports, an open epoch lasts as long as its deployment was there; on one that stopped nobody knows,
     so that it should have been read until now.
     """
-    for row in there.epochs:
+    for row in inventory.epochs:
         if follows(row):
             continue
         last = row.newest_ts if row.end_ts is None else row.end_ts
         silent = row.end_ts is None and start <= last < end - STALE_TICKS * MINUTE
-        if silent and row.host_id not in there.reporting:
+        if silent and row.host_id not in inventory.reporting:
             last = end
         yield row.served_model, max(start, row.start_ts), min(end, last)
 
 
-def _rates(there: Inventory, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
+def _rates(inventory: Inventory, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
     """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
-    paid = {device_id: row for device_id, row in there.devices.items() if row.parent_id is None}
+    paid = {device_id: row for device_id, row in inventory.devices.items() if row.parent_id is None}
     of_device = dict(zip(paid, prices.rates(paid.values(), ts), strict=True))
     of_epoch: dict[int, int | None] = {}
-    for epoch_id, device_ids in there.own_devices.items():
-        rates = [of_device[each] for each in device_ids if each in of_device]
+    for epoch_id, device_ids in inventory.own_devices.items():
+        rates = [of_device[device_id] for device_id in device_ids if device_id in of_device]
         if rates:
             of_epoch[epoch_id] = None if None in rates else sum(rates)  # type: ignore[arg-type]
     return of_device, of_epoch

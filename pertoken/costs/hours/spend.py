@@ -63,10 +63,10 @@ def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, st
     start = first_hour(hours, now_ts)
     with store.read() as connection:
         window = Window(connection, start, now_ts, dated=dated)
-        there = window.inventory
-        prices = price_book(store, connection, there)
+        inventory = window.inventory
+        prices = price_book(store, connection, inventory)
         stretches = window.totals(window.pieces(prices.changes())).stretches
-        money = allocations(stretches, there.devices, there.own_devices, prices)
+        money = allocations(stretches, inventory.devices, inventory.own_devices, prices)
         served = {} if by == "gpu" else model_hours(window, prices)
         return spend_of(window, money, served, by, teams)
 
@@ -79,45 +79,49 @@ def spend_of(
     teams: Mapping[str, str],
 ) -> Spend:
     """Return the bill of a window that starts with an hour, by one of `BY`. `served`: `model_hours` of the window."""
-    there, start = window.inventory, window.start
+    inventory, start = window.inventory, window.start
     lines: list[SpendLine] = []
-    notes = _unpriced(money, there)
+    notes = _unpriced(money, inventory)
     if by == "gpu":
-        lines = _by_device(money, there)
+        lines = _by_device(money, inventory)
     else:
-        dollars = _by_model(money, there)
-        models = [ModelHours(each, start, tuple(served.get(each, ()))) for each in sorted({*served, *dollars})]
+        dollars = _by_model(money, inventory)
+        models = [ModelHours(model, start, tuple(served.get(model, ()))) for model in sorted({*served, *dollars})]
         if by == "model":
-            lines = [SpendLine(each.model, dollars.get(each.model, 0), each.tokens) for each in models]
+            lines = [SpendLine(model.model, dollars.get(model.model, 0), model.tokens) for model in models]
         else:
-            counted, elsewhere = by_model([each.model for each in models], window.tenant_tokens())
-            parts = [attribute(each, counted.get(each.model, ()), dollars.get(each.model, 0)) for each in models]
+            counted, elsewhere = by_model([model.model for model in models], window.tenant_tokens())
+            parts = [attribute(model, counted.get(model.model, ()), dollars.get(model.model, 0)) for model in models]
             lines = _by_tenant(parts, by, teams)
             notes += _contradictions(parts, elsewhere, gateways=bool(counted or elsewhere))
-    lines.sort(key=lambda each: (each.name == UNATTRIBUTED, -each.nano_usd, natural_key(each.name)))
+    lines.sort(key=lambda line: (line.name == UNATTRIBUTED, -line.nano_usd, natural_key(line.name)))
     if by != "gpu":
         rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))
-        lines += [each for each in rest if each.nano_usd]
+        lines += [line for line in rest if line.nano_usd]
     return Spend(by, start, window.end, money.paid if money.priced_devices else None, lines, notes)
 
 
-def _by_model(money: Money, there: Inventory) -> dict[str, int]:
+def _by_model(money: Money, inventory: Inventory) -> dict[str, int]:
     """Return what each served model's deployments carry of the bill, their worker ranks included."""
-    model_of = {row.epoch_id: row.served_model for row in there.epochs}
-    model_of |= {epoch: there.newest[head].served_model for epoch, head in there.heads.items() if head in there.newest}
-    found: dict[str, int] = defaultdict(int)
+    model_of = {row.epoch_id: row.served_model for row in inventory.epochs}
+    model_of |= {
+        epoch: inventory.newest[head].served_model
+        for epoch, head in inventory.heads.items()
+        if head in inventory.newest
+    }
+    nano_usd: dict[str, int] = defaultdict(int)
     for epoch_id, nano in money.by_epoch.items():
-        found[model_of[epoch_id]] += nano
-    return found
+        nano_usd[model_of[epoch_id]] += nano
+    return nano_usd
 
 
-def _by_device(money: Money, there: Inventory) -> list[SpendLine]:
-    found: dict[str, int] = defaultdict(int)
+def _by_device(money: Money, inventory: Inventory) -> list[SpendLine]:
+    nano_usd: dict[str, int] = defaultdict(int)
     for device_id, nano in money.by_device.items():
-        row = there.devices[device_id]
-        host = there.host[row.host_id].name if row.host_id in there.host else "?"
-        found[f"{host}: {there.device_names[device_id]}"] += nano
-    return [SpendLine(name, nano) for name, nano in found.items()]
+        row = inventory.devices[device_id]
+        host = inventory.host[row.host_id].name if row.host_id in inventory.host else "?"
+        nano_usd[f"{host}: {inventory.device_names[device_id]}"] += nano
+    return [SpendLine(name, nano) for name, nano in nano_usd.items()]
 
 
 def _by_tenant(parts: Sequence[Attribution], by: str, teams: Mapping[str, str]) -> list[SpendLine]:
@@ -142,13 +146,13 @@ def _by_tenant(parts: Sequence[Attribution], by: str, teams: Mapping[str, str]) 
 def team_of(tenant: Tenant, teams: Mapping[str, str]) -> str | None:
     """Return the team of a tenant: as set for its key, its namespace or its team, else as its gateway names it."""
     set_for = (
-        teams[each] for each in (tenant.key, tenant.namespace, tenant.team) if each is not None and each in teams
+        teams[name] for name in (tenant.key, tenant.namespace, tenant.team) if name is not None and name in teams
     )
     return next(set_for, tenant.team)
 
 
-def _unpriced(money: Money, there: Inventory) -> list[str]:
-    accelerators = [each for each in money.unpriced_devices if there.devices[each].kind != "cpu"]
+def _unpriced(money: Money, inventory: Inventory) -> list[str]:
+    accelerators = [device_id for device_id in money.unpriced_devices if inventory.devices[device_id].kind != "cpu"]
     if not accelerators:
         return []
     return [f"{len(accelerators)} devices had no price in a part of that time: `pertoken prices set` gives them one."]
@@ -157,13 +161,13 @@ def _unpriced(money: Money, there: Inventory) -> list[str]:
 def _contradictions(parts: Sequence[Attribution], elsewhere: Mapping[str, int], *, gateways: bool) -> list[str]:
     if not gateways:
         return ["No gateway was read, so that all is unattributed: set [[gateways]] (docs/gateways.md)."]
-    over = (each for each in parts if each.overcounted_tokens)
-    found = [
-        f"{each.model}: gateways counted {format_count(each.overcounted_tokens)} tokens more than its engines. An "
-        "engine is not read, two gateways count the same requests, or a gateway answers from a cache."
-        for each in over
+    over = (attribution for attribution in parts if attribution.overcounted_tokens)
+    notes = [
+        f"{of_model.model}: gateways counted {format_count(of_model.overcounted_tokens)} tokens more than its engines. "
+        "An engine is not read, two gateways count the same requests, or a gateway answers from a cache."
+        for of_model in over
     ]
-    return found + [
+    return notes + [
         f"{model or 'A model without a name'}: gateways counted {format_count(count)} tokens, and no engine here "
         "serves it. Name the served model in `models` of [[gateways]] if one does."
         for model, count in sorted(elsewhere.items())

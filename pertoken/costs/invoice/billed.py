@@ -1,4 +1,4 @@
-"""Prices of an invoice: what an hour of each device was really billed, from when on."""
+"""Prices of an invoice: the billed price of each device-hour, with its first day."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from pertoken.window.reading import Window
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A reconciliation with the hosts it is about."""
+    """A reconciliation with its hosts."""
 
     reconciliation: Reconciliation
     hosts: Mapping[int, HostDevices]

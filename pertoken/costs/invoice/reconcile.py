@@ -47,7 +47,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """A bill put beside what was computed; the parts of it sum to it exactly."""
+    """A bill compared with the computed dollars; its parts sum to it exactly."""
 
     total: int
     """The bill, nano-USD."""

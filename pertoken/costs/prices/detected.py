@@ -1,4 +1,4 @@
-"""List prices of the instances the hosts turned out to be: what is shown until somebody sets the price really paid."""
+"""List prices of detected instances: shown until a person sets the price that is paid."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, time

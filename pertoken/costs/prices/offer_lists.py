@@ -1,4 +1,4 @@
-"""Lists of offers that a person imports: read from a file, and what they would change."""
+"""Lists of offers that a person imports from a file, and the changes they would make."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The prices of a database: those people set or imported, and the book of them for the devices recorded."""
+"""Prices of a database, set or imported by people, as one book for the recorded devices."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

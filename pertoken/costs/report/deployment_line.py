@@ -42,7 +42,7 @@ def served(priced: PricedWindow, deployment_id: int) -> Served:
     """Dollars and tokens of a deployment, as its line has them."""
     totals = priced.totals.of(deployment_id)
     return Served(
-        _nano_usd(priced, holding_epochs(priced, deployment_id)),
+        _nano_usd(priced, epochs_with_workers(priced, deployment_id)),
         totals.get("prompt_tokens"),
         totals.get("generated_tokens"),
         totals.get("requests_finished"),
@@ -60,7 +60,7 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
     """Return the line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
     own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
-    epochs = holding_epochs(priced, row.deployment_id)
+    epochs = epochs_with_workers(priced, row.deployment_id)
     held = [
         device for device in priced.inventory.epoch_devices.get(row.epoch_id, ()) if device in priced.inventory.devices
     ]
@@ -118,7 +118,7 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
     )
 
 
-def holding_epochs(priced: PricedWindow, deployment_id: int) -> list[int]:
+def epochs_with_workers(priced: PricedWindow, deployment_id: int) -> list[int]:
     """Return the epochs that hold the devices of a deployment: its own, and those of its worker ranks."""
     return [
         *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),

@@ -22,14 +22,16 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
     recent = priced.recent.devices.get(row.device_id)
     # A MIG device costs its part of what its GPU costs.
     payer = row.device_id if row.parent_id is None else row.parent_id
-    part_1e6 = SHARE if row.parent_id is None else row.part_1e6
-    price = priced.price_of.get(payer) if part_1e6 is not None else None
+    part = SHARE if row.parent_id is None else row.part_1e6
+    price = priced.price_of.get(payer) if part is not None else None
     per_hour = price.nano_usd_per_device_hour if price else None
     held_by = priced.recent.held_by.get(row.device_id, {})
     others = ((metric.stored, mean(recent, metric.stored, metric.per_unit)) for metric in _OTHERS)
     inventory = priced.inventory
-    holders = [inventory.deployment_of.get(epoch_id, inventory.heads.get(epoch_id, 0)) for epoch_id in sorted(held_by)]
-    names = [inventory.newest[epoch_id].served_model for epoch_id in holders if epoch_id in inventory.newest]
+    deployment_ids = [
+        inventory.deployment_of.get(epoch_id, inventory.heads.get(epoch_id, 0)) for epoch_id in sorted(held_by)
+    ]
+    names = [inventory.newest[key].served_model for key in deployment_ids if key in inventory.newest]
     return DeviceLine(
         device_id=row.device_id,
         host=row.host_name,
@@ -40,7 +42,7 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
         power_w=mean(recent, "power_mw", 1e3),
         memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
         memory_bytes=row.memory_bytes,
-        nano_usd_per_hour=None if per_hour is None else per_hour * part_1e6 // SHARE,
+        nano_usd_per_hour=None if per_hour is None else per_hour * part // SHARE,
         listed_price=price.note if price and price.listed else None,
         held_by=None
         if row.device_id in priced.recent.hidden and not held_by

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.stored import price_book
-from pertoken.costs.report.deployment_line import Served, holding_epochs, served
+from pertoken.costs.report.deployment_line import Served, epochs_with_workers, served
 from pertoken.costs.report.goodput import GoodShare, good_share
 from pertoken.printable import natural_key
 from pertoken.state.service import Slo
@@ -115,7 +115,7 @@ def plain(figures: ModelFigures) -> dict[str, Any]:
 
 
 def _part(priced: PricedWindow, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
-    epochs = holding_epochs(priced, row.deployment_id)
+    epochs = epochs_with_workers(priced, row.deployment_id)
     measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None
     for epoch_energy in measured[1:]:

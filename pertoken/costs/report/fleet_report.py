@@ -152,7 +152,7 @@ def _lost(priced: PricedWindow) -> list[tuple[str, tuple[str, ...]]]:
 
 
 class _Owners:
-    """Names of what cannot be read of."""
+    """Names of the owners of missing metrics."""
 
     def __init__(self, priced: PricedWindow) -> None:
         inventory = priced.inventory

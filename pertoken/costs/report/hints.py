@@ -103,7 +103,7 @@ def worth_a_hint(gap: Any) -> bool:
 def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> list[str]:
     """One sentence for each reason why something cannot be read that a person could switch on."""
     metrics: dict[tuple[str, str, str], dict[str, None]] = {}
-    unknown_holders: dict[tuple[str, str | None], list[str]] = {}
+    unknown_owners: dict[tuple[str, str | None], list[str]] = {}
     drivers: list[str] = []
     for gap in missing:
         if gap.metric == "engines" and serving:
@@ -113,7 +113,7 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
         if gap.metric in _VENDORS:
             drivers.append(gap.reason)
         elif gap.metric == _PROCESSES:
-            unknown_holders.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
+            unknown_owners.setdefault((gap.reason, gap.remedy), []).append(gap.owner)
         elif worth_a_hint(gap) and gap.remedy and gap.metric != "metrics_page":
             metrics.setdefault((gap.owner, gap.reason, gap.remedy), {})[label_of(gap.metric)] = None
     # What several owners lack for one reason is one sentence.
@@ -128,7 +128,7 @@ def _gap_hints(gpus: bool, serving: bool, missing: Sequence[MissingMetric]) -> l
         f"Who holds {owners[0]}{f' and {len(owners) - 1} more' if len(owners) > 1 else ''} is not known: {reason}. "
         f"The cost of time without a known holder is shown as unallocated."
         f"{f' To switch it on: {remedy}.' if remedy else ''}"
-        for (reason, remedy), owners in unknown_holders.items()
+        for (reason, remedy), owners in unknown_owners.items()
     ]
     if drivers and not gpus:
         lines.append(f"No GPU can be read here ({'; '.join(drivers)}). `pertoken doctor` shows how to switch one on.")

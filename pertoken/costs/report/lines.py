@@ -50,7 +50,7 @@ class MissingMetric:
     reason: str
     remedy: str | None
     owner_id: int
-    """The device, engine or host it is about, since two hosts may have devices of one name."""
+    """Id of its device, engine or host: two hosts may have devices of one name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class HostLine:
 
     @property
     def stale(self) -> bool:
-        """Whether nothing was heard of it for longer than its ticks explain."""
+        """Whether its newest row is older than its tick interval explains."""
         return self.age_s is None or self.age_s > STALE_TICKS * self.interval_s
 
 
@@ -103,7 +103,7 @@ class DeviceLine:
     values: Mapping[str, float] = field(default_factory=dict)
     """Other gauges of `metrics.DEVICE` that were read, by their stored name, in their unit."""
     power_source: str | None = None
-    """What the power is, and of what."""
+    """Source and scope of the power reading."""
     part_of: str | None = None
     """The GPU a MIG device is a slice of and paid for with."""
     listed_price: str | None = None

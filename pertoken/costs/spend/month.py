@@ -1,4 +1,4 @@
-"""The spend of a calendar month: what was spent, what its end is likely to be, and the thresholds it reached."""
+"""Spend of a calendar month: dollars so far, the likely total, and the thresholds reached."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

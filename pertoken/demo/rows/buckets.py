@@ -1,4 +1,4 @@
-"""Roll-ups of a demo: what the simulator computed of each step, as the rows that an agent's ticks add up to."""
+"""Roll-ups of a demo: simulated steps as the rows into which an agent's ticks are summed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,30 +13,30 @@ from pertoken.demo.rows.histograms import Histogram
 from pertoken.demo.rows.identities import INTERVAL_S
 from pertoken.demo.simulator.arrivals import Floats, Ints
 from pertoken.demo.simulator.course import Course
-from pertoken.demo.simulator.devices import Shown
+from pertoken.demo.simulator.devices import DeviceReadings
 from pertoken.provenance import Provenance
 
 Rows = Iterator[tuple[Any, ...]]
 Columns = Mapping[str, NDArray[Any] | int | None]
 _KEPT = ("ts", "revision", "whole_provenance", "busy_provenance")
-"""Columns that are not added up: their first value, or their greatest."""
+"""Columns that are not summed: the first value is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Buckets of one length: where they begin."""
+    """Buckets of one length, by their starts."""
 
     ts: Ints
     seconds: int
 
     @property
     def samples(self) -> int:
-        """Ticks of each."""
+        """Ticks per bucket."""
         return self.seconds // INTERVAL_S
 
 
-def device_columns(steps: Steps, shown: Shown, *, activity: bool) -> Columns:
-    """Return the columns of one device's roll-up; without `activity` it is older than its counters."""
+def device_columns(steps: Steps, shown: DeviceReadings, *, activity: bool) -> Columns:
+    """Return the columns of one device's roll-up; without `activity` the device has no activity counters."""
     n, ms = steps.samples, 1000 * steps.seconds
     energy = np.round(shown.power_w * ms).astype(np.int64)
     gauges: dict[str, Floats | None] = {
@@ -80,23 +80,23 @@ def host_columns(steps: Steps, cpu: Floats, cpus: int, memory_bytes: Floats, tok
     }
 
 
-def deployment_columns(steps: Steps, of: Course) -> Columns:
+def deployment_columns(steps: Steps, course: Course) -> Columns:
     """Return the columns of one epoch's roll-up."""
     n, ms = steps.samples, 1000 * steps.seconds
-    busy = np.round(of.busy * ms).astype(np.int64)
+    busy = np.round(course.busy * ms).astype(np.int64)
     return {
         **_span(steps),
         "incomplete_n": 0,
         "busy_ms": busy,
-        "prompt_tokens": _whole(of.prompt_tokens),
-        "cached_tokens": _whole(of.cached_tokens),
-        "computed_tokens": _whole(of.prompt_tokens) - _whole(of.cached_tokens),
-        "generated_tokens": _whole(of.generated_tokens),
-        "requests_finished": _whole(of.requests),
-        "preemptions": _whole(of.preemptions),
-        "running_1e2_sum": _whole(of.running * 100 * n),
-        "waiting_1e2_sum": _whole(of.waiting * 100 * n),
-        "kv_use_1e4_sum": _whole(of.cache_use * 1e4 * n),
+        "prompt_tokens": _whole(course.prompt_tokens),
+        "cached_tokens": _whole(course.cached_tokens),
+        "computed_tokens": _whole(course.prompt_tokens) - _whole(course.cached_tokens),
+        "generated_tokens": _whole(course.generated_tokens),
+        "requests_finished": _whole(course.requests),
+        "preemptions": _whole(course.preemptions),
+        "running_1e2_sum": _whole(course.running * 100 * n),
+        "waiting_1e2_sum": _whole(course.waiting * 100 * n),
+        "kv_use_1e4_sum": _whole(course.cache_use * 1e4 * n),
         "whole_ms": ms,
         "whole_busy_ms": busy,
         "whole_provenance": int(Provenance.REPORTED),
@@ -104,36 +104,36 @@ def deployment_columns(steps: Steps, of: Course) -> Columns:
     }
 
 
-def counter_columns(of: Course, engine: str) -> dict[str, Ints]:
-    """Return what further counters of an engine rose by, by their name."""
-    found: dict[str, Ints] = {}
+def counter_columns(course: Course, engine: str) -> dict[str, Ints]:
+    """Return the increments of an engine's other counters, by name."""
+    counters: dict[str, Ints] = {}
     if engine in ("vllm", "sglang"):
-        found["prefix_queries"] = _whole(of.prompt_tokens)
-        found["prefix_hits"] = _whole(of.cached_tokens)
+        counters["prefix_queries"] = _whole(course.prompt_tokens)
+        counters["prefix_hits"] = _whole(course.cached_tokens)
     if engine in ("vllm", "trtllm"):
-        stopped = _whole(of.requests * 0.97)
-        found['requests_finished{reason="stop"}'] = stopped
-        found['requests_finished{reason="length"}'] = _whole(of.requests) - stopped
-    found["requests_failed"] = _whole(of.lost)
-    return found
+        stopped = _whole(course.requests * 0.97)
+        counters['requests_finished{reason="stop"}'] = stopped
+        counters['requests_finished{reason="length"}'] = _whole(course.requests) - stopped
+    counters["requests_failed"] = _whole(course.lost)
+    return counters
 
 
 def hourly(columns: Columns, first: int, hours: int) -> Columns:
-    """Return columns by the minute as those of whole hours, from the minute `first` on."""
-    found: dict[str, NDArray[Any] | int | None] = {}
+    """Return columns of minutes summed to whole hours, from the minute `first` on."""
+    by_hours: dict[str, NDArray[Any] | int | None] = {}
     for name, value in columns.items():
         if value is None or (isinstance(value, int) and (name in _KEPT or (name.endswith("_n") and value == 0))):
-            found[name] = value
+            by_hours[name] = value
         elif isinstance(value, int):
-            found[name] = 60 * value
+            by_hours[name] = 60 * value
         else:
             by_hour = value[first : first + 60 * hours].reshape(hours, 60)
-            found[name] = by_hour[:, 0] if name == "ts" else by_hour.sum(axis=1)
-    return found
+            by_hours[name] = by_hour[:, 0] if name == "ts" else by_hour.sum(axis=1)
+    return by_hours
 
 
 def table_rows(table: Table, owner: int, columns: Columns) -> Rows:
-    """Yield rows of a roll-up table of one owner, with its columns in their order."""
+    """Yield rows of a roll-up table of one owner, in the order of the table's columns."""
     owner_column = next(iter(table.primary_key)).name
     ts = columns["ts"]
     assert isinstance(ts, np.ndarray)
@@ -145,19 +145,19 @@ def table_rows(table: Table, owner: int, columns: Columns) -> Rows:
     return zip(*values, strict=True)
 
 
-def histogram_rows(epoch_id: int, ts: Ints, found: Sequence[Histogram]) -> Rows:
-    """Yield rows of the roll-up of histograms: of buckets in which something was observed."""
-    for each in found:
-        at, bucket = np.nonzero(each.counts)
-        counts = each.counts[at, bucket]
-        names, set_id = each.metric, bucket_set_id(each.bounds)
-        for step, place, count in zip(ts[at].tolist(), bucket.tolist(), counts.tolist(), strict=True):
-            yield epoch_id, step, names, set_id, place, count, 1
+def histogram_rows(epoch_id: int, ts: Ints, histograms: Sequence[Histogram]) -> Rows:
+    """Yield rows of the roll-up of histograms, without empty buckets."""
+    for histogram in histograms:
+        at, bucket = np.nonzero(histogram.counts)
+        counts = histogram.counts[at, bucket]
+        names, set_id = histogram.metric, bucket_set_id(histogram.bounds)
+        for step, bucket_index, count in zip(ts[at].tolist(), bucket.tolist(), counts.tolist(), strict=True):
+            yield epoch_id, step, names, set_id, bucket_index, count, 1
 
 
-def counter_rows(epoch_id: int, ts: Ints, found: Mapping[str, Ints]) -> Rows:
-    """Yield rows of the roll-up of further counters: of buckets in which one rose."""
-    for name, deltas in found.items():
+def counter_rows(epoch_id: int, ts: Ints, counters: Mapping[str, Ints]) -> Rows:
+    """Yield rows of the roll-up of other counters, without zero increments."""
+    for name, deltas in counters.items():
         some = np.flatnonzero(deltas)
         for step, delta in zip(ts[some].tolist(), deltas[some].tolist(), strict=True):
             yield epoch_id, step, name, delta, 1

@@ -1,4 +1,4 @@
-"""Observations of a step by the buckets of an engine's histograms, with the bounds that engines use."""
+"""Histograms of an engine for each step, with the bounds that engines use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _LONG: Bounds = (
     *(1920.0, 7680.0),
 )
 _TOKENS: Bounds = (*(1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0, 5000.0, 10000.0, 20000.0),)
-"""vLLM 0.32, as captured: for a model of 32k tokens the lengths end at 20,000."""
+"""Bounds of vLLM 0.32, from a captured page of a model with a context of 32k tokens."""
 OF_ENGINE: Mapping[str, tuple[str, ...]] = {
     "vllm": ("ttft_s", "tpot_s", "e2e_s", "queue_s", "prompt_len", "generated_len", "max_tokens"),
     "sglang": ("ttft_s", "tpot_s", "e2e_s", "queue_s", "prompt_len", "generated_len"),
@@ -29,54 +29,54 @@ OF_ENGINE: Mapping[str, tuple[str, ...]] = {
 }
 """Histograms that each engine exposes."""
 STEEP, FLAT = 5.0, 3.0
-"""Exponents of the log-logistic distributions of times: of tokens, and of whole requests."""
+"""Exponents of the log-logistic distributions of times: per token, and per request."""
 ALLOWED = 1.25
-"""Limit of output tokens that clients set, over the p99 of a trace's outputs."""
+"""Output limit that clients set, as a multiple of the p99 of a trace's outputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Observations of one metric: shape (steps, buckets), the last above all bounds."""
+    """Counts of one metric, shape (steps, buckets); the last bucket is above all bounds."""
 
     metric: str
     bounds: Bounds
     counts: Ints
 
 
-def histograms(engine: str, of: Course, trace: str, prompt_len: Floats, generated_len: Floats) -> list[Histogram]:
-    """Return what an engine observed at each step."""
-    n, tokens = of.requests, of.generated_tokens
+def histograms(engine: str, course: Course, trace: str, prompt_len: Floats, generated_len: Floats) -> list[Histogram]:
+    """Return the histograms that an engine exposes, for each step."""
+    n, tokens = course.requests, course.generated_tokens
     known = traces()[trace]
-    made = {
-        "ttft_s": lambda: _times("ttft_s", _TTFT, of.ttft_s, n, FLAT),
-        "tpot_s": lambda: _times("tpot_s", _TPOT, of.tpot_s, tokens, STEEP),
-        "e2e_s": lambda: _times("e2e_s", _LONG, of.e2e_s, n, FLAT),
-        "queue_s": lambda: _times("queue_s", _LONG, np.maximum(of.queue_s, 1e-3), n, FLAT),
+    makers = {
+        "ttft_s": lambda: _times("ttft_s", _TTFT, course.ttft_s, n, FLAT),
+        "tpot_s": lambda: _times("tpot_s", _TPOT, course.tpot_s, tokens, STEEP),
+        "e2e_s": lambda: _times("e2e_s", _LONG, course.e2e_s, n, FLAT),
+        "queue_s": lambda: _times("queue_s", _LONG, np.maximum(course.queue_s, 1e-3), n, FLAT),
         "prompt_len": lambda: _lengths("prompt_len", known.prompt_len, prompt_len, n),
         "generated_len": lambda: _lengths("generated_len", known.generated_len, generated_len, n),
         "max_tokens": lambda: _lengths(
             "max_tokens", np.full(2, ALLOWED * float(np.quantile(known.generated_len, 0.99))), generated_len, n
         ),
     }
-    return [made[name]() for name in OF_ENGINE.get(engine, ())]
+    return [makers[name]() for name in OF_ENGINE.get(engine, ())]
 
 
 def _times(metric: str, bounds: Bounds, mean: Floats, n: Floats, steep: float) -> Histogram:
-    """Spread observations around a mean, log-logistically."""
+    """Return log-logistically distributed observations with a given mean."""
     median = mean * np.sin(np.pi / steep) / (np.pi / steep)
     below = 1 / (1 + (np.array(bounds)[None, :] / median[:, None]) ** -steep)
     return Histogram(metric, bounds, _counts(below, n))
 
 
 def _lengths(metric: str, quantiles: Floats, mean: Floats, n: Floats) -> Histogram:
-    """Spread lengths as a trace's, scaled to a mean."""
+    """Return lengths distributed as in a trace, scaled to a mean."""
     ends = np.linspace(0, 1, len(quantiles))
     below = np.interp(np.array(_TOKENS)[None, :] / mean[:, None], np.sort(quantiles), ends, left=0.0, right=1.0)
     return Histogram(metric, _TOKENS, _counts(below, n))
 
 
 def _counts(below: Floats, n: Floats) -> Ints:
-    """Return whole numbers by bucket whose sum is `n`, of the share below each bound."""
+    """Return counts by bucket with the sum `n`, from the share below each bound."""
     whole = np.round(below * n[:, None]).astype(np.int64)
     edges = np.column_stack((np.zeros(len(n), np.int64), whole, n.astype(np.int64)))
     return np.diff(edges, axis=1)

@@ -1,4 +1,4 @@
-"""Identities of a demo: its hosts, devices, engines, deployments and epochs, with ids as an agent makes them."""
+"""Identities of a demo: its hosts, devices, engines, deployments and epochs, with the ids that an agent would give."""
 
 import json
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _KNOBS = (
     *("num_speculative_tokens",),
 )
 _SINCE_HOPPER = frozenset(("Hopper", "Blackwell"))
-_ACTIVITY = tuple(each.stored for each in DEVICE if "GPM" in each.remedy)
+_ACTIVITY = tuple(row.stored for row in DEVICE if "GPM" in row.remedy)
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ class HostRows:
 
     @cached_property
     def host_id(self) -> int:
-        """Its id."""
+        """Stable id of the host."""
         return stable_id("host", machine_id(self.drawn.name))
 
     @cached_property
     def row(self) -> HostRow:
-        """Its identity."""
-        place = self.drawn.place
+        """Row of the identity table."""
+        host_type = self.drawn.host_type
         return HostRow(
             host_id=self.host_id,
             name=self.drawn.name,
@@ -48,24 +48,24 @@ class HostRows:
             boot_id=f"{stable_id('boot', self.drawn.name) & (2**64 - 1):016x}",
             boot_ms=self.boot_ms,
             os="Ubuntu 24.04.3 LTS",
-            cpu_name="AMD EPYC 9354 32-Core Processor" if place.owned else "AMD EPYC 7R13 Processor",
-            cpu_count=place.cpus,
-            memory_bytes=place.memory_gib * 2**30,
+            cpu_name="AMD EPYC 9354 32-Core Processor" if host_type.owned else "AMD EPYC 7R13 Processor",
+            cpu_count=host_type.cpus,
+            memory_bytes=host_type.memory_gib * 2**30,
             agent_version=__version__,
             interval_s=INTERVAL_S,
-            dmi_vendor="Supermicro" if place.owned else "Amazon EC2",
-            dmi_product="AS-4125GS" if place.owned else place.instance_type,
-            cloud=place.provider,
-            instance_type=place.instance_type,
-            region=place.region,
-            purchase=place.purchase,
+            dmi_vendor="Supermicro" if host_type.owned else "Amazon EC2",
+            dmi_product="AS-4125GS" if host_type.owned else host_type.instance_type,
+            cloud=host_type.provider,
+            instance_type=host_type.instance_type,
+            region=host_type.region,
+            purchase=host_type.purchase,
         )
 
     @cached_property
     def devices(self) -> tuple[DeviceRow, ...]:
         """Its accelerators, by slot."""
         name = self.accelerator.reported_names[0]
-        uuids = [f"GPU-{_uuid(self.drawn.name, slot)}" for slot in range(self.drawn.place.devices)]
+        uuids = [f"GPU-{_uuid(self.drawn.name, slot)}" for slot in range(self.drawn.host_type.devices)]
         links = _links(self.accelerator, uuids)
         return tuple(
             DeviceRow(
@@ -89,12 +89,12 @@ class HostRows:
 
     @property
     def shows_activity(self) -> bool:
-        """Whether its devices have the counters of Hopper and later."""
+        """Whether its devices have the activity counters of Hopper and later GPUs."""
         return self.accelerator.arch.split("+")[0] in _SINCE_HOPPER
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
-        """What its devices cannot show."""
+        """Metrics that its devices do not have, with the reason."""
         if self.shows_activity:
             return ()
         reason, remedy = "this GPU has no GPM (it needs Hopper or newer)", "use DCGM's profiling fields instead"
@@ -113,16 +113,16 @@ class EngineRows:
     drawn: DrawnEngine
     start_ts: int
     changed_ts: int | None = None
-    """Since when it runs as it does now, where it ran otherwise before."""
+    """Start of the present epoch; None without an earlier one."""
 
     @cached_property
     def engine_id(self) -> int:
-        """Its id."""
+        """Stable id of the host."""
         return stable_id("engine", self.host.host_id, self.drawn.runs.engine, self.drawn.port)
 
     @property
     def row(self) -> EngineRow:
-        """Its identity."""
+        """Row of the identity table."""
         runs = self.drawn.runs
         began = 1000 * (self.changed_ts or self.start_ts) - self.host.boot_ms
         life = stable_id("process", str(self.host.row.boot_id), began) & (2**62 - 1)
@@ -146,7 +146,7 @@ class EngineRows:
 
     @property
     def deployment(self) -> DeploymentRow:
-        """What it serves."""
+        """Row of its deployment."""
         runs = self.drawn.runs
         return DeploymentRow(self.deployment_id, self.engine_id, self.host.host_id, runs.served_model, runs.model.name)
 
@@ -160,33 +160,33 @@ class EngineRows:
         return earlier, self.epoch(now, self.changed_ts)
 
     def epoch(self, runs: Deployment, start_ts: int, end_ts: int | None = None) -> EpochRow:
-        """Return an epoch of it."""
+        """Return the row of an epoch with the knobs and devices of `runs`."""
         known = {name: value for name in _KNOBS if (value := getattr(runs, name)) is not None}
         text = json.dumps({**known, "driver_version": DRIVER_VERSION}, sort_keys=True)
-        held = tuple(self.host.devices[at].device_id for at in runs.device_ids)
+        allocated = tuple(self.host.devices[at].device_id for at in runs.device_ids)
         version = runs.engine_version
-        epoch_id = stable_id("epoch", self.deployment_id, start_ts, text, version or "", *held)
-        return EpochRow(epoch_id, self.deployment_id, start_ts, end_ts, version, text, held)
+        epoch_id = stable_id("epoch", self.deployment_id, start_ts, text, version or "", *allocated)
+        return EpochRow(epoch_id, self.deployment_id, start_ts, end_ts, version, text, allocated)
 
 
 def host_rows(fleet: DrawnFleet, market: Market, start_ts: int) -> dict[str, HostRows]:
     """Return the rows of each host, by its name."""
-    found = {}
-    for at, each in enumerate(fleet.hosts):
-        accelerator = market.accelerator(each.place.accelerator)
+    rows = {}
+    for at, drawn in enumerate(fleet.hosts):
+        accelerator = market.accelerator(drawn.host_type.accelerator)
         if accelerator is None:
-            raise ValueError(f"fleet.toml: the catalog has no accelerator {each.place.accelerator}")
-        found[each.name] = HostRows(each, accelerator, 1000 * (start_ts - 86_400 * (2 + at % 40)))
-    return found
+            raise ValueError(f"fleet.toml: the catalog has no accelerator {drawn.host_type.accelerator}")
+        rows[drawn.name] = HostRows(drawn, accelerator, 1000 * (start_ts - 86_400 * (2 + at % 40)))
+    return rows
 
 
 def engine_rows(fleet: DrawnFleet, hosts: dict[str, HostRows], start_ts: int, end_ts: int) -> list[EngineRows]:
     """Return the rows of each engine, in the order of the fleet."""
-    found = []
-    for each in fleet.engines:
-        changed = start_ts + round(each.changed_share * (end_ts - start_ts)) // 3600 * 3600
-        found.append(EngineRows(hosts[each.host], each, start_ts, changed if each.before is not None else None))
-    return found
+    rows = []
+    for drawn in fleet.engines:
+        changed = start_ts + round(drawn.changed_share * (end_ts - start_ts)) // 3600 * 3600
+        rows.append(EngineRows(hosts[drawn.host], drawn, start_ts, changed if drawn.before is not None else None))
+    return rows
 
 
 def _uuid(host: str, slot: int) -> str:
@@ -195,8 +195,8 @@ def _uuid(host: str, slot: int) -> str:
 
 
 def _links(accelerator: Accelerator, uuids: list[str]) -> dict[str, str]:
-    """Return how each device reaches the others, as the agent stores it."""
+    """Return the links between devices by UUID, as the agent stores them."""
     if len(uuids) < 2:
         return {}
     kind = "nvlink" if "NVLink" in accelerator.interconnect else "pcie"
-    return {uuid: json.dumps({kind: [each for each in uuids if each != uuid]}) for uuid in uuids}
+    return {uuid: json.dumps({kind: [other for other in uuids if other != uuid]}) for uuid in uuids}

@@ -1,4 +1,4 @@
-"""Ticks of a demo: a minute of the simulator, divided into the samples that an agent stores."""
+"""Ticks of a demo: simulated minutes divided into the samples that an agent stores."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -36,10 +36,10 @@ _TOKENS = (
 
 
 class HostMinutes:
-    """Some minutes of one host, by the columns of their roll-ups."""
+    """Minutes of one host, as columns of their roll-ups."""
 
-    def __init__(self, of: HostRows, engines: Sequence[EngineRows], minutes: Ints) -> None:
-        self._of, self._engines, self._minutes = of, engines, minutes
+    def __init__(self, host: HostRows, engines: Sequence[EngineRows], minutes: Ints) -> None:
+        self._of, self._engines, self._minutes = host, engines, minutes
         self.host: Columns = {}
         self.devices: dict[int, Columns] = {}
         self.deployments: dict[int, Columns] = {}
@@ -48,8 +48,12 @@ class HostMinutes:
 
     def ticks(self) -> Iterator[Tick]:
         """Yield the ticks of all minutes, oldest first."""
-        known = tuple(each.row for each in self._engines)
-        sets = {bucket_set_id(one.bounds): one.bounds for each in self.histograms.values() for one in each}
+        known = tuple(engine.row for engine in self._engines)
+        sets = {
+            bucket_set_id(histogram.bounds): histogram.bounds
+            for observed in self.histograms.values()
+            for histogram in observed
+        }
         for at, minute in enumerate(self._minutes.tolist()):
             for part in range(PER_MINUTE):
                 ts = minute + INTERVAL_S * (part + 1)
@@ -58,7 +62,7 @@ class HostMinutes:
                     host=self._of.row,
                     devices=self._of.devices,
                     engines=known,
-                    deployments=tuple(each.deployment for each in self._engines),
+                    deployments=tuple(engine.deployment for engine in self._engines),
                     samples=tuple(self._samples(at, part, ts)),
                     bucket_sets=sets,
                 )
@@ -105,19 +109,23 @@ class HostMinutes:
                 busy_provenance=int(Provenance.COUNTER),
             )
             yield from self._shares(epoch_id, ts, busy or 0)
-            for each in self.histograms.get(epoch_id, ()):
-                for bucket in np.flatnonzero(each.counts[at]).tolist():
-                    count = _divided(int(each.counts[at, bucket]), part)
+            for histogram in self.histograms.get(epoch_id, ()):
+                for bucket in np.flatnonzero(histogram.counts[at]).tolist():
+                    count = _divided(int(histogram.counts[at, bucket]), part)
                     if count:
-                        yield HistogramSample(epoch_id, each.metric, ts, bucket_set_id(each.bounds), bucket, count)
+                        yield HistogramSample(
+                            epoch_id, histogram.metric, ts, bucket_set_id(histogram.bounds), bucket, count
+                        )
             for name, deltas in self.counters.get(epoch_id, {}).items():
                 delta = _divided(int(deltas[at]), part)
                 if delta:
                     yield EngineCounterSample(epoch_id, name, ts, delta)
 
     def _shares(self, epoch_id: int, ts: int, busy_ms: int) -> Iterator[DeviceShare]:
-        held = next(row.device_ids for each in self._engines for row in each.epochs if row.epoch_id == epoch_id)
-        for device_id in held:
+        allocated = next(
+            row.device_ids for engine in self._engines for row in engine.epochs if row.epoch_id == epoch_id
+        )
+        for device_id in allocated:
             yield DeviceShare(device_id, epoch_id, ts, _SPAN_MS, SHARE, busy_ms, Provenance.REPORTED)
 
 
@@ -132,6 +140,6 @@ def _part(columns: Columns, name: str, at: int, part: int) -> int | None:
 
 
 def _divided(count: int, part: int) -> int:
-    """Return a part of a count: the first ones get what is left over."""
+    """Return one part of a count; the first parts take the remainder."""
     whole, over = divmod(count, PER_MINUTE)
     return whole + (part < over)

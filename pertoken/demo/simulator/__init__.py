@@ -1,10 +1,10 @@
-"""The world of a demo: engines with true efficiencies of their own, arrivals, and what a change would truly save.
+"""Simulator of a demo: engines with true efficiencies, arrivals of requests, and devices.
 
-It shares the catalog and the forecast's term formulas with the advisor, and nothing else: no rule, price estimate,
-calibration or interval is imported here, so that advice that finds what was planted is no circle.
+It shares only the catalog and the forecast's term formulas with the advisor: no rule, price estimate, calibration or
+interval is imported, so that comparing advice with it is not circular.
 
 - `physics`: the true speed of an engine, drawn from the uncertainty of the fitted table.
 - `arrivals`: requests and their lengths over time, shaped by two production traces.
-- `course`: what an engine serves under arrivals.
-- `devices`: what its devices draw and do meanwhile.
+- `course`: operation of an engine under arrivals: tokens, busy time, latencies.
+- `devices`: power and activity of its devices meanwhile.
 """

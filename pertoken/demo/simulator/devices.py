@@ -1,4 +1,4 @@
-"""What the devices of an engine draw and show while it works, and those that nobody holds."""
+"""Power and activity of devices, allocated to an engine or not."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,12 @@ from pertoken.demo.simulator.course import Course
 from pertoken.forecast.power import Device, busy_w, full_w, idle_w
 
 COLD_C, HOT_C = 29.0, 50.0
-"""Temperature at 0 W, and what the power limit adds to it."""
+"""Temperature at 0 W, and the increase from 0 W to the power limit."""
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """What one device shows at each step: means over the step."""
+class DeviceReadings:
+    """Readings of one device: means over each step."""
 
     util: Floats
     memory_bytes: Floats
@@ -31,44 +31,44 @@ class Shown:
 
 def working(
     rng: np.random.Generator,
-    of: Course,
+    course: Course,
     accelerator: Accelerator,
-    held_bytes: float,
+    allocated_bytes: float,
     ranks: int,
     clock_mhz: float,
     watts: float,
-) -> Shown:
-    """Return one of the devices that hold an engine; `watts` is what it draws over the curve."""
+) -> DeviceReadings:
+    """Return the readings of one device of an engine; `watts` is its power as a multiple of the curve."""
     limit = accelerator.tdp_w or 300.0
     curve = Device(
         np.array(idle_w(accelerator.name, limit)), np.array(limit), np.array(full_w(accelerator.name, limit))
     )
-    at_work = np.minimum(limit, busy_w(curve, np.clip(of.products_share, 1e-4, 1.0)) * watts)
-    busy = of.busy
+    at_work = np.minimum(limit, busy_w(curve, np.clip(course.gemm_share, 1e-4, 1.0)) * watts)
+    busy = course.busy
     power = float(curve.idle_w) * 1.35 * (1 - busy) + at_work * busy
     power = np.minimum(limit, power * (1 + 0.015 * rng.standard_normal(len(busy))))
     jitter = 1 + 0.02 * rng.standard_normal(len(busy))
-    tokens_s = (of.generated_tokens + of.prompt_tokens - of.cached_tokens) / of.step_s
-    return Shown(
+    tokens_s = (course.generated_tokens + course.prompt_tokens - course.cached_tokens) / course.step_s
+    return DeviceReadings(
         util=np.clip(busy * 0.985 * jitter, 0, 1),
-        memory_bytes=np.full(len(busy), held_bytes),
+        memory_bytes=np.full(len(busy), allocated_bytes),
         power_w=power,
         sm_clock_mhz=clock_mhz * np.clip(1 - 0.12 * np.maximum(0.0, power / limit - 0.85) / 0.15, 0.6, 1),
         temperature_c=COLD_C + HOT_C * power / limit,
-        sm_active=np.clip(busy * (0.55 + 0.4 * of.memory_share) * jitter, 0, 1),
+        sm_active=np.clip(busy * (0.55 + 0.4 * course.memory_share) * jitter, 0, 1),
         sm_occupancy=np.clip(busy * 0.28 * jitter, 0, 1),
-        tensor_active=np.clip(busy * of.products_share * jitter, 0, 1),
-        dram_active=np.clip(busy * of.memory_share * jitter, 0, 1),
+        tensor_active=np.clip(busy * course.gemm_share * jitter, 0, 1),
+        dram_active=np.clip(busy * course.memory_share * jitter, 0, 1),
         nvlink_mib_s=tokens_s * (0.05 if ranks > 1 else 0.0),
     )
 
 
-def idling(rng: np.random.Generator, steps: int, accelerator: Accelerator, clock_mhz: float) -> Shown:
-    """Return a device that nobody holds."""
+def idling(rng: np.random.Generator, steps: int, accelerator: Accelerator, clock_mhz: float) -> DeviceReadings:
+    """Return the readings of an unallocated device."""
     limit = accelerator.tdp_w or 300.0
     power = idle_w(accelerator.name, limit) * (1 + 0.01 * rng.standard_normal(steps))
     nothing = np.zeros(steps)
-    return Shown(
+    return DeviceReadings(
         util=nothing,
         memory_bytes=np.full(steps, 6.1e8),
         power_w=power,

@@ -1,4 +1,4 @@
-"""CPUs as hardware of the catalog: what they reach with weights of a format, by the points of a probe."""
+"""CPUs as hardware of the catalog: their rates by weight format, from the points of a probe."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -9,7 +9,7 @@ from pertoken.forecast.formats import gguf_format, weight_format
 from pertoken.state.model import Model
 
 MIN_READING_SHARE = 0.2
-"""Share of a step that reading the weights is taken for at least, where products seem to take all of it."""
+"""Minimum share of a step assumed for reading weights, where GEMMs seem to take all of it."""
 
 
 def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates | None:

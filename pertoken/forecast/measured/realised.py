@@ -71,7 +71,7 @@ class Earlier:
     was measured is divided by it."""
 
     def slower(self, now: Deployment) -> float:
-        """Return the seconds per token before over those now that make the forecast of the change what was measured."""
+        """Return the ratio of seconds per token, before over now, at which the forecast equals the measured change."""
         return math.exp(math.log(self.realised.slower_before(now)) / self.share)
 
 
@@ -87,7 +87,7 @@ def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Ma
 
 
 def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Sequence[Earlier]]) -> Candidates:
-    """Return each candidate `counts` times, and after it what it was before each of its changes."""
+    """Return each candidate `counts` times, each followed by its states before its changes."""
     if not any(changes):
         return means.take(np.repeat(np.arange(len(means)), counts))
     before = stack_rows([earlier.row for some in changes for earlier in some])

@@ -29,7 +29,7 @@ class Engine:
     """One replica. Seconds; lists have an entry for 0, 1, 2, ... decoding sequences, up to the batch limit."""
 
     step_s: Sequence[float]
-    """A decode step; the first entry is what a step that only computes prompts takes beside them."""
+    """Seconds of a decode step by batch; the first entry is the overhead of a step that only prefills."""
     weights_s: Sequence[float]
     """The part of `step_s` that reads weights: the products of prompts hide it."""
     prompt_weights_s: float
@@ -73,7 +73,7 @@ class Engine:
 
 
 def request_s() -> float:
-    """Return what a request takes beside all steps, client and server."""
+    """Return the seconds of a request outside the engine's steps, on client and server."""
     return float(_table()["request"]["seconds"])
 
 

@@ -33,7 +33,7 @@ MISSED = (0.15, 0.2, 0.15, 0.15)
 """Standard deviation of the logarithm that the queueing model itself misses: TTFT p50, p95, TPOT p50, p95. Source: its
 errors beside an engine played step by step, and that engine's beside a real one (`python -m benchmarks.queueing`)."""
 NUDGE = -0.02
-"""Change of log times by which a sensitivity is measured: faster, so that what is stable stays so."""
+"""Change of log times for a numeric sensitivity: faster, so that a stable queue stays stable."""
 ROWS_AT_ONCE = 256
 """Deployments that are forecast together: with more the arrays do not stay in a processor's cache."""
 
@@ -50,7 +50,7 @@ class Latency:
     utilization: float = 0.0
     """Arrivals as a share of what a full batch finishes; 1 and more is a refusal."""
     overloaded: float = 0.0
-    """How likely it is that more arrives than is served, 0 to 1; the ranges are of the case that it is not."""
+    """Probability, 0 to 1, of more arrivals than the replica serves; the ranges are conditional on fewer."""
     refusal: str | None = None
     assumptions: tuple[str, ...] = ()
 
@@ -235,7 +235,7 @@ def _overrun(asked: Sequence[LatencyQuery], c: Candidates, limits_ms: Limits) ->
 
 
 def replicas_of(asked: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
-    """Return what a replica of each deployment takes for its work, and the lengths of its answers; `c`: their rows."""
+    """Return step and prefill times of a replica of each deployment, and its output lengths; `c`: their rows."""
     prompt, generated = (joined([getattr(query.arrivals, name) for query in asked]) for name in ("prompt", "generated"))
     limit = concurrency_limits(c, [query.calibration.capacity for query in asked])
     chunks = np.array([_chunk_tokens(query.deployment) for query in asked])
@@ -244,7 +244,7 @@ def replicas_of(asked: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, 
 
 
 def _limited(limits_ms: Sequence[float | None]) -> list[tuple[float, float]]:
-    """Return (share of requests, seconds within which they must be) of each limit there is."""
+    """Return (share of requests, seconds) of each limit that is set."""
     return [(share, limit / 1000) for share, limit in zip(SHARES, limits_ms, strict=True) if limit is not None]
 
 

@@ -66,7 +66,7 @@ def from_sample(tokens: Sequence[float] | Array) -> Lengths:
 
 
 def from_quantiles(shares: Sequence[float], tokens: Sequence[float]) -> Lengths:
-    """Return a distribution of which some quantiles are known, straight lines of log tokens between them.
+    """Return a distribution from some of its quantiles, linear in log tokens between them.
 
     Raises ValueError unless both rise, shares from 0 to 1.
     """

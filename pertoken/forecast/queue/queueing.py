@@ -30,7 +30,7 @@ CELLS = 24
 @dataclass(frozen=True, slots=True)
 class UnderLoad:
     """Steady states, one row per candidate. Where a load exceeds the capacity, the queue grows without end: waiting
-    and TTFT are infinite, and the rest is what a full batch does."""
+    and TTFT are infinite, and the other figures are of a full batch."""
 
     capacity_per_s: Array
     """Requests/s of a full batch."""
@@ -157,7 +157,7 @@ class _Prefills:
     busy: Array
     """Shape (n,): share of time, and of arrivals that find it so, with a prompt in work."""
     followed: Array
-    """Shape (n,): share of prompts after which the next is there already."""
+    """Shape (n,): share of prompts that leave another one waiting."""
     busy_steps: Array
     """Shape (n,): share of steps."""
     run: Array

@@ -91,7 +91,7 @@ class _Search:
     fewest: int | None = None
 
     def skip_overloaded(self, capacity: float) -> None:
-        """Leave out numbers of which each replica gets more than it finishes."""
+        """Leave out numbers of replicas at which each one receives more than it finishes."""
         self.left = _COUNTS[self.rates / capacity < MAX_UTILIZATION]
 
     def decide(self, counts: NDArray[np.int_], holds: Sequence[bool]) -> None:

@@ -1,4 +1,4 @@
-"""A second opinion on what a change does, from NVIDIA's kernel-measured tables in a process of their own.
+"""Second opinion on a change, from NVIDIA's kernel-measured tables, in a separate process.
 
 Front door: `opinion`; `kernel_worker` is the file its child process runs.
 """

@@ -1,4 +1,4 @@
-"""A second opinion on what a change does: NVIDIA's kernel-measured tables, asked in a process of their own.
+"""Second opinion on a change: NVIDIA's kernel-measured tables, queried in a separate process.
 
 The package aiconfigurator predicts a rate from measured kernel times. It ranks engines poorly and its absolute rates
 are off, so it never speaks alone: `blend` weighs its ratio against the serving model's, by a weight learned from

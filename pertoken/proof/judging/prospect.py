@@ -18,7 +18,7 @@ DAY_S = 86_400
 LOOKS_DAYS = (7, 28)
 """Days after a change at which it is judged."""
 MAX_DEPLOYMENTS = 4
-"""Deployments of a recommendation that are looked at."""
+"""Maximum number of deployments of a recommendation that are examined."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Receipts in the database, each beside the hours it was made of, so that anybody can make it again."""
+"""Receipts in the database, stored with their hours, so that they can be recomputed."""
 
 import json
 from collections.abc import Iterable

@@ -86,7 +86,7 @@ def regime(inventory: Inventory, deployment_id: int | None) -> str | None:
 def corrected_by(
     recommendations: Iterable[Recommendation], known: Iterable[Outcome], inventory: Inventory
 ) -> tuple[Recommendation, ...]:
-    """Return what an advice run found with each estimate corrected by the track record of its rule and regime."""
+    """Return an advice run's results with each estimate corrected by the track record of its rule and regime."""
     known = tuple(known)
     counts = Counter(outcome.rule for outcome in known)
     return tuple(

@@ -1,4 +1,4 @@
-"""Releases: devices that recommendations gave back, and whether the service that is left goes on.
+"""Releases: devices that recommendations gave back, and whether the remaining service is unharmed.
 
 Devices that stop begin no epoch, so that no verdict belongs to them. What they save is their price; what is tested is
 the latency and the demand of the models that they served.
@@ -140,7 +140,7 @@ class Releases:
 
 
 def promised(row: Recommendation, variant: Variant, inventory: Inventory, applied_ts: int, settings: Settings) -> Gone:
-    """Return what a variant promised to release, by what ran before it was applied."""
+    """Return the release that a variant promised, by the fleet before it was applied."""
     hosts = {host.host_id for host in inventory.hosts if host.name in variant.released}
     hosts |= {int(edit.target) for edit in variant.edits if edit.kind == "host" and edit.field == "running"}
     stopped = {int(target) for target in _stops(variant)}
@@ -171,7 +171,7 @@ def promised(row: Recommendation, variant: Variant, inventory: Inventory, applie
 
 
 def released(gone: Gone, before: Inventory, after: Inventory, silent_ts: int) -> tuple[frozenset[int], frozenset[int]]:
-    """Return which of the devices went with their host, and which are held by nobody any more.
+    """Return the devices that were released with their host, and those that no epoch holds any more.
 
     A host is gone if it has reported nothing since `silent_ts`: one that reports is paid for, whatever runs on it.
     """

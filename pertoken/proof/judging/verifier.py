@@ -44,11 +44,11 @@ FIRST_AFTER_DAYS = 7
 """Days after a change at which it is judged; `benchmarks.proof` measures verdicts of that day. To look again and again
 until something shows would prove savings where there are none, so that there is one more look at most."""
 LAST_AFTER_DAYS = 28
-"""Days after a change at which it is judged again where more hours may decide it. Later hours are not looked at."""
+"""Days after a change at which it is judged again where more hours may decide it. Later hours are not used."""
 MORE_HOURS_HELP = frozenset(
     {"wide-interval", "few-hours", "not-measured", "load-differs", "mix-differs", "cache-differs"}
 )
-"""Codes of what a later look may find otherwise; all others are of the hours before the change."""
+"""Codes that a later check may change; all others depend on the hours before the change alone."""
 LAST_DAYS = 7
 """Days that a re-check looks at."""
 MAX_SIBLINGS = 8
@@ -90,7 +90,7 @@ class Verifier:
                 self._next_change[before.epoch_id] = after.changed_ts
 
     def judge(self, verdict: Verdict, now_ts: int) -> tuple[Judgement, StoredReceipt | None]:
-        """Return what a change did, with its receipt: a week after it, else four weeks, or at the next change."""
+        """Return the verdict on a change, with its receipt: a week after it, else four weeks, or at the next change."""
         changed = verdict.changed_ts
         latest_ts = changed + LAST_AFTER_DAYS * self._cycle.day_s
         last_ts = min(latest_ts, self._next_change.get(verdict.epoch_id, latest_ts))
@@ -238,7 +238,7 @@ def _later(why: str, due_ts: int) -> Judgement:
 
 
 def trial_figures(trial: Trial | None) -> TrialFigures | None:
-    """Return what a receipt shows of a trial; None where there was none with an effect."""
+    """Return a trial's figures for a receipt; None without a trial that had a result."""
     result = None if trial is None else trial.result
     if trial is None or result is None or result.effect is None:
         return None
@@ -247,7 +247,7 @@ def trial_figures(trial: Trial | None) -> TrialFigures | None:
 
 
 def judgement(asked: Question, finding: Finding) -> Judgement:
-    """Return what a finding decides. Where the history is too short it has the effect that like hours show."""
+    """Return the judgement on a finding. If the history is too short, its effect is that of like hours."""
     result = result_of(finding.verdict)
     if finding.saving_90 is not None:
         saving = finding.saving_90

@@ -1,1 +1,1 @@
-"""Receipts: what a change was promised to save, what it did, and how that was found, for people and programs."""
+"""Receipts: promise, result and method of a verified change, for people and programs."""

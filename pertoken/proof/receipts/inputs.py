@@ -1,4 +1,4 @@
-"""A question as text, exact to the last bit, so that a receipt can be made again from what is stored beside it."""
+"""A question as text, exact to the last bit, so that a receipt can be recomputed from its stored inputs."""
 
 import hashlib
 import json

@@ -87,7 +87,7 @@ class Change:
     correction: float = 1.0
     """Ratio that the promise was multiplied by: the track record of its rule then."""
     estimated_per_month: NanoUsd | None = None
-    """Estimate that was frozen when it was accepted; it stands beside what was measured, never added to it."""
+    """Estimate that was frozen when it was accepted; it is shown beside the measurement, never added to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Beginning a trial and looking at it: what is stored of it after each look at telemetry."""
+"""Start and evaluation of a trial, and its stored state after each evaluation."""
 
 from collections.abc import Callable
 from dataclasses import replace

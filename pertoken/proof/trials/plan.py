@@ -1,4 +1,4 @@
-"""The design of a trial: which replica gets the change, and what it is compared with."""
+"""Design of a trial: the replica that gets the change, and its comparison."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ BLOCKS = 8
 WARM_UP_S = 1800
 """Warm-up of a cache where none was seen. A judgement."""
 MAX_WARM_UP_S = 6 * 3600
-"""Time after a restart in which caches are looked at."""
+"""Time after a restart in which caches are observed."""
 WARM = 0.9
 """Part of its later cached share at which a cache is warm."""
 

@@ -21,7 +21,7 @@ from pertoken.window.reading import Window
 
 MINUTE_S = 60
 BASELINE_S = 24 * 3600
-"""Time before a trial by which both replicas are made alike."""
+"""Time before a trial that the difference of both replicas is measured in."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ def needs_quality(trial: Trial) -> bool:
 
 
 def observe(trial: Trial, window: Window, market: Market, settings: Settings) -> Observed:
-    """Return what a window that begins a day before a trial shows of it."""
+    """Return the telemetry of a trial, from a window that begins a day before it."""
     if trial.design is Design.SWITCHBACK:
         return _blocks(trial, window, market, settings)
     assert trial.control is not None

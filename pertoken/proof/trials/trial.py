@@ -49,7 +49,7 @@ class TrialResult:
     minutes: int = 0
     """Minutes with the change that were compared."""
     baseline_minutes: int = 0
-    """Minutes before the trial by which both replicas were made alike; 0 for one replica."""
+    """Minutes before the trial that the difference of both replicas was measured in; 0 for one replica."""
     reason: str | None = None
     """Why it decides nothing."""
 

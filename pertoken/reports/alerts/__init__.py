@@ -1,4 +1,4 @@
-"""Alerts: figures held against limits each minute, sent once when they begin to hold and once when they end.
+"""Alerts: figures compared with limits every minute; an event is sent when an alert fires and when it resolves.
 
 Front door: `watch` (`AlertWatch`, one round), `state` (`AlertState`) and `send` (`send_test`).
 """

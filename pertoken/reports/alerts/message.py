@@ -1,4 +1,4 @@
-"""What is sent of an alert, as JSON and as a sentence."""
+"""Content of an alert's event, as JSON and as a sentence."""
 
 import hashlib
 import json
@@ -41,19 +41,19 @@ def body_of(
 
 
 def sentence(body: str) -> str:
-    """Return the same for people, on one line."""
-    of: dict[str, Any] = json.loads(body)
-    reason = of.get("reason")  # deliveries that wait may be older than it
-    value = reason or "not known" if of["value"] is None else f"{of['value']:g} {of['unit']}"
-    limit = f"{of['operator']} {of['limit']:g}"
+    """Return the JSON of an event as one line of text."""
+    event: dict[str, Any] = json.loads(body)
+    reason = event.get("reason")  # stored deliveries may be older than the key
+    value = reason or "not known" if event["value"] is None else f"{event['value']:g} {event['unit']}"
+    limit = f"{event['operator']} {event['limit']:g}"
     return literal(
-        f"alert {of['alert']} {of['event']}: {of['figure']} of {of['target']} is {value} (limit {limit}), "
-        f"{format_utc(of['at'])}"
+        f"alert {event['alert']} {event['event']}: {event['figure']} of {event['target']} is {value} (limit {limit}), "
+        f"{format_utc(event['at'])}"
     )
 
 
 def destination_key(destination: str) -> str:
-    """Return what is stored of a destination: a hash of a URL, which may hold a secret."""
+    """Return the stored key of a destination: a hash of a URL, which may hold a secret."""
     if destination in (LOG, MAIL):
         return destination
     return f"webhook:{hashlib.sha256(destination.encode()).hexdigest()[:16]}"

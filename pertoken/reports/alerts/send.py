@@ -17,7 +17,7 @@ Send = Callable[[str, str, int, str], None]
 
 
 def sender(settings: Settings) -> Send:
-    """Return what sends to a destination by some settings."""
+    """Return the function that sends an event to a destination, by the settings."""
 
     def send(destination: str, body: str, now_ts: int, delivery_id: str) -> None:
         if destination == LOG:
@@ -37,11 +37,11 @@ def send_test(alert: AlertSettings, send: Send, now_ts: int) -> dict[str, str | 
     """Send a test event to each destination of an alert; return why it failed, or None, by masked destination."""
     target = str(alert.scope)
     body = body_of(alert, target, Event.TEST, None, now_ts)
-    found: dict[str, str | None] = {}
+    outcomes: dict[str, str | None] = {}
     for destination in alert.to:
         try:
             send(destination, body, now_ts, f"test-{alert.name}-{now_ts}")
-            found[masked(destination)] = None
+            outcomes[masked(destination)] = None
         except PertokenError as error:
-            found[masked(destination)] = str(error)
-    return found
+            outcomes[masked(destination)] = str(error)
+    return outcomes

@@ -1,22 +1,22 @@
-"""The state of one alert of one target, and how it moves."""
+"""State of one alert for one target, and its transitions."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """Where an alert is. One that does not hold has no state."""
+    """Phase of an alert. An alert whose condition is false has no state."""
 
     PENDING = "PENDING"
-    """It holds, not yet for long enough."""
+    """The condition holds, but not yet for long enough."""
     FIRING = "FIRING"
-    """It held for long enough, and was sent."""
+    """The condition held for long enough; the event was sent."""
     CLEARING = "CLEARING"
-    """It fired and does not hold, not yet for long enough."""
+    """The condition ended after firing, but not yet for long enough."""
 
 
 class Event(StrEnum):
-    """What is sent."""
+    """Kind of event that is sent."""
 
     FIRED = "fired"
     RESOLVED = "resolved"
@@ -25,7 +25,7 @@ class Event(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """An alert of a target."""
+    """State of an alert for a target."""
 
     phase: Phase
     since_ts: int
@@ -36,7 +36,7 @@ class AlertState:
 def advance(
     state: AlertState | None, holds: bool | None, now_ts: int, for_s: float
 ) -> tuple[AlertState | None, Event | None]:
-    """Return the next state and what is to be sent. `holds` None: the figure is not known, and nothing moves."""
+    """Return the next state and the event to send. `holds` None: the figure is unknown, and the state stays."""
     if holds is None:
         return state, None
     if state is None:

@@ -1,4 +1,4 @@
-"""One round of all alerts: measure, move their states, and send what is due."""
+"""One round of all alerts: measure, update states, send due events."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +22,15 @@ from pertoken.store.schema.ids import stable_id
 EVERY_S = 60.0
 TRIES = 5
 BACKOFF_S = 60
-"""Wait after the first failed try; it doubles with each."""
+"""Wait after the first failed try; doubled after each further one."""
 KEPT_S = 30 * 86_400
-"""How long deliveries are kept."""
+"""Time that deliveries are stored."""
 Key = tuple[str, str]
 """Name of an alert, and a target."""
 
 
 def check_alerts(settings: Settings) -> None:
-    """Raise BadInput for an alert on a figure that is not known."""
+    """Raise BadInput for an alert on an unknown figure."""
     for alert in settings.alerts:
         check_figure(alert.when, f"alerts.{alert.name}.when")
 
@@ -46,7 +46,7 @@ class _Measured:
 
 
 class AlertWatch:
-    """Watches the alerts of some settings over one database."""
+    """Evaluation of the alerts of the settings over one database."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class AlertWatch:
         send: Send | None = None,
         open_: Callable[[StoreLocation], Store] = open_store,
     ) -> None:
-        """Raise BadInput for an alert on a figure that is not known."""
+        """Raise BadInput for an alert on an unknown figure."""
         check_alerts(settings)
         self._where, self._settings, self._open = where, settings, open_
         self._send = send or sender(settings)
@@ -63,8 +63,8 @@ class AlertWatch:
     def round(self, now_ts: int) -> None:
         """Evaluate every alert and send what is due. Raises StoreError."""
         measured = self._measured(now_ts)
-        repository_of = AdviceRepository(self._where)
-        with repository_of.writing() as connection:
+        advice = AdviceRepository(self._where)
+        with advice.writing() as connection:
             stored = {(row.name, row.target): row for row in repository.alerts(connection)}
             for alert in self._settings.alerts:
                 self._move(connection, alert, measured[alert.name], stored, now_ts)
@@ -73,16 +73,16 @@ class AlertWatch:
                 if name not in known:  # its settings went
                     repository.drop_alert(connection, name, target)
             repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
-        self._deliver(repository_of, now_ts)
+        self._deliver(advice, now_ts)
 
     def _measured(self, now_ts: int) -> Mapping[str, _Measured]:
         """Return the values of each alert's figure; alerts of one window share one reading."""
         store = self._open(self._where)
         windows = {
-            each: Figures(store, self._settings, int(each), now_ts)
-            for each in {alert.window_s for alert in self._settings.alerts}
+            window_s: Figures(store, self._settings, int(window_s), now_ts)
+            for window_s in {alert.window_s for alert in self._settings.alerts}
         }
-        found = {}
+        measured = {}
         for alert in self._settings.alerts:
             figures = windows[alert.window_s]
             values = {
@@ -90,8 +90,8 @@ class AlertWatch:
                 for name, figure in figures.of(alert.when.figure, alert.scope.kind).items()
                 if alert.scope.kind == "fleet" or alert.scope.covers(name)
             }
-            found[alert.name] = _Measured(values, figures.recorded)
-        return found
+            measured[alert.name] = _Measured(values, figures.recorded)
+        return measured
 
     def _move(
         self,
@@ -103,7 +103,7 @@ class AlertWatch:
     ) -> None:
         missing = sorted(target for name, target in stored if name == alert.name and target not in measured.values)
         gone = missing if measured.recorded else ()
-        for target, value in [*measured.values.items(), *((each, None) for each in gone)]:
+        for target, value in [*measured.values.items(), *((target, None) for target in gone)]:
             row = stored.get((alert.name, target))
             holds = False if target in gone else None if value is None else alert.when.holds(value)
             state, event = advance(None if row is None else _state(row), holds, now_ts, alert.for_s)
@@ -132,7 +132,9 @@ class AlertWatch:
                     )
 
     def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
-        places = {destination_key(each): each for alert in self._settings.alerts for each in alert.to}
+        places = {
+            destination_key(destination): destination for alert in self._settings.alerts for destination in alert.to
+        }
         with target.writing() as connection:
             due = repository.due_alert_deliveries(connection, now_ts)
             # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
@@ -149,7 +151,7 @@ class AlertWatch:
 
     def _try(self, row: Any, destination: str | None, now_ts: int) -> str | None:
         if destination is None:
-            return "its destination is not in the settings any more"
+            return "its destination is no longer in the settings"
         try:
             self._send(destination, row.body, now_ts, f"{row.delivery_id % 2**64:016x}")
         except PertokenError as error:
@@ -186,7 +188,7 @@ def _row(alert: AlertSettings, target: str, state: AlertState, value: float | No
 
 
 def standing_alerts(store: Store) -> Sequence[Any]:
-    """Return the rows of alerts that hold; none where no advice is stored. Raises StoreError."""
+    """Return the stored states of alerts; none without an advice database. Raises StoreError."""
     if store.advice is None:
         return ()
     with store.read("advice") as connection:

@@ -1,4 +1,4 @@
-"""Secrets by file or environment: read when they are used, and part of no message."""
+"""Secrets from a file or the environment, read at use and never part of a message."""
 
 import os
 from collections.abc import Mapping
@@ -12,9 +12,9 @@ MAX_BYTES = 4096
 def read_secret(
     file: str | None, variable: str | None, what: str, environment: Mapping[str, str] = os.environ
 ) -> bytes | None:
-    """Return the first line of a file, or an environment variable; None where neither is named.
+    """Return the first line of a file, or an environment variable; None if neither is set.
 
-    Raises BadInput naming the file or variable, never what is in it.
+    Raises BadInput naming the file or variable, never the secret.
     """
     if file is not None:
         try:
@@ -27,5 +27,5 @@ def read_secret(
     else:
         return None
     if not text:
-        raise BadInput(f"{what}: {file or variable} holds nothing")
+        raise BadInput(f"{what}: {file or variable} is empty")
     return text

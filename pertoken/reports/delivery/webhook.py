@@ -1,4 +1,4 @@
-"""One signed POST to a webhook, to an address that was checked and without following a redirect."""
+"""One signed POST to a webhook: to a checked address, without following redirects."""
 
 import hashlib
 import hmac
@@ -15,7 +15,7 @@ from pertoken.errors import PertokenError
 from pertoken.settings.alerts import is_own_address, masked
 
 TIMEOUT_S = 10.0
-"""Longest time to connect, and then for all of a request and its reply."""
+"""Longest time to connect, and again for the request with its reply."""
 MAX_REPLY_BYTES = 4096
 TIME_HEADER, SIGNATURE_HEADER, ID_HEADER = "Pertoken-Time", "Pertoken-Signature", "Pertoken-Delivery"
 Resolve = Callable[[str, int], Sequence[str]]
@@ -23,7 +23,7 @@ Resolve = Callable[[str, int], Sequence[str]]
 
 
 class NotDelivered(PertokenError):
-    """A webhook or mail server did not take a message."""
+    """A webhook or mail server did not accept a message."""
 
 
 def post(
@@ -39,8 +39,8 @@ def post(
 ) -> int:
     """Post JSON and return the status, 200 to 299. Raises NotDelivered, in which the URL is masked.
 
-    The name is resolved once, and the connection goes to the address that was checked. A private address is
-    refused, unless the URL is written with it (or localhost), or its host is one of `own_hosts`.
+    The name is resolved once, and the connection goes to the checked address. A private address is refused, unless
+    the URL names it (or localhost), or its host is one of `own_hosts`.
     """
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
@@ -56,7 +56,7 @@ def post(
             connection.request("POST", path, body, _headers(body, now_ts, secret, delivery_id))
             reply = connection.getresponse()
             reply.read(MAX_REPLY_BYTES)
-            if cutoff.passed:  # headers that were cut look complete
+            if cutoff.passed:  # truncated headers look complete
                 raise TimeoutError
     except (OSError, HTTPException) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
@@ -85,15 +85,15 @@ def _headers(body: bytes, now_ts: int, secret: bytes | None, delivery_id: str) -
 
 
 def _address(host: str, port: int, own_hosts: Sequence[str], resolve: Resolve) -> str:
-    found = list(resolve(host, port))
-    if not found:
+    addresses = list(resolve(host, port))
+    if not addresses:
         raise OSError(0, "no address is known")
     if not is_own_address(host) and host not in own_hosts:
-        for each in found:
-            if not ipaddress.ip_address(each.partition("%")[0]).is_global:
+        for address in addresses:
+            if not ipaddress.ip_address(address.partition("%")[0]).is_global:
                 reason = "resolves to a private address; name the host in delivery.own_hosts if it is yours"
                 raise OSError(0, reason)
-    return found[0]
+    return addresses[0]
 
 
 def _resolve(host: str, port: int) -> Sequence[str]:
@@ -103,9 +103,9 @@ def _resolve(host: str, port: int) -> Sequence[str]:
 def _connection(
     scheme: str, host: str, port: int, sock: socket.socket, context: ssl.SSLContext | None
 ) -> HTTPConnection:
-    """Return a connection over `sock`, which leads to the address that was checked.
+    """Return a connection over `sock`, which is connected to the checked address.
 
-    Its name may resolve to another one by then; by TLS the certificate must be made out to that name.
+    The name is not resolved again; with TLS the certificate must be for that name.
     """
     if scheme == "http":
         connection = HTTPConnection(host, port)

@@ -14,7 +14,7 @@ from pertoken.store.connect.open import open_store
 
 Samples = Sequence[tuple[Mapping[str, str], float]]
 WINDOW_S = 3600
-"""That of the fleet screen, so that both show the same."""
+"""Window of the fleet screen, so that both show the same figures."""
 KEPT_S = 55.0
 NAMES: Mapping[str, str] = {
     "usd_per_mtok": "pertoken_usd_per_mtok",
@@ -31,7 +31,7 @@ NAMES: Mapping[str, str] = {
     "bankable_usd_per_month": "pertoken_bankable_usd_per_month",
     "regressions": "pertoken_window_regressions",
 }
-"""Figures of `metrics.FIGURES` -> metrics. A figure that is not known has no sample, never 0."""
+"""Figures of `metrics.FIGURES` -> metrics. An unknown figure has no sample, never 0."""
 
 
 class Dollars:
@@ -46,14 +46,14 @@ class Dollars:
     ) -> None:
         self._where, self._settings, self._now, self._monotonic = where, settings, now, monotonic
         self._lock = threading.Lock()
-        self._made: tuple[float, list[Family]] | None = None
+        self._cached: tuple[float, list[Family]] | None = None
 
     def families(self) -> list[Family]:
-        """Return the metrics; without a database that can be read only that there is none."""
+        """Return the metrics; if the database cannot be read, only the one that shows this."""
         with self._lock:
-            if self._made is None or self._monotonic() - self._made[0] > KEPT_S:
-                self._made = self._monotonic(), self._read()
-            return self._made[1]
+            if self._cached is None or self._monotonic() - self._cached[0] > KEPT_S:
+                self._cached = self._monotonic(), self._read()
+            return self._cached[1]
 
     def page(self) -> str:
         """Return the metrics page."""
@@ -68,27 +68,29 @@ class Dollars:
 
 
 def _families(figures: Figures) -> list[Family]:
-    found = []
+    families = []
     for figure, name in NAMES.items():
         spec = FIGURES[figure]
         if "fleet" in spec.kinds:
             known = figures.of(figure, "fleet")[""].value
-            # The fleet's name differs, so that a sum over services never counts it twice.
+            # The fleet's metrics have another name, so that a sum over services never includes them.
             own = name.replace("pertoken_", "pertoken_fleet_", 1)
             samples: Samples = [] if known is None else [({}, known)]
-            found.append(Family(own, "gauge", _help(spec.meaning), samples))
+            families.append(Family(own, "gauge", _help(spec.meaning), samples))
         for kind in ("service", "host"):
             if kind in spec.kinds:
                 values = sorted(figures.of(figure, kind).items())
-                some: Samples = [({kind: target}, each.value) for target, each in values if each.value is not None]
-                found.append(Family(name, "gauge", _help(spec.meaning), some))
-    return found
+                some: Samples = [({kind: target}, value.value) for target, value in values if value.value is not None]
+                families.append(Family(name, "gauge", _help(spec.meaning), some))
+    return families
 
 
 def known_dollars() -> list[Family]:
     """Return every metric that the page may have, without samples."""
-    fleet = [name.replace("pertoken_", "pertoken_fleet_", 1) for each, name in NAMES.items() if _is_of(each, "fleet")]
-    named = [name for each, name in NAMES.items() if _is_of(each, "service") or _is_of(each, "host")]
+    fleet = [
+        name.replace("pertoken_", "pertoken_fleet_", 1) for figure, name in NAMES.items() if _is_of(figure, "fleet")
+    ]
+    named = [name for figure, name in NAMES.items() if _is_of(figure, "service") or _is_of(figure, "host")]
     return [Family(name, "gauge", name.replace("_", " "), []) for name in (*fleet, *named, "pertoken_store_readable")]
 
 

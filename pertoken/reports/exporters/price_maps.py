@@ -1,10 +1,9 @@
-"""The measured price of a token, as the price maps of LiteLLM and Langfuse hold it.
+"""Measured prices of tokens, in the formats of LiteLLM's and Langfuse's price maps.
 
-One price is measured for prompt and generated tokens together, by all dollars that a model's devices cost; both maps
-get it for either side, so that their sums are the dollars of the ledger. Models without a known price are left out.
-Formats, as of 2026-11: https://docs.litellm.ai/docs/proxy/custom_pricing (model cost map) and
-https://langfuse.com/docs/model-usage-and-cost (body of POST /api/public/models).
-"""
+One price is measured for prompt and generated tokens together: all dollars of a model's devices divided by them. Both
+maps use it for either kind, so that their sums are the dollars of the ledger. Models without a known price are left
+out. Formats, as of 2026-11: https://docs.litellm.ai/docs/proxy/custom_pricing (model cost map) and
+https://langfuse.com/docs/model-usage-and-cost (body of POST /api/public/models)."""
 
 import re
 from collections.abc import Sequence
@@ -25,14 +24,14 @@ def price_map(kind: str, figures: Sequence[ModelFigures], as_of: str, provider: 
 
 def unknown(figures: Sequence[ModelFigures]) -> list[str]:
     """Return a sentence for each model that has no price."""
-    return [f"{each.model}: {each.usd_per_mtok.reason}" for each in figures if each.usd_per_mtok.value is None]
+    return [f"{model.model}: {model.usd_per_mtok.reason}" for model in figures if model.usd_per_mtok.value is None]
 
 
 def _prices(figures: Sequence[ModelFigures]) -> list[tuple[str, str, float]]:
     return [
-        (each.model, each.kind, float(f"{each.usd_per_mtok.value / 1e6:.{DIGITS}g}"))
-        for each in figures
-        if each.usd_per_mtok.value is not None
+        (model.model, model.kind, float(f"{model.usd_per_mtok.value / 1e6:.{DIGITS}g}"))
+        for model in figures
+        if model.usd_per_mtok.value is not None
     ]
 
 

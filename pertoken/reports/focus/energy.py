@@ -1,4 +1,4 @@
-"""Measured energy of each epoch, day by day."""
+"""Measured energy of epochs by day."""
 
 from collections.abc import Mapping
 
@@ -8,16 +8,16 @@ from pertoken.window.epochs.energy import EpochEnergy
 from pertoken.window.reading import Window
 
 DailyEnergy = Mapping[tuple[int, int], EpochEnergy]
-"""(first instant of the day in the period, epoch) -> energy of the devices it held."""
+"""(first instant of the day in the period, epoch) -> energy of its devices."""
 
 
 def energy_by_day(store: Store, period: Period) -> DailyEnergy:
     """Read the energy of each day of a period. Raises StoreError."""
-    found: dict[tuple[int, int], EpochEnergy] = {}
+    daily: dict[tuple[int, int], EpochEnergy] = {}
     with store.read() as connection:
         for day in period.days():
             start, end = max(day, period.start), min(day + DAY, period.end)
             dated = period.dated or end < period.end
             for epoch_id, energy in Window(connection, start, end, dated=dated).energy().items():
-                found[start, epoch_id] = energy
-    return found
+                daily[start, epoch_id] = energy
+    return daily

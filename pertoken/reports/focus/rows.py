@@ -21,18 +21,18 @@ from pertoken.reports.text.chargeback import dollars, utc
 from pertoken.units import HOUR_MS, NANO_USD
 
 METHOD = "pertoken-device-time-1"
-"""Allocation by the time in which each deployment held the device, and of that the time in which it was busy."""
+"""Split by the time for which a device was allocated to each deployment, busy and idle apart."""
 PROVIDERS = {"aws": "AWS", "gcp": "Google Cloud", "azure": "Microsoft"}
 SELF_HOSTED = "Self-hosted"
 RATIO = 10**12
 JOULES_PER_KWH = 3_600_000
 PURCHASES = {"on_demand": "Standard", "spot": "Dynamic", "reserved": "Standard", "owned": "Other"}
-"""Pricing category of each purchase; a reservation's discount is in its price here, and no row of its own."""
+"""Pricing category by purchase; the discount of a reservation is in its price, without a row of its own."""
 _DESCRIPTIONS = {
     BUSY: "worked for",
     IDLE: "reserved by and idle for",
-    OTHER: "held by work that is no inference server",
-    UNALLOCATED: "held by nobody",
+    OTHER: "used by another program than an inference server",
+    UNALLOCATED: "not allocated",
 }
 
 Row = Mapping[str, str]
@@ -42,7 +42,7 @@ Row = Mapping[str, str]
 def focus_csv(report: ReportFigures, settings: Settings, energy: DailyEnergy) -> str:
     """Return the rows as CSV."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, [each.name for each in columns()], lineterminator="\n")
+    writer = csv.DictWriter(out, [column.name for column in columns()], lineterminator="\n")
     writer.writeheader()
     writer.writerows(focus_rows(report, settings, energy))
     return out.getvalue()
@@ -76,10 +76,10 @@ def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -
 def _origin(
     report: ReportFigures, settings: Settings, start: int, device_id: int, lines: Sequence[Charge]
 ) -> dict[str, str]:
-    """Return the columns of the origin charge, which all of its parts share."""
-    device = report.there.devices[device_id]
-    host = report.there.host.get(device.host_id)
-    own = next((each for each in settings.hosts if each.name == device.host_name), None)
+    """Return the columns of the origin charge, which its parts share."""
+    device = report.inventory.devices[device_id]
+    host = report.inventory.host.get(device.host_id)
+    own = next((host for host in settings.hosts if host.name == device.host_name), None)
     provider = (own and own.provider) or (host.cloud if host is not None else None)
     region = (own and own.region) or (host.region if host is not None else None) or ""
     purchase = (own and own.purchase) or (host.purchase if host is not None else None)
@@ -107,7 +107,7 @@ def _origin(
         "RegionId": csv_cell(region),
         "RegionName": csv_cell(region),
         "ResourceId": csv_cell(resource),
-        "ResourceName": csv_cell(report.there.device_names[device_id]),
+        "ResourceName": csv_cell(report.inventory.device_names[device_id]),
         "ResourceType": "CPU" if device.kind == "cpu" else "GPU",
         "ServiceCategory": "AI and Machine Learning",
         "ServiceSubcategory": "Generative AI",
@@ -119,9 +119,9 @@ def _origin(
 
 
 def _allocated(report: ReportFigures, settings: Settings, line: Charge) -> dict[str, str]:
-    """Return whom a part of a charge is allocated to."""
-    use, epoch_id = line.holder
-    device = report.there.device_names[line.device_id]
+    """Return the columns of the allocation of a charge."""
+    use, epoch_id = line.allocation
+    device = report.inventory.device_names[line.device_id]
     what = f"{device} {_DESCRIPTIONS[use]}"
     if epoch_id is None:
         return {
@@ -147,26 +147,26 @@ def _allocated(report: ReportFigures, settings: Settings, line: Charge) -> dict[
 
 
 def _deployment(report: ReportFigures, epoch_id: int) -> Any:
-    """Return the epoch of a deployment; of a worker rank that of its head rank."""
-    head = report.there.heads.get(epoch_id)
-    if head is not None and head in report.there.newest:
-        return report.there.newest[head]
-    return next(row for row in report.there.epochs if row.epoch_id == epoch_id)
+    """Return the row of an epoch; for a worker rank that of its head rank."""
+    head = report.inventory.heads.get(epoch_id)
+    if head is not None and head in report.inventory.newest:
+        return report.inventory.newest[head]
+    return next(row for row in report.inventory.epochs if row.epoch_id == epoch_id)
 
 
 class _Counts:
-    """Tokens and energy of lines. Those of an epoch on a day are split among its devices, in proportion to dollars."""
+    """Tokens and energy of lines: those of an epoch on a day, split among its devices in proportion to dollars."""
 
     def __init__(self, report: ReportFigures, energy: DailyEnergy) -> None:
         self._of: dict[Charge, dict[str, str]] = {}
         by_epoch: dict[tuple[int, int], list[Charge]] = {}
         for line in report.charges.lines:
-            if line.holder.epoch_id is not None:
-                by_epoch.setdefault((line.start, line.holder.epoch_id), []).append(line)
+            if line.allocation.epoch_id is not None:
+                by_epoch.setdefault((line.start, line.allocation.epoch_id), []).append(line)
         for key, lines in by_epoch.items():
-            tokens = None if key[1] in report.there.heads else report.charges.tokens.get(key)
+            tokens = None if key[1] in report.inventory.heads else report.charges.tokens.get(key)
             joules = energy.get(key)
-            worked = [line for line in lines if line.holder.use == BUSY] or lines
+            worked = [line for line in lines if line.allocation.use == BUSY] or lines
             columns = (("x_PromptTokens", "prompt"), ("x_CachedTokens", "cached"), ("x_GeneratedTokens", "generated"))
             for column, name in columns:
                 count = None if tokens is None else getattr(tokens, name)
@@ -177,9 +177,9 @@ class _Counts:
                 self._split("x_MeasuredEnergyKwh", nano_kwh, lines, dollars)
 
     def _split(self, column: str, count: int, lines: Sequence[Charge], text: Any) -> None:
-        for line, part in zip(lines, apportion(count, [each.nano_usd for each in lines]), strict=True):
+        for line, part in zip(lines, apportion(count, [charge.nano_usd for charge in lines]), strict=True):
             self._of.setdefault(line, {})[column] = text(part)
 
     def of(self, line: Charge) -> Mapping[str, str]:
-        """Return the counts of a line; those that are not known are not in it."""
+        """Return the counts of a line; unknown counts are left out."""
         return self._of.get(line, {})

@@ -1,4 +1,4 @@
-"""Gates: figures held against limits, for CI (`--fail-on`) and for alerts.
+"""Gates: figures compared with limits, for CI (`--fail-on`) and for alerts.
 
-Front door: `written` (`read_gates`), `measure` (`Figures`, what is measured) and `gate` (`judge`, gates over it).
+Front door: `written` (`read_gates`), `measure` (`Figures`, measured values) and `gate` (`judge`, gates over it).
 """

@@ -1,4 +1,4 @@
-"""Gates of CI: figures that must stay within limits, and the exit status they make."""
+"""Gates for CI: comparisons of figures with limits, and the resulting exit status."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ from pertoken.reports.gates.measure import NOTHING_SERVED, Figures
 from pertoken.settings.expression import FLEET, Comparison
 
 KEPT, BROKEN, UNKNOWN = 0, 1, 3
-"""Exit status by the worst gate: a broken one counts before one that cannot be measured."""
+"""Exit status of the worst gate; broken is worse than not measurable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,7 @@ class Gate:
     """One gate of one target, judged."""
 
     gate: str
-    """As it was written."""
+    """Text of the gate."""
     figure: str
     target: str
     """`fleet`, or `service=chat`."""
@@ -28,7 +28,7 @@ class Gate:
     status: str
     """`kept`, `broken` or `not measurable`."""
     reason: str | None = None
-    """Why it cannot be measured."""
+    """Reason why it cannot be measured."""
 
     @property
     def line(self) -> str:
@@ -44,13 +44,13 @@ class Gate:
 
 def judge(comparisons: Sequence[Comparison], figures: Figures) -> tuple[Gate, ...]:
     """Return each gate for each of its targets. A gate is broken where its comparison is true. Raises StoreError."""
-    return tuple(gate for each in comparisons for gate in _judged(each, figures))
+    return tuple(gate for comparison in comparisons for gate in _judged(comparison, figures))
 
 
 def _judged(comparison: Comparison, figures: Figures) -> Iterable[Gate]:
     scope = comparison.scope or FLEET
-    found = figures.of(comparison.figure, scope.kind)
-    values = {name: value for name, value in found.items() if scope.kind == "fleet" or scope.covers(name)}
+    by_target = figures.of(comparison.figure, scope.kind)
+    values = {name: value for name, value in by_target.items() if scope.kind == "fleet" or scope.covers(name)}
     for name, figure in (values or {scope.target: NOTHING_SERVED}).items():
         broken = figure.value is not None and comparison.holds(figure.value)
         status = "not measurable" if figure.value is None else "broken" if broken else "kept"
@@ -69,5 +69,5 @@ def _judged(comparison: Comparison, figures: Figures) -> Iterable[Gate]:
 
 def exit_status(gates: Iterable[Gate]) -> int:
     """Return the exit status of some gates."""
-    statuses = {each.status for each in gates}
+    statuses = {gate.status for gate in gates}
     return BROKEN if "broken" in statuses else UNKNOWN if "not measurable" in statuses else KEPT

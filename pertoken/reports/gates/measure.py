@@ -1,4 +1,4 @@
-"""Values of `metrics.FIGURES` over a window, each a number or the reason why there is none."""
+"""Values of `metrics.FIGURES` over a window: a number, or the reason why there is none."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,10 +23,10 @@ NO_TOKENS = Figure(None, "no engine counted tokens")
 NOT_MEASURED = Figure(None, "it was not measured")
 NO_SLO = Figure(None, "no objective is set: [slo] or [services.NAME]")
 NO_BUDGET = Figure(None, "no budget is set: budget.usd_per_month")
-NOTHING_SERVED = Figure(None, "nothing of that name was recorded")
+NOTHING_SERVED = Figure(None, "no target of that name was recorded")
 
 Values = Mapping[str, Figure]
-"""Figures by name of the target; of the fleet the name is empty."""
+"""Figures by name of the target; the name of the fleet is empty."""
 
 
 class Figures:
@@ -37,9 +37,9 @@ class Figures:
         self._window_s, self._now_ts, self._dated = window_s, now_ts, dated
 
     def of(self, figure: str, kind: str) -> Values:
-        """Return a figure of each target of a kind. Raises StoreError, KeyError for a name that is not known."""
+        """Return a figure of each target of a kind. Raises StoreError, KeyError for an unknown figure."""
         if kind not in FIGURES[figure].kinds:
-            reason = f"{figure} is known of {', '.join(FIGURES[figure].kinds)}, not of a {kind}"
+            reason = f"{figure} has values for {', '.join(FIGURES[figure].kinds)}, not for a {kind}"
             return {"": Figure(None, reason)}
         if kind == "host":
             return {
@@ -61,10 +61,10 @@ class Figures:
         return any(host.age_s is not None and host.age_s < self._window_s for host in self.report.hosts)
 
     def _by(self, kind: str) -> Mapping[str, Sequence[DeploymentLine]]:
-        found: dict[str, list[DeploymentLine]] = defaultdict(list)
+        lines: dict[str, list[DeploymentLine]] = defaultdict(list)
         for line in self.report.deployments:
-            found[service_name(line.model, self._settings) if kind == "service" else line.model].append(line)
-        return found
+            lines[service_name(line.model, self._settings) if kind == "service" else line.model].append(line)
+        return lines
 
     @cached_property
     def _month(self) -> MonthSpend:
@@ -108,12 +108,12 @@ class Figures:
         if budget is None:
             return NO_BUDGET
         if nano_usd is None:
-            return Figure(None, self._month.reason or "the spend of the month is not known")
+            return Figure(None, self._month.reason or "the spend of the month is unknown")
         return Figure(nano_usd / NANO_USD / budget)
 
     def _bankable(self) -> Figure:
         rows = standing(self._store, self._now_ts if self._dated else None)
-        money = total(each.best.bankable for each in best_of_each_target(rows) if each.best)
+        money = total(row.best.bankable for row in best_of_each_target(rows) if row.best)
         if not rows:
             return Figure(None, "no rule has run: `pertoken advise`")
         return Figure((money[1] if money else 0) / NANO_USD)
@@ -121,12 +121,12 @@ class Figures:
     def _regressions(self) -> Figure:
         start = self._now_ts - self._window_s
         stored = standing_verdicts(self._store, self._now_ts if self._dated else None)
-        verdicts = (each for each in stored if start <= each.changed_ts < self._now_ts)
-        return Figure(float(sum(each.judgement.result is Result.DEARER for each in verdicts)))
+        verdicts = (verdict for verdict in stored if start <= verdict.changed_ts < self._now_ts)
+        return Figure(float(sum(verdict.judgement.result is Result.DEARER for verdict in verdicts)))
 
 
 def _of_lines(figure: str, lines: Sequence[DeploymentLine], settings: Settings) -> Figure:
-    """Return a figure of some deployments together."""
+    """Return a figure over several deployments."""
     if not lines:
         return NOTHING_SERVED
     if figure == "usd_per_mtok":
@@ -161,7 +161,7 @@ _NOW = {"waiting": "waiting_now", "generated_tok_s": "generated_tok_s_now", "pow
 
 
 def _stuck(line: DeploymentLine) -> bool:
-    """Whether an engine has requests and generates nothing, or runs and cannot be read."""
+    """Return whether an engine has requests but generates no tokens, or cannot be read."""
     if line.ended:
         return False
     has_work = bool(line.running_now or line.waiting_now)
@@ -175,8 +175,8 @@ def _slo_ratios(line: DeploymentLine, settings: Settings) -> list[float]:
 
 
 def _no_slo(lines: Sequence[DeploymentLine], settings: Settings) -> Figure:
-    found = [objectives(line.model, settings) for line in lines]
-    return NOT_MEASURED if any(slo.ttft_p95_ms or slo.tpot_p50_ms for slo in found) else NO_SLO
+    slos = [objectives(line.model, settings) for line in lines]
+    return NOT_MEASURED if any(slo.ttft_p95_ms or slo.tpot_p50_ms for slo in slos) else NO_SLO
 
 
 def _sum(lines: Sequence[DeploymentLine], name: str) -> float | None:

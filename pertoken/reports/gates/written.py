@@ -1,4 +1,4 @@
-"""Gates as they are written, checked before anything is measured."""
+"""Parsing of gates, and checks of their figures before anything is measured."""
 
 from collections.abc import Iterable
 
@@ -14,22 +14,22 @@ def read_gates(texts: Iterable[str]) -> tuple[Comparison, ...]:
 
 def _read(text: str) -> Comparison:
     try:
-        found = read_comparison(text)
+        comparison = read_comparison(text)
     except ValueError as error:
         raise BadInput(f"--fail-on {text!r}: {error}") from None
-    check_figure(found, f"--fail-on {text!r}")
-    return found
+    check_figure(comparison, f"--fail-on {text!r}")
+    return comparison
 
 
 def check_figure(comparison: Comparison, where: str) -> None:
-    """Raise BadInput for a figure that is not known, or not of that kind of target."""
+    """Raise BadInput for an unknown figure, or one without values for that kind of target."""
     spec = FIGURES.get(comparison.figure)
     if spec is None:
         from difflib import get_close_matches
 
         near = get_close_matches(comparison.figure, FIGURES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(FIGURES)}"
+        hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(FIGURES)}"
         raise BadInput(f"{where}: no figure is named {comparison.figure}; {hint}")
     kind = (comparison.scope or FLEET).kind
     if kind not in spec.kinds:
-        raise BadInput(f"{where}: {comparison.figure} is known of {', '.join(spec.kinds)}, not of a {kind}")
+        raise BadInput(f"{where}: {comparison.figure} has values for {', '.join(spec.kinds)}, not for a {kind}")

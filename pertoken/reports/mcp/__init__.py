@@ -1,4 +1,4 @@
-"""Costs, savings, verdicts and refusals for models, by the Model Context Protocol over stdio. Nothing is ever written.
+"""Read-only MCP server over stdio: costs, savings, verdicts and refusals.
 
-Front door: `answers` (`Answers`) and `server` (`server_of`, which needs the extra `mcp`).
+Front door: `replies` (`Replies`) and `server` (`server_of`, which needs the extra `mcp`).
 """

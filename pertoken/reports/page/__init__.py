@@ -1,4 +1,4 @@
-"""A report as one HTML file with inline SVG plots: no script, and no request to anywhere.
+"""A report as one HTML file with inline SVG plots: no scripts, no network requests.
 
 Front door: `html` (`page`).
 """

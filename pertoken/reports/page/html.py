@@ -13,11 +13,11 @@ from pertoken.reports.tables import Table, tables
 from pertoken.units import NANO_USD
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""Nothing is loaded from anywhere, and no script runs."""
+"""Content security policy: loads no resources and runs no scripts."""
 CHANGES = 6
-"""Recommendations in the plot of savings, of each kind."""
+"""Recommendations of each kind in the plot of savings."""
 MODELS = 6
-"""Models in the plot of $/Mtok, the dearest."""
+"""Models in the plot of $/Mtok, the most expensive ones."""
 USE_NAMES = {
     "busy": "busy",
     "idle": "idle while reserved",
@@ -39,7 +39,7 @@ def page(report: ReportFigures) -> str:
     body = tag(
         "body",
         tag("header", tag("h1", "What our tokens cost"), tag("p", f"{report.period.text} · {report.source}")),
-        tag("main", _headlines(report), *_plots(report), *(_table(each) for each in tables(report))),
+        tag("main", _headlines(report), *_plots(report), *(_table(table) for table in tables(report))),
         tag("footer", tag("p", f"pertoken {__version__}. Amounts are US dollars; – is not known.")),
     )
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
@@ -50,7 +50,7 @@ def _style() -> str:
 
 
 def _headlines(report: ReportFigures) -> Markup:
-    figures = (tag("li", tag("b", each.value), tag("span", each.name)) for each in headlines(report))
+    figures = (tag("li", tag("b", headline.value), tag("span", headline.name)) for headline in headlines(report))
     return tag("ul", *figures, class_="figures")
 
 
@@ -73,7 +73,7 @@ def _plots(report: ReportFigures) -> list[Markup]:
         (line.name, f"s{n % 8}", line.nano_usd / NANO_USD)
         for n, line in enumerate(sorted(report.tenants.lines, key=lambda line: -line.nano_usd)[:8])
     ]
-    bound = " Busy is an upper bound here, and idle a lower one." if bill.busy_is_bound else ""
+    bound = " Busy is an upper bound, idle a lower bound." if bill.busy_is_bound else ""
     return [
         _plot("Where a dollar goes", divided(shares, "Where a dollar goes"), shares, f"Shares of the bill.{bound}"),
         _plot(
@@ -86,7 +86,7 @@ def _plots(report: ReportFigures) -> list[Markup]:
             "$ per Mtok by model",
             lines(per_mtok, "Dollars per Mtok by day"),
             [(name, style, None) for name, style in series],
-            "All dollars a model held devices for, by its prompt and generated tokens.",
+            "Dollars of all devices of a model, divided by its prompt and generated tokens.",
         ),
         _plot("Dollars by tenant", divided(tenants, "Dollars by tenant"), tenants, "The eight largest lines."),
         *_savings(report),
@@ -94,18 +94,18 @@ def _plots(report: ReportFigures) -> list[Markup]:
 
 
 def _savings(report: ReportFigures) -> list[Markup]:
-    """Return the plot of bankable dollars that were found and taken; none where there are none."""
-    known = [("found", "s0", each, each.best) for each in report.savings.found[:CHANGES]]
-    known += [("taken", "s2", each, each.chosen) for each in report.savings.taken[:CHANGES]]
+    """Return the plot of proposed and accepted bankable dollars, or no plot without any."""
+    known = [("found", "s0", row, row.best) for row in report.savings.proposed[:CHANGES]]
+    known += [("taken", "s2", row, row.chosen) for row in report.savings.taken[:CHANGES]]
     rows = [
-        (f"{what}: {each.title}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
-        for what, style, each, variant in known
+        (f"{what}: {row.title}", style, (low / NANO_USD, likely / NANO_USD, high / NANO_USD))
+        for what, style, row, variant in known
         if variant is not None and variant.bankable is not None
         for low, likely, high in (variant.bankable,)
     ]
     if not rows:
         return []
-    note = "Bankable dollars a month with their interval; what is taken by the estimate it was accepted with."
+    note = "Bankable dollars per month with their interval; accepted ones by the estimate at acceptance."
     return [_plot("Savings", ranked(rows, "Bankable dollars a month"), (), note)]
 
 

@@ -10,7 +10,7 @@ VOID = frozenset({"meta", "br"})
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Text that is already markup and not escaped again."""
 
     __slots__ = ()
 
@@ -30,7 +30,7 @@ def tag(name: str, /, *children: "str | Iterable[str]", **attributes: object) ->
 
 
 def flat(children: "Iterable[str | Iterable[str]]") -> Iterable[str]:
-    """Yield children, those in sequences one by one."""
+    """Yield children, with sequences flattened."""
     for child in children:
         if isinstance(child, str):
             yield child
@@ -39,5 +39,5 @@ def flat(children: "Iterable[str | Iterable[str]]") -> Iterable[str]:
 
 
 def text(child: str) -> str:
-    """Return a child as markup: text on one line, with nothing in it that acts."""
+    """Return a child as markup: escaped text on one line."""
     return child if isinstance(child, Markup) else escape(literal(child))

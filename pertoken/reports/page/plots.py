@@ -13,7 +13,7 @@ LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 26
 MAX_NAME = 48
 """Characters of a name beside a bar; the whole one is its tooltip."""
 Days = Sequence[tuple[int, float | None]]
-"""(start of the day, dollars); None: not known."""
+"""(start of the day, dollars); None: unknown."""
 
 
 def bars(days: Sequence[tuple[int, Mapping[str, float]]], parts: Sequence[tuple[str, str]], title: str) -> Markup:
@@ -46,8 +46,8 @@ def bars(days: Sequence[tuple[int, Mapping[str, float]]], parts: Sequence[tuple[
 
 def lines(series: Mapping[str, Days], title: str) -> Markup:
     """Return a line for each series; days without a value are gaps."""
-    days = sorted({day for each in series.values() for day, _ in each})
-    top = ceiling(max((value for each in series.values() for _, value in each if value is not None), default=0.0))
+    days = sorted({day for points in series.values() for day, _ in points})
+    top = ceiling(max((value for points in series.values() for _, value in points if value is not None), default=0.0))
     step, at = _step(len(days)), {day: n for n, day in enumerate(days)}
     shapes: list[Markup] = []
     for n, (name, values) in enumerate(series.items()):
@@ -107,11 +107,11 @@ def ceiling(value: float) -> float:
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(power * each for each in (1, 2, 2.5, 5, 10) if power * each >= value * (1 - 1e-12))
+    return next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= value * (1 - 1e-12))
 
 
 def usd(value: float) -> str:
-    """Return dollars as people read them."""
+    """Return dollars as text."""
     return format_money(value, "$")
 
 
@@ -154,7 +154,7 @@ def _pieces(values: Days) -> list[list[tuple[int, float]]]:
             pieces.append([])
         else:
             pieces[-1].append((day, value))
-    return [each for each in pieces if each]
+    return [piece for piece in pieces if piece]
 
 
 def _step(n: int) -> float:

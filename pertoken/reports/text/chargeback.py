@@ -1,4 +1,4 @@
-"""Chargeback as CSV: what each team, tenant and model pays, each to sum to the bill."""
+"""Chargeback as CSV: lines by model, team and tenant, each set of which sums to the bill."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ COLUMNS = ("period_start", "period_end", "by", "name", "team", "key", "user", "u
 
 
 def chargeback_csv(report: ReportFigures) -> str:
-    """Return lines by model, team and tenant. The lines of each sum to the bill; what is not known is empty."""
+    """Return the CSV. The lines of each grouping sum to the bill; unknown values are empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -31,7 +31,7 @@ def _rows(report: ReportFigures, spend: Spend) -> Iterable[list[str]]:
             start,
             end,
             spend.by,
-            *(csv_cell(each or "") for each in (line.name, line.team, line.key, line.user)),
+            *(csv_cell(cell or "") for cell in (line.name, line.team, line.key, line.user)),
             dollars(line.nano_usd) if known else "",
             "" if line.tokens is None else str(line.tokens),
             dollars(price) if known and price is not None else "",

@@ -14,14 +14,14 @@ def markdown(report: ReportFigures) -> str:
     """Return the report as Markdown with tables."""
     blocks = [
         f"# What our tokens cost\n\n{plain(report.period.text)}, {plain(report.source)}. Amounts are US dollars.",
-        "\n".join(f"- **{plain(each.value)}** {plain(each.name)}" for each in headlines(report)),
-        *(_table(each) for each in tables(report)),
+        "\n".join(f"- **{plain(headline.value)}** {plain(headline.name)}" for headline in headlines(report)),
+        *(_table(table) for table in tables(report)),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def plain(text: str) -> str:
-    """Return text in which nothing is markup, on one line."""
+    """Return text on one line with Markdown characters escaped."""
     return _ACTING.sub(r"\\\1", literal(text))
 
 
@@ -38,5 +38,5 @@ def _table(table: Table) -> str:
 
 
 def _sentence(note: str) -> str:
-    """Return a note of ours, in which only names of others need care."""
+    """Return a note with angle brackets and pipes escaped, which names in it may hold."""
     return re.sub(r"([<>|])", r"\\\1", literal(note))

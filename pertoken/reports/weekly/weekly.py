@@ -1,4 +1,4 @@
-"""A week against the one before: spend, $/Mtok, the three best bankable changes, and verdicts."""
+"""A week compared with the previous one: spend, $/Mtok, the three best bankable changes, and verdicts."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ MAX_CELLS = 160
 
 
 def week_of(now_ts: int, *, dated: bool) -> Period:
-    """Return the seven days up to an instant, from the start of an hour on."""
+    """Return the seven days up to an instant, starting at a full hour."""
     return Period((now_ts - WEEK_S) // HOUR * HOUR, now_ts, dated)
 
 
@@ -33,16 +33,16 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
     this, last = read_figures(store, settings, week), read_figures(store, settings, week.preceding())
     at = f" --at {week.at}" if week.dated else ""
     costs = f"pertoken costs --hours {week.hours}{at}"
-    head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (against the seven days before)"]
+    head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (compared with the seven days before)"]
     lines = [*head, _spend(this, last, costs), _per_mtok(this, last, costs), _idle(this, last, costs)]
     lines += _models(this, last, costs)
-    lines += _changes(this.savings.found)
+    lines += _changes(this.savings.proposed)
     lines += _verdicts(this.verdicts)
     return tuple(_cut(line) for line in lines[:MAX_LINES])
 
 
 def _spend(this: ReportFigures, last: ReportFigures, command: str) -> str:
-    now, before = (None if each.bill is None else each.bill.paid for each in (this, last))
+    now, before = (None if week.bill is None else week.bill.paid for week in (this, last))
     return f"spend {format_usd(now, 'not known')}{_against(now, before)}  [{command} --by model]"
 
 
@@ -57,32 +57,32 @@ def _idle(this: ReportFigures, last: ReportFigures, command: str) -> str:
 
 
 def _models(this: ReportFigures, last: ReportFigures, command: str) -> list[str]:
-    before = {each.model: each.together.nano_usd_per_mtok for each in last.hours}
+    before = {model.model: model.together.nano_usd_per_mtok for model in last.hours}
     lines = []
-    for each in this.hours[:MODELS]:
-        price = each.together.nano_usd_per_mtok
-        change = _against(price, before.get(each.model))
-        lines.append(f"  {literal(each.model)}: {format_usd(price, 'not known')}/Mtok{change}  [{command}]")
+    for model in this.hours[:MODELS]:
+        price = model.together.nano_usd_per_mtok
+        change = _against(price, before.get(model.model))
+        lines.append(f"  {literal(model.model)}: {format_usd(price, 'not known')}/Mtok{change}  [{command}]")
     return lines
 
 
-def _changes(found: Sequence[Recommendation]) -> list[str]:
-    best = [each for each in found if each.best is not None and each.best.bankable is not None][:CHANGES]
+def _changes(proposed: Sequence[Recommendation]) -> list[str]:
+    best = [row for row in proposed if row.best is not None and row.best.bankable is not None][:CHANGES]
     if not best:
         return ["bankable: nothing is proposed  [pertoken advise]"]
     return [
-        f"bankable {money_text(each.best.bankable if each.best else None)}/month: {literal(each.title)}, "
-        f"{literal(each.target)}  [pertoken advise show {short_id(each)}]"
-        for each in best
+        f"bankable {money_text(row.best.bankable if row.best else None)}/month: {literal(row.title)}, "
+        f"{literal(row.target)}  [pertoken advise show {short_id(row)}]"
+        for row in best
     ]
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:
-    decided = [each for each in verdicts if each.judgement.result is not Result.PENDING]
+    decided = [verdict for verdict in verdicts if verdict.judgement.result is not Result.PENDING]
     lines = []
-    for each in decided[:VERDICTS]:
-        result, effect = judgement_text(each)
-        what = f"{literal(each.name)}: {literal(edits_text(each.edits))}"
+    for verdict in decided[:VERDICTS]:
+        result, effect = judgement_text(verdict)
+        what = f"{literal(verdict.name)}: {literal(edits_text(verdict.edits))}"
         lines.append(f"verdict {result}, {effect} per token: {what}  [pertoken advise]")
     more = len(decided) - VERDICTS
     return [*lines, f"and {more} more verdicts  [pertoken report --md --from 7d]"] if more > 0 else lines

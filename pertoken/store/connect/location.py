@@ -8,8 +8,9 @@ from pathlib import Path
 
 from sqlalchemy import URL
 
-from pertoken.config import APP, SERVICE_FOLDER
+from pertoken.config import SERVICE_FOLDER
 from pertoken.errors import BadInput, StoreError, StoreInaccessible, limit_reached
+from pertoken.settings.keys import APP
 from pertoken.store.connect.server import server_url, shown
 from pertoken.store.connect.trouble import trouble
 

@@ -4,7 +4,7 @@ A screen's statements are built once and bound again: building takes longer than
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -22,9 +22,7 @@ from sqlalchemy import (
     select,
 )
 
-from pertoken.store.query.device_shares import shares
 from pertoken.store.query.fast_rows import Rows, fetch, named_tuples
-from pertoken.store.query.segments import Segment, between, column, segments
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, ROLL_UP_S
 from pertoken.store.schema.words import GATEWAY
@@ -80,14 +78,6 @@ def _last_buckets(rollups: Mapping[int, Table], owner: str, owners: Table) -> li
         select(func.max(end)).where(of[owner] == owners.c[owner], of.ts < _AS_OF).scalar_subquery()
         for of, end in ((minute, minute.ts + MINUTE), (hour, end_of_hour))
     ]
-
-
-def _within(connection: Connection, table: Table, segment: Segment) -> Any:
-    return between(connection.dialect.name, table, segment.start, segment.end)
-
-
-def _all(table: Table) -> list[Any]:
-    return [column(table, value.name) for value in table.columns]
 
 
 def hosts(connection: Connection, as_of: int | None = None) -> Rows:
@@ -194,100 +184,6 @@ def by_epoch(rows: Rows) -> dict[int, tuple[int, ...]]:
     for epoch_id, device_id in rows:
         by_key[epoch_id].append(device_id)
     return {epoch_id: tuple(values) for epoch_id, values in by_key.items()}
-
-
-def device_history(connection: Connection, device_ids: Collection[int], start: int, end: int) -> Rows:
-    """Return roll-ups of some devices over [start, end), by device and time: whole hours, and minutes at the edges."""
-    rows: list[Any] = []
-    for segment in segments(start, end):
-        table = t.device_rollup[segment.seconds]
-        query = select(*_all(table)).where(table.c.device_id.in_(device_ids), _within(connection, table, segment))
-        rows += named_tuples(connection, query.order_by(table.c.device_id, table.c.ts))
-    return rows
-
-
-def device_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Return device roll-ups of a segment."""
-    table = t.device_rollup[segment.seconds]
-    return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
-
-
-def host_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Return host roll-ups of a segment."""
-    table = t.host_rollup[segment.seconds]
-    return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
-
-
-def share_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
-    """Return who held which device in the buckets of a segment: all epochs, or some."""
-    parts, deployments = t.share_rollup[segment.seconds], t.deployment_rollup[segment.seconds]
-    rows, whole = _within(connection, parts, segment), _within(connection, deployments, segment)
-    if epoch_ids is not None:
-        rows, whole = (
-            condition & table.c.epoch_id.in_(epoch_ids) for condition, table in ((rows, parts), (whole, deployments))
-        )
-    return named_tuples(connection, shares(segment.seconds, rows, whole))
-
-
-def without_minutes(connection: Connection, hours: Iterable[int]) -> frozenset[int]:
-    """Return those of `hours` (their starts) of which only the sum is left: their 1-min roll-ups were deleted.
-
-    Devices stand for all owners: retention deletes their minutes first, and all of an hour together. An hour in which
-    nothing was recorded has neither.
-    """
-    bounds = {hour: {"start": hour, "end": hour + HOUR} for hour in hours}
-    return frozenset(
-        hour
-        for hour, bound in bounds.items()
-        if not fetch(connection, _HAS_MINUTES, bound) and fetch(connection, _HAS_HOUR, bound)
-    )
-
-
-def _any_bucket(seconds: int) -> Select[Any]:
-    """Return a device with a bucket in [start, end). Device by device, so that both databases look at one row of the
-    first device that has one."""
-    of = t.device_rollup[seconds].c
-    newest = select(func.max(of.ts)).where(
-        of.device_id == t.device.c.device_id,
-        of.ts >= bindparam("start", type_=BigInteger),
-        of.ts < bindparam("end", type_=BigInteger),
-    )
-    return select(t.device.c.device_id).where(newest.scalar_subquery().is_not(None)).limit(literal_column("1"))
-
-
-_HAS_MINUTES, _HAS_HOUR = _any_bucket(MINUTE), _any_bucket(HOUR)
-_MINUTES = t.device_rollup[MINUTE].c
-
-
-def oldest_minute(connection: Connection, start: int, end: int) -> int | None:
-    """Return the oldest 1-min bucket of any device in [start, end); None if there is none."""
-    oldest = fetch(connection, _OLDEST_MINUTE, {"start": start, "end": end})
-    return min((ts for (ts,) in oldest if ts is not None), default=None)
-
-
-_OLDEST_MINUTE = select(
-    select(func.min(_MINUTES.ts))
-    .where(
-        _MINUTES.device_id == t.device.c.device_id,
-        _MINUTES.ts >= bindparam("start", type_=BigInteger),
-        _MINUTES.ts < bindparam("end", type_=BigInteger),
-    )
-    .correlate(t.device)
-    .scalar_subquery()
-).select_from(t.device)
-
-
-def deployment_buckets(connection: Connection, segment: Segment, epoch_ids: Collection[int] | None = None) -> Rows:
-    """Return deployment roll-ups of a segment, by epoch and time: of all epochs, or some."""
-    table = t.deployment_rollup[segment.seconds]
-    query = select(*_all(table)).where(_within(connection, table, segment)).order_by(table.c.epoch_id, table.c.ts)
-    return named_tuples(connection, query if epoch_ids is None else query.where(table.c.epoch_id.in_(epoch_ids)))
-
-
-def engine_counter_buckets(connection: Connection, segment: Segment) -> Rows:
-    """Return roll-ups of further counters of a segment."""
-    table = t.engine_counter_rollup[segment.seconds]
-    return named_tuples(connection, select(*_all(table)).where(_within(connection, table, segment)))
 
 
 def newest_agent_samples(connection: Connection, as_of: int | None = None) -> Rows:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Connection
 
 from pertoken.state.service import Slo
-from pertoken.store.query import read, slices
+from pertoken.store.query import read, rollups, slices
 from pertoken.store.query.fast_rows import Rows
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
@@ -36,7 +36,7 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that changed at an instant."""
+    """A change at an instant."""
 
     ts: int
     kind: Literal["epoch", "verdict", "event"]
@@ -136,7 +136,7 @@ def _resolution(connection: Connection, start: int, end: int, *, dated: bool) ->
     """Return the length of a slice, and the roll-ups to read: hours where the minutes are many or were deleted."""
     slice_s = next((slices_ for slices_ in SLICES_S if end - start <= slices_ * MAX_SLICES), HOUR)
     first_hour = start // HOUR * HOUR
-    if slice_s < HOUR and not read.without_minutes(connection, range(first_hour, end, HOUR)):
+    if slice_s < HOUR and not rollups.without_minutes(connection, range(first_hour, end, HOUR)):
         return slice_s, Segment(MINUTE, start // MINUTE * MINUTE, -(-end // MINUTE) * MINUTE)
     # An hour that goes on after a past `end` would hold what came later.
     return HOUR, Segment(HOUR, first_hour, end // HOUR * HOUR if dated else -(-end // HOUR) * HOUR)

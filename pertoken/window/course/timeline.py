@@ -1,4 +1,4 @@
-"""From when to when a database reaches, and what happened in it."""
+"""Time range that a database covers, with its events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MINUTE = 60
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that happened: an event, or the start of an epoch."""
+    """An event, or the start of an epoch."""
 
     ts: int
     message: str

@@ -22,7 +22,7 @@ class EpochEnergy:
     """`COUNTER`, or `INTEGRAL` where power over time stood in for some device's energy counter."""
 
     def plus(self, other: "EpochEnergy") -> "EpochEnergy":
-        """Return both together."""
+        """Return the sum of both."""
         return EpochEnergy(
             self.joules + other.joules,
             self.measured_ms + other.measured_ms,
@@ -37,7 +37,7 @@ class EpochEnergy:
 
 
 def energy_by_epoch(measured: Measured) -> dict[int, EpochEnergy]:
-    """Return the energy of each epoch that held a device. What a device drew while nobody held it is in none."""
+    """Return the energy of each epoch that held a device. Energy of a device that no epoch held is left out."""
     energy_of: dict[int, EpochEnergy] = {}
     for epoch_id, device_ids in measured.own_devices.items():
         for device_id in device_ids:

@@ -1,10 +1,10 @@
 """Cost of a token in one set of hours against another at like load: the effect of a change alone.
 
-Hours are paired within the same hour of the week where load, mix and cache level are alike. What load and mix still
-differ by within a pair is taken out by a regression within each set, so that a change of load alone is no effect
-(bias-corrected matching: Abadie and Imbens, J. Bus. Econ. Stat. 29, 2011). Pairs are averaged by hour of the week, and
-the interval is that of a circular block bootstrap of those averages (Politis and Romano, 1992), whose variance of a
-mean is computed in closed form: no random numbers are drawn.
+Hours are paired within the same hour of the week where load, mix and cache level are alike. The remaining
+differences of load and mix within a pair are removed by a regression within each set, so that a change of load alone
+is no effect (bias-corrected matching: Abadie and Imbens, J. Bus. Econ. Stat. 29, 2011). Pairs are averaged by hour of
+the week, and the interval is that of a circular block bootstrap of those averages (Politis and Romano, 1992), whose
+variance of a mean is computed in closed form: no random numbers are drawn.
 """
 
 import math

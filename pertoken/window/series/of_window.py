@@ -15,7 +15,7 @@ class Maker(Protocol):
 
     @property
     def number(self) -> int:
-        """By which it is found again."""
+        """Number by which it is referred to."""
         ...
 
     def made(self, of: "WindowSeries") -> Series | None:

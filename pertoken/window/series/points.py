@@ -37,7 +37,7 @@ class Points:
     weights: Floats
     provenance: Provenance
     factor: float = 1
-    """By which values, means and quantiles are multiplied..."""
+    """Factor on values, means and quantiles..."""
     largest: float = math.inf
     """...up to this."""
 

@@ -1,4 +1,4 @@
-"""One gateway that several hosts read: its tokens count once."""
+"""Gateways that several hosts read: their tokens count once."""
 
 import ipaddress
 from collections import Counter, defaultdict

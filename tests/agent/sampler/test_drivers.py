@@ -27,7 +27,7 @@ def until(true: Callable[[], object], what: str) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not true():
         assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}"
-        time.sleep(0.05)
+        time.sleep(0.2)
 
 
 def hanging(fifo: Path, nth: int) -> dict[str, str]:

@@ -23,8 +23,8 @@ ID = short_id(OPEN)
 def db(tmp_path: Path) -> str:
     """A database with one open and one blocked recommendation."""
     where = new_store(tmp_path)
-    found = [OPEN, row(State.BLOCKED, "blocked-rule")]
-    keep(AdviceRepository(where), found, {"quantize", "blocked-rule"}, int(time.time()), "advisor")
+    proposals = [OPEN, row(State.BLOCKED, "blocked-rule")]
+    keep(AdviceRepository(where), proposals, {"quantize", "blocked-rule"}, int(time.time()), "advisor")
     return str(tmp_path)
 
 
@@ -77,7 +77,7 @@ def test_a_snooze_and_a_dismissal_end_when_asked_to(db: str) -> None:
         (("--until", "2020-01-01"), "the end is in the past"),
         (("--until", "soon"), "--until: 'soon' is not a time"),
         (("--for", "9"), "--for: '9' is not a duration"),
-        (("--for", "1d", "--until", "2030-01-01"), "give one of them"),
+        (("--for", "1d", "--until", "2030-01-01"), "only one of them"),
     ):
         run("reopen", ID, "--db", db)
         done = run("snooze", ID, "--db", db, *arguments)

@@ -32,9 +32,9 @@ def db(tmp_path: Path) -> str:
     """Two replicas that run now, and a recommendation for one of them."""
     now = int(time.time())
     where = new_store(tmp_path)
-    epochs = [replace(each, start_ts=now - 7200, end_ts=None) for each in (CANARY, CONTROL)]
+    epochs = [replace(replica, start_ts=now - 7200, end_ts=None) for replica in (CANARY, CONTROL)]
     with Writer(where) as writer:
-        samples = [DeploymentSample(each.epoch_id, now, 60_000, 60_000, True, 30_000) for each in epochs]
+        samples = [DeploymentSample(epoch.epoch_id, now, 60_000, 60_000, True, 30_000) for epoch in epochs]
         writer.commit(
             tick(
                 now,
@@ -78,7 +78,7 @@ def test_a_trial_prints_what_to_restart_and_is_looked_at_again(db: str) -> None:
     ]
     assert run("trial", ID, "--stop", "--db", db).exit_code == 2
     entries = json.loads(run("advise", "show", ID, "--json", "--db", db).stdout)["journal"]
-    assert [each["what"] for each in entries] == ["open", "accepted", "trial begun", "trial stopped"]
+    assert [entry["what"] for entry in entries] == ["open", "accepted", "trial begun", "trial stopped"]
 
 
 def test_ctrl_c_ends_the_waiting_and_not_the_trial(db: str) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,8 +90,18 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[t
             yield (*path, name), command
 
 
+WITH_THIS_OPTION = Counter(
+    (option.opts[-1], str(option.metavar)) for _, command in commands(main) for option in command.params
+)
+"""How many commands have an option of that name and kind."""
+
+
 def cases(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield arguments of which at least one is bad."""
+    """Yield arguments of which at least one is bad.
+
+    An option that several commands have, such as `--db`, gets a part of its values from each of them: each value from
+    at least one command, and from one of eight where many have it.
+    """
     bad_paths = tuple(paths(folder))
     repaired = {str(folder / name) for name in ("dangling", "empty", "noise", "text", "cut")}
     fit = {
@@ -102,27 +113,34 @@ def cases(folder: Path) -> Iterator[tuple[str, ...]]:
         "URL": URLS,
         "PORT": PORTS,
     }
+    seen: Counter[tuple[str, str]] = Counter()
     for words, command in commands(main):
         if words[:2] in (("agent", "install"), ("agent", "uninstall")):
             continue  # they change this host
         if words == ("demo",):
             continue  # it takes half a minute wherever it may write; `test_demo` has its bad input
-        arguments = [each for each in command.params if isinstance(each, click.Argument)]
-        options = [each for each in command.params if isinstance(each, click.Option) and not each.is_flag]
-        given = tuple("1" for each in arguments if each.required)
-        safe = ("--db", str(folder / "nothing")) if any(each.name == "db" for each in options) else ()
+        arguments = [param for param in command.params if isinstance(param, click.Argument)]
+        options = [param for param in command.params if isinstance(param, click.Option) and not param.is_flag]
+        given = tuple("1" for argument in arguments if argument.required)
+        safe = ("--db", str(folder / "nothing")) if any(option.name == "db" for option in options) else ()
         yield (*words, *given, "--no-such-option")
         for option in options:
             name = option.opts[-1]
             rest = () if name == "--db" else safe
             must = tuple(
-                part for each in options if each.required and each is not option for part in (each.opts[-1], "event")
+                part
+                for option in options
+                if option.required and option is not option
+                for part in (option.opts[-1], "event")
             )
             values = (*fit.get(str(option.metavar), NUMBERS), *TEXTS)
             if words in (("up",), ("agent",)) and name == "--db":
-                values = tuple(each for each in values if each not in repaired | NAMES)  # an agent records there
-            for value in values:
+                values = tuple(value for value in values if value not in repaired | NAMES)  # an agent records there
+            shared = (name, str(option.metavar))
+            step = min(WITH_THIS_OPTION[shared], 8)
+            for value in values[seen[shared] % step :: step]:
                 yield (*words, *given, *must, name, value, *rest)
+            seen[shared] += 1
         for index in range(len(given)):
             for value in (*NUMBERS, *bad_paths, *TEXTS):
                 yield (*words, *given[:index], value, *given[index + 1 :], *safe)
@@ -140,9 +158,11 @@ def wrong(folder: Path) -> Iterator[tuple[tuple[str, ...], int, str]]:
             yield arguments, done.exit_code, lines[-1]
         elif "planted-secret" in done.output:
             yield arguments, done.exit_code, "a secret"
-        elif any(not (each.isprintable() or each in "\n\xa0") for each in done.output):
+        elif any(not (character.isprintable() or character in "\n\xa0") for character in done.output):
             yield arguments, done.exit_code, f"control characters: {done.output!r}"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps([[list(map(ascii, each[0])), *each[1:]] for each in wrong(Path(sys.argv[1]))]))
+    sys.stdout.write(
+        json.dumps([[list(map(ascii, invocation[0])), *invocation[1:]] for invocation in wrong(Path(sys.argv[1]))])
+    )

@@ -1,4 +1,4 @@
-"""What the operating system refuses: one line with the next step, exit 2, and no traceback."""
+"""Errors of the operating system: one line with the next step, exit 2, and no traceback."""
 
 import errno
 import json

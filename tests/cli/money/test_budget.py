@@ -36,8 +36,8 @@ def test_a_threshold_that_is_reached_exits_with_3_and_is_noted_once_a_month(
     assert run("budget", "--db", str(folder), "--json").exit_code == 3
     assert noted(folder) == [("spent", 8000, 2_500_000_000)]
     monkeypatch.setenv("PERTOKEN_BUDGET_USD_PER_MONTH", "1000")
-    found = json.loads(run("budget", "--db", str(folder), "--json").stdout)
-    assert (found["alerts"], found["budget_usd"]) == ([], 1000) and found["spent_usd"] == pytest.approx(
+    printed = json.loads(run("budget", "--db", str(folder), "--json").stdout)
+    assert (printed["alerts"], printed["budget_usd"]) == ([], 1000) and printed["spent_usd"] == pytest.approx(
         2.2933, rel=1e-3
     )
 

@@ -43,12 +43,12 @@ def test_receipts_are_listed_and_found_by_the_id_that_the_list_and_the_details_p
     assert "  verdict REALIZED, saved 9.7% (" in line and line.endswith(": weights bf16 → fp8, tiny on gpu-1")
     shown = run("advise", "show", advice_id, "--db", db).stdout.splitlines()
     assert shown[-2:] == ["Receipts (`pertoken receipt ID` prints one)", f"  {line}"]
-    found = json.loads(run("receipt", line.split()[0], "--json", "--db", db).stdout)
-    assert found["check"] == {"intact": True, "reproduced": True, "difference": None}
-    assert found["receipt"]["finding"]["verdict"] == "REALIZED"
-    assert found["recommendation"].startswith(advice_id)
+    printed = json.loads(run("receipt", line.split()[0], "--json", "--db", db).stdout)
+    assert printed["check"] == {"intact": True, "reproduced": True, "difference": None}
+    assert printed["receipt"]["finding"]["verdict"] == "REALIZED"
+    assert printed["recommendation"].startswith(advice_id)
     (listed,) = json.loads(run("receipt", "--json", "--db", db).stdout)
-    assert listed["id"] == found["id"]
+    assert listed["id"] == printed["id"]
     (of_advice,) = json.loads(run("advise", "show", advice_id, "--json", "--db", db).stdout)["receipts"]
     assert of_advice == listed
 
@@ -76,8 +76,8 @@ def test_the_record_of_a_rule_is_what_was_realised_over_what_it_promised(saved: 
         "rule      realised / promised  receipts  not counted",
         "quantize          1.04 ± 0.20         1            0",
     ]
-    (found,) = json.loads(run("rules", "record", "--json", "--db", saved[0]).stdout)
-    assert (found["rule"], found["record"]["receipts"]) == ("quantize", 1)
+    (printed,) = json.loads(run("rules", "record", "--json", "--db", saved[0]).stdout)
+    assert (printed["rule"], printed["record"]["receipts"]) == ("quantize", 1)
 
 
 def test_without_receipts_the_list_names_what_makes_one_and_an_unknown_id_is_one_line(tmp_path: Path) -> None:
@@ -95,5 +95,5 @@ def test_an_advisor_run_verifies_a_change_that_it_finds_a_week_later(
     written(tmp_path, -0.10, weeks_after=1)
     monkeypatch.setattr("time.time", lambda: float(CHANGED + WEEK))
     assert run("advise", "--db", str(tmp_path)).exit_code == 0
-    (found,) = json.loads(run("receipt", "--json", "--db", str(tmp_path)).stdout)
-    assert (found["receipt"]["finding"]["verdict"], found["recommendation"]) == ("REALIZED", None)
+    (printed,) = json.loads(run("receipt", "--json", "--db", str(tmp_path)).stdout)
+    assert (printed["receipt"]["finding"]["verdict"], printed["recommendation"]) == ("REALIZED", None)

@@ -26,10 +26,10 @@ def db(seeded: Path, tmp_path: Path) -> str:
 
 
 def rows(db: str) -> list[dict[str, float]]:
-    found: list[dict[str, float]] = json.loads(
+    printed: list[dict[str, float]] = json.loads(
         run("reconcile", str(EXPORTS / "azure.csv"), "--json", "--db", db).stdout
     )["rows"]
-    return found
+    return printed
 
 
 def test_a_bill_is_compared_and_nothing_is_stored_without_apply(db: str) -> None:

@@ -19,8 +19,8 @@ def test_sizing_needs_no_database_and_names_price_fit_and_latency_of_the_cheapes
 def test_nothing_that_holds_the_slo_exits_with_3_and_the_nearest_miss() -> None:
     done = run("size", "llama-3.1-70b", *ASKED, *SOME, "--ttft-p95", "5ms")
     assert done.exit_code == 3 and "Nothing holds the SLO. The nearest miss:" in done.output
-    found = json.loads(run("size", "llama-3.1-70b", *ASKED, *SOME, "--ttft-p95", "5ms", "--json").stdout)
-    assert found["nearest_miss"]["over"] > 1 and [each["kind"] for each in found["choices"]] == ["serverless"]
+    printed = json.loads(run("size", "llama-3.1-70b", *ASKED, *SOME, "--ttft-p95", "5ms", "--json").stdout)
+    assert printed["nearest_miss"]["over"] > 1 and [choice["kind"] for choice in printed["choices"]] == ["serverless"]
 
 
 def test_a_folder_with_a_config_describes_a_model_that_is_not_in_the_catalog(tmp_path: Path) -> None:
@@ -45,10 +45,10 @@ def test_what_is_not_understood_is_refused_with_what_there_is() -> None:
         (("llama-3.1-70b", "--ttft-p95", "0s"), "must be above 0"),
         (
             ("llama-3.1-70b", "--ttft-p95", "1s", "--providers", "nowhere"),
-            "is not a provider of the catalog: there are aws",
+            "is not a provider of the catalog: known are aws",
         ),
         (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", "fp9"), "is not a weight format: there are bf16"),
-        (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", ","), "names none"),
+        (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", ","), "the list is empty"),
     ):
         refused = run("size", *wrong, *ASKED)
         assert refused.exit_code == 2 and words in refused.output

@@ -1,4 +1,4 @@
-"""What others named (models, hosts, devices, notes) acts on no terminal and in no spreadsheet, whatever prints it."""
+"""Hostile names (of models, hosts, devices, notes): no control characters in a terminal, no formulas in a CSV."""
 
 import csv
 import json

@@ -33,7 +33,7 @@ def few_rules() -> Iterator[None]:
     """Let some of the installed rules run alone: what a plan makes of all is for `benchmarks.plan`."""
 
     def find(*arguments: Any) -> list[Any]:
-        return [each for each in find_rules(*arguments) if each.name in RULES]
+        return [candidate for candidate in find_rules(*arguments) if candidate.name in RULES]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(discovery, "find_rules", find)
@@ -86,14 +86,14 @@ def test_json_has_the_spend_the_totals_and_each_step_with_its_price_before_and_a
     ends = [spend, *(step["spend_after_usd_per_month"] for step in plan["steps"])]
     assert [step["spend_before_usd_per_month"] for step in plan["steps"]] == ends[:-1]
     assert plan["spend_after_usd_per_month"] == ends[-1]
-    assert all(each["reason"] for each in plan["left_out"])
+    assert all(change["reason"] for change in plan["left_out"])
 
 
 def test_advice_that_is_newer_than_all_telemetry_is_used_and_gives_the_plan_of_a_new_run(
     served: Path, dated: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.advisor.planning.advise", _not_again)
-    titles = [(each["rule_id"], each["what"]) for each in planned(served)["steps"]]
+    titles = [(step["rule_id"], step["what"]) for step in planned(served)["steps"]]
     assert all(f"  {what}\n" in dated and rule_id in dated for rule_id, what in titles)
 
 
@@ -131,9 +131,9 @@ def test_a_plan_of_a_past_minute_is_the_same_bytes_at_any_time_and_stores_nothin
 def test_a_price_on_the_command_line_is_in_force_for_the_devices_it_names(served: Path) -> None:
     plan = planned(served, "--price", "H100=2.10", "--exclude", "quantize-weights", "--max-effort", "hours")
     assert plan["spend_usd_per_month"] == pytest.approx(4 * 2.10 * 730)
-    assert "quantize-weights" not in {each["rule_id"] for each in plan["steps"]}
-    assert {each["effort"] for each in plan["steps"]} <= {"minutes", "hours"}
-    (excluded,) = {each["reason"] for each in plan["left_out"] if each["rule_id"] == "quantize-weights"}
+    assert "quantize-weights" not in {step["rule_id"] for step in plan["steps"]}
+    assert {step["effort"] for step in plan["steps"]} <= {"minutes", "hours"}
+    (excluded,) = {change["reason"] for change in plan["left_out"] if change["rule_id"] == "quantize-weights"}
     assert excluded == "quantize-weights is excluded"
 
 
@@ -144,7 +144,7 @@ def test_text_fits_80_columns_and_ends_with_0_without_a_terminal(dated: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--slo", "chat"), "write SERVICE:ttft_p95<800ms,tpot_p95<50ms"),
         (("--price", "H100"), "write DEVICE=USD, such as H100=2.10"),
@@ -157,11 +157,11 @@ def test_text_fits_80_columns_and_ends_with_0_without_a_terminal(dated: str) -> 
         (("--exclude", "quantise"), "no rule of that id ran; rules: "),
     ],
 )
-def test_a_bad_value_is_refused_with_exit_2(served: Path, arguments: tuple[str, ...], says: str) -> None:
+def test_a_bad_value_is_refused_with_exit_2(served: Path, arguments: tuple[str, ...], message: str) -> None:
     since = () if "--since" in arguments else ("--since", "1h")
     done = run("plan", "--db", str(served), *since, *arguments)
     assert done.exit_code == 2
-    assert says in " ".join(done.stderr.split())
+    assert message in " ".join(done.stderr.split())
     assert done.stdout == ""
 
 
@@ -173,7 +173,7 @@ def test_a_database_without_anything_in_it_gives_an_empty_plan(tmp_path: Path) -
 
 
 def usd(*dollars: int) -> Any:
-    return tuple(each * NANO_USD for each in dollars)
+    return tuple(amount * NANO_USD for amount in dollars)
 
 
 STEP = Step(
@@ -228,6 +228,6 @@ Left out
 
 def test_a_plan_without_a_step_says_so_and_its_json_is_whole() -> None:
     empty = Plan(usd(10)[0], usd(0, 0, 0), usd(0, 0, 0))
-    assert "No step: nothing that is proposed saves dollars that can be counted." in plan_text(empty, 3600)
+    assert "No steps: no proposal saves dollars that can be counted." in plan_text(empty, 3600)
     values = plan_values(empty, 3600)
     assert (values["spend_usd_per_month"], values["steps"], values["left_out"]) == (10.0, [], [])

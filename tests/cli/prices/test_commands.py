@@ -1,4 +1,4 @@
-"""Setting, showing and taking back prices: past costs change only when a person says so."""
+"""Setting, showing and withdrawing prices: past costs change only after confirmation."""
 
 import json
 import os
@@ -180,8 +180,8 @@ def test_a_price_taken_back_leaves_past_costs_and_its_history(where: StoreLocati
     after = past(where)
     assert after is not None and after.paid == pytest.approx(3 * 6.88e9)
     shown = json.loads(run(where, "show", "--json").output)
-    assert [each["nano_usd_per_device_hour"] for each in shown].count(None) == 2
-    assert 6_880_000_000 in [each["nano_usd_per_device_hour"] for each in shown]
+    assert [price["nano_usd_per_device_hour"] for price in shown].count(None) == 2
+    assert 6_880_000_000 in [price["nano_usd_per_device_hour"] for price in shown]
     assert "no price" in run(where, "show").output
 
 
@@ -223,9 +223,9 @@ def test_many_who_set_prices_at_once_lose_none(shared: StoreLocation) -> None:
     url = shared.url.render_as_string(hide_password=False) if shared.url else str(shared)
     done = run_at_once([["prices", "set", f"{n}", "--for", "H100", "--from", "now", "--db", url] for n in range(1, 5)])
     assert [code for code, _ in done] == [0, 0, 0, 0], done
-    found = prices_set(open_store(shared))
-    assert sorted(price.nano_usd_per_device_hour or 0 for price in found) == [n * 10**9 for n in range(1, 5)]
-    assert sorted(price.seq for price in found) == [1, 2, 3, 4]
+    prices = prices_set(open_store(shared))
+    assert sorted(price.nano_usd_per_device_hour or 0 for price in prices) == [n * 10**9 for n in range(1, 5)]
+    assert sorted(price.seq for price in prices) == [1, 2, 3, 4]
 
 
 def test_prices_of_an_older_pertoken_keep_the_order_they_were_set_in(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_prices_of_an_older_pertoken_keep_the_order_they_were_set_in(tmp_path: P
         connection.executemany("INSERT INTO price VALUES (?, ?, ?, ?, ?, 'x', NULL)", rows)
         connection.commit()
     where = new_store(tmp_path)
-    found = [price for price in prices_set(open_store(where)) if price.selector == "gpu"]
-    assert [price.nano_usd_per_device_hour for price in found] == [1, 2, 3]
+    prices = [price for price in prices_set(open_store(where)) if price.selector == "gpu"]
+    assert [price.nano_usd_per_device_hour for price in prices] == [1, 2, 3]
     assert run(where, "set", "4", "--for", "gpu", "--from", "ever").exit_code == 0
     assert prices_set(open_store(where))[-1].nano_usd_per_device_hour == 4 * 10**9

@@ -46,7 +46,7 @@ def test_a_list_of_offers_is_shown_before_it_is_written_and_asks(where: StoreLoc
     file.write_text(OFFERS)
     refused = run(where, "import", str(file))
     assert refused.exit_code == 2 and "2 offers would be written, as shown: nothing was" in refused.stderr
-    assert "1 new offers, 1 changed, 0 the same with a later date, 0 no newer than what is known, 1 refused" in (
+    assert "1 new offers, 1 changed, 0 unchanged with a later date, 0 not newer than the known ones, 1 refused" in (
         refused.stdout
     )
     assert "changed  aws p5.48xlarge (8 x H100 SXM5) us-east-1 on-demand $55.04/h → $48.00/h (-13%)" in refused.stdout
@@ -72,7 +72,7 @@ def test_an_imported_price_counts_from_now_on_and_reaches_rules_and_detected_ins
     row = SimpleNamespace(kind="gpu", name="NVIDIA H100 80GB HBM3", uuid="GPU-0", host_id=1)
     host = SimpleNamespace(cloud="aws", instance_type="p5.48xlarge", region="us-east-1", purchase="on_demand")
     prices = detected_prices([row], {1: host}, market, date(2026, 11, 22))["GPU-0"]
-    assert [(each.nano_usd_per_device_hour, each.from_ts >= NOW) for each in prices] == [
+    assert [(price.nano_usd_per_device_hour, price.from_ts >= NOW) for price in prices] == [
         (6_880_000_000, False),
         (6_000_000_000, True),
     ]

@@ -32,9 +32,9 @@ def run(where: StoreLocation, *arguments: str) -> Result:
 def measured_w(where: StoreLocation) -> float:
     with open_store(where).read() as connection:
         devices = Window(connection, 0, END).inventory.devices
-        gpus = [each for each, row in devices.items() if row.kind == "gpu"]
-        found = weekly_power_w(connection, gpus)
-    (((_, watts),), ((_, same),)) = found.values()
+        gpus = [device_id for device_id, row in devices.items() if row.kind == "gpu"]
+        powers = weekly_power_w(connection, gpus)
+    (((_, watts),), ((_, same),)) = powers.values()
     assert watts == pytest.approx(same)
     return watts
 
@@ -51,7 +51,7 @@ def test_the_bill_is_by_the_cost_of_owning_it_and_says_what_is_measured_and_assu
     assert watts > 50 and f"at {watts:.0f} W measured; assumed: cost_of_capital" in done.output
     hourly = device_hour(Ownership(60_000, years=5, usd_per_kwh=0.2), 2, watts).nano_usd
     report = fleet_report(open_store(where), 7200, END)
-    (gpu, *_) = (each for each in report.devices if each.kind == "gpu")
+    (gpu, *_) = (device for device in report.devices if device.kind == "gpu")
     assert gpu.nano_usd_per_hour == hourly and "cost of owning" in (gpu.listed_price or "")
     assert run(where, "show").output.count("cost of owning") == 2, "a line for each device"
     bill = report.bill
@@ -75,8 +75,8 @@ def test_a_server_whose_cost_is_stated_is_owned_so_that_releasing_it_banks_nothi
     before = present(open_store(where), load_market(), 7200, END).fleet
     run(where, "own", host_of(where), "--capex", "60000")
     after = present(open_store(where), load_market(), 7200, END).fleet
-    assert [each.placement.purchase for each in (*before.hosts, *after.hosts)] == [None, "owned"]
-    assert {each.placement.purchase for each in after.deployments} == {"owned"}
+    assert [host.placement.purchase for host in (*before.hosts, *after.hosts)] == [None, "owned"]
+    assert {deployment.placement.purchase for deployment in after.deployments} == {"owned"}
 
 
 @pytest.mark.parametrize(

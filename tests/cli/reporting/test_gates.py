@@ -17,9 +17,9 @@ def test_exit_status_and_json_of_gates(tmp_path: Path) -> None:
     done = run("costs", *db, "--json", "--fail-on", "usd_per_mtok > 2.5", "--fail-on", "budget_share > 1")
     assert done.exit_code == 1
     assert "gate usd_per_mtok > 2.5: broken: usd_per_mtok of the fleet is 19.1111 USD/Mtok" in done.stderr
-    found = json.loads(done.stdout)
-    assert [(each["status"], each["limit"]) for each in found["gates"]] == [("broken", 2.5), ("not measurable", 1)]
-    assert found["lines"]
+    printed = json.loads(done.stdout)
+    assert [(gate["status"], gate["limit"]) for gate in printed["gates"]] == [("broken", 2.5), ("not measurable", 1)]
+    assert printed["lines"]
     assert run("report", "--csv", *db, "--fail-on", "budget_share > 1").exit_code == 3
     wrong = run("costs", *db, "--fail-on", "usd_per_token > 1")
     assert wrong.exit_code == 2 and "no figure is named usd_per_token" in wrong.stderr

@@ -31,6 +31,6 @@ def test_focus_rows_sum_to_what_costs_prints(tmp_path: Path) -> None:
 
 def test_a_report_needs_a_form_and_a_file_that_can_be_written(tmp_path: Path) -> None:
     recorded(tmp_path / "db")
-    assert "name a form" in run("report", "--db", str(tmp_path / "db")).stderr
+    assert "choose a format" in run("report", "--db", str(tmp_path / "db")).stderr
     done = run("report", "--md", "--db", str(tmp_path / "db"), *AT, "--out", str(tmp_path / "none" / "r.md"))
     assert done.exit_code == 1 and "cannot be written" in done.stderr

@@ -33,4 +33,4 @@ def test_a_destination_that_is_unknown_or_not_set_is_refused(tmp_path: Path) -> 
     given = ("report", "--weekly", *AT, "--db", str(tmp_path / "db"))
     assert "write file, webhook or mail" in run(*given, "--to", "fax").stderr
     assert "needs delivery.webhook" in run(*given, "--to", "webhook").stderr
-    assert "give it alone" in run(*given, "--html").stderr
+    assert "give it with" in run(*given, "--html").stderr

@@ -59,7 +59,7 @@ def where(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
 
 
 def contents(file: Path) -> dict[str, bytes]:
-    """The files in an archive."""
+    """Return the files of an archive, by name."""
     with closing(sqlite3.connect(file)) as archive:
         rows = archive.execute("SELECT name, sz, data FROM sqlar").fetchall()
     return {name: data if len(data) == size else zlib.decompress(data) for name, size, data in rows}
@@ -84,8 +84,8 @@ def test_no_planted_name_is_left_in_an_anonymized_recording(where: StoreLocation
     file = tmp_path / "window.pertoken"
     assert run("record", str(file), "--db", str(where), "--anonymize").exit_code == 0
     parts = {**contents(file), "the archive itself": file.read_bytes()}
-    found = [(name, secret) for name, part in parts.items() for secret in SECRETS if secret.encode() in part]
-    assert found == []
+    leaks = [(name, secret) for name, part in parts.items() for secret in SECRETS if secret.encode() in part]
+    assert leaks == []
     assert b"host-1: engine-1/metrics" in parts["telemetry.db"], "texts keep their sense, by the same pseudonyms"
     shown = run("replay", str(file), "--once").output
     assert "host-1" in shown and "model-" in shown

@@ -1,4 +1,4 @@
-"""What the screens read, with the settings of this person."""
+"""Source of the screens, with the user's settings."""
 
 from pathlib import Path
 
@@ -18,5 +18,5 @@ def test_the_objectives_of_the_settings_stand_beside_the_latency_of_a_service(tm
     source = screen_source(where, load(None, slo_ttft_ms=321.0))
     with open_store(where).read() as connection:
         (deployment_id,) = read_inventory(connection, END - 300, END).newest
-    found = source.course(Subject("deployment", deployment_id), 300, END)
-    assert found.slo is not None and found.slo.ttft_p95_ms == 321.0
+    course = source.course(Subject("deployment", deployment_id), 300, END)
+    assert course.slo is not None and course.slo.ttft_p95_ms == 321.0

@@ -13,13 +13,13 @@ def test_top_without_a_terminal_prints_the_facts(recorded: str) -> None:
 
 
 def test_json_holds_every_screen_and_one_alone_where_asked(recorded: str) -> None:
-    found = json.loads(run("top", "--db", recorded, "--json").output)
-    assert tuple(found) == SCREENS
-    assert found["fleet"]["deployments"][0]["model"] == "meta-llama/Llama-3.3-70B-Instruct"
-    assert found["savings"]["recommendations"] == [] and found["savings"]["banked"]["changes"] == 0
-    assert found["plan"]["steps"] == []
-    assert {"id", "state", "page", "record"} <= set(found["rules"][0])
-    assert {"model", "hour", "usd", "usd_per_mtok"} <= set(found["hours"][0])
+    printed = json.loads(run("top", "--db", recorded, "--json").output)
+    assert tuple(printed) == SCREENS
+    assert printed["fleet"]["deployments"][0]["model"] == "meta-llama/Llama-3.3-70B-Instruct"
+    assert printed["savings"]["recommendations"] == [] and printed["savings"]["banked"]["changes"] == 0
+    assert printed["plan"]["steps"] == []
+    assert {"id", "state", "page", "record"} <= set(printed["rules"][0])
+    assert {"model", "hour", "usd", "usd_per_mtok"} <= set(printed["hours"][0])
     assert tuple(json.loads(run("top", "--db", recorded, "--json", "--screen", "hours").output)) == ("hours",)
 
 

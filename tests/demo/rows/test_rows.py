@@ -20,24 +20,24 @@ STEPS = buckets.Steps(HOURS, 3600)
 
 
 def test_each_observation_is_in_a_bucket_and_the_mean_of_times_is_kept() -> None:
-    each = np.ones(24)
-    for found in histograms("vllm", SERVED, "conversation", 1000 * each, 200 * each):
-        n = SERVED.generated_tokens if found.metric == "tpot_s" else SERVED.requests
-        assert (found.counts >= 0).all() and found.counts.shape[1] == len(found.bounds) + 1
-        assert found.counts.sum(axis=1) == pytest.approx(n)
-        if found.metric in ("ttft_s", "e2e_s"):
-            mean = SERVED.ttft_s if found.metric == "ttft_s" else SERVED.e2e_s
-            lower = np.array([0.0, *found.bounds])
-            upper = np.array([*found.bounds, 2 * found.bounds[-1]])
-            assert ((found.counts * lower).sum(axis=1) < mean * n).all()
-            assert (mean * n < (found.counts * upper).sum(axis=1)).all()
+    ones = np.ones(24)
+    for histogram in histograms("vllm", SERVED, "conversation", 1000 * ones, 200 * ones):
+        n = SERVED.generated_tokens if histogram.metric == "tpot_s" else SERVED.requests
+        assert (histogram.counts >= 0).all() and histogram.counts.shape[1] == len(histogram.bounds) + 1
+        assert histogram.counts.sum(axis=1) == pytest.approx(n)
+        if histogram.metric in ("ttft_s", "e2e_s"):
+            mean = SERVED.ttft_s if histogram.metric == "ttft_s" else SERVED.e2e_s
+            lower = np.array([0.0, *histogram.bounds])
+            upper = np.array([*histogram.bounds, 2 * histogram.bounds[-1]])
+            assert ((histogram.counts * lower).sum(axis=1) < mean * n).all()
+            assert (mean * n < (histogram.counts * upper).sum(axis=1)).all()
 
 
 def test_an_engine_has_the_histograms_that_it_exposes() -> None:
-    each = np.ones(24)
+    ones = np.ones(24)
     for engine, names in OF_ENGINE.items():
-        found = histograms(engine, SERVED, "code", 1000 * each, 200 * each)
-        assert tuple(one.metric for one in found) == names
+        exposed = histograms(engine, SERVED, "code", 1000 * ones, 200 * ones)
+        assert tuple(one.metric for one in exposed) == names
 
 
 def test_columns_are_those_of_the_tables_and_an_hour_is_what_its_minutes_add_up_to() -> None:
@@ -57,11 +57,11 @@ def test_columns_are_those_of_the_tables_and_an_hour_is_what_its_minutes_add_up_
 
 
 def test_rows_of_histograms_and_counters_are_in_the_order_of_their_columns() -> None:
-    each = np.ones(24)
-    found = histograms("vllm", SERVED, "conversation", 1000 * each, 200 * each)
+    ones = np.ones(24)
+    exposed = histograms("vllm", SERVED, "conversation", 1000 * ones, 200 * ones)
     names = ("epoch_id", "ts", "metric", "bucket_set_id", "bucket", "count", "revision")
     assert tuple(t.histogram_rollup[60].columns.keys()) == names
-    row = next(buckets.histogram_rows(3, HOURS, found))
+    row = next(buckets.histogram_rows(3, HOURS, exposed))
     assert row[0] == 3 and row[1] in HOURS and row[2] == "ttft_s" and row[5] > 0
     assert tuple(t.engine_counter_rollup[60].columns.keys()) == ("epoch_id", "ts", "metric", "delta", "revision")
     counted = buckets.counter_columns(SERVED, "vllm")
@@ -74,11 +74,11 @@ def test_ids_are_an_agents_and_devices_older_than_hopper_cannot_show_their_activ
     fleet = draw_fleet(1, 24, 30, MARKET)
     hosts = host_rows(fleet, MARKET, END - 86_400)
     engines = engine_rows(fleet, hosts, END - 30 * 86_400, END)
-    assert len({each.host_id for each in hosts.values()}) == 24
-    assert all((each.row.machine_id or "").startswith("demo:") for each in hosts.values())
-    for each in hosts.values():
-        assert bool(each.capabilities) == (each.accelerator.arch in ("Ada", "Ampere"))
-        assert len(each.devices) == each.drawn.place.devices
+    assert len({host.host_id for host in hosts.values()}) == 24
+    assert all((host.row.machine_id or "").startswith("demo:") for host in hosts.values())
+    for host in hosts.values():
+        assert bool(host.capabilities) == (host.accelerator.arch in ("Ada", "Ampere"))
+        assert len(host.devices) == host.drawn.host_type.devices
     for engine in engines:
         held = engine.epochs[-1].device_ids
         assert set(held) <= {device.device_id for device in engine.host.devices}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import load_market
-from pertoken.demo.simulator.arrivals import WEEK_H, Shape, requests, traces, wandering, weekly
+from pertoken.demo.simulator.arrivals import WEEK_H, Shape, drift, requests, traces, weekly
 from pertoken.demo.simulator.course import course
 from pertoken.demo.simulator.devices import idling, working
 from pertoken.demo.simulator.physics import Engine, Truth, draw, engine
@@ -20,19 +20,19 @@ LLAMA = deployment("Llama-3.1-8B", weight_dtype="fp8", max_num_seqs=32)
 
 
 def running(n: int = 24, truth: Truth | None = None, prompt: float = 1000.0, **knobs: object) -> Engine:
-    each = np.ones(n)
+    ones = np.ones(n)
     known = truth or Truth(np.zeros(len(TERMS)))
-    return engine(LLAMA.but(**knobs) if knobs else LLAMA, known, MARKET, prompt * each, 200 * each, 0 * each)
+    return engine(LLAMA.but(**knobs) if knobs else LLAMA, known, MARKET, prompt * ones, 200 * ones, 0 * ones)
 
 
 def test_draws_differ_from_engine_to_engine_and_are_never_faster_than_the_hardware() -> None:
     load = Load(500, 1000, 200, 8)
     drawn = [draw(np.random.default_rng(seed), LLAMA, load, MARKET) for seed in range(60)]
-    assert len({tuple(each) for each in drawn}) > 50
+    assert len({tuple(deviation) for deviation in drawn}) > 50
     at = TERMS.index("weights")
     fitted = float(np.log(running(1).scale[at]))
-    assert all(fitted + each[at] >= min(0.0, fitted) - 1e-9 for each in drawn)
-    steps = [float(running(1, Truth(each)).token_s(np.array([8.0]))[0]) for each in drawn]
+    assert all(fitted + deviation[at] >= min(0.0, fitted) - 1e-9 for deviation in drawn)
+    steps = [float(running(1, Truth(deviation)).token_s(np.array([8.0]))[0]) for deviation in drawn]
     spread = np.quantile(steps, 0.9) / np.quantile(steps, 0.1)
     assert 1.2 < spread < 3
 
@@ -40,7 +40,7 @@ def test_draws_differ_from_engine_to_engine_and_are_never_faster_than_the_hardwa
 def test_a_version_that_is_slower_is_slower_by_as_much() -> None:
     slow = Truth(np.zeros(len(TERMS)), by_version=(("9.9", float(np.log(1.5))),))
     at = np.array([4.0])
-    now, then = (running(1, slow, engine_version=each).token_s(at)[0] for each in ("9.9", "9.8"))
+    now, then = (running(1, slow, engine_version=version).token_s(at)[0] for version in ("9.9", "9.8"))
     assert now == pytest.approx(1.5 * then)
 
 
@@ -76,8 +76,8 @@ def test_a_stuck_engine_holds_requests_and_serves_none() -> None:
 
 
 def test_the_traces_are_credited_and_have_the_shape_of_lengths() -> None:
-    for each in traces().values():
-        assert each.prompt_len.mean() == pytest.approx(1) and (np.diff(each.generated_len) >= 0).all()
+    for trace in traces().values():
+        assert trace.prompt_len.mean() == pytest.approx(1) and (np.diff(trace.generated_len) >= 0).all()
     assert traces()["code"].dispersion > traces()["conversation"].dispersion > 1
 
 
@@ -92,15 +92,15 @@ def test_a_week_has_its_mean_its_peak_and_hours_in_which_nobody_calls() -> None:
 def test_requests_come_at_their_rate_in_bursts_and_not_where_nobody_calls() -> None:
     rng, shape = np.random.default_rng(1), Shape("code", 1.0, 1.0)
     ts = np.arange(5000) * 60
-    found = requests(rng, shape, 2.0, ts, 60, np.zeros(5000))
-    assert found.mean() == pytest.approx(120, rel=0.03) and found.var() / found.mean() > 1.5
-    assert (found == np.round(found)).all() and (found >= 0).all()
+    drawn = requests(rng, shape, 2.0, ts, 60, np.zeros(5000))
+    assert drawn.mean() == pytest.approx(120, rel=0.03) and drawn.var() / drawn.mean() > 1.5
+    assert (drawn == np.round(drawn)).all() and (drawn >= 0).all()
 
 
 def test_what_wanders_is_alike_from_hour_to_hour() -> None:
-    found = wandering(np.random.default_rng(1), 5000, 0.1)
-    assert found.std() == pytest.approx(0.1, rel=0.1)
-    assert np.corrcoef(found[:-1], found[1:])[0, 1] == pytest.approx(0.8, abs=0.05)
+    values = drift(np.random.default_rng(1), 5000, 0.1)
+    assert values.std() == pytest.approx(0.1, rel=0.1)
+    assert np.corrcoef(values[:-1], values[1:])[0, 1] == pytest.approx(0.8, abs=0.05)
 
 
 def test_devices_draw_more_the_more_they_work_and_never_more_than_their_limit() -> None:
@@ -108,7 +108,7 @@ def test_devices_draw_more_the_more_they_work_and_never_more_than_their_limit() 
     assert h100 is not None
     rng = np.random.default_rng(1)
     low, high = (course(running(), HOURS, 3600, np.full(24, rate)) for rate in (60.0, 9000.0))
-    quiet, busy = (working(rng, each, h100, 7e10, 1, 1980, 1.0) for each in (low, high))
+    quiet, busy = (working(rng, course_, h100, 7e10, 1, 1980, 1.0) for course_ in (low, high))
     idle = idling(rng, 24, h100, 1980)
     assert idle.power_w.mean() < quiet.power_w.mean() < busy.power_w.mean() <= 700
     assert (busy.dram_active <= 1).all() and (busy.util > quiet.util).all() and (idle.util == 0).all()

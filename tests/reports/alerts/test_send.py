@@ -23,11 +23,11 @@ def test_a_test_reaches_log_mail_and_a_signed_webhook(tmp_path: Path, caplog: py
             delivery_mail_from="a@example.com",
             delivery_mail_to=("b@example.com",),
         )
-        found = send_test(alert, sender(settings), 1_795_392_000)
+        outcomes = send_test(alert, sender(settings), 1_795_392_000)
         ((_, headers, body),) = hook.posts
         hook.statuses.append(500)
         again = send_test(alert, sender(settings), 1_795_392_000)
-    assert found == {"log": None, "mail": None, f"{hook.url}/***": None}
+    assert outcomes == {"log": None, "mail": None, f"{hook.url}/***": None}
     assert json.loads(body)["event"] == "test"
     assert headers["Pertoken-Signature"] == signature(b"s3cret", 1_795_392_000, body)
     assert "alert dear test" in caplog.text and "Subject: alert dear test" in taken[0]

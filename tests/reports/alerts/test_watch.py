@@ -20,7 +20,7 @@ DEAR = {"when": "usd_per_mtok > 2.5", "for": "2m", "scope": "model=*", "window":
 
 
 class Sent:
-    """What was sent; fails as often as told."""
+    """Sent events; the first `failing` calls fail."""
 
     def __init__(self, failures: int = 0) -> None:
         self.events: list[str] = []

@@ -17,5 +17,5 @@ def test_a_secret_is_the_first_line_of_a_file_or_a_variable(tmp_path: Path) -> N
 def test_a_missing_or_empty_secret_is_an_error_that_names_where_it_should_be(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"delivery.secret_file: .*none: cannot be read: no such file"):
         read_secret(str(tmp_path / "none"), None, "delivery.secret_file")
-    with pytest.raises(BadInput, match="HOOK holds nothing"):
+    with pytest.raises(BadInput, match="HOOK is empty"):
         read_secret(None, "HOOK", "it", {})

@@ -24,13 +24,13 @@ def values(page: str) -> dict[str, float]:
 
 def test_dollars_are_those_of_the_screens(tmp_path: Path) -> None:
     page = dollars(tmp_path)
-    found, report = values(page.page()), fleet_report(open_store(locate(str(tmp_path / "db"))), WINDOW_S, END)
+    exposed, report = values(page.page()), fleet_report(open_store(locate(str(tmp_path / "db"))), WINDOW_S, END)
     assert report.nano_usd_per_mtok is not None and report.bill is not None
-    assert found["pertoken_fleet_usd_per_mtok"] == report.nano_usd_per_mtok / 1e9 == found["pertoken_usd_per_mtok"]
-    assert found["pertoken_fleet_window_usd"] == report.bill.paid / 1e9 and found["pertoken_store_readable"] == 1
-    assert "pertoken_fleet_budget_spent_ratio" not in found, "what is not known has no sample"
+    assert exposed["pertoken_fleet_usd_per_mtok"] == report.nano_usd_per_mtok / 1e9 == exposed["pertoken_usd_per_mtok"]
+    assert exposed["pertoken_fleet_window_usd"] == report.bill.paid / 1e9 and exposed["pertoken_store_readable"] == 1
+    assert "pertoken_fleet_budget_spent_ratio" not in exposed, "what is not known has no sample"
     assert page.families() is page.families(), "one reading a minute"
-    assert {each.name for each in page.families()} == {each.name for each in known_dollars()}
+    assert {family.name for family in page.families()} == {family.name for family in known_dollars()}
 
 
 def test_without_a_database_only_that_is_said(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_a_real_prometheus_scrapes_the_same_dollars(tmp_path: Path) -> None:
     try:
         with scraping(tmp_path, {"advisor": server.port}, token) as prometheus:
             wait_for(lambda: bool(prometheus.values("pertoken_fleet_usd_per_mtok")), "Prometheus to scrape")
-            (found,) = prometheus.values("pertoken_fleet_usd_per_mtok")
-            assert found == values(page.page())["pertoken_fleet_usd_per_mtok"]
+            (scraped,) = prometheus.values("pertoken_fleet_usd_per_mtok")
+            assert scraped == values(page.page())["pertoken_fleet_usd_per_mtok"]
     finally:
         server.stop()

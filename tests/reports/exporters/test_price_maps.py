@@ -18,19 +18,19 @@ def figures(folder: Path, usd_per_hour: float | None = 6.88) -> tuple[ModelFigur
 
 
 def test_both_maps_hold_the_measured_price_of_a_token(tmp_path: Path) -> None:
-    found = figures(tmp_path / "db")
-    price = found[0].usd_per_mtok.value
+    measured = figures(tmp_path / "db")
+    price = measured[0].usd_per_mtok.value
     assert price is not None
-    litellm = price_map("litellm", found, "2026-11-23T01:00:00Z")[LOW_BATCH_70B.model]
+    litellm = price_map("litellm", measured, "2026-11-23T01:00:00Z")[LOW_BATCH_70B.model]
     assert litellm["input_cost_per_token"] == litellm["output_cost_per_token"] == pytest.approx(price / 1e6, rel=1e-5)
     assert litellm["metadata"]["as_of"] == "2026-11-23T01:00:00Z"
-    (langfuse,) = price_map("langfuse", found, "2026-11-23T01:00:00Z")
+    (langfuse,) = price_map("langfuse", measured, "2026-11-23T01:00:00Z")
     assert langfuse["inputPrice"] == litellm["input_cost_per_token"]
     assert re.fullmatch(langfuse["matchPattern"].removeprefix("(?i)"), LOW_BATCH_70B.model)
     assert not re.fullmatch(langfuse["matchPattern"].removeprefix("(?i)"), LOW_BATCH_70B.model.replace(".", "x"))
 
 
 def test_a_model_without_a_price_is_left_out_and_named(tmp_path: Path) -> None:
-    found = figures(tmp_path / "db", None)
-    assert price_map("litellm", found, "") == {} and price_map("langfuse", found, "") == []
-    assert unknown(found) == [f"{LOW_BATCH_70B.model}: a device it held has no price"]
+    measured = figures(tmp_path / "db", None)
+    assert price_map("litellm", measured, "") == {} and price_map("langfuse", measured, "") == []
+    assert unknown(measured) == [f"{LOW_BATCH_70B.model}: a device it held has no price"]

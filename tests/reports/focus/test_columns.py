@@ -10,6 +10,6 @@ MANDATORY_IN_1_3 = {
 
 
 def test_every_mandatory_column_of_focus_1_3_is_there_and_our_own_have_the_prefix() -> None:
-    assert {each.name for each in columns() if each.level == "mandatory"} == MANDATORY_IN_1_3
-    assert all(each.name.startswith("x_") == (each.level == "own") for each in columns())
-    assert len({each.name for each in columns()}) == len(columns())
+    assert {column.name for column in columns() if column.level == "mandatory"} == MANDATORY_IN_1_3
+    assert all(column.name.startswith("x_") == (column.level == "own") for column in columns())
+    assert len({column.name for column in columns()}) == len(columns())

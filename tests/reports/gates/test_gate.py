@@ -15,5 +15,5 @@ def test_a_gate_is_kept_broken_or_not_measurable_and_the_worst_one_decides(tmp_p
     assert (kept.status, broken.status, unknown.status) == ("kept", "broken", "not measurable")
     assert broken.line.startswith("gate usd_per_mtok[model=*] > 2.5: broken: usd_per_mtok of model=meta-llama/")
     assert broken.values()["value"] is not None and broken.values()["limit"] == 2.5
-    assert unknown.line.endswith("for service=none: nothing of that name was recorded")
-    assert [exit_status(each) for each in ([kept], [kept, unknown], [unknown, broken], [])] == [0, 3, 1, 0]
+    assert unknown.line.endswith("for service=none: no target of that name was recorded")
+    assert [exit_status(gates) for gates in ([kept], [kept, unknown], [unknown, broken], [])] == [0, 3, 1, 0]

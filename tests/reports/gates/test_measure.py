@@ -19,25 +19,27 @@ def figures(folder: Path, usd_per_hour: float | None = 6.88) -> Figures:
 
 
 def test_figures_of_the_fleet_and_of_a_service(tmp_path: Path) -> None:
-    found = figures(tmp_path / "db")
-    fleet = {name: found.of(name, "fleet")[""].value for name, spec in FIGURES.items() if "fleet" in spec.kinds}
+    measured = figures(tmp_path / "db")
+    fleet = {name: measured.of(name, "fleet")[""].value for name, spec in FIGURES.items() if "fleet" in spec.kinds}
     assert fleet["usd"] == pytest.approx(82.56) and fleet["usd_per_mtok"] == pytest.approx(19.111111, abs=1e-5)
     assert fleet["idle_share"] == pytest.approx(0.7) and fleet["idle_usd"] == pytest.approx(57.792)
     assert fleet["tokens"] == 3600 * 200 * 3 and fleet["stuck"] == 0 and fleet["regressions"] == 0
     assert fleet["budget_share"] == pytest.approx(0.5)
-    chat = {name: found.of(name, "service")["chat"].value for name, spec in FIGURES.items() if "service" in spec.kinds}
+    chat = {
+        name: measured.of(name, "service")["chat"].value for name, spec in FIGURES.items() if "service" in spec.kinds
+    }
     assert chat["usd"] == pytest.approx(41.28) and chat["idle_share"] == pytest.approx(0.4)
     assert chat["usd_per_generated_mtok"] == pytest.approx(95.5555, abs=1e-3)
     assert chat["slo_ratio"] is not None and chat["slo_ratio"] > 1
-    (age,) = found.of("stale_s", "host").values()
+    (age,) = measured.of("stale_s", "host").values()
     assert age.value is not None and 0 <= age.value < 3600
 
 
 def test_what_is_not_measured_has_its_reason(tmp_path: Path) -> None:
-    found = figures(tmp_path / "db", None)
-    assert "no device has a price" in (found.of("usd", "fleet")[""].reason or "")
-    assert "no rule has run" in (found.of("bankable_usd_per_month", "fleet")[""].reason or "")
-    assert "not of a host" in (found.of("usd", "host")[""].reason or "")
+    measured = figures(tmp_path / "db", None)
+    assert "no device has a price" in (measured.of("usd", "fleet")[""].reason or "")
+    assert "no rule has run" in (measured.of("bankable_usd_per_month", "fleet")[""].reason or "")
+    assert "not for a host" in (measured.of("usd", "host")[""].reason or "")
     other = Figures(store_of(tmp_path / "other"), Settings(), 3600, END, dated=True)
     assert "no budget is set" in (other.of("budget_share", "fleet")[""].reason or "")
     (slo,) = other.of("slo_ratio", "model").values()

@@ -20,15 +20,15 @@ async def test_a_client_of_the_sdk_gets_the_figures_of_the_commands(tmp_path: Pa
         costs = await ask(client, "costs", {"hours": 2})
         savings, refusals = await ask(client, "savings", {}), await ask(client, "refusals", {})
         wrong = await client.call_tool("costs", {"hours": 0})
-    assert {each.name for each in tools} == {"costs", "savings", "verdicts", "refusals"}
-    assert all(each.annotations is not None and each.annotations.read_only_hint for each in tools)
+    assert {tool.name for tool in tools} == {"costs", "savings", "verdicts", "refusals"}
+    assert all(tool.annotations is not None and tool.annotations.read_only_hint for tool in tools)
     lines = json.loads(run("costs", "--by", "model", "--hours", "2", "--db", db, "--json").stdout)
     assert [line["usd_per_mtok"] for line in costs["lines"]] == [pytest.approx(line["usd_per_mtok"]) for line in lines]
-    known = {each["id"]: each for each in advised}
-    assert savings["found"] and {each["id"] for each in savings["found"]} <= set(known)
-    refused = {each["id"]: each["reason"] for each in refusals["refusals"]}
+    known = {row["id"]: row for row in advised}
+    assert savings["found"] and {saving["id"] for saving in savings["found"]} <= set(known)
+    refused = {refusal["id"]: refusal["reason"] for refusal in refusals["refusals"]}
     silent = ("REFUSED", "BLOCKED", "FAILED")
-    assert refused == {key: each["reason"] for key, each in known.items() if each["state"] in silent}
+    assert refused == {key: value["reason"] for key, value in known.items() if value["state"] in silent}
     assert wrong.is_error
 
 

@@ -11,7 +11,7 @@ from tests.reports.test_figures import advice
 
 def test_a_week_has_spend_price_and_changes_each_with_its_command(tmp_path: Path) -> None:
     lines = weekly_lines(store_of(tmp_path / "db"), Settings(), week_of(END, dated=True))
-    assert lines[0] == "pertoken, week to 2026-11-23 01:00Z (against the seven days before)"
+    assert lines[0] == "pertoken, week to 2026-11-23 01:00Z (compared with the seven days before)"
     assert lines[1].startswith("spend $82.56 (before: not known)  [pertoken costs --hours 168 --at 2026-11-23T01:00Z")
     assert lines[2].startswith("$/Mtok $19.11") and "bankable: nothing is proposed  [pertoken advise]" in lines
     assert len(lines) <= MAX_LINES and all(line.endswith("]") for line in lines[1:])
@@ -19,8 +19,8 @@ def test_a_week_has_spend_price_and_changes_each_with_its_command(tmp_path: Path
 
 def test_the_three_best_changes_and_decided_verdicts_are_listed() -> None:
     rows = [advice(n, n * 10**9, f"service:{n}") for n in (9, 8, 7, 6)]
-    found = _changes(rows)
-    assert len(found) == 3 and found[0].startswith("bankable $9.00/month: change 9, chat  [pertoken advise show ")
+    lines = _changes(rows)
+    assert len(lines) == 3 and lines[0].startswith("bankable $9.00/month: change 9, chat  [pertoken advise show ")
     pending = Verdict(1, 2, 1, 0, "chat", (Edit("deployment", 1, "tp", 1, 2),))
     dearer = replace(pending, judgement=Judgement(Result.DEARER, (0.05, 0.12, 0.2)))
     (line,) = _verdicts([pending, dearer])

@@ -14,7 +14,8 @@ from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
-from pertoken.store.query.read import device_history, first_and_last
+from pertoken.store.query.read import first_and_last
+from pertoken.store.query.rollups import device_history
 from pertoken.store.schema.telemetry import agent_sample
 from pertoken.store.write.rollup import ROLLUPS
 from tests.scenario import LOW_BATCH_70B, seed

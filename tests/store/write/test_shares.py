@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, select
 from pertoken.provenance import Provenance
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
-from pertoken.store.query import read, sums
+from pertoken.store.query import read, rollups, sums
 from pertoken.store.query.buckets import buckets
 from pertoken.store.query.device_shares import allocated_ns
 from pertoken.store.query.segments import Segment
@@ -56,7 +56,7 @@ def stored(where: StoreLocation, *samples: object) -> tuple[int, list[tuple[int,
         allocated = {}
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 3600)
-            allocated[seconds] = sorted(tuple(row) for row in read.share_buckets(connection, segment))
+            allocated[seconds] = sorted(tuple(row) for row in rollups.share_buckets(connection, segment))
             assert summed(connection, segment) == {(row[0], row[2]): row[3:5] for row in allocated[seconds]}
     assert allocated[60] == allocated[3600]
     return n, allocated[60]

@@ -18,7 +18,7 @@ from pertoken.provenance import Provenance
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.store.integrity.verify import verify
-from pertoken.store.query import read
+from pertoken.store.query import rollups
 from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rows import (
@@ -144,7 +144,7 @@ def test_any_order_and_any_split_of_ticks_give_the_same_rows(
         for seconds in (60, 3600):
             segment = Segment(seconds, 0, 10_800)
             totals: Counter[int] = Counter()
-            for row in read.share_buckets(connection, segment):
+            for row in rollups.share_buckets(connection, segment):
                 totals[row.ts] += row.held_ns
             expected: Counter[int] = Counter()
             for start, ns in held.items():

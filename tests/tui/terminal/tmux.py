@@ -62,7 +62,7 @@ class Terminal:
         deadline = time.monotonic() + deadline_s
         while not condition(shown := self.text()):
             assert time.monotonic() < deadline, f"{what} did not come about:\n{shown}"
-            time.sleep(0.05)
+            time.sleep(0.15)
         return shown
 
 

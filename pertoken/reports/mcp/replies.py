@@ -1,4 +1,4 @@
-"""What the MCP server answers, as plain values."""
+"""Replies of the MCP server, as JSON values."""
 
 import time
 from collections.abc import Callable
@@ -18,23 +18,23 @@ from pertoken.units import NANO_USD
 
 MAX_HOURS = 8760
 MAX_ROWS = 200
-"""Rows of one answer; the rest is counted."""
+"""Rows of one reply; the number of the others is in `left_out`."""
 _SILENT = (State.REFUSED, State.BLOCKED, State.FAILED)
 
 
-class Answers:
-    """Answers over one database, which is opened read-only for each."""
+class Replies:
+    """Replies from one database, which is opened read-only for each call."""
 
     def __init__(self, where: StoreLocation, settings: Settings, now: Callable[[], float] = time.time) -> None:
         self._where, self._settings, self._now = where, settings, now
 
     def costs(self, hours: int = 24, by: str = "model") -> dict[str, Any]:
-        """Return the bill of the last hours of the clock, as `pertoken costs --by` has it. Raises BadInput."""
+        """Return the bill of the last hours of the clock, as `pertoken costs --by` prints it. Raises BadInput."""
         if not 1 <= hours <= MAX_HOURS:
             raise BadInput(f"hours: must be from 1 to {MAX_HOURS}")
         if by not in BY:
             raise BadInput(f"by: must be one of {', '.join(BY)}")
-        teams = {each.name: each.team for each in self._settings.tenants}
+        teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
         bill = spend(open_store(self._where), by, hours, int(self._now()), teams)
         paid = None if bill.nano_usd is None else bill.nano_usd / NANO_USD
         return {"hours": hours, "usd": paid, **_cut("lines", list(bill_values(bill))), "notes": list(bill.notes)}
@@ -42,20 +42,20 @@ class Answers:
     def savings(self) -> dict[str, Any]:
         """Return open advice that counts in the total, and what was accepted or applied."""
         rows = standing(open_store(self._where))
-        found = [advice_values(each) for each in best_of_each_target(rows)]
+        proposed = [advice_values(row) for row in best_of_each_target(rows)]
         return {
-            **_cut("found", found),
-            "taken": [advice_values(each) for each in rows if each.state in TAKEN][:MAX_ROWS],
+            **_cut("found", proposed),
+            "taken": [advice_values(row) for row in rows if row.state in TAKEN][:MAX_ROWS],
         }
 
     def verdicts(self) -> dict[str, Any]:
         """Return verdicts on changes of configuration, newest first."""
-        return _cut("verdicts", [verdict_values(each) for each in standing_verdicts(open_store(self._where))])
+        return _cut("verdicts", [verdict_values(verdict) for verdict in standing_verdicts(open_store(self._where))])
 
     def refusals(self) -> dict[str, Any]:
-        """Return rules that refused or were not able to look, with their reasons."""
+        """Return rules that refused, were blocked or failed, with the reason."""
         rows = standing(open_store(self._where))
-        return _cut("refusals", [advice_values(each) for each in rows if each.state in _SILENT])
+        return _cut("refusals", [advice_values(row) for row in rows if row.state in _SILENT])
 
 
 def _cut(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:

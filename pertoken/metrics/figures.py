@@ -1,0 +1,41 @@
+"""Figures that gates and alerts compare with a limit, and that exporters expose."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FigureSpec:
+    """A figure that gates and alerts may compare with a limit, and that exporters expose."""
+
+    unit: str
+    meaning: str
+    kinds: tuple[str, ...]
+    """What it is known of: `fleet`, `service`, `model`, `host`."""
+
+
+_SERVED = ("fleet", "service", "model")
+FIGURES: Mapping[str, FigureSpec] = {
+    "usd_per_mtok": FigureSpec("USD/Mtok", "allocated dollars per million prompt and generated tokens", _SERVED),
+    "usd_per_generated_mtok": FigureSpec("USD/Mtok", "allocated dollars per million generated tokens", _SERVED),
+    "usd": FigureSpec("USD", "dollars of the window", _SERVED),
+    "usd_per_hour": FigureSpec("USD/h", "what the devices cost now", _SERVED),
+    "idle_usd": FigureSpec("USD", "dollars of the window for which nothing ran", _SERVED),
+    "idle_share": FigureSpec("ratio", "share of the dollars for which nothing ran", _SERVED),
+    "tokens": FigureSpec("tokens", "prompt (cached included) and generated tokens of the window", _SERVED),
+    "generated_tok_s": FigureSpec("tokens/s", "tokens generated now", _SERVED),
+    "power_w": FigureSpec("W", "power drawn now", _SERVED),
+    "ttft_p95_ms": FigureSpec("ms", "p95 time to first token, of the slowest deployment", ("service", "model")),
+    "tpot_p50_ms": FigureSpec("ms", "median time per output token, of the slowest deployment", ("service", "model")),
+    "slo_ratio": FigureSpec(
+        "ratio", "worst latency over its objective: above 1 the SLO is missed", ("service", "model")
+    ),
+    "waiting": FigureSpec("requests", "requests queued now", ("service", "model")),
+    "stuck": FigureSpec("engines", "engines that have requests and generate nothing, or cannot be read", _SERVED),
+    "stale_s": FigureSpec("s", "age of the newest row of a host; of the fleet the oldest", ("fleet", "host")),
+    "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet",)),
+    "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet",)),
+    "bankable_usd_per_month": FigureSpec("USD", "bankable dollars of open advice", ("fleet",)),
+    "regressions": FigureSpec("changes", "changes in the window after which a token costs more", ("fleet",)),
+}
+"""Figures by name. Those of a window are of the window that a command or an alert looks at."""

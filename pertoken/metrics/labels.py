@@ -1,0 +1,14 @@
+"""Names of metrics for people."""
+
+from pertoken.metrics.device import DEVICE
+from pertoken.metrics.engine import ENGINE
+
+
+def label_of(name: str) -> str:
+    """Return what people call a stored metric: of a device or an engine, else the name in words."""
+    return _LABELS.get(name) or name.replace("_", " ")
+
+
+_LABELS = {metric.reading: metric.label for metric in DEVICE} | {
+    name: metric.label for table in ENGINE for name, metric in table.items()
+}
