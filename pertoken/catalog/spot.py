@@ -1,4 +1,4 @@
-"""How often spot instances are taken back, as their clouds publish it."""
+"""Rates at which clouds take spot instances back, as they publish them."""
 
 import tomllib
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
 from pertoken.savings.sizing import objectives, total_arrivals
 from pertoken.savings.slo import tail_limits
 from pertoken.savings.speed import Speed, speed
-from pertoken.savings.spot import interruptions
+from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet

@@ -226,7 +226,7 @@ def test_a_time_that_cannot_be_is_one_line_and_exit_2(
     ("arguments", "reported"),
     [
         (("top", "--at", "-1m"), "--at needs --once"),
-        (("top", "--once", "--web", "8000"), "only one of them"),
+        (("top", "--once", "--web", "8000"), "give one of them"),
         (("advise", "--at", "-1m", "--every", "1h"), "only one of them"),
     ],
 )

@@ -17,6 +17,8 @@ L = TypeVar("L")
 _WINDOW = re.compile(r" in \d+\w+")
 GAP = 2
 """Cells between two columns."""
+NAME_CELLS = 12
+"""Cells to which a name may be cut where only one figure is beside it: a figure without a name, or none, helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     """Width of each column that is shown, by its index. `cells` are rows of all columns.
 
     Columns with nothing in them are left out; then, until the rest fits in `width`, columns are cut to their least, the
-    first by rank last, and dropped by rank. One column always stays.
+    first by rank last, and dropped by rank. The last two stay together as long as `NAME_CELLS` are left for the first.
     """
     natural = {
         i: max(cell_len(caption(column.name)), *(cell_len(row[i]) for row in cells))
@@ -57,13 +59,18 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     }
 
     def least(i: int) -> int:
-        return min(natural[i], columns[i].least or natural[i])
+        cells = columns[i].least or natural[i]
+        is_name = len(natural) == 2 and columns[i].least is not None and i == min(natural, key=rank_of)
+        return min(natural[i], cells, NAME_CELLS) if is_name else min(natural[i], cells)
+
+    def rank_of(i: int) -> int:
+        return columns[i].rank
 
     def total(widths: dict[int, int]) -> int:
         return sum(widths.values()) + GAP * len(widths)
 
     while len(natural) > 1 and total({i: least(i) for i in natural}) > width:
-        del natural[max(natural, key=lambda i: columns[i].rank)]
+        del natural[max(natural, key=rank_of)]
     shown = dict(natural)
     while total(shown) > width:
         able = [i for i in shown if shown[i] > least(i)] or list(shown)

@@ -1,4 +1,4 @@
-"""What it costs that spot devices are taken back: device time that is paid while a replica starts again."""
+"""Cost of interruptions of spot devices: device time that is paid while a replica starts again."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from pertoken.state.placement import Placement
 from pertoken.units import HOURS_PER_MONTH
 
 NOTICE = "30 s to 2 min"
-"""How long before they go clouds announce it."""
+"""Warning that clouds give before they take devices back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """What interruptions add to the price of a device-hour that does work."""
+    """Effect of interruptions on the price of a useful device-hour."""
 
     factor: Range
     """Paid over useful device time: (lowest, likely, highest)."""
