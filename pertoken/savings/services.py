@@ -7,6 +7,7 @@ from dataclasses import replace
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable, together
+from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
 from pertoken.savings.forecasts import Question, Questions, Sized
@@ -18,7 +19,6 @@ from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
 from pertoken.savings.sizing import objectives, total_arrivals
 from pertoken.savings.slo import tail_limits
 from pertoken.savings.speed import Speed, speed
-from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet

@@ -18,7 +18,7 @@ _WINDOW = re.compile(r" in \d+\w+")
 GAP = 2
 """Cells between two columns."""
 NAME_CELLS = 12
-"""Cells to which a name may be cut where only one figure is beside it: a figure without a name, or none, helps nobody."""
+"""Cells to which a name may be cut where one column is left beside it: either of them alone helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def test_what_a_line_is_about_is_cut_last() -> None:
 def test_a_name_is_cut_below_its_least_before_the_last_figure_beside_it_is_dropped() -> None:
     name: Column[Row] = Column("name", lambda row: row[0], 0, least=20)
     row = ["Release the idle device", "$1,200–1,640"]
-    assert fit([row], (name, SIZE), 32) == {0: 18, 1: 12}
+    assert fit([row], (name, SIZE), 32) == {0: 16, 1: 12}
     assert fit([row], (name, SIZE), 28) == {0: 12, 1: 12}
     assert fit([row], (name, SIZE), 27) == {0: 23}
 
