@@ -7,7 +7,7 @@ from pertoken.forecast.served import resolve
 from tests.forecast.builders import LLAMA_8B, MARKET, SHORT
 
 
-def test_what_fits_is_what_memory_leaves_beside_weights_and_reserve() -> None:
+def test_kv_tokens_fit_the_memory_left_by_weights_and_reserve() -> None:
     candidate = resolve([LLAMA_8B], [SHORT], MARKET)
     assert weight_bytes(candidate)[0] == 8.03e9 * 2
     by_hand = (81_559 * 2**20 * 0.9 - 8.03e9 * 2 - 1.5e9) / 131_072

@@ -6,7 +6,7 @@ from pertoken.savings.load import measured_arrivals, measured_load
 from tests.savings.fleets import evidence, low_batch
 
 
-def test_the_load_is_what_was_measured_and_its_demand_the_95th_percentile() -> None:
+def test_the_load_is_measured_and_its_demand_is_the_95th_percentile() -> None:
     bursty = Series(mean=40, p50=35, p95=90, max=120, n=1440, provenance=Provenance.COUNTER)
     measured = measured_load(Evidence(dict(low_batch().items()) | {"generated_tok_s": bursty}))
     load = measured.load
@@ -41,7 +41,7 @@ def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> N
     assert (both.memory_active, both.gemm_active) == (0.5, None)
 
 
-def test_requests_come_as_often_as_the_p95_demand_says_and_are_as_long_as_the_histograms_do() -> None:
+def test_requests_arrive_at_the_p95_demand_with_the_lengths_of_the_histograms() -> None:
     lengths = Series(150, 130, 200, 200, 10, Provenance.COUNTER, ((100.0, 0.0), (200.0, 10.0), (float("inf"), 0.0)))
     known = dict(low_batch().items()) | {"prompt_len": lengths, "generated_len": lengths}
     arrivals = measured_arrivals(Evidence(known))
@@ -61,7 +61,7 @@ def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is
     assert len(arrivals.assumptions) == 2
 
 
-def test_an_engine_that_counts_no_requests_and_tells_no_lengths_is_asked_for_them() -> None:
+def test_an_engine_without_counts_of_requests_or_lengths_is_not_measured_with_the_remedy() -> None:
     with pytest.raises(NotMeasured, match="prompt_len was not measured: needs an engine that counts requests"):
         measured_arrivals(evidence(generated_tok_s=40, prompt_tok_s=160))
 

@@ -51,7 +51,7 @@ def estimated(state: Present, candidate: Fleet) -> Estimate:
     return estimate(state.fleet, candidate, state.context)
 
 
-def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_is_priced(tmp_path: Path) -> None:
+def test_a_deployment_on_a_mig_device_pays_its_share_and_its_changes_are_unpriced_with_a_reason(tmp_path: Path) -> None:
     state = present(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
     (now,) = state.fleet.deployments
     whole = next(device for device in state.fleet.devices if device.kind == "gpu")
@@ -70,7 +70,7 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_i
 
 
 @pytest.mark.parametrize("hidden", [True, False])
-def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
+def test_a_gpu_without_a_process_list_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
     missing = Unavailable("processes", "denied", "pids cannot be read from here", "hostPID: true")
     reading = gpu(0)._replace(processes=None, unavailable=(missing,)) if hidden else gpu(0)
     kept, rows = tick_state(), []

@@ -16,7 +16,7 @@ def test_ranks_that_follow_another_host_are_an_endpoint_that_is_never_asked() ->
     assert (endpoint.pids, endpoint.knobs["rendezvous"], endpoint.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
 
 
-def test_ranks_whose_head_is_on_this_host_are_part_of_it() -> None:
+def test_ranks_with_their_head_on_this_host_are_part_of_it() -> None:
     head = Process(11, 1, HEAD, 1000, (Address("0.0.0.0", 18000),))
     follower = Process(21, 1, (*HEAD, "--headless"), 1000)
     other = Process(31, 1, ("vllm", "serve", "org/other", "--headless", "--data-parallel-address", "10.0.0.1"), 1000)

@@ -209,7 +209,9 @@ moves = st.lists(
 @given(moves=moves)
 @example([("work", "prompt_tokens", 7), ("run", 5.0, 0), ("set clock", 1.0), *[("restart agent", "stopped", 0.4)] * 2])
 @example([("run", 5.0, 3), ("set clock", -5.0), ("killed at the baseline",), ("restart agent", "killed", 0.0)])
-def test_what_is_stored_is_what_was_served_or_marked_and_never_more(empty: Path, moves: list[tuple[Any, ...]]) -> None:
+def test_stored_tokens_equal_served_tokens_or_are_marked_and_never_exceed_them(
+    empty: Path, moves: list[tuple[Any, ...]]
+) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         shutil.copytree(empty, folder, dirs_exist_ok=True)
         world = World(Path(folder), patch, interval_s=5)

@@ -48,7 +48,7 @@ def test_holders_are_kept_between_two_process_lists() -> None:
     assert list(shares(ticks[1]).values()) == [SHARE]
 
 
-def test_a_gpu_whose_processes_cannot_be_listed_leaves_nobody_on_the_cpu() -> None:
+def test_no_engine_is_assigned_to_the_cpu_while_a_gpu_has_no_process_list() -> None:
     ticks = run(
         Readings(probe(gpu(0)._replace(processes=None)), (engine(1),)),
         Readings(probe(gpu(0)._replace(processes=None)), (engine(2),)),

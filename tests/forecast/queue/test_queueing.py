@@ -63,7 +63,7 @@ def test_it_agrees_with_an_engine_played_step_by_step(kind: str, limit: int, uti
     assert model.tpot_s[0, 1] == pytest.approx(slow, rel=0.2)
 
 
-def test_short_answers_to_long_prompts_are_stalled_by_each_others_prefills() -> None:
+def test_short_outputs_of_long_prompts_are_stalled_by_other_prefills() -> None:
     model, played = both("code", 32, 0.6)
     tpot, slow = quantiles(played.tpot_s)
     assert slow > 5 * tpot
