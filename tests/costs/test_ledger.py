@@ -88,7 +88,7 @@ def test_a_quotient_is_never_further_off_than_a_half(numerator: int, denominator
     assert -denominator < twice <= denominator
 
 
-def test_a_device_that_two_held_is_paid_by_both_for_what_each_held() -> None:
+def test_a_device_with_two_owners_is_paid_by_both_by_their_shares() -> None:
     ms = 10**6
     part = allocate(
         DeviceTime(60_000, (Share(7, 40_000 * ms, 10_000 * ms), Share(8, 20_000 * ms, 30_000 * ms))), 3_600_000

@@ -79,7 +79,7 @@ def test_unchunked_prompts_cost_steps_without_generated_tokens() -> None:
         ({"num_speculative_tokens": None}, {"num_speculative_tokens": 2}, CHAT, "let the engine draft for some hours"),
     ],
 )
-def test_what_telemetry_cannot_tell_yet_is_unpriced_with_the_way_to_learn_it(
+def test_a_change_that_telemetry_cannot_price_yet_is_unpriced_with_the_remedy(
     now: dict[str, object], change: dict[str, object], load: Load, reason: str
 ) -> None:
     with pytest.raises(Abstained, match=reason):

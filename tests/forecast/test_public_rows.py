@@ -42,7 +42,7 @@ def test_only_tensorrt_llm_takes_the_cache_dtype_of_a_narrow_checkpoint(
     assert read_as(**cells).candidates.kv_bytes[0] == cache_bytes
 
 
-def test_launch_scripts_of_a_source_tell_the_cache_dtype_that_its_rows_leave_out() -> None:
+def test_the_cache_dtype_missing_from_rows_is_read_from_the_launch_scripts_of_their_source() -> None:
     scripted = {"source": "aic-silicon-inferencex", "weight_dtype": "mxfp4", "model": "openai/gpt-oss-120b"}
     assert read_as(**scripted, gpu="B200-SXM").candidates.kv_bytes[0] == 1
     assert read_as(**scripted, gpu="H200-SXM").candidates.kv_bytes[0] == 2

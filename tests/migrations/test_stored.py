@@ -68,7 +68,7 @@ def old(tmp_path: Path) -> StoreLocation:
     return restored(tmp_path / "db")
 
 
-def test_a_database_of_before_checksums_has_no_faults_after_its_upgrade(old: StoreLocation) -> None:
+def test_a_database_older_than_checksums_has_no_faults_after_its_upgrade(old: StoreLocation) -> None:
     for group in GROUPS:
         upgrade(old, group)
     assert [each for each in verify(old) if each is not None] == []

@@ -141,7 +141,7 @@ def test_an_unrecommended_change_is_a_pending_verdict_that_names_the_previous_ve
     ]
 
 
-def test_a_change_of_before_the_proposal_does_not_apply_it(folder: Path) -> None:
+def test_a_change_older_than_the_proposal_does_not_apply_it(folder: Path) -> None:
     kept = Stored(folder, proposal(created_ts=CHANGED + HOUR))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()

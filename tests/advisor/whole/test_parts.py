@@ -106,7 +106,7 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
     assert seen.observed_h.mean < 100 / 3600
 
 
-def test_the_screens_say_that_the_cost_of_unknown_holders_is_shown_as_unallocated(tmp_path: Path) -> None:
+def test_the_screens_state_that_the_cost_of_unknown_owners_is_shown_as_unallocated(tmp_path: Path) -> None:
     missing = Unavailable("processes", "unsupported", "Gaudi's library lists no processes")
     kept, rows = tick_state(), []
     for i in range(13):

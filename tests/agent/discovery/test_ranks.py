@@ -74,7 +74,7 @@ def test_workers_that_ray_runs_for_a_server_elsewhere_follow_it() -> None:
     assert discover(local, lambda url: None) == Discovery()
 
 
-def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
+def test_worker_ranks_without_a_known_head_are_unavailable_with_a_reason() -> None:
     discovery = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
     assert discovery.endpoints == ()
     assert "serves for another host" in discovery.unavailable[0].reason

@@ -75,7 +75,7 @@ def test_the_engine_is_asked_who_it_is_only_now_and_then() -> None:
     assert asked.count("/version") == 2
 
 
-def test_what_an_engine_said_of_itself_is_kept_when_it_cannot_say_it_again() -> None:
+def test_the_reported_identity_of_an_engine_is_kept_when_it_is_no_longer_reported() -> None:
     replies: dict[str, bytes | tuple[int, bytes]] = dict(VLLM)
     clock = Clock()
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
@@ -262,7 +262,7 @@ ray_vllm_prompt_tokens_total{model_name="b"} 2
     assert [(fault.endpoint.model, fault.fault_kind) for fault in faults] == [("a", "http"), ("b", "http")]
 
 
-def test_tokens_counted_when_a_request_ends_say_so() -> None:
+def test_tokens_counted_at_the_end_of_a_request_are_marked_late() -> None:
     replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
     with answering(pages(replies)) as url:
         reading = read_one(EngineReader(remote(url, "tgi"), QUICK, processes=no_processes))

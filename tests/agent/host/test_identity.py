@@ -108,7 +108,7 @@ def never(cloud: Cloud) -> HostIdentity:
     raise AssertionError(f"{cloud.name} was asked")
 
 
-def test_nobody_is_asked_unless_the_firmware_names_a_cloud(tmp_path: Path) -> None:
+def test_no_metadata_service_is_asked_unless_the_firmware_names_a_cloud(tmp_path: Path) -> None:
     root = firmware(tmp_path, sys_vendor="Microsoft Corporation", product_name="Virtual Machine")
     identity = Identity(True, root, instance=never)
     assert identity.look() == HostIdentity("Microsoft Corporation", "Virtual Machine") and identity.unavailable == ()

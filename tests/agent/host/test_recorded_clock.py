@@ -101,7 +101,7 @@ def test_a_restart_of_the_agent_does_not_make_a_wrong_clock_right(make: MakeWorl
     assert_all_time_is_recorded(world, 1000 * BEGIN_S)
 
 
-def test_a_step_forward_that_lasts_is_taken_over_and_its_time_is_nobodys(make: MakeWorld) -> None:
+def test_a_lasting_step_forward_is_accepted_and_its_time_is_unattributed(make: MakeWorld) -> None:
     world = make(interval_s=10)
     world.begin()
     world.run(100)

@@ -157,7 +157,7 @@ def test_a_driver_without_an_answering_gpu_is_restarted_and_its_gpus_return_unch
         assert probe.read(processes=False)[0] == before and library.calls["amdsmi_init"] == 2
 
 
-def test_one_gpu_that_does_not_even_tell_its_name_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_gpu_without_even_a_name_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     with rocm(monkeypatch, RocmLibrary({}, silent=2)) as library:
         probe = AmdProbe(clock)

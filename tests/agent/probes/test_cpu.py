@@ -95,7 +95,7 @@ def test_without_a_machine_id_dbus_then_firmware_then_the_name_stand_in(tree: Tr
     assert host.machine_id is None and device.uuid == CpuProbe(tree.root).read()[1].uuid
 
 
-def test_a_cpu_that_does_not_tell_its_name_is_named_by_its_architecture(tree: Tree) -> None:
+def test_a_cpu_without_a_name_is_named_by_its_architecture(tree: Tree) -> None:
     tree.write("proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n")
     host, device = CpuProbe(tree.root).read()
     assert host.cpu_name is None and device.name.endswith(" CPU")

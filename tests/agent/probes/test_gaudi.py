@@ -111,7 +111,7 @@ def probe(folder: Path, clock: ManualClock | None = None) -> GaudiProbe:
     return GaudiProbe(clock or ManualClock(), folder / "libhlml.so")
 
 
-def test_on_a_host_without_gaudi_nothing_is_imported_printed_or_said(
+def test_on_a_host_without_gaudi_nothing_is_imported_printed_or_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     forget()

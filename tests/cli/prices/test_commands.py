@@ -122,7 +122,7 @@ def test_the_devices_are_named_before_anything_is_written_and_when_a_price_begin
     assert json.loads(run(where, "show", "--json").output)[0]["devices"] == ["GPU-0", "GPU-1"]
 
 
-def test_what_names_nothing_is_taken_and_said(where: StoreLocation) -> None:
+def test_a_price_that_matches_no_device_is_stored_with_a_notice(where: StoreLocation) -> None:
     assert "No recorded device matches 'A100' yet" in run(where, "set", "1", "--for", "A100").output
     odd = run(where, "set", "1", "--for", "H10")
     assert odd.exit_code == 0

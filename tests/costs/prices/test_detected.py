@@ -56,7 +56,7 @@ def test_instance_facts_missing_after_a_restart_are_kept(tmp_path: Path) -> None
     assert price(store, GPU) == 6.88 * NANO_USD
 
 
-def test_the_screens_say_that_it_is_a_list_price_of_when_and_mark_a_stale_one(tmp_path: Path) -> None:
+def test_a_list_price_is_shown_with_its_date_and_a_stale_one_is_marked(tmp_path: Path) -> None:
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):

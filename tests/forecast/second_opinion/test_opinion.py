@@ -76,7 +76,7 @@ def test_an_interpreter_that_is_none_is_a_reason() -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("aiconfigurator"), reason="needs the extra `kernels`")
-def test_the_real_tables_say_that_a_larger_batch_generates_more() -> None:
+def test_a_larger_batch_generates_more_in_the_real_tables() -> None:
     with KernelTables() as tables:
         opinion = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
     assert opinion.log_ratio is not None and math.log(1.2) < opinion.log_ratio < math.log(2)

@@ -276,7 +276,7 @@ def test_a_host_ships_completely_although_another_login_took_its_ids(
         assert stored[name] == []  # under the ids that the attacker took, there is nothing
 
 
-def test_ids_that_another_login_holds_in_an_open_transaction_block_nobody(
+def test_ids_taken_in_an_open_transaction_of_another_login_block_no_shipper(
     url: str, hosts: dict[str, StoreLocation], attack: Session, tmp_path: Path
 ) -> None:
     where = host(tmp_path / "blocked", host="blocked", minutes=3)

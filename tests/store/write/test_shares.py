@@ -80,7 +80,9 @@ def test_wholly_owned_devices_are_stored_in_the_row_of_their_deployment(where: S
     ],
     ids=["one in part", "one not held", "one less busy", "one shorter", "busy unknown to the row", "no row"],
 )
-def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: StoreLocation, samples: tuple[object, ...]) -> None:
+def test_shares_that_the_row_of_a_deployment_cannot_express_stay_in_rows(
+    where: StoreLocation, samples: tuple[object, ...]
+) -> None:
     rows, held = stored(where, *samples)
     given = [sample for sample in samples if isinstance(sample, DeviceShare)]
     assert rows == len(given)

@@ -37,7 +37,7 @@ def identity(kind: str, name: str | None, replies: dict[str, object]) -> Identit
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
+def test_adapters_map_to_stored_metrics_and_name_the_source_of_their_names(adapter: Any) -> None:
     assert {counter.name for counter in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
     assert {gauge.name for gauge in adapter.gauges} <= set(ENGINE_GAUGES)
     assert {histogram.name for histogram in adapter.histograms} <= set(HISTOGRAMS)
@@ -47,7 +47,7 @@ def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: A
     assert adapter.no_tokens is None or adapter.no_tokens.remedy
 
 
-def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
+def test_only_engines_that_ran_here_are_marked_tested_live() -> None:
     assert [adapter.kind for adapter in ADAPTERS.values() if adapter.tested_on is PageOrigin.LIVE] == [
         "vllm",
         "llama.cpp",
@@ -100,7 +100,7 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
     assert ADAPTERS["sglang"].models(page("sglang", name)) == ("tiny-llama",)
 
 
-def test_sglang_ranks_that_tell_the_same_count_once_and_data_parallel_ranks_add_up() -> None:
+def test_sglang_tensor_parallel_ranks_count_once_and_data_parallel_ranks_add_up() -> None:
     line = '{}{{dp_rank="{}",model_name="m",moe_ep_rank="{}",pp_rank="0",tp_rank="{}"}} {}\n'
     text = ""
     for dp in (0, 1):
@@ -139,7 +139,7 @@ def test_sglang_requests_of_each_priority_are_part_of_all_that_wait() -> None:
     assert read("sglang", text).gauges == {"waiting": 5}
 
 
-def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_tell_it_again() -> None:
+def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_repeat_it() -> None:
     names = {"flops": 3e12, "read_bytes": 5e9, "write_bytes": 2e6}
     line = 'sglang:estimated_{}_per_gpu_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
     text = "".join(line.format(name, dp, tp, n) for name, n in names.items() for dp in (0, 1) for tp in (0, 1))
