@@ -99,7 +99,7 @@ def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
         {"enable_chunked_prefill": False},
     ):
         predicted = compare(now, now.but(**change), CHAT, MARKET, opinion=SilentOpinion())
-        assert isinstance(predicted, Change) and predicted.heard is None
+        assert isinstance(predicted, Change) and predicted.opinion is None
 
 
 @settings(deadline=None)
