@@ -18,6 +18,7 @@ from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
 from pertoken.savings.sizing import objectives, total_arrivals
 from pertoken.savings.slo import tail_limits
 from pertoken.savings.speed import Speed, speed
+from pertoken.savings.spot import interruptions
 from pertoken.savings.unmeasured import break_even
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
@@ -238,16 +239,21 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
                 for _, deployment in pairs
             )
             paid = rented_devices(new.placement, alike, after, context.market) / alike
+            price_factor, taken_back = relation.ratio, None
+            if new.placement.purchase == "spot":
+                taken_back = interruptions(new.placement, context.evidence(old.deployment_id).peek("load_s"))
+                low, likely, high = (a * b for a, b in zip(relation.ratio, taken_back.factor, strict=True))
+                price_factor = low, likely, high
             for end in range(3):
-                new_cost[end] += mean * paid * relation.ratio[end]
-            price_factor = relation.ratio
+                new_cost[end] += mean * paid * price_factor[end]
             if paid > after and _WHOLE_INSTANCES not in against:
                 against.append(_WHOLE_INSTANCES)
             assumptions.append(relation.note)
             if old.placement.purchase is None:
                 assumptions.append("what is paid now is an on-demand price")
-            if new.placement.purchase == "spot":
-                against.append("spot devices are taken back at 30 s to 2 min notice; work lost by that is not counted")
+            if taken_back is not None:
+                assumptions += [taken_back.assumption] if taken_back.assumption else []
+                against.append(taken_back.against)
             provenances.append(Provenance.LISTED)
         else:
             if reason := _other_devices(before, old, new):
