@@ -1,4 +1,4 @@
-"""How often spot instances are taken back, as their clouds publish it."""
+"""Rates at which spot instances are interrupted, as published by their clouds."""
 
 import tomllib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What it costs that spot devices are taken back: device time that is paid while a replica starts again."""
+"""Cost of interruptions of spot devices: device time that is paid while a replica starts again."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ NOTICE = "30 s to 2 min"
 
 @dataclass(frozen=True, slots=True)
 class Interruptions:
-    """What interruptions add to the price of a device-hour that does work."""
+    """Factor of interruptions on the price of a device-hour that does work."""
 
     factor: Range
     """Paid over useful device time: (lowest, likely, highest)."""
