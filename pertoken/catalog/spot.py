@@ -1,4 +1,4 @@
-"""Rates at which clouds take spot instances back, as they publish them."""
+"""Rates at which spot instances are interrupted, as published by their clouds."""
 
 import tomllib
 from dataclasses import dataclass

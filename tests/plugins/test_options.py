@@ -68,7 +68,7 @@ def unseen(name: str, field: str) -> Regime:
 
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
-def test_a_refusal_of_an_unknown_value_says_what_would_tell_it(rule: Rule) -> None:
+def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
     for name in regimes():
         for regime in (regimes()[name], *(unseen(name, field) for field in (*UNSEEN, "model"))):
             for refusal in run(rule, regime).refusals:

@@ -20,14 +20,14 @@ START = Series(mean=100.0, p50=90.0, p95=300.0, max=400.0, n=4, provenance=Prove
 def test_device_time_of_starts_after_interruptions_is_paid_without_work() -> None:
     rate = interruption_rate("aws", "p5.48xlarge")
     assert rate is not None
-    cost = interruptions(SPOT, START)
+    costs = interruptions(SPOT, START)
     month_s = HOURS_PER_MONTH * 3600
-    low, likely, high = (factor - 1 for factor in cost.factor)
+    low, likely, high = (factor - 1 for factor in costs.factor)
     assert low == pytest.approx(rate.low * 100 / month_s) and high == pytest.approx(rate.high * 300 / month_s)
     assert likely == pytest.approx((rate.low + rate.high) / 2 * 100 / month_s) and low < likely < high
-    assert cost.assumption is not None and "15% to 20% of p5 spot instances" in cost.assumption
-    assert "100 s (p95 300 s, measured)" in cost.assumption and "Advisor" in cost.assumption
-    assert "hours without spot capacity are not counted" in cost.against
+    assert costs.assumption is not None and "15% to 20% of p5 spot instances" in costs.assumption
+    assert "100 s (p95 300 s, measured)" in costs.assumption and "Advisor" in costs.assumption
+    assert "hours without spot capacity are not counted" in costs.against
 
 
 @pytest.mark.parametrize(
@@ -42,9 +42,9 @@ def test_device_time_of_starts_after_interruptions_is_paid_without_work() -> Non
 def test_without_a_rate_or_a_measured_start_nothing_is_added_and_the_reason_is_named(
     placement: Placement, load_s: Series | None, missing: str
 ) -> None:
-    cost = interruptions(placement, load_s)
-    assert cost.factor == (1.0, 1.0, 1.0) and cost.assumption is None
-    assert missing in cost.against
+    costs = interruptions(placement, load_s)
+    assert costs.factor == (1.0, 1.0, 1.0) and costs.assumption is None
+    assert missing in costs.against
 
 
 def test_a_move_to_spot_banks_less_where_replicas_start_slowly() -> None:
