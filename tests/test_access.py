@@ -35,7 +35,7 @@ def test_settings_name_files_and_never_hold_a_secret(tmp_path: Path) -> None:
         f'[{{url = "{SECRET}',
     ],
 )
-def test_a_mistake_in_them_is_told_without_their_values(written: str) -> None:
+def test_a_mistake_in_credentials_is_reported_without_their_values(written: str) -> None:
     with pytest.raises(BadInput, match="PERTOKEN_AGENT_ACCESS: ") as caught:
         config.load(None, {"PERTOKEN_AGENT_ACCESS": written})
     assert SECRET not in "".join(traceback.format_exception(caught.value))

@@ -137,7 +137,7 @@ def test_the_plan_search_benchmark_forecasts_as_many_candidates_as_it_is_asked_t
     assert "300 candidates" in result["rows"][0]["method"]
 
 
-def test_the_benchmark_on_a_real_gpu_says_why_it_cannot_run_here() -> None:
+def test_the_benchmark_on_a_real_gpu_gives_the_reason_why_it_cannot_run() -> None:
     command = [sys.executable, "-m", "benchmarks.gpu_forecast"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode == 0:
@@ -272,7 +272,7 @@ def test_requests_come_at_exactly_the_rate_and_with_every_length() -> None:
     assert {len(value.prompt) for value in drawn} == {7}
 
 
-def test_the_queueing_benchmark_puts_the_model_at_the_pace_of_the_server_beside_what_was_measured() -> None:
+def test_the_queueing_benchmark_compares_the_calibrated_model_with_the_measured_latencies() -> None:
     """A made-up server whose every answer takes 50 ms to the first token and 10 ms to each other."""
     known = queueing.Calibrated(np.full(queueing.SLOTS, 0.01), np.linspace(0.001, 0.1, len(queueing.PROMPTS)), 0.001)
     answers = [Response(float(at), (at + 0.05, at + 0.06, at + 0.07)) for at in range(60)]
@@ -322,7 +322,7 @@ def test_the_pace_of_a_full_server_is_how_much_longer_it_takes_than_it_was_calib
     assert pace == pytest.approx(slower, rel=0.05)
 
 
-def test_the_recovery_benchmark_names_what_was_planted_found_and_priced() -> None:
+def test_the_recovery_benchmark_counts_planted_found_and_priced_problems() -> None:
     printed = run("recovery", "--seeds", "1", "--first-seed", "3")
     targets = {target["id"]: target["value"] for target in printed["targets"]}
     assert set(targets) == {"recovery.found", "recovery.quiet_on_healthy", "recovery.coverage"}

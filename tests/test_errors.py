@@ -44,5 +44,5 @@ def test_what_the_system_refused_is_one_line_with_the_next_step() -> None:
     assert system_error(ValueError("not of the system")) is None
 
 
-def test_a_wrong_input_and_a_damaged_database_are_told_apart_by_their_exit_status() -> None:
+def test_a_wrong_input_and_a_damaged_database_differ_in_exit_status() -> None:
     assert (BadInput.exit_code, CorruptStore.exit_code) == (2, 1)

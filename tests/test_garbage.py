@@ -38,6 +38,6 @@ def test_what_is_loaded_is_never_searched_again_and_new_objects_seldom() -> None
     assert shown == "True True\n"
 
 
-def test_searching_goes_on_after_a_start_without_it_and_skips_what_was_loaded() -> None:
+def test_garbage_collection_resumes_after_the_start_and_skips_loaded_modules() -> None:
     assert printed(RESUMED, "print(gc.get_freeze_count() > 1000, gc.isenabled())") == "True True\n"
     assert printed("import gc; from pertoken.garbage import resume; resume(); print(gc.get_freeze_count())") == "0\n"

@@ -13,7 +13,7 @@ from tests.standin_nvml import Machine, eight, environment, installed
 GPU = DeviceReading("GPU-1", "gpu", "NVIDIA", "NVIDIA H100", power_mw=400_000, energy_mj=0, util_1e4=9000)
 
 
-def test_without_a_gpu_it_says_so_in_one_line_and_exits_2() -> None:
+def test_without_a_gpu_the_check_prints_one_line_and_exits_2() -> None:
     command = [sys.executable, "-m", "benchmarks.gpu_check"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(Machine(absent=True)), timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
@@ -25,7 +25,7 @@ def test_a_driver_that_lists_no_gpu_is_no_gpu() -> None:
         assert "lists none" in (why() or "")
 
 
-def test_each_call_of_a_tick_is_timed_and_what_is_refused_has_no_time() -> None:
+def test_each_call_of_a_tick_is_timed_and_a_refused_one_has_no_time() -> None:
     with installed(Machine(gpus=eight(unsupported=("nvmlDeviceGetUtilizationRates",)))):
         times = {latency_row.what: latency_row.value for latency_row in latency_rows()}
     median, worst = times["memory_used_bytes"], times["memory_used_bytes_worst"]

@@ -18,7 +18,7 @@ RUN_BY_OTHERS = {
 """Modules and packages that no test can or need name, each with why."""
 
 
-def test_each_module_is_tested_where_its_path_says() -> None:
+def test_each_module_is_tested_at_its_path() -> None:
     missing: dict[str, list[str]] = {}
     for module in sorted(PACKAGE.rglob("*.py")):
         path = module.relative_to(PACKAGE)

@@ -7,7 +7,7 @@ CHILD = "import threading; from pertoken.parent import when_parent_ends; ended =
 WAIT = "when_parent_ends(ended.set); print('ready', flush=True); ended.wait(); print('ended', flush=True)"
 
 
-def test_a_child_notices_the_end_of_its_standard_input_and_not_what_is_written_to_it() -> None:
+def test_a_child_reacts_to_the_end_of_its_standard_input_and_not_to_data_on_it() -> None:
     command = [sys.executable, "-c", f"{CHILD}; {WAIT}"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdin is not None and child.stdout is not None

@@ -49,7 +49,7 @@ def shown_rule(folder: Path) -> Rule:
 
 @pytest.mark.parametrize("limit", [None, 512, 1024, 2048, 4096, 8192, 131_072])
 @pytest.mark.parametrize(("prompt", "output"), [(100, 50), (900, 300), (2000, 2000), (100_000, 8_000)])
-def test_the_rule_it_shows_shortens_contexts_that_nobody_uses_and_no_others(
+def test_the_rule_of_the_readme_shortens_only_unused_contexts(
     tmp_path: Path, limit: int | None, prompt: float, output: float
 ) -> None:
     now = llama(1, (10, 11), max_model_len=limit)

@@ -110,7 +110,7 @@ def test_a_proposal_may_carry_its_risk_effort_and_relations() -> None:
 @pytest.mark.parametrize(
     "wrong", [{"risk": "much"}, {"effort": "some"}, {"requires": ["Not An Id"]}, {"excludes": [3]}, {"state": 42}]
 )
-def test_a_proposal_that_says_what_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+def test_an_impossible_proposal_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         propose(**{"state": NOW.but(tp=1), **wrong})
 
@@ -122,7 +122,7 @@ def test_only_knobs_can_be_changed() -> None:
         NOW.but(tp=-1)
 
 
-def test_evidence_of_a_fleet_is_asked_for_by_target_and_remembers_what_was_read_of_each() -> None:
+def test_evidence_of_a_fleet_is_read_by_target_and_records_the_series_read_of_each() -> None:
     fleet = replicas(2)
     (service,), host = fleet.services, fleet.hosts[0]
     seen = FleetEvidence({("service", "chat"): evidence(running=7), ("host", host.host_id): evidence(held=0)})
@@ -138,7 +138,7 @@ def test_evidence_of_a_fleet_is_asked_for_by_target_and_remembers_what_was_read_
         seen.of(fleet)  # type: ignore[arg-type]
 
 
-def test_evidence_remembers_what_was_read_even_if_it_was_missing() -> None:
+def test_evidence_records_the_series_read_even_if_one_was_missing() -> None:
     seen = Evidence({"running": Series(1, 1, 1, 1, 5, Provenance.REPORTED)}, {"kv_use": "start vLLM"})
     assert seen.running.p50 == 1
     with pytest.raises(NotMeasured, match="kv_use was not measured: start vLLM"):
@@ -147,7 +147,7 @@ def test_evidence_remembers_what_was_read_even_if_it_was_missing() -> None:
     assert seen.fresh().read == ()
 
 
-def test_a_series_nobody_defined_is_a_mistake_of_the_rule() -> None:
+def test_an_undefined_series_is_a_mistake_of_the_rule() -> None:
     with pytest.raises(AttributeError, match="no series 'runing'"):
         _ = Evidence({}).runing
 

@@ -16,7 +16,7 @@ def test_a_duration_without_a_unit_or_beyond_a_hundred_years_is_refused(text: st
         parse_duration_s(text)
 
 
-def test_a_wrong_duration_says_how_to_write_one() -> None:
+def test_a_wrong_duration_is_refused_with_an_example() -> None:
     with pytest.raises(ValueError, match="write it with a unit, like 10s"):
         parse_duration_s("-3s")
 

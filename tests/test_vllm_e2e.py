@@ -52,7 +52,7 @@ def measured_once(server: VllmServer, home: Path) -> dict[str, Any]:
     return engine
 
 
-def test_discovery_finds_model_knobs_and_port_without_being_told(server: VllmServer, tmp_path: Path) -> None:
+def test_discovery_finds_model_knobs_and_port_without_settings(server: VllmServer, tmp_path: Path) -> None:
     engine = measured_once(server, tmp_path)
     assert (engine["served_model"], engine["version"], engine["endpoint"]["kind"]) == (ALIAS, VERSION, "vllm")
     assert engine["model_path"] == str(server.model)
@@ -134,7 +134,7 @@ def test_an_engine_killed_under_load_is_counted_by_the_last_page_of_each_life(
     print(f"lives {first} from {start}, then {second}: the database holds {totals(folder, server)}")
 
 
-def test_what_the_database_holds_is_what_the_pages_of_each_life_told(server: VllmServer, tmp_path: Path) -> None:
+def test_the_database_has_the_sums_of_the_pages_of_every_life(server: VllmServer, tmp_path: Path) -> None:
     folder = tmp_path / "db"
     names = {word: f"vllm:{name}" for word, name in PAGE_NAMES.items()}
     with recording_proxy(server.url) as proxy:

@@ -67,9 +67,7 @@ def advise(folder: Path) -> dict[str, Any]:
     return report
 
 
-def test_what_clients_were_served_is_what_the_database_holds_and_what_it_cost(
-    server: LlamaServer, tmp_path: Path
-) -> None:
+def test_served_tokens_equal_stored_tokens_and_their_dollars_add_up(server: LlamaServer, tmp_path: Path) -> None:
     folder = tmp_path / "db"
     with agent_reading(server, folder):
         usages = [server.complete([*PROMPT, 70 + n], generated=5 + n) for n in range(6)]
@@ -141,7 +139,7 @@ def test_requests_that_queue_behind_one_slot_on_cpus_get_slots_by_commands_that_
             assert roomy.counter("requests_deferred") == 0
 
 
-def test_an_engine_restarted_under_the_agent_keeps_both_lives_and_marks_what_nobody_saw(
+def test_an_engine_restarted_under_the_agent_keeps_both_lives_and_marks_the_unseen_part(
     server: LlamaServer, tmp_path: Path
 ) -> None:
     folder = tmp_path / "db"
@@ -273,7 +271,7 @@ def test_the_screens_are_served_to_a_browser_of_this_host(tmp_path: Path) -> Non
         web.wait(DEADLINE_S)
 
 
-def test_a_host_with_no_engine_still_shows_itself_and_says_what_to_start(tmp_path: Path) -> None:
+def test_a_host_without_an_engine_is_shown_with_advice_on_how_to_start_one(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pertoken", "up", "--db", str(tmp_path / "db"), "--interval", "1s"],
         capture_output=True,
@@ -347,7 +345,7 @@ def test_a_running_agent_is_shown_and_not_doubled(tmp_path: Path) -> None:
         assert f"an agent (pid {process.pid}) already writes" in second.stderr
 
 
-def test_settings_are_reread_at_sighup_and_wrong_ones_are_told_and_not_taken(tmp_path: Path) -> None:
+def test_settings_are_reread_at_sighup_and_wrong_ones_are_reported_and_not_applied(tmp_path: Path) -> None:
     file = tmp_path / "pertoken.toml"
     file.write_text("[agent]\ndiscover = false\n")
     folder = tmp_path / "db"

@@ -69,7 +69,9 @@ def test_every_rule_it_shows_conforms(tmp_path: Path, rule_id: str) -> None:
         ("cheaper-provider", "compute-bound", {"placement.provider", "placement.region", "device_ids"}),
     ],
 )
-def test_it_proposes_what_its_text_says(tmp_path: Path, rule_id: str, name: str, changed: set[str]) -> None:
+def test_a_documented_rule_proposes_the_change_of_its_text(
+    tmp_path: Path, rule_id: str, name: str, changed: set[str]
+) -> None:
     result = run(shown(tmp_path, rule_id), name)
     assert {change.field for proposal in result.proposals for change in proposal.diff.changes} == changed
     assert bool(result.proposals) == bool(changed)
@@ -127,7 +129,7 @@ def test_its_commands_work_in_the_order_they_stand_there(tmp_path: Path) -> None
     assert (tmp_path / "pertoken-rule-night-shift/pyproject.toml").is_file()
 
 
-def test_the_example_package_is_what_a_new_package_is(tmp_path: Path) -> None:
+def test_the_example_package_equals_a_new_package(tmp_path: Path) -> None:
     from pertoken.advisor.rules.scaffold import new_rule
 
     new_rule("example", tmp_path, package=True)

@@ -1,4 +1,4 @@
-"""The load of each deployment and service, measured once before the rules run, half of it in a forked process."""
+"""Measurement of the load of each deployment and service, once before the rules run. A fork measures half of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -36,20 +36,20 @@ def measure_loads(context: Context, progress: Progress) -> None:
         for evidence in ticking(seen, len(seen), PHASE, progress):
             context.forecasts.measure(evidence)
         return
-    ours, theirs = seen[0::2], seen[1::2]
+    own_half, fork_half = seen[0::2], seen[1::2]
 
     def work(report: Callable[[int], None]) -> list[_Measured]:
         measured = []
-        for done, evidence in enumerate(theirs):
+        for done, evidence in enumerate(fork_half):
             measured.append(_measure(evidence, context))
             report(done + 1)
         return measured
 
-    with Forked(work) as other:
-        for evidence in ticking(ours, len(ours), PHASE, progress):
+    with Forked(work) as fork:
+        for evidence in ticking(own_half, len(own_half), PHASE, progress):
             context.forecasts.measure(evidence)
-        their_results = other.result(lambda: progress(PHASE, other.done / len(theirs)), TICK_S)
-    _take_over(theirs, their_results, context)
+        fork_results = fork.result(lambda: progress(PHASE, fork.done / len(fork_half)), TICK_S)
+    _adopt(fork_half, fork_results, context)
 
 
 def _measure(seen: Evidence, context: Context) -> _Measured:
@@ -59,7 +59,7 @@ def _measure(seen: Evidence, context: Context) -> _Measured:
     return _Measured(measured, {name: seen.peek(name) for name in sorted(before - unmade(seen))})
 
 
-def _take_over(of: Sequence[Evidence], results: Sequence[_Measured], context: Context) -> None:
-    for seen, result in zip(of, results, strict=True):
+def _adopt(evidence: Sequence[Evidence], results: Sequence[_Measured], context: Context) -> None:
+    for seen, result in zip(evidence, results, strict=True):
         adopt(seen, result.made)
         context.forecasts.adopt(seen, result.measured)

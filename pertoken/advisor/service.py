@@ -31,41 +31,45 @@ def serve(
 ) -> None:
     """Call `advise` once `ready`, then every `every_s` until SIGTERM, SIGINT or (`with_parent`) the end of stdin.
 
-    A failed run is logged, once per reason, and the next run follows at its time. The states of jobs are written
-    beside the advice for `doctor`, by the first of several advisors of one folder. `beside` jobs run in other threads.
+    A failed run is logged once per reason, and the next run starts as scheduled. For `doctor`, the states of jobs are
+    written to the folder of the advice; of several advisors of one folder only the first does so. Jobs of `beside` run
+    in other threads.
     """
     logging.basicConfig(level=logging.WARNING, format="pertoken advise: %(message)s", stream=sys.stderr)
     logging.getLogger("apscheduler").setLevel(logging.ERROR)
-    asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
     """Runs for this thread, because rules may need the main thread. None: stop."""
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: asked.put(None))
+        signal.signal(number, lambda *_: calls.put(None))
     if with_parent:
-        when_parent_ends(lambda: asked.put(None))
+        when_parent_ends(lambda: calls.put(None))
     while not ready():
         with suppress(Empty):
-            if asked.get(timeout=LOOK_S) is None:
+            if calls.get(timeout=LOOK_S) is None:
                 return
-    with ExitStack() as held:
-        scheduler = Scheduler(asked.put, _notes(where, held))
+    with ExitStack() as resources:
+        scheduler = Scheduler(calls.put, _state_writer(where, resources))
         scheduler.set([Job(JOB, advise, every_s), *beside])
         scheduler.start()
-        held.callback(scheduler.stop)
-        while (call := asked.get()) is not None:
+        resources.callback(scheduler.stop)
+        while (call := calls.get()) is not None:
             call()
 
 
-def _notes(where: StoreLocation, held: ExitStack) -> Callable[[tuple[JobState, ...]], None]:
-    """Return a function that writes the states of jobs; the lock that names this process is released with `held`."""
+def _state_writer(where: StoreLocation, resources: ExitStack) -> Callable[[tuple[JobState, ...]], None]:
+    """Return a function that writes the states of jobs. Closing `resources` releases the lock that names this process.
+
+    It does nothing for an advisor that cannot take the lock.
+    """
     if where.folder is not None and (folder := where.file("advice").parent).is_dir():
         lock = ProgramLock(folder, ADVISOR)
         with suppress(StoreError):  # another advisor holds the lock, or this user may not write here
             lock.acquire()
-            held.callback(lock.release)
-            return partial(_note, folder)
+            resources.callback(lock.release)
+            return partial(_write, folder)
     return lambda states: None
 
 
-def _note(folder: Path, states: tuple[JobState, ...]) -> None:
+def _write(folder: Path, states: tuple[JobState, ...]) -> None:
     with suppress(OSError):  # a full disk is reported when advice is stored
         write_states(folder, states, ADVISOR)

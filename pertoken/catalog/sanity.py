@@ -1,8 +1,11 @@
 """Plausibility checks of listed prices, for the catalog and every imported list.
 
-Each check covers an error that occurred in a public price list: a committed price listed as on-demand (its share of the
-true one is 0.43 to 0.5), spot at the on-demand price (no discount, and no sign of capacity), a part of an instance
-listed as the whole, prices of blogs that the provider's own feed had replaced.
+Each check is for an error that occurred in a public price list:
+
+- a committed price listed as on-demand (0.43 to 0.5 of the true price);
+- a spot price equal to the on-demand price (no discount);
+- a part of an instance listed as the whole;
+- prices of blogs that the provider's own feed had replaced.
 """
 
 from collections import defaultdict
@@ -17,7 +20,7 @@ from pertoken.units import NANO_USD
 MIN_USD, MAX_USD = 0.05, 50.0
 """Plausible dollars per device-hour: from an old T4 on spot to twice the highest listed price."""
 MIN_REGIONS = 3
-"""Minimum other regions that list an instance for a comparison between regions."""
+"""Minimum number of other regions for a comparison between regions."""
 MIN_REGION_SHARE = 0.6
 """Minimum share of the median of other regions. An on-demand price below it is probably a committed one: regions of one
 provider differ by up to 0.72 (AWS P5: 55.04 to 75.96), a 3-year commitment is 0.43 to 0.5 of on-demand."""
@@ -25,7 +28,7 @@ provider differ by up to 0.72 (AWS P5: 55.04 to 75.96), a 3-year commitment is 0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An implausible offer, and why."""
+    """An implausible offer, with the reason."""
 
     offer: Offer
     reason: str
@@ -38,29 +41,29 @@ def faults(
 
     `devices` are the known numbers of accelerators by provider and instance type. `accelerators` are the valid names.
     """
-    listed = frozenset(accelerators)
-    of_key: dict[OfferKey, set[int]] = defaultdict(set)
+    known_accelerators = frozenset(accelerators)
+    prices_by_key: dict[OfferKey, set[int]] = defaultdict(set)
     by_instance: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for offer in offers:
-        of_key[offer.key].add(offer.nano_usd_per_device_hour)
+        prices_by_key[offer.key].add(offer.nano_usd_per_device_hour)
         if offer.purchase == "on_demand":
             by_instance[offer.provider, offer.instance_type][offer.region] = offer.nano_usd_per_device_hour
     implausible = []
     for offer in offers:
         reason = (
-            _invalid_fields(offer, today, listed, devices.get((offer.provider, offer.instance_type)))
-            or _contradicted(of_key[offer.key])
-            or _beside_on_demand(offer, by_instance[offer.provider, offer.instance_type])
-            or _beside_regions(offer, by_instance[offer.provider, offer.instance_type])
+            _invalid_fields(offer, today, known_accelerators, devices.get((offer.provider, offer.instance_type)))
+            or _contradicted(prices_by_key[offer.key])
+            or _against_on_demand(offer, by_instance[offer.provider, offer.instance_type])
+            or _against_regions(offer, by_instance[offer.provider, offer.instance_type])
         )
         if reason is not None:
             implausible.append(Fault(offer, reason))
     return tuple(implausible)
 
 
-def _invalid_fields(offer: Offer, today: date, listed: frozenset[str], devices: int | None) -> str | None:
+def _invalid_fields(offer: Offer, today: date, known_accelerators: frozenset[str], devices: int | None) -> str | None:
     usd = offer.nano_usd_per_device_hour / NANO_USD
-    if offer.accelerator not in listed:
+    if offer.accelerator not in known_accelerators:
         return f"{offer.accelerator} is not an accelerator of the catalog"
     if offer.purchase not in PURCHASES:
         return f"{offer.purchase} is not a purchase: use one of {', '.join(PURCHASES)}"
@@ -84,19 +87,19 @@ def _contradicted(prices: set[int]) -> str | None:
     return f"the list contradicts itself: {shown} for a device-hour of the same offer"
 
 
-def _beside_on_demand(offer: Offer, on_demand: Mapping[str, int]) -> str | None:
+def _against_on_demand(offer: Offer, on_demand: Mapping[str, int]) -> str | None:
     if offer.purchase != "spot" and offer.purchase not in RESERVED_YEARS:
         return None
-    full = on_demand.get(offer.region)
-    if full is None or offer.nano_usd_per_device_hour < full:
+    on_demand_price = on_demand.get(offer.region)
+    if on_demand_price is None or offer.nano_usd_per_device_hour < on_demand_price:
         return None
     kind = offer.purchase.replace("_", " ")
-    if offer.nano_usd_per_device_hour == full:
-        return f"{kind} costs as much as on-demand there (${full / NANO_USD:,.4g}): no discount is offered"
-    return f"{kind} costs more than on-demand there (${full / NANO_USD:,.4g})"
+    if offer.nano_usd_per_device_hour == on_demand_price:
+        return f"{kind} costs as much as on-demand there (${on_demand_price / NANO_USD:,.4g}): no discount is offered"
+    return f"{kind} costs more than on-demand there (${on_demand_price / NANO_USD:,.4g})"
 
 
-def _beside_regions(offer: Offer, on_demand: Mapping[str, int]) -> str | None:
+def _against_regions(offer: Offer, on_demand: Mapping[str, int]) -> str | None:
     if offer.purchase != "on_demand":
         return None
     others = [price for region, price in on_demand.items() if region != offer.region]

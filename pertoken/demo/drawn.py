@@ -17,16 +17,20 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 
 HEALTHY_SHARE = 0.25
-"""Smallest share of hosts that are healthy."""
+"""Minimum share of healthy hosts."""
 MAX_LOAD = 0.5
-"""Highest load in the mean hour, as a share of a full batch, for scenes without `load`."""
+"""Maximum mean load, as a share of a full batch, for scenes without `load`."""
 MIN_SHARE = 0.08
-"""Smallest saving of a problem, as a share of the spend on its target; smaller ones are drawn again."""
+"""Minimum saving of a problem, as a share of the spend on its target. Problems with less are drawn again."""
 DRAWS = 40
+"""Maximum draws of one scene."""
 
 
 def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet:
-    """Draw a fleet of `hosts` hosts with `days` days of history; the same arguments give the same fleet."""
+    """Return a random fleet of `hosts` hosts with `days` days of history. The same arguments give the same fleet.
+
+    Raises ValueError for a scene with a saving below `MIN_SHARE` in all draws.
+    """
     rng = np.random.default_rng((seed, hosts))
     chosen = list(_chosen(rng, hosts, days))
     drawn_hosts: list[DrawnHost] = []
@@ -62,20 +66,19 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
 
 
 def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene]:
-    """Yield scenes for all hosts: the share of healthy ones, then every kind of problem once, then again.
+    """Yield scenes for all hosts: healthy ones, then every problem in random order, repeatedly.
 
-    A scene that needs several hosts is yielded once, since it is a large part of the bill.
+    A scene with several hosts is yielded only once, because it is a large part of the bill.
     """
-    bad = [scene for scene in scenes() if scene.kind != HEALTHY and scene.days <= days]
-    good = [scene for scene in scenes() if scene.kind == HEALTHY]
-    left, first = hosts, int(rng.integers(len(good)))
-    for at in rng.permutation(max(1, round(HEALTHY_SHARE * hosts))):
-        yield good[(int(at) + first) % len(good)]
+    problems = [scene for scene in scenes() if scene.kind != HEALTHY and scene.days <= days]
+    healthy = [scene for scene in scenes() if scene.kind == HEALTHY]
+    left, first = hosts, int(rng.integers(len(healthy)))
+    for index in rng.permutation(max(1, round(HEALTHY_SHARE * hosts))):
+        yield healthy[(int(index) + first) % len(healthy)]
         left -= 1
     again = False
     while left > 0:
-        round_of = [bad[int(at)] for at in rng.permutation(len(bad))]
-        for scene in round_of:
+        for scene in (problems[int(index)] for index in rng.permutation(len(problems))):
             if scene.hosts <= (min(left, 1) if again else left):
                 yield scene
                 left -= scene.hosts
@@ -90,8 +93,8 @@ def _kind(host_type: HostType) -> str:
 
 
 def _service_name(rng: np.random.Generator, scene: Scene, used: set[str]) -> str:
-    free = [free_name for free_name in scene.names if free_name not in used]
-    name = str(rng.choice(free)) if free else f"{rng.choice(list(scene.names))}-{len(used)}"
+    unused = [candidate for candidate in scene.names if candidate not in used]
+    name = str(rng.choice(unused)) if unused else f"{rng.choice(list(scene.names))}-{len(used)}"
     used.add(name)
     return name
 
@@ -128,17 +131,19 @@ def _engines(
     client_load = ClientLoad(shape, per_s, *lengths, cached)
     before = replace(runs, engine_version=scene.before["version"]) if "version" in scene.before else None
     stuck = float(np.exp(rng.uniform(*np.log(scene.stuck_h)))) if scene.stuck_h else 0.0
-    used = tuple(range(runs.n_devices or 1))
-    runs = replace(runs, device_ids=used)
-    changed = float(rng.uniform(0.71, 0.75))  # of 30 days, about three weeks are before the change and one is after it
+    device_ids = tuple(range(runs.n_devices or 1))
+    runs = replace(runs, device_ids=device_ids)
+    changed = float(rng.uniform(0.71, 0.75))  # about three weeks of 30 days are before the change, and one is after it
     return [
-        DrawnEngine(host, 8000, runs, client_load, truth, before and replace(before, device_ids=used), changed, stuck)
+        DrawnEngine(
+            host, 8000, runs, client_load, truth, before and replace(before, device_ids=device_ids), changed, stuck
+        )
         for host in hosts
     ], severity
 
 
 def _formats(rng: np.random.Generator) -> tuple[tuple[str, float], ...]:
-    """Return the logarithmic deviation of each weight format from the table, as spread as on hosts outside the fit."""
+    """Return the log deviation of each weight format from the table, with the spread of hosts outside the fit."""
     return tuple((name, float(0.1 * rng.standard_normal())) for name in ("bf16", "fp8", "int8", "int4"))
 
 
@@ -154,7 +159,7 @@ def _around_midnight(hours: int) -> tuple[int, int]:
 def deployment(
     scene: Scene, service: str, host_type: HostType, knobs: Mapping[str, Any], version: str, market: Market
 ) -> Deployment:
-    """Return the deployment of a scene as the advisor would read it. Raises ValueError for an unknown model."""
+    """Return the deployment of a scene as the advisor reads it. Raises ValueError for an unknown model."""
     model = market.model(scene.model or "")
     if model is None:
         raise ValueError(f"fleet.toml: the catalog has no model {scene.model}")

@@ -1,7 +1,7 @@
-"""True savings of fixing problems, computed by the simulator alone: the reference for advice.
+"""True savings of fixing problems, computed by the simulator alone. They are the reference for advice.
 
-Bankable dollars are of hosts that are released, cost less, or are off. Capacity dollars are of devices that become
-free, and of busy time that becomes free because the same requests run at more tokens per second.
+Bankable dollars come from hosts that are released, cost less, or are off. Capacity dollars come from devices that
+become free, and from busy time that becomes free because the same requests run at more tokens per second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ from pertoken.units import HOURS_PER_MONTH, NANO_USD
 
 WEEK_TS = np.arange(WEEK_H) * HOUR_S
 FULL = 0.9
-"""Highest load in the busiest hour, as a share of a full batch, that fewer or slower devices may have."""
+"""Maximum load in the busiest hour, as a share of a full batch, on fewer or slower devices."""
 MAX_HOSTS = 8
-"""Highest number of hosts that is tried for a service."""
+"""Maximum number of hosts to try for a service."""
 LEAD_H = 1
-"""Hours before the end of a silent stretch in which a server starts again."""
+"""Hours that a server starts before the end of a silent stretch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +93,17 @@ def of_move(engines: Sequence[DrawnEngine], hosts: Sequence[DrawnHost], accelera
 
 
 def capacity(old: DrawnEngine, new: DrawnEngine, per_hour: float, market: Market) -> float:
-    """Return the dollars per hour of devices and busy time that become free on a host that is kept."""
+    """Return the dollars per hour of devices and busy time that become free on a host that stays."""
     before, during = _week(old, market)
     after, _ = _week(new, market)
-    had, needs = old.runs.n_devices or 1, new.runs.n_devices or 1
+    devices_before, devices_after = old.runs.n_devices or 1, new.runs.n_devices or 1
     running = np.minimum(before.slots, while_any(np.maximum(during.running, 1e-9)))
     running_after = np.minimum(running + during.waiting, after.slots)
     ratio = (running_after / after.token_s(running_after)) / (running / before.token_s(running))
-    free = max(0.0, 1 - needs / had)
-    more = max(1.0, needs / had)
-    kept = during.busy * np.maximum(0.0, 1 - more / ratio)
-    return per_hour * (free + (1 - free) * float(kept.mean()))
+    free = max(0.0, 1 - devices_after / devices_before)
+    growth = max(1.0, devices_after / devices_before)
+    freed_time = during.busy * np.maximum(0.0, 1 - growth / ratio)
+    return per_hour * (free + (1 - free) * float(freed_time.mean()))
 
 
 def usd_per_hour(host_type: HostType, market: Market) -> float:

@@ -1,10 +1,15 @@
 """Start check of a deployment on its devices, and the number of sequences its KV cache holds."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.terms import ACTIVATION_BYTES, cached_tokens, context, kv_bytes_per_token, parts
+from pertoken.state.deployment import Deployment
+from pertoken.units import format_bytes
 
 WIDE_ACTIVATIONS, HIDDEN_COPIES = 10.5, 4.0
 """Values alive per token at the peak of a layer, in hidden sizes: three times the width of a gated feed-forward layer,
@@ -72,3 +77,29 @@ def running_sequences(c: Candidates) -> Array:
     room = np.maximum(kv_tokens(c), MIN_FREE_FRACTION * c.memory_bytes / kv_bytes_per_token(c) * c.dp)
     most = np.minimum(c.max_num_seqs * c.dp, room / held_tokens(c))
     return np.maximum(1.0, np.minimum(c.concurrency, most))
+
+
+def refusals(deployments: Sequence[Deployment], c: Candidates, market: Market) -> list[str | None]:
+    """Return the reason why each deployment would not start, None where it would; `c` has a row for each.
+
+    Weights that do not fit are a reason, and so is a KV cache smaller than one sequence of `max_model_len`.
+    """
+    free, needed, usable = free_bytes(c), weight_bytes(c), c.memory_bytes * c.memory_share
+    tokens = kv_tokens(c) / c.dp
+    reasons: list[str | None] = []
+    for row, deployment in enumerate(deployments):
+        longest, reason = deployment.max_model_len, None
+        if free[row] <= 0:
+            accelerator = market.accelerator(deployment.accelerator)
+            reason = (
+                f"weights need {format_bytes(float(needed[row]))} of each "
+                f"{accelerator.name if accelerator else 'device'}, and the engine may use "
+                f"{format_bytes(float(usable[row]))}, {format_bytes(defaults().reserved_bytes)} of it for itself"
+            )
+        elif longest is not None and tokens[row] < longest:
+            reason = (
+                f"the KV cache would hold {tokens[row]:.0f} tokens, fewer than max_model_len {longest}: "
+                "a shorter max_model_len would start"
+            )
+        reasons.append(reason)
+    return reasons

@@ -1,7 +1,7 @@
 """The serving model: throughput, latency and concurrency of a deployment under a load, with ranges.
 
-Ranges are (low, likely, high) of an 80 % interval. An uncalibrated one is as wide as single deployments were off in
-public data; a calibrated one rests on what the host itself measured.
+Ranges are (low, likely, high) of an 80 % interval. Without a calibration the width is the error of single deployments
+in public data; with one it follows from the measurements of the host.
 """
 
 import math
@@ -14,7 +14,7 @@ import numpy as np
 from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.forecast.calibration import Posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.capacity import fitting_sequences, free_bytes, kv_tokens, weight_bytes
+from pertoken.forecast.capacity import fitting_sequences, refusals
 from pertoken.forecast.efficiency import (
     MAX_HIGH_OVER_LOW,
     absolute_half_width,
@@ -36,7 +36,6 @@ from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_r
 from pertoken.forecast.steady import Steady, first_token_scaled, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
-from pertoken.units import format_bytes
 
 __all__ = [
     "Abstained",
@@ -54,7 +53,7 @@ __all__ = [
 Range = tuple[float, float, float]
 """Low, likely, high."""
 Z_80 = 1.2816
-"""Standard deviations of a normal distribution on either side that hold 80 % of it."""
+"""Half width, in standard deviations, of the central 80 % of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +70,18 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Forecast of a deployment under a load. `refusal` is why it would not start; points are None then."""
+    """Forecast of a deployment under a load."""
 
     max_concurrency: float
-    """Sequences it can run at once: KV cache and max_num_seqs, whichever is less."""
+    """Sequences that it can run at once, limited by its KV cache and by `max_num_seqs`."""
     running: Point | None = None
-    """At the load's running and waiting requests, as far as they fit."""
+    """At the running and waiting requests of the load, as far as they fit."""
     saturated: Point | None = None
-    """At its greatest concurrency."""
+    """At `max_concurrency`."""
     demand: Point | None = None
-    """At the load's generated tokens/s; None if even saturated it is not likely to hold them."""
+    """At the generated tokens/s of the load; None if `saturated` likely generates fewer."""
     refusal: str | None = None
+    """Reason why it would not start; all points are None then."""
     assumptions: tuple[str, ...] = ()
 
 
@@ -90,33 +90,32 @@ class Change:
     """A deployment before and after a change, under one load and one calibration."""
 
     ratio: Range
-    """Generated tokens/s after over before, at the present requests: running ones, and waiting ones that
-    then fit."""
+    """Generated tokens/s after over before, at the running requests and the waiting ones that fit then."""
     tpot_ms_now: float
-    """As the calibrated model has it at the running requests."""
+    """TPOT before the change, from the calibrated model at the running requests."""
     after: Forecast
-    heard: OpinionResult | None = None
-    """The second opinion, where one was requested; it is blended in already."""
+    opinion: OpinionResult | None = None
+    """Second opinion, if one was requested. `ratio` includes it."""
 
 
 def forecast(deployment: Deployment, load: Load, market: Market, calibration: Calibration | None = None) -> Forecast:
-    """Steady states of the deployment under the load.
+    """Return the steady states of the deployment under the load.
 
     Raises Abstained if its shape, dtype, engine or accelerator is not known.
     """
     (row,) = resolve_each([(deployment, load)], market)
     if isinstance(row, Abstained):
         raise row
-    (one,) = _forecasts([deployment], [load], stack_rows([row]), market, [calibration or Calibration()])
-    return one
+    (result,) = _forecasts([deployment], [load], stack_rows([row]), market, [calibration or Calibration()])
+    return result
 
 
 def forecast_all(
-    asked: Sequence[tuple[Deployment, Load]], market: Market, calibration: Calibration
+    queries: Sequence[tuple[Deployment, Load]], market: Market, calibration: Calibration
 ) -> list[Forecast | Abstained]:
-    """Return `forecast` of each, side by side; `Abstained` in place of a result."""
-    rows = resolve_each(asked, market)
-    known = [(question, row) for question, row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    """Return `forecast` of each deployment and load, or `Abstained`. They are computed together."""
+    rows = resolve_each(queries, market)
+    known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
     deployments, loads = [deployment for (deployment, _), _ in known], [load for (_, load), _ in known]
@@ -130,37 +129,37 @@ def _forecasts(
     loads: Sequence[Load],
     c: Candidates,
     market: Market,
-    known: Sequence[Calibration],
+    calibrations: Sequence[Calibration],
 ) -> list[Forecast]:
-    """Forecast deployments side by side; `c` has a row for each."""
-    refusals = _refusals(deployments, c, market)
-    shift = np.concatenate([calibration.shift_for(to) for calibration, to in zip(known, deployments, strict=True)])
-    model = _Model(
-        c, shift, [_Interval.of(calibration, to) for calibration, to in zip(known, deployments, strict=True)]
-    )
-    most = concurrency_limits(c, [calibration.capacity for calibration in known])
-    asked = np.maximum(1.0, np.minimum([load.running + load.waiting for load in loads], most))
-    wanted = model.concurrency_for(np.array([load.generated_tok_s for load in loads]), most)
-    running, saturated = model.points(asked), model.points(most)
-    demand = model.points(np.where(np.isnan(wanted), most, wanted))
+    """Forecast deployments together; `c` has a row for each."""
+    calibrated = list(zip(calibrations, deployments, strict=True))
+    shift = np.concatenate([calibration.shift_for(deployment) for calibration, deployment in calibrated])
+    model = _Model(c, shift, [_Interval.of(calibration, deployment) for calibration, deployment in calibrated])
+    limits = concurrency_limits(c, [calibration.capacity for calibration in calibrations])
+    present = np.maximum(1.0, np.minimum([load.running + load.waiting for load in loads], limits))
+    needed = model.concurrency_for(np.array([load.generated_tok_s for load in loads]), limits)
+    running, saturated = model.points(present), model.points(limits)
+    demand = model.points(np.where(np.isnan(needed), limits, needed))
     return [
         Forecast(0.0, refusal=refusal, assumptions=notes)
         if refusal is not None
         else Forecast(
-            max_concurrency=float(most[row]),
+            max_concurrency=float(limits[row]),
             running=running[row],
             saturated=saturated[row],
-            demand=None if math.isnan(wanted[row]) else demand[row],
+            demand=None if math.isnan(needed[row]) else demand[row],
             assumptions=notes,
         )
-        for row, (refusal, notes) in enumerate(zip(refusals, _assumptions(deployments, c), strict=True))
+        for row, (refusal, notes) in enumerate(
+            zip(refusals(deployments, c, market), _assumptions(deployments, c), strict=True)
+        )
     ]
 
 
 def concurrency_limits(c: Candidates, capacities: Sequence[float]) -> Array:
-    """Sequences that candidates which start run at once: as many as fit, at most `max_num_seqs`; shape (n,).
+    """Return the sequences that each candidate runs at once: those that fit, at most `max_num_seqs`; shape (n,).
 
-    `capacities`: the factor of each candidate's calibration on the sequences that fit.
+    `capacities`: factors of the calibrations on the number that fits. The candidates are taken to start.
     """
     fitting = np.maximum(1.0, fitting_sequences(c) * np.asarray(capacities))
     return np.asarray(np.minimum(fitting, c.max_num_seqs * c.dp))
@@ -174,15 +173,15 @@ def compare(
     calibration: Calibration | None = None,
     opinion: Opinion | None = None,
 ) -> Change | Forecast:
-    """Return the effect of going from `now` to `to` under the load; the refused forecast if `to` would not start.
+    """Return the effect of a change from `now` to `to` under the load; the refused forecast if `to` would not start.
 
-    The interval is the error measured for changes of these kinds. A second `opinion` is blended in where it has one.
+    The interval is the error measured for changes of these kinds. A second `opinion` is blended in if it has a result.
     Raises Abstained as `forecast` does, and for a change of a knob the serving model does not know.
     """
-    (one,) = compare_all([Comparison(now, to, load, calibration or Calibration())], market, opinion)
-    if isinstance(one, Abstained):
-        raise one
-    return one
+    (result,) = compare_all([Comparison(now, to, load, calibration or Calibration())], market, opinion)
+    if isinstance(result, Abstained):
+        raise result
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,35 +195,35 @@ class Comparison:
 
 
 def compare_all(
-    asked: Sequence[Comparison], market: Market, opinion: Opinion | None = None
+    comparisons: Sequence[Comparison], market: Market, opinion: Opinion | None = None
 ) -> list[Change | Forecast | Abstained]:
-    """Compare several changes side by side; `Abstained` in place of a result."""
+    """Return `compare` of each change, or `Abstained`. They are computed together."""
     resolved_now, resolved_after = (
-        resolve_each([(getattr(comparison, end), comparison.load) for comparison in asked], market)
+        resolve_each([(getattr(comparison, end), comparison.load) for comparison in comparisons], market)
         for end in ("now", "to")
     )
-    answers: list[Change | Forecast | Abstained | None] = []
+    results: list[Change | Forecast | Abstained | None] = []
     known: list[tuple[Comparison, frozenset[str], Row, Row]] = []
-    for comparison, before, after in zip(asked, resolved_now, resolved_after, strict=True):
+    for comparison, before, after in zip(comparisons, resolved_now, resolved_after, strict=True):
         comparison = replace(comparison, calibration=comparison.calibration.for_change(comparison.to))
         try:
             kinds = known_kinds(comparison.now, comparison.to, comparison.load)
             _check_hardware(comparison, market)
         except Abstained as reason:
-            answers.append(reason)
+            results.append(reason)
             continue
         if isinstance(before, Abstained) or isinstance(after, Abstained):
-            answers.append(before if isinstance(before, Abstained) else after)  # type: ignore[arg-type]
+            results.append(before if isinstance(before, Abstained) else after)  # type: ignore[arg-type]
             continue
-        answers.append(None)
+        results.append(None)
         known.append((comparison, kinds, before, after))
     changes = iter(_compared(known, market, opinion) if known else ())
-    return [next(changes) if answer is None else answer for answer in answers]
+    return [next(changes) if result is None else result for result in results]
 
 
-def _check_hardware(asked: Comparison, market: Market) -> None:
+def _check_hardware(comparison: Comparison, market: Market) -> None:
     """Raise Abstained for a move between CPUs and accelerators: measurements on one do not predict the other."""
-    devices = [market.accelerator(deployment.accelerator) for deployment in (asked.now, asked.to)]
+    devices = [market.accelerator(deployment.accelerator) for deployment in (comparison.now, comparison.to)]
     if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
         raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
 
@@ -232,54 +231,54 @@ def _check_hardware(asked: Comparison, market: Market) -> None:
 def _compared(
     known: Sequence[tuple[Comparison, frozenset[str], Row, Row]], market: Market, opinion: Opinion | None
 ) -> list[Change | Forecast | Abstained]:
-    asked = [comparison for comparison, _, _, _ in known]
+    comparisons = [comparison for comparison, _, _, _ in known]
     before, after = stack_rows([row[2] for row in known]), stack_rows([row[3] for row in known])
     afterwards = _forecasts(
-        [comparison.to for comparison in asked],
-        [comparison.load for comparison in asked],
+        [comparison.to for comparison in comparisons],
+        [comparison.load for comparison in comparisons],
         after,
         market,
-        [comparison.calibration for comparison in asked],
+        [comparison.calibration for comparison in comparisons],
     )
     starts = [row for row, forecast in enumerate(afterwards) if forecast.running is not None]
     if not starts:
         return list(afterwards)
-    index = np.array(starts)
-    candidates_before, candidates_after = before.take(index), after.take(index)
-    asked = [asked[row] for row in starts]
+    candidates_before, candidates_after = before.take(np.array(starts)), after.take(np.array(starts))
+    comparisons = [comparisons[row] for row in starts]
     running = (
-        np.array([max(1.0, comparison.load.running) for comparison in asked]),
+        np.array([max(1.0, comparison.load.running) for comparison in comparisons]),
         np.array([point.concurrency for row in starts if (point := afterwards[row].running) is not None]),
     )
-    posteriors = [comparison.calibration.posterior for comparison in asked]
-    seen = Posterior(
+    posteriors = [comparison.calibration.posterior for comparison in comparisons]
+    joint = Posterior(
         np.concatenate([posterior.mean for posterior in posteriors]),
         np.concatenate([posterior.covariance for posterior in posteriors]),
     )
     kept = (
-        np.stack([comparison.calibration.kept(comparison.now) for comparison in asked]),
-        np.stack([comparison.calibration.kept(comparison.to) for comparison in asked]),
+        np.stack([comparison.calibration.kept(comparison.now) for comparison in comparisons]),
+        np.stack([comparison.calibration.kept(comparison.to) for comparison in comparisons]),
     )
-    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, seen, kept)
-    verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in asked])
+    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, kept)
+    verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
-    for place, row in enumerate(starts):
-        kinds = with_unpacked(known[row][1], unpacked[place])
+    for index, row in enumerate(starts):
+        kinds = with_unpacked(known[row][1], unpacked[index])
         corrected = Ratio(
-            float(attenuation(kinds) * ratios.log_ratio[place]),
-            float(half_width(kinds, ratios.log_sd[place], disagreement[place])) / Z_80,
+            float(attenuation(kinds) * ratios.log_ratio[index]),
+            float(half_width(kinds, ratios.log_sd[index], disagreement[index])) / Z_80,
         )
-        heard = None
+        second = None
         if opinion is not None and not kinds & UNKNOWN_TO_TABLES:
-            one = asked[place]
-            ends = zip((one.now, one.to), running, strict=True)
-            points = [operating_point(deployment, one.load, float(at[place])) for deployment, at in ends]
-            heard = opinion.log_ratio(*points)
-            corrected = blend(
-                corrected, heard, kinds, float(ratios.before.tok_s[place]) if one.calibration.measured else None
-            )
+            comparison = comparisons[index]
+            ends = zip((comparison.now, comparison.to), running, strict=True)
+            points = [
+                operating_point(deployment, comparison.load, float(sequences[index])) for deployment, sequences in ends
+            ]
+            second = opinion.log_ratio(*points)
+            seen_tok_s = float(ratios.before.tok_s[index]) if comparison.calibration.measured else None
+            corrected = blend(corrected, second, kinds, seen_tok_s)
         if is_too_wide(Z_80 * corrected.log_sd):
             changes[row] = Abstained(
                 f"its 80 % interval would span a factor of more than {MAX_HIGH_OVER_LOW:g}: too little is measured of "
@@ -287,8 +286,8 @@ def _compared(
             )
             continue
         likely, spread = math.exp(corrected.log), math.exp(Z_80 * corrected.log_sd)
-        tpot_ms = 1000 * float(ratios.before.token_s[place])
-        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], heard)
+        tpot_ms = 1000 * float(ratios.before.token_s[index])
+        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], second)
     return changes
 
 
@@ -300,7 +299,7 @@ class _Model:
     intervals: "Sequence[_Interval]"
 
     def steady(self, concurrency: Array) -> Steady:
-        """Return the steady state of each candidate; each token pays its share of the prompts' prefill."""
+        """Return the steady state of each candidate. Token times include a share of the prefill."""
         return steady_scaled(self.candidates, concurrency, self._scale)
 
     @cached_property
@@ -322,17 +321,17 @@ class _Model:
             for row, spread in enumerate(spreads)
         ]
 
-    def concurrency_for(self, tok_s: Array, most: Array) -> Array:
-        """Fewest sequences at which each likely generates this much, NaN where no number does.
+    def concurrency_for(self, tok_s: Array, limits: Array) -> Array:
+        """Return the fewest sequences that likely generate `tok_s`, NaN where even `limits` sequences do not.
 
-        The rate grows with every sequence.
+        The rate increases with every sequence.
         """
 
         def spare(running: Array) -> Array:
             return running - tok_s * self.steady(running).token_s
 
-        enough = self.steady(most).tok_s >= tok_s
-        return np.where(enough, crossing(spare, np.minimum(1.0, most), most), np.nan)
+        enough = self.steady(limits).tok_s >= tok_s
+        return np.where(enough, crossing(spare, np.minimum(1.0, limits), limits), np.nan)
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,14 +340,14 @@ class _Interval:
 
     calibration: Calibration
     kept: Array
-    """Share of each deviation that holds for the deployment."""
+    """Share of the fitted deviation of each group of terms that holds for the deployment."""
 
     @classmethod
     def of(cls, calibration: Calibration, to: Deployment) -> "_Interval":
         return cls(calibration, calibration.kept(to) if calibration.error is not None else np.empty(0))
 
     def spread(self, shares: Array) -> float:
-        """Return high over likely of a time to which each term contributes these shares."""
+        """Return high over likely of a time; `shares` are the shares of the terms in it."""
         error = self.calibration.error
         if error is None:
             return _spread(self.calibration.measured)
@@ -362,29 +361,6 @@ def _range(likely: float, spread: float) -> Range:
 @cache
 def _spread(measured: bool) -> float:
     return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else absolute_half_width())
-
-
-def _refusals(deployments: Sequence[Deployment], c: Candidates, market: Market) -> list[str | None]:
-    """Return why engines would not start: one with a `max_model_len` refuses if one such sequence does not fit."""
-    free, needed, usable = free_bytes(c), weight_bytes(c), c.memory_bytes * c.memory_share
-    tokens = kv_tokens(c) / c.dp
-    refusals: list[str | None] = []
-    for row, deployment in enumerate(deployments):
-        longest, refusal = deployment.max_model_len, None
-        if free[row] <= 0:
-            accelerator = market.accelerator(deployment.accelerator)
-            refusal = (
-                f"weights need {format_bytes(float(needed[row]))} of each "
-                f"{accelerator.name if accelerator else 'device'}, and the engine may use "
-                f"{format_bytes(float(usable[row]))}, {format_bytes(defaults().reserved_bytes)} of it for itself"
-            )
-        elif longest is not None and tokens[row] < longest:
-            refusal = (
-                f"the KV cache would hold {tokens[row]:.0f} tokens, fewer than max_model_len {longest}: "
-                "a shorter max_model_len would start"
-            )
-        refusals.append(refusal)
-    return refusals
 
 
 def _assumptions(deployments: Sequence[Deployment], c: Candidates) -> list[tuple[str, ...]]:

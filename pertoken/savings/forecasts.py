@@ -1,4 +1,4 @@
-"""Forecasts of one advice run: those of many proposals are computed side by side, and each only once."""
+"""Forecasts of one advice run. Many proposals are computed together, and each forecast only once."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,30 +22,30 @@ from pertoken.state.service import Slo
 T = TypeVar("T")
 Key = tuple[object, ...]
 Loads = tuple[MeasuredLoad | NotMeasured, MeasuredArrivals | NotMeasured]
-"""The load and the arrivals of one subject, each or what was not measured."""
+"""Load and arrivals of one subject. `NotMeasured` stands for either where a metric is missing."""
 Known = dict[tuple[int, ...], tuple[Key, T]]
-"""Results by the identity of what they are of, which is kept alive beside them."""
+"""Results by the identities of their inputs. The inputs are kept with a result, so that no identity is reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A change of one deployment that has to be forecast."""
+    """A change of one deployment to forecast."""
 
     now: Deployment
     to: Deployment
     seen: Evidence
-    """Of `now`."""
+    """Evidence of `now`."""
     slo: Slo
 
 
 @dataclass(frozen=True, slots=True)
-class Sized:
-    """Replicas of a service that have to be counted."""
+class ReplicaQuestion:
+    """A number of replicas of one service to compute."""
 
     to: Deployment
-    """Like each of them."""
+    """One replica; the others are like it."""
     arrivals: Arrivals
-    """Of the whole service."""
+    """Arrivals at the whole service."""
     limits: SloMs
 
 
@@ -53,10 +53,10 @@ class Sized:
 class Questions:
     """Forecasts that one service needs for a proposal."""
 
-    of: tuple[Question, ...]
-    """Its deployments that change; where its replicas are counted and none changes, the busiest as it is."""
-    sized: Sized | None = None
-    """If they are counted, the busiest of `of` stands for all of them."""
+    changes: tuple[Question, ...]
+    """The deployments that change. If only the number of replicas changes, the busiest deployment unchanged."""
+    replicas: ReplicaQuestion | None = None
+    """The number of replicas to compute, if it changes. The busiest of `changes` then represents all replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Forecasts:
     """Cache of an advice run's forecasts. Values are computed when first requested, or earlier by `prepare`."""
 
     realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
-    """Verified changes by deployment id, by which its forecast is calibrated."""
+    """Verified changes by deployment id. They calibrate the forecasts of the deployment."""
     _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
     _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
     _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
     _changes: Known[Change | Forecast | Abstained] = field(default_factory=dict)
-    """Of the proposals of the last `prepare`, and later ones; so are the overruns."""
+    """Cleared by `prepare`, like `_overruns`."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
-    """Of all proposals: what runs now is an end of many of them. So are the counts of replicas."""
+    """Kept for the whole run, like `_fewest`: many proposals share the present deployments."""
     _fewest: dict[tuple[SloMs, tuple[float, ...]], Known[Counts | Abstained]] = field(default_factory=dict)
     _overruns: dict[Slo, Known[bool | Abstained]] = field(default_factory=dict)
 
@@ -83,11 +83,11 @@ class Forecasts:
         return load
 
     def arrivals(self, seen: Evidence) -> MeasuredArrivals | NotMeasured:
-        """Return the measured arrivals in the evidence, or what was not measured."""
+        """Return the measured arrivals in the evidence, or `NotMeasured` with the missing metric."""
         return _once(self._arrivals, (seen,), lambda: _or_missing(measured_arrivals, seen))
 
     def measure(self, seen: Evidence) -> None:
-        """Find the load and the arrivals in the evidence, ahead of whoever asks for them."""
+        """Compute the load and the arrivals in the evidence ahead of their first use."""
         self.measured(seen)
 
     def measured(self, seen: Evidence) -> Loads:
@@ -96,12 +96,13 @@ class Forecasts:
         return load, self.arrivals(seen)
 
     def adopt(self, seen: Evidence, measured: Loads) -> None:
-        """Take over what a fork of this process measured in the same evidence."""
-        of = (seen,)
-        (self._loads[_key(*of)], self._arrivals[_key(*of)]) = (of, measured[0]), (of, measured[1])
+        """Store the loads that a fork of this process computed from the same evidence."""
+        inputs = (seen,)
+        key = _key(*inputs)
+        self._loads[key], self._arrivals[key] = (inputs, measured[0]), (inputs, measured[1])
 
     def calibration(self, now: Deployment, load: MeasuredLoad, market: Market) -> Calibration:
-        """Return what a deployment's own measurements show of the model. Raises Abstained or ValueError."""
+        """Return the calibration of the model on a deployment's own measurements. Raises Abstained or ValueError."""
         calibration = _once(
             self._calibrations, (now, load), lambda: calibrate_all([self._measured(now, load)], market)[0]
         )
@@ -118,7 +119,7 @@ class Forecasts:
         market: Market,
         opinion: Opinion | None,
     ) -> Change | Forecast:
-        """Return what a change does. Raises Abstained."""
+        """Return the forecast effect of a change. Raises Abstained."""
         comparison = Comparison(now, to, load.load, calibration)
         key = (now, to, load, opinion)
         change = _once(self._changes, key, lambda: compare_all([comparison], market, opinion)[0])
@@ -126,29 +127,32 @@ class Forecasts:
             raise change
         return change
 
-    def overruns(self, asked: LatencyQuery, slo: Slo, market: Market) -> bool:
-        """Return whether the likely latency after a change refuses it. Raises Abstained."""
+    def overruns(self, query: LatencyQuery, slo: Slo, market: Market) -> bool:
+        """Return whether the likely latency after a change exceeds the SLO clearly. Raises Abstained."""
         known = self._overruns.setdefault(slo, {})
-        answer = _once(known, _of(asked), lambda: overruns([asked], near_miss_limits(slo), market)[0])
-        if isinstance(answer, Abstained):
-            raise answer
-        return answer
+        result = _once(known, _latency_inputs(query), lambda: overruns([query], near_miss_limits(slo), market)[0])
+        if isinstance(result, Abstained):
+            raise result
+        return result
 
-    def latency(self, asked: LatencyQuery, market: Market) -> Latency:
+    def latency(self, query: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
-        latency = _once(self._latencies, _of(asked), lambda: latencies([asked], market)[0])
+        latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
         if isinstance(latency, Abstained):
             raise latency
         return latency
 
-    def replicas(self, asked: LatencyQuery, slo: Slo, count: int, market: Market) -> int | None:
-        """Return the fewest replicas that hold `count` times the requests; None for no number. Raises Abstained."""
-        return self.fewest(asked, (float(count),), tail_limits(slo), market)[0]
+    def replicas(self, query: LatencyQuery, slo: Slo, count: int, market: Market) -> int | None:
+        """Return the fewest replicas that serve `count` times the requests, None if no number does.
 
-    def fewest(self, asked: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
-        """Return the fewest replicas that hold the arrivals times each factor, as `fewest_all`. Raises Abstained."""
+        Raises Abstained.
+        """
+        return self.fewest(query, (float(count),), tail_limits(slo), market)[0]
+
+    def fewest(self, query: LatencyQuery, factors: tuple[float, ...], limits: SloMs, market: Market) -> Counts:
+        """Return the fewest replicas that serve the arrivals times each factor, as `fewest_all`. Raises Abstained."""
         known = self._fewest.setdefault((limits, factors), {})
-        counts = _once(known, _sized(asked), lambda: fewest_all([(asked, factors)], limits, market)[0])
+        counts = _once(known, _replica_inputs(query), lambda: fewest_all([(query, factors)], limits, market)[0])
         if isinstance(counts, Abstained):
             raise counts
         return counts
@@ -156,56 +160,69 @@ class Forecasts:
     # -- many at once ----------------------------------------------------------------------------------------------
 
     def prepare(self, proposed: Sequence[Questions], market: Market, opinion: Opinion | None) -> None:
-        """Forecast many changes side by side, as far as pricing asks for them: of a proposal that its first deployment
-        refuses no other is forecast. What cannot be forecast is raised when it is asked for."""
+        """Compute the forecasts that pricing will use for many proposals together.
+
+        Where the first deployment of a proposal is refused, its others are not forecast. An error of a forecast is
+        raised when that forecast is requested.
+        """
         self._changes.clear()
         self._overruns.clear()
-        firsts = [one.of[0] for one in proposed if one.of]
+        firsts = [questions.changes[0] for questions in proposed if questions.changes]
         judged = self._judged(firsts, market, opinion)
-        stand = [one for one in proposed if one.of and self._stands(one.of[0], judged)]
-        judged |= self._judged([question for one in stand for question in one.of[1:]], market, opinion)
-        self._count(stand, judged, market, opinion)
-        ends = [asked for one in proposed for asked in self._ends(one, judged)]
-        self._latencies_of(ends, market)
+        passing = [
+            questions for questions in proposed if questions.changes and self._passes(questions.changes[0], judged)
+        ]
+        judged |= self._judged(
+            [question for questions in passing for question in questions.changes[1:]], market, opinion
+        )
+        self._count(passing, judged, market, opinion)
+        self._latencies_of([query for questions in proposed for query in self._shown(questions, judged)], market)
 
     def show(self, shown: Iterable[Latencies], market: Market) -> None:
-        """Forecast all that is shown of several latencies: before and after, and how many replicas hold either."""
+        """Forecast all shown figures of several latencies: before, after, and the replicas that serve either."""
         known = [row for row in shown if row.ends is not None]
         self._latencies_of([end for row in known for end in row.ends or ()], market)
         self._fewest_of(
             [(end, (float(row.count),), tail_limits(row.slo)) for row in known for end in row.ends or ()], market
         )
 
-    def judge(self, read: Iterable[Latencies], market: Market) -> None:
-        """Forecast the latency after several changes side by side, ahead of whoever reads it of all of them."""
-        self._latencies_of([row.ends[1] for row in read if row.ends is not None], market)
+    def judge(self, rows: Iterable[Latencies], market: Market) -> None:
+        """Forecast the latency after several changes together, ahead of its first use."""
+        self._latencies_of([row.ends[1] for row in rows if row.ends is not None], market)
 
     def _judged(
         self, questions: Sequence[Question], market: Market, opinion: Opinion | None
     ) -> dict[int, tuple[Question, LatencyQuery]]:
-        """Compare each change, and judge its latency; return those that have one, by the identity of their question."""
+        """Forecast each change and compare its latency with the SLO.
+
+        Return the latency queries by the identity of their question, of the changes that have one.
+        """
         known = [(question, load) for question in questions if (load := self._measured_load(question.seen)) is not None]
         self._calibrate({id(question.now): (question.now, load) for question, load in known}.values(), market)
         judged = self._compare(known, market, opinion)
         by_slo: dict[Slo, list[LatencyQuery]] = {}
-        for question, asked in judged.values():
-            by_slo.setdefault(question.slo, []).append(asked)
-        for slo, some in by_slo.items():
-            of = self._overruns.setdefault(slo, {})
-            for asked, result in zip(some, overruns(some, near_miss_limits(slo), market), strict=True):
-                of[_key(*_of(asked))] = _of(asked), result
+        for question, query in judged.values():
+            by_slo.setdefault(question.slo, []).append(query)
+        for slo, queries in by_slo.items():
+            overruns_of_slo = self._overruns.setdefault(slo, {})
+            for query, result in zip(queries, overruns(queries, near_miss_limits(slo), market), strict=True):
+                inputs = _latency_inputs(query)
+                overruns_of_slo[_key(*inputs)] = inputs, result
         return judged
 
     def _calibrate(self, present: Iterable[tuple[Deployment, MeasuredLoad]], market: Market) -> None:
-        fresh = [question for question in present if _key(*question) not in self._calibrations]
-        calibrations = calibrate_all([self._measured(now, load) for now, load in fresh], market)
-        for question, calibration in zip(fresh, calibrations, strict=True):
-            self._calibrations[_key(*question)] = question, calibration
+        missing = [inputs for inputs in present if _key(*inputs) not in self._calibrations]
+        calibrations = calibrate_all([self._measured(now, load) for now, load in missing], market)
+        for inputs, calibration in zip(missing, calibrations, strict=True):
+            self._calibrations[_key(*inputs)] = inputs, calibration
 
     def _compare(
         self, known: Sequence[tuple[Question, MeasuredLoad]], market: Market, opinion: Opinion | None
     ) -> dict[int, tuple[Question, LatencyQuery]]:
-        """Compare each change; return those whose latency decides, by the identity of their question."""
+        """Forecast each change; return the latency queries by the identity of their question.
+
+        A change has one if it likely serves the demand and its arrivals were measured.
+        """
         ready = [
             (question, load, calibration.for_change(question.to))
             for question, load in known
@@ -216,75 +233,83 @@ class Forecasts:
         ]
         judged = {}
         for (question, load, calibration), change in zip(ready, compare_all(comparisons, market, opinion), strict=True):
-            of = question.now, question.to, load, opinion
-            self._changes[_key(*of)] = of, change
+            inputs = question.now, question.to, load, opinion
+            self._changes[_key(*inputs)] = inputs, change
             requests = self.arrivals(question.seen)
             if isinstance(change, Change) and change.after.demand is not None and not isinstance(requests, NotMeasured):
                 judged[id(question)] = question, LatencyQuery(question.to, load.load, requests.arrivals, calibration)
         return judged
 
-    def _stands(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
-        """Return whether a change of one deployment is not refused for its own latency or demand."""
-        return id(question) in judged and not self._late(question, judged)
+    def _passes(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
+        """Return whether a deployment serves its demand within the SLO after its change."""
+        return id(question) in judged and not self._exceeds_slo(question, judged)
 
-    def _late(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
-        return self._overruns[question.slo][_key(*_of(judged[id(question)][1]))][1] is not False
+    def _exceeds_slo(self, question: Question, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> bool:
+        key = _key(*_latency_inputs(judged[id(question)][1]))
+        return self._overruns[question.slo][key][1] is not False
 
     def _count(
         self,
-        stand: Iterable[Questions],
+        passing: Iterable[Questions],
         judged: Mapping[int, tuple[Question, LatencyQuery]],
         market: Market,
         opinion: Opinion | None,
     ) -> None:
-        """Count the replicas of services of which all deployments stand."""
-        counted = []
-        for one in stand:
-            if one.sized is not None and all(self._stands(question, judged) for question in one.of):
-                busiest = self._busiest(one)
-                load, (_, asked) = self.load(busiest.seen), judged[id(busiest)]
+        """Compute the number of replicas of the services with only passing deployments."""
+        queries = []
+        for questions in passing:
+            replicas = questions.replicas
+            if replicas is not None and all(self._passes(question, judged) for question in questions.changes):
+                busiest = self._busiest(questions)
+                load, (_, query) = self.load(busiest.seen), judged[id(busiest)]
                 change = self._changes[_key(busiest.now, busiest.to, load, opinion)][1]
                 factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None)
-                whole = LatencyQuery(one.sized.to, asked.load, one.sized.arrivals, asked.calibration)
-                counted.append((whole, factors, one.sized.limits))
-        self._fewest_of(counted, market)
+                service_query = LatencyQuery(replicas.to, query.load, replicas.arrivals, query.calibration)
+                queries.append((service_query, factors, replicas.limits))
+        self._fewest_of(queries, market)
 
-    def _busiest(self, one: Questions) -> Question:
-        return max(one.of, key=lambda question: self.load(question.seen).busy)
+    def _busiest(self, questions: Questions) -> Question:
+        return max(questions.changes, key=lambda question: self.load(question.seen).busy)
 
-    def _fewest_of(self, sized: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
+    def _fewest_of(self, queries: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
         by_limits: dict[SloMs, dict[tuple[tuple[int, ...], tuple[float, ...]], LatencyQuery]] = {}
-        for asked, factors, limits in sized:
-            key = _key(*_sized(asked))
+        for query, factors, limits in queries:
+            key = _key(*_replica_inputs(query))
             if key not in self._fewest.get((limits, factors), {}):
-                by_limits.setdefault(limits, {})[key, factors] = asked
-        for limits, some in by_limits.items():
-            of = [(asked, factors) for (_, factors), asked in some.items()]
-            for (asked, factors), counts in zip(of, fewest_all(of, limits, market), strict=True):
-                self._fewest.setdefault((limits, factors), {})[_key(*_sized(asked))] = _sized(asked), counts
+                by_limits.setdefault(limits, {})[key, factors] = query
+        for limits, by_key in by_limits.items():
+            missing = [(query, factors) for (_, factors), query in by_key.items()]
+            for (query, factors), counts in zip(missing, fewest_all(missing, limits, market), strict=True):
+                inputs = _replica_inputs(query)
+                self._fewest.setdefault((limits, factors), {})[_key(*inputs)] = inputs, counts
 
-    def _latencies_of(self, ends: Iterable[LatencyQuery], market: Market) -> None:
-        fresh = {_key(*_of(asked)): asked for asked in ends}
-        left = [asked for key, asked in fresh.items() if key not in self._latencies]
-        for asked, latency in zip(left, latencies(left, market), strict=True):
-            self._latencies[_key(*_of(asked))] = _of(asked), latency
+    def _latencies_of(self, queries: Iterable[LatencyQuery], market: Market) -> None:
+        by_key = {_key(*_latency_inputs(query)): query for query in queries}
+        missing = [query for key, query in by_key.items() if key not in self._latencies]
+        for query, latency in zip(missing, latencies(missing, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._latencies[_key(*inputs)] = inputs, latency
 
-    def _ends(self, one: Questions, judged: Mapping[int, tuple[Question, LatencyQuery]]) -> Iterator[LatencyQuery]:
-        """Yield what the latencies after a proposal are forecast from: of the first deployment that refuses it, else of
-        those that are shown."""
-        for question in one.of:
+    def _shown(
+        self, questions: Questions, judged: Mapping[int, tuple[Question, LatencyQuery]]
+    ) -> Iterator[LatencyQuery]:
+        """Yield the queries of the latencies that a proposal shows.
+
+        A refused proposal shows only that of the first deployment that exceeds the SLO.
+        """
+        for question in questions.changes:
             if id(question) not in judged:
                 return
-            if self._late(question, judged):
+            if self._exceeds_slo(question, judged):
                 yield judged[id(question)][1]
                 return
-        if one.sized is not None and one.of:
-            yield judged[id(self._busiest(one))][1]
+        if questions.replicas is not None and questions.changes:
+            yield judged[id(self._busiest(questions))][1]
         else:
-            yield from (judged[id(question)][1] for question in one.of)
+            yield from (judged[id(question)][1] for question in questions.changes)
 
     def uncached(self) -> "Forecasts":
-        """Return forecasts of which none is made yet, with the same verified changes."""
+        """Return an empty cache with the same verified changes."""
         return Forecasts(self.realised)
 
     def _measured(self, now: Deployment, load: MeasuredLoad) -> Measured:
@@ -298,35 +323,37 @@ class Forecasts:
 
 
 def full_batch(change: Change) -> Range | None:
-    """Return the generated tokens/s of a full batch after a change; None where it was not forecast."""
+    """Return the generated tokens/s of a full batch after a change, None where it was not forecast."""
     return change.after.saturated.tok_s if change.after.saturated else None
 
 
 def arrival_factors(at_most: Range | None) -> tuple[float, float, float]:
-    """Return the factors on arrivals that stand for the slow end of a forecast, for what is likely, and for its fast
-    end; `at_most` as `full_batch`."""
+    """Return factors on arrivals for the slow end of a forecast, its likely value and its fast end.
+
+    `at_most`: generated tokens/s of a full batch, as `full_batch` returns them.
+    """
     if at_most is None:
         return 1.0, 1.0, 1.0
     low, likely, high = at_most
     return likely / low, 1.0, likely / high
 
 
-def _key(*of: object) -> tuple[int, ...]:
-    return tuple(map(id, of))
+def _key(*inputs: object) -> tuple[int, ...]:
+    return tuple(map(id, inputs))
 
 
-def _of(asked: LatencyQuery) -> Key:
-    return asked.deployment, asked.arrivals, asked.calibration
+def _latency_inputs(query: LatencyQuery) -> Key:
+    return query.deployment, query.arrivals, query.calibration
 
 
-def _sized(asked: LatencyQuery) -> Key:
-    return asked.deployment, asked.load, asked.arrivals, asked.calibration
+def _replica_inputs(query: LatencyQuery) -> Key:
+    return query.deployment, query.load, query.arrivals, query.calibration
 
 
-def _once(known: Known[T], of: Key, compute: Callable[[], T]) -> T:
-    key = _key(*of)
+def _once(known: Known[T], inputs: Key, compute: Callable[[], T]) -> T:
+    key = _key(*inputs)
     if key not in known:
-        known[key] = of, compute()
+        known[key] = inputs, compute()
     return known[key][1]
 
 

@@ -1,4 +1,4 @@
-"""The outcome of a change for one service: knobs, moves, replicas."""
+"""Outcome of a change for one service: knobs, moves, replicas."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -7,9 +7,10 @@ from dataclasses import replace
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable, together
+from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.changes.replicas import resized
 from pertoken.savings.context import Context, Money
-from pertoken.savings.forecasts import Question, Questions, Sized
+from pertoken.savings.forecasts import Question, Questions, ReplicaQuestion
 from pertoken.savings.hosts import NoPrice, device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
@@ -26,11 +27,11 @@ from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
 Pair = tuple[Deployment, Deployment]
-_WHOLE = "instances are rented whole: devices that it does not need are paid for there too"
+_WHOLE_INSTANCES = "instances are rented whole: devices that it does not need are paid for there too"
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
-    """Return what a change of one service does. `now` and `to` differ in fields or in deployments."""
+    """Return the outcome of a change of one service. `now` and `to` differ in fields or in deployments."""
     before_by_id = {deployment.deployment_id: deployment for deployment in now.deployments}
     after_by_id = {deployment.deployment_id: deployment for deployment in to.deployments}
     added = [deployment for key, deployment in after_by_id.items() if key not in before_by_id]
@@ -48,7 +49,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
 
 
 def _changes(now: Service, to: Service) -> list[together.Part]:
-    """Return which parts of a service change."""
+    """Return the parts of a service that differ."""
     schedule, demand = to.schedule != now.schedule, to.demand != now.demand
     deployments = to.deployments != now.deployments or to.replicas != now.replicas or not (schedule or demand)
     changed = {"deployments": deployments, "demand": demand, "schedule": schedule}
@@ -56,8 +57,8 @@ def _changes(now: Service, to: Service) -> list[together.Part]:
 
 
 def _deployments(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
-    alone = replace(to, demand=now.demand, schedule=now.schedule)
-    return replace(_changed(before, now, alone, pairs, context), unconfirmed=_other_model(now, pairs))
+    only_deployments = replace(to, demand=now.demand, schedule=now.schedule)
+    return replace(_changed(before, now, only_deployments, pairs, context), unconfirmed=_other_model(now, pairs))
 
 
 def _demand(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
@@ -75,7 +76,7 @@ _PARTS: Mapping[together.Part, Callable[[Fleet, Service, Service, Sequence[Pair]
     "demand": _demand,
     "schedule": _schedule,
 }
-"""What of a service may change, each priced with the rest as it is."""
+"""Functions that price one part of a service while the other parts stay unchanged."""
 
 
 def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
@@ -116,7 +117,7 @@ def _changed(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], co
 
 
 def _other_model(service: Service, pairs: Sequence[Pair]) -> str | None:
-    """Return why money of another model is no total yet: nobody stated that its outputs are as good."""
+    """Return the reason why savings of another model enter no total yet: its quality is not confirmed."""
     names = dict.fromkeys(new.model.name for old, new in pairs if new.model != old.model)
     unknown = [name for name in names if not service.passed("model", name)]
     if not unknown:
@@ -129,7 +130,7 @@ def _other_model(service: Service, pairs: Sequence[Pair]) -> str | None:
 
 
 def _restart(before: Fleet, restarted: Sequence[Deployment], context: Context) -> str:
-    """Return what a restart is worth: the bill of the time in which nothing is served, where prices are known."""
+    """Return a sentence on the worth of a restart, with the bill of the time without service if prices are known."""
     text = "a restart changes no bill: it ends the time in which nothing is served"
     try:
         hourly = sum(
@@ -141,8 +142,7 @@ def _restart(before: Fleet, restarted: Sequence[Deployment], context: Context) -
 
 
 def _speed(old: Deployment, new: Deployment, service: Service, context: Context) -> Speed | None:
-    """Return the forecast of a deployment whose speed may change; None for one that runs as before, or only is paid for
-    otherwise."""
+    """Return the forecast of a deployment, None if its speed cannot change."""
     if not changes_speed(old, new):
         return None
     seen = context.evidence(old.deployment_id)
@@ -150,33 +150,35 @@ def _speed(old: Deployment, new: Deployment, service: Service, context: Context)
 
 
 def questions(now: Service, to: Service, context: Context) -> Questions:
-    """Return what pricing a change of a service will forecast: the deployments whose speed it may change, and how many
-    replicas of them hold the demand."""
+    """Return the forecasts that pricing a change of a service needs.
+
+    They are the deployments with a possible change of speed, and the number of replicas that serve the demand.
+    """
     present = {deployment.deployment_id: deployment for deployment in now.deployments}
     slo = objectives(now, context)
     changed = ((present.get(new.deployment_id), new) for new in to.deployments)
-    of = [
-        # What moves to an API is compared with what it would serve here.
+    changes = [
+        # A move to an API is compared with the present deployment.
         Question(old, old if new.placement.purchase == "per_token" else new, context.evidence(old.deployment_id), slo)
         for old, new in changed
         if old is not None and (changes_speed(old, new) or new.placement.purchase == "per_token")
     ]
-    if not of and to.demand != now.demand:  # a changed demand is judged by its first deployment
+    if not changes and to.demand != now.demand:  # a changed demand is judged by its first deployment
         first = now.deployments[0]
         return Questions((Question(first, first, context.evidence(first.deployment_id), slo),))
     if to.replicas is None or to.replicas == len(now.deployments) or not to.deployments:
-        return Questions(tuple(of))
-    if not of and (one := _busiest(now, context)) is not None:
-        of.append(Question(one, one, context.evidence(one.deployment_id), slo))
+        return Questions(tuple(changes))
+    if not changes and (busiest := _busiest(now, context)) is not None:
+        changes.append(Question(busiest, busiest, context.evidence(busiest.deployment_id), slo))
     try:
         arrivals, _ = total_arrivals(now, context)
     except NotMeasured:
-        return Questions(tuple(of))
-    return Questions(tuple(of), Sized(to.deployments[0], arrivals, tail_limits(slo)))
+        return Questions(tuple(changes))
+    return Questions(tuple(changes), ReplicaQuestion(to.deployments[0], arrivals, tail_limits(slo)))
 
 
 def _busiest(now: Service, context: Context) -> Deployment | None:
-    """Return the busiest deployment of which enough was measured; None without any."""
+    """Return the busiest deployment with a measured load, None without any."""
     loads = {}
     for deployment in now.deployments:
         with suppress(NotMeasured):
@@ -189,14 +191,14 @@ def _busiest(now: Service, context: Context) -> Deployment | None:
 
 
 def changes_speed(old: Deployment, new: Deployment) -> bool:
-    """Return whether the speed of a deployment may change, and not only what is paid for it."""
+    """Return whether the speed of a deployment may change. A change of price alone does not affect it."""
     if old is new or new.placement.purchase == "per_token":
         return False
     return bool(old.knob_changes(new)) or old.accelerator != new.accelerator
 
 
 def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
-    """Return why a change that acts on whole devices cannot be priced for one of their holders."""
+    """Return the reason why a change of whole devices cannot be priced: another deployment uses them too."""
     for old, new in different:
         if not any(knobs()[name].scope == "device" for name in old.knob_changes(new)):
             continue
@@ -207,15 +209,15 @@ def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
 
 
 def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | None], context: Context) -> Outcome:
-    """Return every replica stays: devices it no longer needs, and busy time that its devices save."""
-    staying, origins = [], []
+    """Return the outcome where every replica stays: devices that it no longer needs, and busy time that it saves."""
+    staying, provenances = [], []
     new_cost = [0.0, 0.0, 0.0]
     capacity = [0.0, 0.0, 0.0]
     has_capacity = False
     assumptions: list[str] = []
     against: list[str | Speed] = []
-    judged: list[Speed] = []
-    held = before.deployments_by_device
+    forecasts: list[Speed] = []
+    by_device = before.deployments_by_device
     for old, new in pairs:
         forecast = speeds[old.deployment_id]
         if old == new:
@@ -237,45 +239,52 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
                 for _, deployment in pairs
             )
             paid = rented_devices(new.placement, alike, after, context.market) / alike
+            price_factor, taken_back = relation.ratio, None
+            if new.placement.purchase == "spot":
+                taken_back = interruptions(new.placement, context.evidence(old.deployment_id).peek("load_s"))
+                low, likely, high = (a * b for a, b in zip(relation.ratio, taken_back.factor, strict=True))
+                price_factor = low, likely, high
             for end in range(3):
-                new_cost[end] += mean * paid * relation.ratio[end]
-            price_factor = relation.ratio
-            if paid > after and _WHOLE not in against:
-                against.append(_WHOLE)
+                new_cost[end] += mean * paid * price_factor[end]
+            if paid > after and _WHOLE_INSTANCES not in against:
+                against.append(_WHOLE_INSTANCES)
             assumptions.append(relation.note)
             if old.placement.purchase is None:
                 assumptions.append("what is paid now is an on-demand price")
-            if new.placement.purchase == "spot":
-                against.append("spot devices are taken back at 30 s to 2 min notice; work lost by that is not counted")
-            origins.append(Provenance.LISTED)
+            if taken_back is not None:
+                assumptions += [taken_back.assumption] if taken_back.assumption else []
+                against.append(taken_back.against)
+            provenances.append(Provenance.LISTED)
         else:
             if reason := _other_devices(before, old, new):
                 return Outcome(unpriced=reason)
-            stays = _on_fewer(old, new, after, held, context)
+            stays = _on_fewer(old, new, after, by_device, context)
             staying.append(stays)
             if after > len(prices):
                 mean = sum(prices) / len(prices)
                 for end in range(3):
                     new_cost[end] += mean * (after - len(prices))
         if forecast is not None and forecast.ratio is not None:
-            origins.append(forecast.provenance or Provenance.FORECAST)
+            provenances.append(forecast.provenance or Provenance.FORECAST)
             assumptions += forecast.assumptions
             against.append(forecast)
-            judged.append(forecast)
+            forecasts.append(forecast)
             if forecast.load is not None:
                 has_capacity = True
                 try:
                     if stays is None:
-                        cost = busy_cost(before, held, old, old.device_ids, context)
+                        cost = busy_cost(before, by_device, old, old.device_ids, context)
                         _add_moved(capacity, cost, forecast.ratio, price_factor, after / len(prices))
                     else:
-                        cost = _add_kept(capacity, before, held, old, stays, after, forecast.ratio, context)
+                        cost = _add_kept(capacity, before, by_device, old, stays, after, forecast.ratio, context)
                 except NotMeasured as missing:
                     return Outcome(unpriced=str(missing))
-                origins.append(cost.provenance)
+                provenances.append(cost.provenance)
                 assumptions += cost.assumptions
-    # Latencies are forecast only of what nothing else refuses: they are most of what a proposal takes.
-    context.forecasts.judge([forecast.latency for forecast in judged if forecast.latency is not None], context.market)
+    # Latency forecasts take most of the time of a proposal, so they come last: only if nothing else refuses it.
+    context.forecasts.judge(
+        [forecast.latency for forecast in forecasts if forecast.latency is not None], context.market
+    )
     reasons = [line for reason in against for line in (reason.against if isinstance(reason, Speed) else (reason,))]
     first = next((forecast for forecast in speeds.values() if forecast is not None), None)
     money: Money | None = None
@@ -293,7 +302,7 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
         ratio=first.ratio if first else None,
         slo=first.slo if first else "unknown",
         latency=first.latency if first else None,
-        provenance=worst([Provenance.REPORTED, *origins]),
+        provenance=worst([Provenance.REPORTED, *provenances]),
         assumptions=tuple(dict.fromkeys(assumptions)),
         against=tuple(dict.fromkeys([*reasons, *_low_end(pairs, speeds)])),
     )
@@ -302,9 +311,9 @@ def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | Non
 def _add_moved(
     capacity: list[float], cost: BusyCost, ratios: Sequence[float], price_factor: Sequence[float], fewer: float
 ) -> None:
-    """Add the share of its busy cost that a deployment saves elsewhere, at the slow, likely and fast end.
+    """Add the share of its busy cost that a deployment saves by moving, at the slow, likely and fast end.
 
-    1 - (bill after / before) / ratio, the least speed meeting the highest price.
+    The share is 1 - (bill after / before) / ratio. The slow end combines the lowest speed with the highest price.
     """
     for end, ratio in enumerate(ratios):
         capacity[end] += cost.nano_usd_per_hour * max(0.0, 1 - price_factor[2 - end] * fewer / ratio)
@@ -313,7 +322,7 @@ def _add_moved(
 def _add_kept(
     capacity: list[float],
     before: Fleet,
-    held: DeploymentsByDevice,
+    by_device: DeploymentsByDevice,
     old: Deployment,
     stays: Deployment,
     after: int,
@@ -322,35 +331,44 @@ def _add_kept(
 ) -> BusyCost:
     """Add the busy time that becomes free on devices that stay in use, at the slow, likely and fast end.
 
-    A device it leaves alone is free as a whole, and counted where hosts are (`hosts.freed`). On one that others use
-    too, its own busy time becomes free.
+    A released device without other deployments is free as a whole; `hosts.freed` counts it. On a shared device only
+    the busy time of the deployment becomes free.
     """
-    left = [device_id for device_id in old.device_ids if device_id not in stays.device_ids and len(held[device_id]) > 1]
-    leaves = busy_cost(before, held, old, left, context)
-    keeps = busy_cost(
-        before, held, old, [device_id for device_id in old.device_ids if device_id in stays.device_ids], context
-    )
-    more = max(1.0, after / len(old.device_ids))  # the devices it adds are paid for, and work too
+    kept_ids = [device_id for device_id in old.device_ids if device_id in stays.device_ids]
+    shared_ids = [
+        device_id for device_id in old.device_ids if device_id not in stays.device_ids and len(by_device[device_id]) > 1
+    ]
+    released = busy_cost(before, by_device, old, shared_ids, context)
+    kept = busy_cost(before, by_device, old, kept_ids, context)
+    growth = max(1.0, after / len(old.device_ids))  # added devices are paid for and are busy too
     for end, ratio in enumerate(ratios):
-        capacity[end] += leaves.nano_usd_per_hour + keeps.nano_usd_per_hour * max(0.0, 1 - more / ratio)
-    return BusyCost(0.0, max(leaves.provenance, keeps.provenance), (*keeps.assumptions, *leaves.assumptions))
+        capacity[end] += released.nano_usd_per_hour + kept.nano_usd_per_hour * max(0.0, 1 - growth / ratio)
+    return BusyCost(0.0, max(released.provenance, kept.provenance), (*kept.assumptions, *released.assumptions))
 
 
-def _on_fewer(old: Deployment, new: Deployment, after: int, held: DeploymentsByDevice, context: Context) -> Deployment:
-    """Return the deployment on the devices it still needs. Those it does not share are released first, the dearest
-    of them first, because only these become free as a whole."""
+def _on_fewer(
+    old: Deployment, new: Deployment, after: int, by_device: DeploymentsByDevice, context: Context
+) -> Deployment:
+    """Return the deployment on `after` of its devices.
+
+    Devices that it does not share are released first, because only these become free as a whole; the dearest first.
+    """
     if after >= len(old.device_ids) or new.device_ids != old.device_ids:
         return new
-    first = sorted(
+    in_order = sorted(
         old.device_ids,
-        key=lambda device_id: (len(held[device_id]) > 1, -(context.nano_usd_per_hour.get(device_id) or 0), device_id),
+        key=lambda device_id: (
+            len(by_device[device_id]) > 1,
+            -(context.nano_usd_per_hour.get(device_id) or 0),
+            device_id,
+        ),
     )
-    going = set(first[: len(old.device_ids) - after])
-    return replace(new, device_ids=tuple(device_id for device_id in old.device_ids if device_id not in going))
+    released = set(in_order[: len(old.device_ids) - after])
+    return replace(new, device_ids=tuple(device_id for device_id in old.device_ids if device_id not in released))
 
 
 def _other_devices(before: Fleet, old: Deployment, new: Deployment) -> str | None:
-    """Return why a deployment that moves to other devices of the fleet cannot be taken to run there as it does here."""
+    """Return the reason why a move to other devices of the fleet is not forecast, None if they are like the present."""
     if new.device_ids == old.device_ids:
         return None
     if any(device_id < 0 for device_id in new.device_ids):

@@ -205,9 +205,9 @@ def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:
 
 
 def _second_opinion(change: Change) -> tuple[str, ...]:
-    if change.heard is None:
+    if change.opinion is None:
         return ()
-    if change.heard.log_ratio is None:
-        return (f"no second opinion: {change.heard.reason}",)
-    ratio = math.exp(change.heard.log_ratio)
+    if change.opinion.log_ratio is None:
+        return (f"no second opinion: {change.opinion.reason}",)
+    ratio = math.exp(change.opinion.log_ratio)
     return (f"NVIDIA's kernel tables give {ratio:.2g}×, blended in at the weight learned from measured pairs",)

@@ -1,5 +1,8 @@
-"""Typical situations with consistent figures: running requests follow from arrivals and latencies (Little's law),
-tokens from requests and lengths. They represent hosts and do not depend on any rule."""
+"""Typical situations of a deployment, for tests of rules. They do not depend on any rule.
+
+Their figures are consistent: running requests follow from arrivals and latencies (Little's law), tokens from requests
+and lengths.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -243,23 +246,23 @@ NO_TOKENS = dict.fromkeys(
 
 
 def _stuck() -> Regime:
-    still = evidence(
+    measured = evidence(
         **NO_TOKENS, busy=0, running=series(3), waiting=series(9, p95=14, max=15), kv_use=0.21, device_util=1.0,
         dram_active=0.0, tensor_active=0.0, power_w=260, device_memory=1.54e11, observed_h=series(24, n=1),
     )  # fmt: skip
     meaning = "A server that passes its health checks and has requests, but has generated no token for hours."
     present = fleet(service(CHAT, _large(), requests_s=0.0))
-    return regime(present, {CHAT: still}, name="stuck", meaning=meaning)
+    return regime(present, {CHAT: measured}, name="stuck", meaning=meaning)
 
 
 def _asleep() -> Regime:
-    still = evidence(
+    measured = evidence(
         **NO_TOKENS, busy=0, waiting=0, kv_use=0, asleep=1.0, device_util=0, dram_active=0, tensor_active=0,
         power_w=150, device_memory=2.4e9, observed_h=series(24, n=1),
     )  # fmt: skip
     meaning = "A server that was put to sleep on purpose: its weights left the device and there are no requests."
     present = fleet(service(CHAT, _large(sleep=True), requests_s=0.0))
-    return regime(present, {CHAT: still}, name="asleep", meaning=meaning)
+    return regime(present, {CHAT: measured}, name="asleep", meaning=meaning)
 
 
 def _twins() -> Regime:
@@ -279,18 +282,18 @@ def _nights() -> Regime:
         0.045, 1600, 400, 0.15, 0.028, 0.27, kv_use=0.06, preemptions=0, dram_active=0.26, tensor_active=0.02,
         device_util=0.3, power_w=400, device_memory=1.54e11, peak=3.4,
     )  # fmt: skip
-    of_day = 168 / sum(OFFICE_HOURS)
+    per_served_hour = 168 / sum(OFFICE_HOURS)
 
     def by_hour(known: Series) -> Series:
-        of_hours = tuple(known.mean * of_day * served for served in OFFICE_HOURS)
-        p95 = max(known.p95, 1.1 * max(of_hours))
+        by_hour_of_week = tuple(known.mean * per_served_hour * served for served in OFFICE_HOURS)
+        p95 = max(known.p95, 1.1 * max(by_hour_of_week))
         wider = replace(known, p95=p95, max=max(known.max, p95))
-        return replace(wider, distribution=Week(wider, of_hours))
+        return replace(wider, distribution=Week(wider, by_hour_of_week))
 
     rates = ("requests_s", "prompt_tok_s", "computed_tok_s", "generated_tok_s", "busy", "dram_active", "device_util")
     seen = {name: by_hour(series) if name in rates else series for name, series in load.evidence.items()}
     served = _service(load, 2, _large())
-    hours = tuple(2 * load.requests_s * of_day * served for served in OFFICE_HOURS)
+    hours = tuple(2 * load.requests_s * per_served_hour * served for served in OFFICE_HOURS)
     served = replace(served, demand=replace(served.demand, requests_by_hour_of_week=hours))
     meaning = "Two replicas of a 70B that serve an office: no requests at night or at the weekend."
     return regime(fleet(served), {CHAT: evidence(**seen)}, name="nights", meaning=meaning)
@@ -366,11 +369,11 @@ def _steady() -> Regime:
 @cache
 def regimes() -> Mapping[str, Regime]:
     """Return the typical situations by name."""
-    made = (
+    all_regimes = (
         _idle(), _bandwidth_bound(), _compute_bound(), _kv_bound(), _prefill_heavy(), _saturated(), _moe(),
         _multi_tenant(), _cpu(), _spot(), _committed(), _owned(), _owned_decode(), _owned_prefill(), _uncached(),
         _drafting(), _drafting_saturated(), _one_at_a_time(), _stuck(), _asleep(), _twins(), _nights(), _many_ranks(),
         _interfering(), _unbounded(), _overcommitted(), _steady(), upgraded_dearer(), upgraded_other_load(),
         upgraded_one(), unmaintained(),
     )  # fmt: skip
-    return {regime.name: regime for regime in made}
+    return {regime.name: regime for regime in all_regimes}

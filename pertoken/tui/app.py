@@ -66,6 +66,7 @@ class PertokenApp(TimeApp):
         chosen = self.remembered.theme or self.options.theme
         if chosen == themes.DARK.name:  # dark like Textual's default theme: its filters and classes can stay
             self.set_reactive(App.theme, chosen)
+            self.stylesheet.set_variables(self.get_css_variables())
         for mode in MODES:
             self.add_mode(mode, partial(page_of, mode, self.view, self.choices, self.options.settings))
 

@@ -1,4 +1,4 @@
-"""Roll-up rows as columns of integers: a fleet's month is read in seconds, and takes eight bytes a value."""
+"""Roll-up rows as columns of integers, eight bytes per value."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Rows by owner and time. The first two columns are the owner's id and the start of the bucket.
+    """Rows by owner and time. The first two columns are the id of the owner and the start of the bucket.
 
-    A value that is not known is `NULL` among integers, NaN among floats.
+    An unknown value is `NULL` among integers and NaN among floats.
     """
 
-    at: Mapping[str, int]
-    """Position of each column."""
+    index: Mapping[str, int]
+    """Index of each column in `values`, by name."""
     values: Ints
     """(rows, columns)."""
 
@@ -33,36 +33,35 @@ class Columns:
 
     def ints(self, name: str) -> Ints:
         """Return a column as stored."""
-        column: Ints = self.values[:, self.at[name]]
+        column: Ints = self.values[:, self.index[name]]
         return column
 
     def floats(self, name: str) -> Floats:
-        """Return a column with NaN where it is not known."""
+        """Return a column as floats, with NaN for unknown values."""
         column = self.ints(name)
         return np.where(column == NULL, np.nan, column.astype(np.float64))
 
     def where(self, mask: Mask | Ints | slice) -> "Columns":
-        """Return some of the rows: those of a mask, or in the order of indices. If all are selected nothing is
-        copied."""
+        """Return the rows of a mask, or those of indices in their order. A mask of all rows copies nothing."""
         if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.all():
             return self
-        return Columns(self.at, self.values[mask])
+        return Columns(self.index, self.values[mask])
 
     def with_unknown(self, names: Sequence[str]) -> "Columns":
-        """Return the rows with further columns of which no value is known."""
+        """Return the rows with further columns of unknown values."""
         unknown = np.full((len(self), len(names)), NULL)
-        at = dict(self.at) | {name: len(self.at) + n for n, name in enumerate(names)}
-        return Columns(at, np.concatenate((self.values, unknown), axis=1))
+        index = dict(self.index) | {name: len(self.index) + n for n, name in enumerate(names)}
+        return Columns(index, np.concatenate((self.values, unknown), axis=1))
 
     def with_column(self, name: str, values: Ints) -> "Columns":
         """Return the rows with other values in one column."""
         changed = self.values.copy()
-        changed[:, self.at[name]] = values
-        return Columns(self.at, changed)
+        changed[:, self.index[name]] = values
+        return Columns(self.index, changed)
 
 
 def columns(names: Sequence[str], chunks: Iterable[Sequence[str]]) -> Columns:
-    """Make columns of chunks of `store.query.buckets`, ordered by the first two columns.
+    """Return the rows of chunks of `store.query.buckets`, ordered by the first two columns.
 
     Raises CorruptStore for a value that is no whole number.
     """
@@ -82,7 +81,7 @@ def _in_order(first: Ints, second: Ints) -> bool:
 
 
 def whole_numbers(text: str) -> Ints:
-    """Return the numbers of a text. Raises CorruptStore for a value that is no whole number."""
+    """Return the whole numbers in a text. Raises CorruptStore for a value that is no whole number."""
     try:
         values: Ints = np.fromstring(text, np.int64, sep=SEPARATOR)
     except ValueError as error:
@@ -93,22 +92,22 @@ def whole_numbers(text: str) -> Ints:
 
 
 def by_owner(rows: Columns) -> dict[int, Columns]:
-    """Return the rows of each owner; they share the memory of `rows`."""
+    """Return the rows by owner. They share the memory of `rows`."""
     return {owner: rows.where(span) for owner, span in _spans(rows.values[:, 0])}
 
 
 def together(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of several owners by time."""
+    """Return the rows of several owners, ordered by time."""
     if len(parts) == 1:
         return parts[0]
     values = np.concatenate([columns.values for columns in parts])
-    return Columns(parts[0].at, values[np.argsort(values[:, 1], kind="stable")])
+    return Columns(parts[0].index, values[np.argsort(values[:, 1], kind="stable")])
 
 
 def in_turn(parts: Sequence[Columns]) -> Columns:
-    """Return the rows of owners that ran one after another as rows of one owner: rows of one bucket are added.
+    """Return the rows of owners that ran one after another as rows of one owner. Rows of the same bucket are added.
 
-    A sum with an unknown part is unknown; the worst provenance counts.
+    A sum with an unknown term is unknown. The provenance of a sum is the worst of its terms.
     """
     rows = together(parts)
     ts = rows.values[:, 1]
@@ -118,14 +117,14 @@ def in_turn(parts: Sequence[Columns]) -> Columns:
     values = np.add.reduceat(np.where(rows.values == NULL, 0, rows.values), begins)
     values[np.maximum.reduceat(rows.values == NULL, begins)] = NULL
     values[:, :2] = rows.values[begins, :2]
-    for name, at in rows.at.items():
+    for name, column in rows.index.items():
         if name.endswith("provenance"):
-            values[:, at] = np.maximum.reduceat(rows.values[:, at], begins)
-    return Columns(rows.at, values)
+            values[:, column] = np.maximum.reduceat(rows.values[:, column], begins)
+    return Columns(rows.index, values)
 
 
 def starts(values: Ints) -> Ints:
-    """Return where a run of equal values begins."""
+    """Return the indices at which a run of equal values begins."""
     begins: Ints = np.flatnonzero(np.concatenate((values[:1] == values[:1], values[1:] != values[:-1])))
     return begins
 

@@ -1,4 +1,4 @@
-"""Figures from what engines count beside tokens: how requests ended, drafts, prefix cache, FLOPs and bytes."""
+"""Figures from engine counters other than tokens: ends of requests, drafts, prefix cache, FLOPs and bytes."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
     from pertoken.store.query.fast_rows import Rows
 
 Counts = Mapping[str, int]
-"""Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`; what did not increase is absent."""
+"""Increase by name of `metrics.ENGINE_COUNTERS`, or `NAME{reason="..."}`. A counter without an increase is absent."""
 
 _REASON = re.compile(r'(\w+)\{reason="((?:[^"\\]|\\.)*)"\}')
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCounts:
-    """A deployment's further counters over a window. None: its engine does not count it, or the count is 0."""
+    """Figures of one deployment over a window. None: its engine does not count it, or the denominator is 0."""
 
     preemptions: int | None = None
     """Requests put back to the queue because the KV cache was full."""
     ended: tuple[tuple[str, int], ...] = ()
-    """Requests by how they ended, most first: (`stop`, 120)."""
+    """Finished requests by reason, most frequent first: (`stop`, 120)."""
     prefix_hit_rate: float | None = None
-    """Part of the tokens looked up in the prefix cache that were found there."""
+    """Found over looked-up tokens of the prefix cache."""
     spec_acceptance_rate: float | None = None
-    """Share of the drafted tokens that were accepted."""
+    """Accepted over drafted tokens."""
     spec_acceptance_length: float | None = None
-    """Mean tokens a speculative step gives: the accepted ones of its draft and one more."""
+    """Mean tokens per speculative step: the accepted draft tokens and one more."""
     mfu: float | None = None
-    """FLOPs the engine counts, of what its GPUs could do in the time it was busy; of the present epoch."""
+    """Model FLOPs utilization of the present epoch: counted FLOPs over the peak of its GPUs in its busy time."""
     mbu: float | None = None
-    """Bytes it reads and writes, of what their memory could move in that time; of the present epoch."""
+    """Memory bandwidth utilization of the present epoch: counted bytes over the peak in its busy time."""
     counted: tuple[tuple[str, int], ...] = ()
-    """Increase of each counter that a screen shows as it is, by its name in `metrics.ENGINE_COUNTERS`."""
+    """Increase of each counter that a screen shows directly, by its name in `metrics.ENGINE_COUNTERS`."""
 
 
 def by_epoch(rows: Rows) -> Mapping[int, Counts]:
@@ -67,13 +67,14 @@ def engine_counts(
     device_names: Collection[str],
     market: Market,
 ) -> EngineCounts:
-    """Return the figures of the counters of all `epochs` of a deployment, and of the GPU counters of the `present` one.
+    """Return the figures of one deployment, from the counters of all its `epochs`.
 
-    `busy_ms`, `knobs` and `device_names` are those of the present epoch.
+    MFU and MBU are those of the `present` epoch, as are `busy_ms`, `knobs` and `device_names`. They are None on devices
+    of several kinds.
     """
-    estimated = "gflop_per_gpu" in present or "read_mb_per_gpu" in present
-    alike = estimated and len(set(device_names)) == 1
-    accelerator = market.accelerator(next(iter(device_names))) if alike else None
+    counts_work = "gflop_per_gpu" in present or "read_mb_per_gpu" in present
+    same_device = counts_work and len(set(device_names)) == 1
+    accelerator = market.accelerator(next(iter(device_names))) if same_device else None
     counts: dict[str, int] = defaultdict(int)
     for epoch in epochs:
         for metric, delta in epoch.items():
@@ -85,7 +86,7 @@ def engine_counts(
     }
     shares = {
         name: sum(present.get(counter, 0) for counter in quotient.above) * scale / (busy_ms / 1000)
-        for name, quotient, scale in of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
+        for name, quotient, scale in peak_shares(knobs.get("dp"), knobs.get("weight_dtype"), accelerator)
         if busy_ms and quotient.above[0] in present
     }
     return EngineCounts(
@@ -104,12 +105,13 @@ def engine_counts(
     )
 
 
-def of_peak(dp: object, weight_dtype: object, accelerator: Accelerator | None) -> Iterator[tuple[str, Quotient, float]]:
-    """Yield (series, quotient, share of the peak that one unit of it is) of a deployment on such devices.
+def peak_shares(
+    dp: object, weight_dtype: object, accelerator: Accelerator | None
+) -> Iterator[tuple[str, Quotient, float]]:
+    """Yield (series, quotient, scale) for MFU and MBU; quotient times scale is a share of the peak of the device.
 
-    Model FLOPs utilization: FLOPs of a GPU over the dense peak of its weights' format. Memory bandwidth utilization:
-    bytes it reads and writes over its peak bandwidth. An engine counts for one GPU of each data-parallel rank, and the
-    ranks are summed.
+    MFU is FLOPs over the dense peak of the weight format, MBU is bytes over the peak bandwidth. An engine counts for
+    one GPU of each data-parallel rank, and the ranks are summed.
     """
     if accelerator is None or not isinstance(dp, int):
         return
@@ -119,6 +121,6 @@ def of_peak(dp: object, weight_dtype: object, accelerator: Accelerator | None) -
     yield "mbu", MB_PER_BUSY_S, 1e6 / dp / accelerator.memory_bytes_per_s
 
 
-def _quotient(counts: Counts, of: Quotient) -> float | None:
-    below = sum(counts.get(counter, 0) for counter in of.below or ())
-    return sum(counts.get(counter, 0) for counter in of.above) / below + of.plus if below else None
+def _quotient(counts: Counts, quotient: Quotient) -> float | None:
+    below = sum(counts.get(counter, 0) for counter in quotient.below or ())
+    return sum(counts.get(counter, 0) for counter in quotient.above) / below + quotient.plus if below else None

@@ -268,7 +268,7 @@ class EvidenceReader:
         accelerator = self.market.accelerator(names.pop()) if len(names) == 1 else None
         # The engine's own estimate over the catalog's peak.
         origin = worst((Provenance.LISTED, busy))
-        for name, quotient, share in engine_counts.of_peak(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
+        for name, quotient, share in engine_counts.peak_shares(knobs.get("dp"), knobs.get("weight_dtype"), accelerator):
             readers[name] = partial(series.with_provenance, partial(of, quotient, share), origin)
         return readers
 

@@ -45,7 +45,7 @@ def test_numbers_stay_true_while_clock_engines_driver_and_disk_go_wrong_at_once(
         ("UPDATE host_sample SET observed_ms = -60000", "observed"),
     ],
 )
-def test_the_judge_notices_what_is_not_true(outcome: Outcome, tmp_path: Path, change: str, rule: str) -> None:
+def test_the_judge_detects_a_false_record(outcome: Outcome, tmp_path: Path, change: str, rule: str) -> None:
     shutil.copytree(outcome.played.db, tmp_path / "db")
     with closing(sqlite3.connect(tmp_path / "db" / "telemetry.db")) as connection:
         connection.execute(change)

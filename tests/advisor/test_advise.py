@@ -55,7 +55,7 @@ def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(adv
     assert (fewer["risk"], fewer["effort"]) == ("quality", "medium")
 
 
-def test_a_title_begins_with_what_changes_most_and_says_it_in_few_words(advice: list[dict[str, Any]]) -> None:
+def test_a_title_begins_with_the_largest_change_and_is_short(advice: list[dict[str, Any]]) -> None:
     titles = {row["rule_id"]: row["title"] for row in advice if row["state"] == "OPEN"}
     assert titles["quantize-weights"].startswith("weights bf16 → ")
     assert titles["move-accelerator"].startswith("H100 SXM5 → ")
@@ -95,7 +95,7 @@ def test_a_change_shows_what_requests_would_see_before_and_after(advice: list[di
         assert variant["replicas_needed"][1] <= variant["replicas_needed"][0]
 
 
-def test_no_saving_exceeds_what_is_paid(advice: list[dict[str, Any]]) -> None:
+def test_no_saving_exceeds_the_bill(advice: list[dict[str, Any]]) -> None:
     for variant in (variant for row in advice for variant in row["variants"]):
         for money in (variant["bankable"], variant["capacity"]):
             assert money is None or max(money) <= 4 * MONTH * 1e9
@@ -158,7 +158,7 @@ def test_rules_that_break_are_a_row_each_and_stop_nothing_else(
 
 
 @pytest.mark.usefixtures("without_built_in_rules")
-def test_a_rule_that_reads_what_was_not_measured_is_blocked_with_the_remedy(low_batch: Path, tmp_path: Path) -> None:
+def test_a_rule_that_reads_an_unmeasured_series_is_blocked_with_the_remedy(low_batch: Path, tmp_path: Path) -> None:
     file = tmp_path / "needs.py"
     file.write_text(source("if seen.e2e_s.p50 > 1:\n    yield now.but(tp=4)"))
     (blocked,) = [row for row in advise(low_batch, "--rule", str(file)) if row["rule_id"] == "own-rule"]

@@ -42,7 +42,7 @@ def late(count: int) -> Context:
     return replace(known, deployments=alone, services=dict(zip(known.services, alone.values(), strict=False)))
 
 
-def test_what_a_fork_measures_is_what_this_process_measures(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_measures_the_same_loads_as_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, shared = late(4), late(4)
     measure_loads(ours, no_progress)
     forks: list[int] = []

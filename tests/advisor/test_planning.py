@@ -71,7 +71,7 @@ def planned(tmp_path: Path) -> tuple[Planner, Store, tuple[Recommendation, ...]]
     return Planner(Settings(advisor_since=3600), as_of=NOW), store, rows
 
 
-def test_the_next_plan_of_the_same_advice_is_composed_of_what_was_gathered(
+def test_the_next_plan_of_the_same_advice_reuses_the_gathered_figures(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planner, store, rows = planned

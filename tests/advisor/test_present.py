@@ -28,7 +28,7 @@ from tests.values import new_store
 NOW = START_MS // 1000 + 120
 
 
-def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measured_says_how(tmp_path: Path) -> None:
+def test_occupancy_links_and_memory_traffic_are_evidence_and_unmeasured_ones_name_the_remedy(tmp_path: Path) -> None:
     where, kept = new_store(tmp_path), tick_state()
     links = {"sm_occupancy_1e4": 2000, "nvlink_rx_mib_s": 300, "nvlink_tx_mib_s": 100}
     with Writer(where) as writer:
@@ -48,7 +48,7 @@ def test_occupancy_links_and_memory_traffic_are_evidence_and_what_is_not_measure
     assert seen.memory_traffic_bytes_s.provenance.name == "COUNTER"
 
 
-def test_an_engine_on_cpus_is_told_what_would_count_its_memory_traffic(tmp_path: Path) -> None:
+def test_missing_memory_traffic_of_an_engine_on_cpus_names_the_remedy(tmp_path: Path) -> None:
     where, kept = new_store(tmp_path), tick_state()
     missing = Unavailable("memory_traffic_bytes", "missing", "its counters are not mounted", "mount -t resctrl")
     with Writer(where) as writer:
@@ -94,7 +94,7 @@ def gathered(where: StoreLocation, text: str = "", folder: Path | None = None) -
     return present(open_store(where), load_market(), 3600, END, settings)
 
 
-def test_a_placement_is_what_the_host_and_the_catalog_know(tmp_path: Path) -> None:
+def test_a_placement_comes_from_the_host_and_the_catalog(tmp_path: Path) -> None:
     known = gathered(serving(tmp_path, "gpu-a", instance=P5)).fleet
     expected = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 8, "on_demand")
     assert [host.placement for host in known.hosts] == [expected]
@@ -103,7 +103,7 @@ def test_a_placement_is_what_the_host_and_the_catalog_know(tmp_path: Path) -> No
     assert (deployment.weight_dtype, deployment.tp, deployment.power_cap_w) == ("bf16", 2, 700)
 
 
-def test_settings_say_how_a_host_is_paid_and_what_is_committed(tmp_path: Path) -> None:
+def test_settings_define_purchase_and_commitments_of_a_host(tmp_path: Path) -> None:
     text = f"""
 [hosts."gpu-a"]
 purchase = "reserved"

@@ -15,7 +15,7 @@ from tests.advisor.gathered import advised, gathered, own
 from tests.advisor.services import narrower, services
 
 
-def test_a_proposal_is_not_refused_for_another_deployment_whose_devices_were_not_seen() -> None:
+def test_a_proposal_is_not_refused_because_of_another_deployment_with_unseen_devices() -> None:
     fleet, known = services(2)
     unseen = replace(fleet, devices=fleet.devices[:2])
     by_target = {row.target_key: row for row in advised(gathered(unseen, known), own(narrower))}

@@ -137,7 +137,7 @@ def test_a_rule_that_names_a_part_of_its_own_making_fails_alone(stored: Store) -
     sources = replace(source_of(own(lies, "lies", "28d")), group="theirs"), source_of(_looks("of-a-month", "28d"))
     advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW)
     assert _row(advice, "lies").state is State.FAILED
-    assert "no message" in str(_row(advice, "lies").reason)
+    assert "an invalid message" in str(_row(advice, "lies").reason)
     other = _row(advice, "of-a-month")
     assert (other.state, other.reason) == (State.REFUSED, "100 tokens/s, 3 minutes, 3 hours")
 
@@ -173,5 +173,5 @@ def test_a_rule_that_is_another_one_when_its_file_is_loaded_again_fails_alone(st
     sources = [Source("changes", "here", "theirs", changing), source_of(_looks("of-a-month", "28d"))]
     advice = advise(stored, sources, load_market(), Settings(), 7 * DAY, NOW, noted)
     assert _row(advice, "changes").state is State.FAILED
-    assert "another one when its file is loaded again" in str(_row(advice, "changes").reason)
+    assert "the rule differs when its file is loaded again" in str(_row(advice, "changes").reason)
     assert _row(advice, "of-a-month").state is State.REFUSED

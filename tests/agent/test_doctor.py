@@ -19,7 +19,7 @@ def findings_of(kind: str) -> list[tuple[bool, str, str | None]]:
     return [(finding.ok, finding.text, finding.remedy) for finding in of_engine(reading)]
 
 
-def test_an_adapter_that_never_met_its_engine_says_so() -> None:
+def test_an_adapter_untested_against_its_engine_is_reported() -> None:
     ((ok, text, _),) = findings_of("sglang")
     assert ok
     assert "untested against a live engine" in text
@@ -39,7 +39,7 @@ def test_an_engine_without_tokens_is_a_finding_with_what_would_count_them() -> N
     assert remedy and "llama-server --metrics" in remedy
 
 
-def test_a_device_that_does_not_answer_says_for_how_long() -> None:
+def test_a_device_that_does_not_answer_is_reported_with_the_time_since_its_last_answer() -> None:
     (finding,) = of_device(gpu(0)._replace(lost="the GPU fell off the bus", silent_s=90))
     assert (
         not finding.ok and "fell off the bus; it last answered 1.5m ago" in finding.text

@@ -162,7 +162,7 @@ def test_rows_go_by_their_age_a_little_after_each_tick(tmp_path: Path) -> None:
             assert 0 <= oldest - first < 60, table.name
 
 
-def test_ticks_that_are_deleted_before_they_were_shipped_are_told(tmp_path: Path) -> None:
+def test_ticks_deleted_before_they_were_shipped_are_reported(tmp_path: Path) -> None:
     where = filled(tmp_path, 400)
     ages = Settings(store_raw=HOUR, store_minutes=48 * HOUR, store_hours=48 * HOUR)
     with Writer(where) as writer:

@@ -16,7 +16,7 @@ def test_a_host_of_ones_own_is_of_no_cloud() -> None:
     assert cloud_of({"sys_vendor": "Supermicro", "product_name": "AS-8125GS"}) is None
 
 
-def test_a_page_that_says_something_else_is_unknown() -> None:
+def test_an_unexpected_metadata_page_is_unknown() -> None:
     page = Page("/zone", r"projects/\d+/zones/([a-z0-9-]+)")
     assert page.part(" projects/7/zones/us-central1-a\n") == "us-central1-a"
     assert page.part("<html>") is None

@@ -68,12 +68,12 @@ def test_vllm_flags_are_read_in_every_spelling() -> None:
     }
 
 
-def test_quantization_says_more_of_the_weights_than_dtype() -> None:
+def test_quantization_takes_precedence_over_dtype_for_the_weights() -> None:
     assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "-q", "fp8")) == {"weight_dtype": "fp8"}
     assert read_argv("vllm", (*VLLM, "--dtype", "bfloat16", "--quantization", "compressed-tensors")) == {}
 
 
-def test_dtype_says_nothing_of_the_weights_of_a_quantized_checkpoint() -> None:
+def test_dtype_does_not_define_the_weights_of_a_quantized_checkpoint() -> None:
     assert read_argv("vllm", ("vllm", "serve", "org/Llama-3.1-70B-FP8", "--dtype", "bfloat16")) == {}
     assert read_argv("vllm", ("vllm", "serve", "org/Qwen-AWQ", "--dtype", "half")) == {}
 
@@ -91,7 +91,7 @@ def test_dtype_says_nothing_of_the_weights_of_a_quantized_checkpoint() -> None:
         ("--max-num-seqs", "64", "--max-num-seqs", "auto"),
     ],
 )
-def test_what_the_engine_decides_or_nobody_understands_is_absent(flags: tuple[str, ...]) -> None:
+def test_values_that_the_engine_decides_or_that_are_not_understood_are_absent(flags: tuple[str, ...]) -> None:
     assert read_argv("vllm", (*VLLM, *flags)) == {}
 
 
@@ -187,7 +187,7 @@ def test_reported_words_become_ours() -> None:
         (("-sm", "new"), 2, None),
     ],
 )
-def test_llama_cpp_is_split_over_the_devices_it_says_or_holds(
+def test_llama_cpp_is_split_over_the_devices_of_its_arguments_or_of_its_processes(
     flags: tuple[str, ...], devices: int, sizes: tuple[int, int] | None
 ) -> None:
     mode, parts = split_arguments("llama.cpp", (*LLAMA, *flags))

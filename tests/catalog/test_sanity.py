@@ -66,7 +66,7 @@ def test_a_list_that_contradicts_itself_is_not_believed_either_way() -> None:
         ({"nano_usd_per_device_hour": 98 * NANO_USD}, "$98 for a device-hour is not between $0.05 and $50"),
     ],
 )
-def test_what_an_offer_has_to_be_by_itself(fields: dict[str, object], reason: str) -> None:
+def test_an_implausible_offer_is_refused_with_its_reason(fields: dict[str, object], reason: str) -> None:
     (actual,) = reasons(replace(H100, **fields))  # type: ignore[arg-type]
     assert reason in actual
 

@@ -13,7 +13,7 @@ def test_an_installation_is_shown_before_it_is_done() -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "release", "resume"])
-def test_without_an_agent_there_is_nothing_to_tell_and_that_is_said(command: str, tmp_path: Path) -> None:
+def test_without_an_agent_the_command_reports_that_none_records(command: str, tmp_path: Path) -> None:
     done = run("agent", command, "--db", str(tmp_path))
     assert done.exit_code == 1
     assert f"pertoken: no agent records in {tmp_path}" in done.stderr

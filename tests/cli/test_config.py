@@ -18,7 +18,7 @@ def test_settings_are_written_checked_and_shown(tmp_path: Path) -> None:
     assert "agent.interval = 10" in run("config", "show", "--config", file).output
 
 
-def test_options_of_a_rule_that_nobody_has_are_a_mistake_and_no_rule_is_loaded_to_find_it(tmp_path: Path) -> None:
+def test_options_of_an_unknown_rule_are_a_mistake_and_no_rule_is_loaded_for_this_check(tmp_path: Path) -> None:
     file = tmp_path / "pertoken.toml"
     file.write_text("[rules.use-spott]\nmin_replicas = 3")
     done = run("config", "check", "--config", str(file))

@@ -8,7 +8,7 @@ from tests.scenario import LOW_BATCH_70B, seed
 from tests.tenants import count, metric
 
 
-def test_costs_are_told_by_model_and_hour_as_text_json_and_csv(tmp_path: Path) -> None:
+def test_costs_are_printed_by_model_and_hour_as_text_json_and_csv(tmp_path: Path) -> None:
     folder = tmp_path / "db"
     seed(folder, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=120, end_ts=NOW // 3600 * 3600)
     # Four hours hold both seeded ones, also when the hour turns between the import of this file and the command.

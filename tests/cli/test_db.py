@@ -13,7 +13,7 @@ from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed
 
 
-def test_a_database_says_what_it_holds_and_whether_it_is_whole(recorded: str) -> None:
+def test_db_info_counts_the_rows_and_db_check_verifies_them(recorded: str) -> None:
     printed = json.loads(run("db", "info", "--db", recorded, "--json").stdout)
     assert printed["telemetry rows"]["device_sample"] == 6
     assert printed["telemetry schema"] == REVISIONS["telemetry"][-1]
@@ -31,7 +31,7 @@ def test_a_damaged_database_fails_its_check(recorded: str) -> None:
     assert "fault" in done.stderr
 
 
-def test_upgrading_lays_both_groups_and_says_so(tmp_path: Path) -> None:
+def test_upgrading_creates_both_groups_of_tables_and_reports_it(tmp_path: Path) -> None:
     done = run("db", "upgrade", "--db", str(tmp_path / "new"))
     assert f"telemetry went from nothing to {REVISIONS['telemetry'][-1]}." in done.output
     again = run("db", "upgrade", "--db", str(tmp_path / "new"))
@@ -79,7 +79,7 @@ def test_a_dry_run_of_purging_names_the_tables_and_rows_and_deletes_nothing(aged
     assert samples(aged) < whole
 
 
-def test_purging_what_is_not_that_old_asks_nothing(recorded: str) -> None:
+def test_purging_without_rows_of_that_age_asks_nothing(recorded: str) -> None:
     done = run("db", "purge", "--db", recorded)
     assert (done.exit_code, done.stdout) == (0, f"{recorded}: nothing is that old; nothing was deleted.\n")
 

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.builders import run
 
 
-def test_doctor_says_what_is_missing_and_how_to_switch_it_on(tmp_path: Path) -> None:
+def test_doctor_reports_missing_metrics_with_their_remedies(tmp_path: Path) -> None:
     findings = json.loads(run("doctor", "--db", str(tmp_path), "--json").stdout)
     areas = {finding["area"] for finding in findings}
     assert {"host", "device", "engine", "database", "settings"} <= areas

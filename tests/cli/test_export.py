@@ -33,7 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> StoreLocation:
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
-def test_every_table_comes_back_as_it_was_with_its_seals(whole: StoreLocation, form: str, tmp_path: Path) -> None:
+def test_every_table_is_restored_unchanged_with_its_checksums(whole: StoreLocation, form: str, tmp_path: Path) -> None:
     before = everything(whole.file("telemetry"))
     copy = tmp_path / "copy"
     for table in TABLES:
@@ -80,7 +80,9 @@ def test_only_the_rows_of_a_window_go(whole: StoreLocation) -> None:
         (("parquet", "--table", "host"), "--out FILE"),
     ],
 )
-def test_a_wrong_word_is_told_in_one_line(whole: StoreLocation, arguments: tuple[str, ...], message: str) -> None:
+def test_a_wrong_argument_is_reported_in_one_line(
+    whole: StoreLocation, arguments: tuple[str, ...], message: str
+) -> None:
     done = run("export", *arguments, "--db", whole)
     assert done.exit_code == 2
     assert message in done.stderr
@@ -96,7 +98,7 @@ def test_a_wrong_word_is_told_in_one_line(whole: StoreLocation, arguments: tuple
         ("host_id,ts,duration_ms,observed_ms\n1,2,3\n", "line 2: 3 values for 4 columns"),
     ],
 )
-def test_a_file_that_does_not_fit_is_told_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_malformed_file_is_reported_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(text)
     done = run("import", file, "--table", "host_sample", "--db", tmp_path / "db")

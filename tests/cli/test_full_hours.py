@@ -45,7 +45,7 @@ def test_every_command_prints_the_hour_that_ends_there(folder: str, command: tup
 
 
 @pytest.mark.parametrize("at", [HOUR, DAY])
-def test_the_dollars_of_the_hour_are_the_same_by_everything(folder: str, at: str) -> None:
+def test_the_dollars_of_the_hour_are_equal_by_every_dimension(folder: str, at: str) -> None:
     usd = {}
     for by in BY:
         lines = json.loads(run("costs", "--hours", "1", "--by", by, "--json", "--db", folder, "--at", at).stdout)

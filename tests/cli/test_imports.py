@@ -18,7 +18,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(main, ["import", *map(str, arguments)])
 
 
-def test_an_import_prints_each_host_what_is_missing_and_what_to_do_next(tmp_path: Path) -> None:
+def test_an_import_prints_each_host_the_missing_metrics_and_the_next_command(tmp_path: Path) -> None:
     gpu = {"UUID": "GPU-1", "Hostname": "gpu-1", "modelName": "NVIDIA H100", "instance": "10.0.0.5:9400"}
     page = {"model_name": "llama", "instance": "10.0.0.5:8000"}
     with serving(

@@ -120,7 +120,7 @@ def test_the_later_verdict_and_advice_are_there_without_a_time(and_later: str) -
     assert "LATER JUDGED" in text and "Nothing is proposed" not in text
 
 
-def test_processes_with_other_seeds_of_hashes_print_the_same_bytes(and_later: str) -> None:
+def test_output_does_not_depend_on_the_hash_seed(and_later: str) -> None:
     printed = []
     for seed_of_hashes in ("1", "2"):
         given = json.dumps([and_later, _iso(AT), COMMANDS[1:]])
@@ -226,13 +226,11 @@ def test_a_time_that_cannot_be_is_one_line_and_exit_2(
     ("arguments", "reported"),
     [
         (("top", "--at", "-1m"), "--at needs --once"),
-        (("top", "--once", "--web", "8000"), "only one of them"),
+        (("top", "--once", "--web", "8000"), "give one of them"),
         (("advise", "--at", "-1m", "--every", "1h"), "only one of them"),
     ],
 )
-def test_options_that_exclude_each_other_are_one_line_and_exit_2(
-    recorded: str, arguments: tuple[str, ...], reported: str
-) -> None:
+def test_exclusive_options_are_one_line_and_exit_2(recorded: str, arguments: tuple[str, ...], reported: str) -> None:
     done = run(*arguments, "--db", recorded)
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert reported in done.stderr

@@ -65,7 +65,7 @@ def test_nothing_is_sent_without_consent(server: LlamaServer, tmp_path: Path) ->
     assert server.counted() == before
 
 
-def test_points_of_an_address_that_nobody_recorded_are_shown_and_the_reason_why_they_are_not_kept(
+def test_points_of_an_unrecorded_address_are_shown_with_the_reason_why_they_are_not_kept(
     server: LlamaServer, tmp_path: Path
 ) -> None:
     done = run("probe", server.url.removeprefix("http://"), "--yes", "--db", str(tmp_path))
@@ -73,7 +73,7 @@ def test_points_of_an_address_that_nobody_recorded_are_shown_and_the_reason_why_
     assert "Not stored" in done.stdout and "telemetry.db" in done.stdout
 
 
-def test_a_server_without_metrics_is_probed_only_if_nobody_else_uses_it(tmp_path: Path) -> None:
+def test_a_server_without_metrics_is_probed_only_with_exclusive_use(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model.gguf", shape=SHAPE)
     with LlamaServer(model, metrics=False, slots=1, context=200) as server:
         refused = run("probe", server.url, "--yes", "--db", str(tmp_path))
@@ -93,7 +93,7 @@ def test_an_address_at_which_nothing_answers_is_one_line(tmp_path: Path) -> None
     assert refused.exit_code == 1 and refused.stderr.count("\n") == 1 and "127.0.0.1:9" in refused.stderr
 
 
-def test_ctrl_c_ends_it_cleanly_and_prints_what_was_measured(server: LlamaServer, tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_probe_cleanly_and_prints_the_measured_points(server: LlamaServer, tmp_path: Path) -> None:
     code = (
         "from pertoken.cli import main; from pertoken.agent.load_probe import server_watch as w; w.IDLE_S = 0.1; main()"
     )

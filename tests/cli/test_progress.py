@@ -61,7 +61,7 @@ def test_it_is_shown_and_moves_at_least_every_2_seconds() -> None:
     assert progress.SHOWN_AFTER_S <= 2 and progress.REDRAWN_EVERY_S <= 2
 
 
-def test_nothing_is_shown_where_nobody_looks() -> None:
+def test_no_progress_is_shown_without_a_terminal() -> None:
     stream = io.StringIO()
     with redirect_stderr(stream), Progress("Checking") as shown:
         assert shown._thread is None

@@ -62,7 +62,7 @@ end = "2020-01-01"
     assert service_name("another", load(None, {})) == "another"
 
 
-def test_devices_know_how_their_driver_says_they_reach_each_other(tmp_path: Path) -> None:
+def test_devices_carry_the_links_reported_by_their_driver(tmp_path: Path) -> None:
     where = seed(new_store(tmp_path), LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END)
     with closing(sqlite3.connect(where.file("telemetry"))) as db, db:
         uuids = [row[0] for row in db.execute("SELECT uuid FROM device WHERE kind = 'gpu' ORDER BY slot")]

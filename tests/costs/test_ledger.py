@@ -22,7 +22,7 @@ def test_an_hour_of_a_device_held_half_idle_is_split_in_halves() -> None:
     )
 
 
-def test_a_device_nobody_holds_is_unallocated_and_foreign_work_is_other() -> None:
+def test_a_device_without_an_owner_is_unallocated_and_foreign_work_is_other() -> None:
     assert allocate(DeviceTime(60_000), 3_600_000).unallocated == 60_000
     part = allocate(DeviceTime(60_000, (Share(OTHER, 30_000 * 10**6, 0),)), 3_600_000)
     assert (part.other, part.unallocated) == (30_000, 30_000)
@@ -63,7 +63,7 @@ def test_a_device_is_paid_to_the_nearest_nano_dollar() -> None:
     assert [allocate(DeviceTime(ms), 3_600).paid for ms in (499, 500, 1499, 1500)] == [0, 1, 1, 2]
 
 
-def test_apportioning_nothing_to_nobody_is_refused() -> None:
+def test_apportioning_without_weights_or_by_a_negative_weight_is_refused() -> None:
     with pytest.raises(ValueError, match="weights"):
         apportion(1, [])
     with pytest.raises(ValueError, match="weights"):
@@ -88,7 +88,7 @@ def test_a_quotient_is_never_further_off_than_a_half(numerator: int, denominator
     assert -denominator < twice <= denominator
 
 
-def test_a_device_that_two_held_is_paid_by_both_for_what_each_held() -> None:
+def test_a_device_with_two_owners_is_paid_by_both_by_their_shares() -> None:
     ms = 10**6
     part = allocate(
         DeviceTime(60_000, (Share(7, 40_000 * ms, 10_000 * ms), Share(8, 20_000 * ms, 30_000 * ms))), 3_600_000

@@ -19,7 +19,7 @@ def test_devices_that_did_the_same_cost_the_same_and_parts_add_up() -> None:
     assert not bill.busy_is_bound
 
 
-def test_busy_dollars_of_an_epoch_whose_time_is_a_bound_are_a_bound() -> None:
+def test_busy_dollars_of_an_epoch_with_bounded_busy_time_are_a_bound() -> None:
     money = Money()
     idle = allocate(DeviceTime(HOUR_MS, (Share(7, HOUR_NS, 0),)), 1_000)
     money.add(idle, devices=1, bounds=(7,))

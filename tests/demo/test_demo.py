@@ -44,7 +44,7 @@ def test_the_same_seed_draws_the_same_fleet_and_another_one_another() -> None:
     assert first == again != other
 
 
-def test_each_problem_is_worth_8_percent_of_what_is_spent_on_it() -> None:
+def test_each_problem_is_worth_at_least_8_percent_of_its_spend() -> None:
     problems = truth(draw_fleet(7, 24, 30, MARKET), MARKET)["problems"]
     assert all(problem["share_of_spend"] >= MIN_SHARE and problem["saves_usd_per_month"] > 0 for problem in problems)
     assert all(0 < problem["share_of_spend"] <= 1 for problem in problems)
@@ -151,7 +151,7 @@ def test_two_demos_of_one_seed_hold_the_same_rows(tmp_path: Path) -> None:
     assert tokens(both[0]) == tokens(both[1]) != []
 
 
-def test_more_time_goes_on_where_the_demo_ended_with_another_epoch_of_what_was_changed(tmp_path: Path) -> None:
+def test_more_time_continues_the_demo_with_a_new_epoch_of_the_changed_service(tmp_path: Path) -> None:
     where, made = demo(tmp_path)
     problem = next(problem for problem in made.fleet.problems if problem.scene.kind == "tp-too-wide")
     later = advance(where, made, 5 * 3600, {str(problem.service): {"tp": 1}})
@@ -169,7 +169,7 @@ def test_more_time_goes_on_where_the_demo_ended_with_another_epoch_of_what_was_c
     assert report.bill_observed == pytest.approx(1) and not any(host.stale for host in report.hosts)
 
 
-def test_a_demo_goes_on_tick_by_tick_while_somebody_looks(tmp_path: Path) -> None:
+def test_a_demo_continues_tick_by_tick_while_its_screen_is_open(tmp_path: Path) -> None:
     where, made = demo(tmp_path)
     now = END + 25.0
     live = Live(where, made, lambda: now)
@@ -184,7 +184,7 @@ def test_a_demo_goes_on_tick_by_tick_while_somebody_looks(tmp_path: Path) -> Non
     assert live.notice() is None
 
 
-def test_a_demo_ends_when_its_screens_do_and_says_why_it_stands_still(tmp_path: Path) -> None:
+def test_a_demo_ends_with_its_screens_and_reports_why_it_stopped(tmp_path: Path) -> None:
     where, made = demo(tmp_path)
     live = Live(where, made, lambda: END + 11.0)
     live.start()

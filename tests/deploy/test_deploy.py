@@ -43,7 +43,7 @@ def test_its_python_is_one_that_the_package_runs_on() -> None:
     assert len(set(versions)) == 1 and int(versions[0]) >= 11
 
 
-def test_its_copies_come_from_what_was_made_before() -> None:
+def test_the_image_copies_only_built_files() -> None:
     made = [text for name, text in instructions() if name == "RUN"]
     copied = [text for name, text in instructions() if name == "COPY"]
     assert copied[0] == ". /src" and copied[1] == "--from=build /opt/pertoken /opt/pertoken"

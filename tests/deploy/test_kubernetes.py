@@ -82,7 +82,7 @@ def test_names_that_manifests_refer_to_are_there(folder: Path) -> None:
     assert {each["metadata"].get("namespace", "pertoken") for each in manifests} == {"pertoken"}
 
 
-def test_the_agent_has_no_right_in_the_cluster_and_nobody_but_its_owner_reads_the_secret(folder: Path) -> None:
+def test_the_agent_has_no_right_in_the_cluster_and_only_the_owner_reads_the_secret(folder: Path) -> None:
     manifests = rendered(folder)
     assert pod(manifests)["automountServiceAccountToken"] is False
     assert named(manifests, "ServiceAccount")["automountServiceAccountToken"] is False

@@ -23,7 +23,7 @@ from tests.postgres import server_url as started
 GUIDE = (Path(__file__).parents[2] / "docs" / "fleet.md").read_text(encoding="utf-8")
 
 
-def test_a_pooler_reads_verifiers_of_hosts_and_readers_and_of_nobody_who_may_do_more(
+def test_a_pooler_reads_verifiers_of_hosts_and_readers_but_not_of_more_privileged_logins(
     owner_url: str, server: StoreLocation
 ) -> None:
     (statements,) = re.findall(r"```sql\n(CREATE ROLE pgbouncer.*?)```", GUIDE, re.DOTALL)

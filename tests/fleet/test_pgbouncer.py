@@ -34,7 +34,7 @@ def pooled(sockets: Path, tmp_path: Path) -> Iterator[Server]:
         yield Server(server_url(f"postgresql://pooled@127.0.0.1:{port}/postgres", "test"))
 
 
-def test_hosts_that_share_one_session_ship_at_once_and_disturb_nobody(
+def test_hosts_that_share_one_session_ship_at_once(
     server: StoreLocation, pooled: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pertoken.agent.shipper.child.MARKS", 100)

@@ -64,7 +64,7 @@ def test_a_fleets_bill_is_the_sum_of_its_hosts_bills(tmp_path: Path) -> None:
         assert advice.exit_code == 0, advice.output
 
 
-def test_what_a_server_refuses_is_told_in_one_line_whether_it_is_waited_for_or_not(server: StoreLocation) -> None:
+def test_a_refused_statement_is_a_one_line_error_whether_it_is_awaited_or_not(server: StoreLocation) -> None:
     store = open_store(server)
     nothing: Select[Any] = select(column("x")).select_from(table("not_there"))
     with pytest.raises(StoreError, match="not_there"), store.read() as connection:

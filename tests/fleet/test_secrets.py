@@ -96,7 +96,7 @@ def test_settings_are_shown_without_it(tmp_path: Path) -> None:
         assert done.exit_code == 2 and AWAY not in done.output
 
 
-def test_a_child_is_told_it_through_a_pipe_and_its_failures_become_events_without_it(tmp_path: Path) -> None:
+def test_a_child_gets_the_password_through_a_pipe_and_its_failure_events_do_not_contain_it(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     with Writer(where) as writer:
         writer.ship(True)

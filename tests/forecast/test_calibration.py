@@ -32,7 +32,7 @@ def test_nothing_seen_is_the_prior() -> None:
     assert np.sqrt(np.diagonal(fitted.covariance[0])) == pytest.approx(PRIOR.sd)
 
 
-def test_one_operating_point_is_explained_and_narrows_what_is_left_open() -> None:
+def test_one_operating_point_is_explained_and_narrows_the_posterior() -> None:
     seen = per_token(PRIOR, 1.5 * EXPECTED.token_s, RUNNING)
     fitted = posterior(CANDIDATE, efficiency(), PRIOR, [seen])
     explained = steady(CANDIDATE, efficiency(), RUNNING, fitted.mean @ PRIOR.groups).token_s
@@ -47,7 +47,7 @@ def test_a_slow_first_token_is_blamed_on_prefill_and_not_on_weights() -> None:
     assert share_of("prefill", fitted.mean) > 0.2 > abs(share_of("weights", fitted.mean))
 
 
-def test_a_busy_memory_says_that_a_slow_step_is_no_launch_overhead() -> None:
+def test_a_slow_step_with_busy_memory_is_not_attributed_to_launch_overhead() -> None:
     slow = 2 * EXPECTED.token_s
     rate = per_token(PRIOR, slow, RUNNING)
     memory = np.isin(TERMS, ("weights", "experts", "kv_cache"))
@@ -65,7 +65,7 @@ def test_a_busy_memory_says_that_a_slow_step_is_no_launch_overhead() -> None:
     assert share_of("overheads", idle.mean) > share_of("overheads", busy.mean)
 
 
-def test_before_and_after_share_what_was_learned() -> None:
+def test_before_and_after_share_the_posterior() -> None:
     fp8 = resolve([LLAMA_8B.but(weight_dtype="fp8")], [CHAT], MARKET)
     known = posterior(CANDIDATE, efficiency(), PRIOR, [per_token(PRIOR, EXPECTED.token_s, RUNNING)])
     whole = np.ones(len(PRIOR.names))
@@ -92,13 +92,13 @@ def test_whatever_a_host_can_measure_is_used(more: dict[str, Any]) -> None:
     assert isinstance(change, Change) and 0 < change.ratio[0] < change.ratio[1] < change.ratio[2] < np.inf
 
 
-def test_a_well_used_cache_tells_how_many_sequences_fill_it() -> None:
+def test_a_well_used_cache_calibrates_the_number_of_sequences_that_fill_it() -> None:
     crowded = replace(CHAT, running=20)
     known = calibrate(LLAMA_8B, crowded, MARKET, busy_tok_s=800.0, kv_use=0.5)
     assert forecast(LLAMA_8B, crowded, MARKET, known).max_concurrency == pytest.approx(40)
 
 
-def test_time_to_first_token_of_requests_that_queued_says_nothing_of_prefill() -> None:
+def test_ttft_of_queued_requests_does_not_calibrate_prefill() -> None:
     queued = replace(CHAT, waiting=5.0)
     assert calibrate(LLAMA_8B, queued, MARKET, busy_tok_s=100.0, ttft_ms=9e3) == calibrate(
         LLAMA_8B, queued, MARKET, busy_tok_s=100.0
@@ -160,7 +160,7 @@ def test_the_newest_point_changes_no_earlier_prediction() -> None:
     assert np.isnan(errors(times)[0])
 
 
-def test_deployments_calibrated_side_by_side_do_not_see_each_others_points() -> None:
+def test_deployments_calibrated_together_do_not_share_points() -> None:
     slow, fast = (
         Measured(LLAMA_8B, CHAT, 60.0, points=tuple(truth_points([1, 8, 64], {"weights": literal})))
         for literal in (1, -0.5)

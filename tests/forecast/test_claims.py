@@ -128,7 +128,7 @@ def test_a_static_batch_waits_for_its_longest_answer() -> None:
         ("B200 SXM", "fp4", (1.05, 2.0), (1.05, 1.8)),
     ],
 )
-def test_narrow_weights_gain_what_was_measured_alone_and_saturated(
+def test_narrow_weights_gain_the_measured_ratio_alone_and_saturated(
     accelerator: str, weights: str, alone: tuple[float, float], saturated: tuple[float, float]
 ) -> None:
     """Never the claimed 75 % off: that is the size of the weights against FP32. Ranges: medians measured by public
@@ -250,7 +250,7 @@ OF_QUESTIONS = {
         "test_a_batch_of_32_costs_a_twentieth_of_a_batch_of_one"
     ),
     "Quantization keeps the quality at 75 % less cost": (
-        "test_narrow_weights_gain_what_was_measured_alone_and_saturated"
+        "test_narrow_weights_gain_the_measured_ratio_alone_and_saturated"
     ),
     "Speculative decoding is 2 to 3 times faster": (
         "test_speculation_gains_at_batch_one_and_next_to_nothing_when_saturated"

@@ -20,7 +20,7 @@ from pertoken.forecast.efficiency import (
 from pertoken.forecast.terms import TERMS
 
 
-def test_the_table_says_what_it_was_fitted_on() -> None:
+def test_the_table_names_the_data_that_it_was_fitted_on() -> None:
     fit = table()["fit"]
     assert fit["source"] and fit["as_of"] and fit["rows"] > 1000 and fit["pairs"] > 1000
 
@@ -52,14 +52,14 @@ def test_errors_of_two_kinds_add_in_quadrature_and_none_is_below_the_floor() -> 
     assert half_width(["astrology"], 0.0) == widths.unmeasured_floor > 0.5
 
 
-def test_an_interval_widens_with_what_is_left_open_with_disagreement_and_with_the_version() -> None:
+def test_an_interval_widens_with_uncertainty_disagreement_and_another_version() -> None:
     widths = Intervals(0.1, 0.5, 1.0, 0.2, {"tp_change": 2.0, "other": 2.5}, 0.7)
     assert widths.half_width(["tp_change"], 0.0) == pytest.approx(0.2)
     assert widths.half_width(["tp_change"], 0.4, 0.3, True) == pytest.approx(2 * np.sqrt(0.01 + 0.04 + 0.09 + 0.04))
     assert widths.half_width(["tp_change"], np.array([0.0, 1.0])).shape == (2,)
 
 
-def test_an_interval_whose_high_is_over_twenty_times_its_low_is_no_estimate() -> None:
+def test_an_interval_with_a_high_over_20_times_its_low_is_no_estimate() -> None:
     assert list(is_too_wide(np.log([4.4, 4.5]))) == [False, True]
 
 

@@ -56,7 +56,7 @@ def test_the_size_of_a_chunk_leaves_the_rate_and_moves_latency_only() -> None:
     assert ratio({"max_num_batched_tokens": 2048}) == pytest.approx(1)
 
 
-def test_prompts_computed_whole_cost_steps_in_which_nobody_generates() -> None:
+def test_unchunked_prompts_cost_steps_without_generated_tokens() -> None:
     whole: dict[str, object] = {"enable_chunked_prefill": False}
     for load in (CHAT, replace(CHAT, running=64)):
         assert 0.7 < ratio(whole, load) < 1
@@ -79,7 +79,7 @@ def test_prompts_computed_whole_cost_steps_in_which_nobody_generates() -> None:
         ({"num_speculative_tokens": None}, {"num_speculative_tokens": 2}, CHAT, "let the engine draft for some hours"),
     ],
 )
-def test_what_telemetry_cannot_tell_yet_is_unpriced_with_the_way_to_learn_it(
+def test_a_change_that_telemetry_cannot_price_yet_is_unpriced_with_the_remedy(
     now: dict[str, object], change: dict[str, object], load: Load, reason: str
 ) -> None:
     with pytest.raises(Abstained, match=reason):
@@ -99,12 +99,12 @@ def test_kernel_tables_are_not_asked_about_what_they_do_not_know() -> None:
         {"enable_chunked_prefill": False},
     ):
         predicted = compare(now, now.but(**change), CHAT, MARKET, opinion=SilentOpinion())
-        assert isinstance(predicted, Change) and predicted.heard is None
+        assert isinstance(predicted, Change) and predicted.opinion is None
 
 
 @settings(deadline=None)
 @given(st.floats(0.0, 1.0), st.integers(1, 16))
-def test_the_length_of_an_accepted_draft_tells_its_chance(chance: float, drafted: int) -> None:
+def test_the_chance_of_acceptance_follows_from_the_accepted_length(chance: float, drafted: int) -> None:
     length = accepted_len(chance, drafted)
     assert 1 <= length <= drafted + 1
     assert accepted_len(acceptance(length, drafted), drafted) == pytest.approx(length, abs=1e-6)

@@ -59,7 +59,7 @@ def test_unmeasured_watts_stay_between_idle_and_the_limit_and_change_less_with_t
     assert unmeasured_log_sd() >= log_sd(slowed=False)
 
 
-def test_a_device_that_several_sources_measured_draws_what_their_median_says() -> None:
+def test_a_device_measured_by_several_sources_draws_their_median() -> None:
     curve, device = (unmeasured_busy_w(name, H100, one(0.1))[0] for name in ("never seen", "H100 SXM5"))
     assert device == pytest.approx(0.94 * curve)
 
@@ -80,7 +80,7 @@ def test_a_batch_spends_fewer_joules_on_a_token() -> None:
     assert 0.05 < joules[1] < 1.0
 
 
-def test_an_idle_device_nobody_measured_draws_an_assumed_share_of_its_limit() -> None:
+def test_an_unmeasured_idle_device_draws_an_assumed_share_of_its_limit() -> None:
     assert idle_w("H100 SXM5", 700) == 70
     assert idle_w("never seen", 500) == pytest.approx(60)
 

@@ -42,7 +42,7 @@ def test_only_tensorrt_llm_takes_the_cache_dtype_of_a_narrow_checkpoint(
     assert read_as(**cells).candidates.kv_bytes[0] == cache_bytes
 
 
-def test_launch_scripts_of_a_source_tell_the_cache_dtype_that_its_rows_leave_out() -> None:
+def test_the_cache_dtype_missing_from_rows_is_read_from_the_launch_scripts_of_their_source() -> None:
     scripted = {"source": "aic-silicon-inferencex", "weight_dtype": "mxfp4", "model": "openai/gpt-oss-120b"}
     assert read_as(**scripted, gpu="B200-SXM").candidates.kv_bytes[0] == 1
     assert read_as(**scripted, gpu="H200-SXM").candidates.kv_bytes[0] == 2
@@ -62,7 +62,9 @@ def test_launch_scripts_of_a_source_tell_the_cache_dtype_that_its_rows_leave_out
         ({"engine": "trtllm 1.2.0rc6.post3", "source": "elsewhere"}, 0),
     ],
 )
-def test_the_change_log_of_a_source_tells_which_rows_speculate(cells: dict[str, str], drafted: int) -> None:
+def test_rows_with_speculation_are_read_from_the_change_log_of_their_source(
+    cells: dict[str, str], drafted: int
+) -> None:
     """A drafted token is accepted with the chance that gives 1.8 tokens a step where one is drafted."""
     usual = {"source": "aic-silicon-inferencex", "model": "deepseek-ai/DeepSeek-R1", "gpu": "B200-SXM", "n_gpus": "8"}
     read = read_as(**usual | cells).candidates
@@ -70,7 +72,7 @@ def test_the_change_log_of_a_source_tells_which_rows_speculate(cells: dict[str, 
     assert read.accepted_len[0] == pytest.approx(sum(0.8**place for place in range(drafted + 1)))
 
 
-def test_a_row_that_tells_its_draft_is_believed() -> None:
+def test_the_stated_draft_of_a_row_is_used() -> None:
     cells = {"source": "aic-silicon-inferencex", "model": "deepseek-ai/DeepSeek-R1", "spec": "mtp", "accept_len": "2.1"}
     read = read_as(**cells, engine="trtllm 1.2.0rc6.post3", notes="k=2").candidates
     assert (read.drafted_len[0], read.accepted_len[0]) == (2, 2.1)
@@ -87,7 +89,7 @@ def test_a_server_splits_its_model_over_all_devices_unless_it_is_audited_or_runs
         assert (read.tp[0], read.dp[0]) == layout
 
 
-def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_it_says_so() -> None:
+def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_stated() -> None:
     own = "transformers 4.46.3 + bitsandbytes 0.44.1"
     for engine, dtype, tag in (
         (own, "int8-bnb", "int8-bnb-whole"),
@@ -98,7 +100,7 @@ def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_it_say
         assert {name for name, held in zip(tag_names(), tags, strict=True) if held and "int8" in name} == {tag}
 
 
-def test_a_dated_row_is_as_old_as_it_says_and_others_are_new() -> None:
+def test_a_dated_row_has_the_age_of_its_date_and_others_are_new() -> None:
     place = tag_names().index("age")
     assert read_as(notes="x; measured=2025-03-31").candidates.tags[0, place] == pytest.approx(1.0, abs=0.01)
     for notes in ("measured=", "batch=measured avg", "measured=2030-01-01", "measured=2099-99-99"):
@@ -162,7 +164,7 @@ def test_a_cache_in_fp8_is_slow_under_an_old_engine_on_hardware_that_does_not_co
         ("prefix caching on", 0.0),
     ],
 )
-def test_hits_of_the_prefix_cache_are_read_where_a_row_tells_them(notes: str, cached: float) -> None:
+def test_hits_of_the_prefix_cache_are_read_where_a_row_states_them(notes: str, cached: float) -> None:
     assert read_as(notes=notes).candidates.cached_share[0] == cached
 
 
@@ -174,12 +176,12 @@ def test_the_prefix_cache_of_a_server_that_only_decodes_is_not_forecast() -> Non
     assert "only decodes" in by_shipped_table(measurements, pairs, Watts(measurements))[2][0]
 
 
-def test_prompts_are_computed_whole_where_a_row_says_so() -> None:
+def test_prompts_are_unchunked_where_a_row_states_it() -> None:
     assert read_as(notes="chunked prefill off").candidates.whole_prompts[0] == 1
     assert read_as(notes="chunked prefill on").candidates.whole_prompts[0] == 0
 
 
-def test_a_device_that_nobody_knows_is_taken_for_one_of_its_make() -> None:
+def test_an_unknown_device_is_read_as_one_of_its_make() -> None:
     rates = [read_as(gpu=name).candidates.fp16_flops[0] for name in ("Apple-Metal", "Foo-9000", "some ARM CPU")]
     assert rates[0] < rates[1] / 5 and rates[2] < rates[0]
     assert all("not known" in read_as(gpu=name).doubts[0] for name in ("Apple-Metal", "Foo-9000"))

@@ -31,7 +31,7 @@ def test_a_batch_of_32_generates_far_more_than_a_batch_of_one_for_little_latency
     assert one.tpot_ms[1] < many.tpot_ms[1] < 3 * one.tpot_ms[1]
 
 
-def test_a_70b_in_bf16_does_not_start_on_one_h200_at_defaults_and_says_why() -> None:
+def test_a_70b_in_bf16_does_not_start_on_one_h200_at_defaults_and_the_refusal_gives_the_size() -> None:
     refused = forecast(LLAMA_70B.but(tp=1).on(Placement(accelerator="H200 SXM")), CHAT, MARKET)
     assert refused.refusal is not None and "132 GiB" in refused.refusal
     assert refused.running is None and refused.max_concurrency == 0
@@ -96,7 +96,7 @@ def test_cached_prompt_tokens_cost_no_prefill() -> None:
     assert warm.ttft_ms[1] < cold.ttft_ms[1] and warm.tok_s[1] > cold.tok_s[1]
 
 
-def test_calibration_meets_what_was_measured() -> None:
+def test_a_calibrated_forecast_meets_the_measured_rate() -> None:
     calibration = calibrate(LLAMA_70B, CHAT, MARKET, busy_tok_s=33.0)
     point = forecast(LLAMA_70B, CHAT, MARKET, calibration).running
     assert point is not None and point.tok_s[1] == pytest.approx(33.0, rel=0.01)
@@ -185,7 +185,7 @@ def test_kernels_that_no_public_source_measured_are_refused_with_the_reason() ->
     assert isinstance(compare(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), CHAT, MARKET), Change)
 
 
-def test_a_host_whose_residual_changes_the_ratio_has_a_wider_interval() -> None:
+def test_a_host_with_a_residual_that_changes_the_ratio_has_a_wider_interval() -> None:
     expected = at(LLAMA_8B, CHAT).running
     assert expected is not None
     widths = []
@@ -287,7 +287,7 @@ def test_forecasts_side_by_side_are_those_of_each_alone() -> None:
     assert isinstance(missing, Abstained) and isinstance(forecast_all([unknown], MARKET, known)[0], Abstained)
 
 
-def test_no_digit_of_a_forecast_depends_on_what_is_forecast_beside_it() -> None:
+def test_no_digit_of_a_forecast_depends_on_the_other_queries_of_its_batch() -> None:
     deployments = [LLAMA_8B, LLAMA_70B, MOE, LLAMA_8B.but(max_num_seqs=16, enable_chunked_prefill=False)]
     loads = [replace(CHAT, running=running) for running in (1.0, 3.7, 40.0)]
     seen = [

@@ -144,7 +144,7 @@ def test_a_list_of_sockets_with_damaged_lines_is_read(
         listening.listening_of("7")
 
 
-def test_what_a_firmware_says_of_a_machine_is_taken_whatever_it_is(tmp_path: Path) -> None:
+def test_damaged_firmware_files_are_read_without_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "sys/class/dmi/id"
     folder.mkdir(parents=True)
     for body in damaged(b"Amazon EC2\n", "dmi", 50):

@@ -12,7 +12,7 @@ def test_each_stored_metric_has_its_column() -> None:
     assert set(ENGINE_TOKENS) <= columns
 
 
-def test_engines_whose_tpot_is_of_whole_requests_are_those_that_measure_no_single_token() -> None:
+def test_engines_with_tpot_per_request_are_those_that_measure_no_single_token() -> None:
     names = {
         kind: metric.engine_names[0]
         for kind, adapter in ADAPTERS.items()

@@ -68,7 +68,7 @@ def old(tmp_path: Path) -> StoreLocation:
     return restored(tmp_path / "db")
 
 
-def test_a_database_of_before_checksums_has_no_faults_after_its_upgrade(old: StoreLocation) -> None:
+def test_a_database_older_than_checksums_has_no_faults_after_its_upgrade(old: StoreLocation) -> None:
     for group in GROUPS:
         upgrade(old, group)
     assert [each for each in verify(old) if each is not None] == []
@@ -113,7 +113,7 @@ def test_advice_of_an_older_pertoken_stands_until_the_next_run_expires_it(old: S
     assert standing(open_store(old)) == ()
 
 
-def test_seals_of_each_owner_become_one_that_still_knows_what_was_damaged_before(tmp_path: Path) -> None:
+def test_checksums_by_owner_are_merged_and_earlier_damage_is_still_detected(tmp_path: Path) -> None:
     where = restored(tmp_path / "db", "0003")
     before = rows(where)
     assert before["seal"] and before["outbox"] and before["spool"] and before["batch"]
@@ -222,9 +222,7 @@ def test_advice_of_each_released_revision_comes_up_to_date_on_postgresql(tmp_pat
 
 
 @pytest.mark.parametrize("tables", [1, 5])
-def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finishes(
-    old: StoreLocation, tables: int
-) -> None:
+def test_a_killed_upgrade_leaves_the_rows_unchanged_and_the_next_one_finishes(old: StoreLocation, tables: int) -> None:
     before = rows(old)
     script = (
         "import os, signal, sys; from alembic import op; from pertoken.migrations import upgrade\n"
@@ -245,7 +243,7 @@ def test_an_upgrade_that_is_killed_leaves_what_was_there_and_the_next_one_finish
     assert {name: after[name] for name in before} == before
 
 
-def test_who_only_reads_an_older_database_is_told_what_to_do_and_changes_nothing(old: StoreLocation) -> None:
+def test_reading_an_older_database_names_the_upgrade_command_and_changes_nothing(old: StoreLocation) -> None:
     before = rows(old)
     with pytest.raises(StoreError, match="of an older pertoken; run `pertoken db upgrade --db"):
         open_store(old)
@@ -277,7 +275,7 @@ def test_an_agent_of_an_older_pertoken_refuses_a_newer_database_in_one_line(old:
     assert rows(old) == before
 
 
-def test_screens_and_an_agent_on_one_file_do_not_disturb_each_other(old: StoreLocation) -> None:
+def test_screens_and_an_agent_work_on_one_file_at_once(old: StoreLocation) -> None:
     for group in GROUPS:
         upgrade(old, group)
     store = open_store(old)

@@ -96,7 +96,7 @@ def contradictions(rules: list[Rule], regime: Regime) -> list[str]:
 
 
 @pytest.mark.parametrize("name", regimes())
-def test_no_two_rules_move_one_thing_to_opposite_sides_unless_they_exclude_each_other(name: str) -> None:
+def test_rules_that_move_one_field_in_opposite_directions_exclude_one_another(name: str) -> None:
     assert contradictions(BUILT_IN, regimes()[name]) == []
 
 

@@ -68,7 +68,7 @@ def unseen(name: str, field: str) -> Regime:
 
 
 @pytest.mark.parametrize("rule", BUILT_IN, ids=list(RULES))
-def test_a_refusal_of_an_unknown_value_says_what_would_tell_it(rule: Rule) -> None:
+def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
     for name in regimes():
         for regime in (regimes()[name], *(unseen(name, field) for field in (*UNSEEN, "model"))):
             for refusal in run(rule, regime).refusals:
@@ -130,14 +130,14 @@ def test_a_refusal_of_an_unknown_value_says_what_would_tell_it(rule: Rule) -> No
         ("right-size-parallelism", "many-ranks", {"kv_room": 0.01}),
         ("right-size-parallelism", "many-ranks", {"min_busy": 0.99}),
         ("disaggregate", "interfering", {"min_devices": 17}),
-        ("disaggregate", "interfering", {"least_ratio": 0.9}),
-        ("disaggregate", "interfering", {"most_ratio": 0.31}),
+        ("disaggregate", "interfering", {"min_ratio": 0.9}),
+        ("disaggregate", "interfering", {"max_ratio": 0.31}),
         ("disaggregate", "interfering", {"prefill_mfu": 0.2}),
         ("offload-kv", "prefill-heavy", {"min_busy": 0.99}),
         ("offload-kv", "prefill-heavy", {"min_prompt_tokens": 1000.0}),
         ("offload-kv", "prefill-heavy", {"outlives": 1000.0}),
         ("offload-kv", "prefill-heavy", {"of_host": 0.1}),
-        ("offload-kv", "prefill-heavy", {"least_gib": 1000.0}),
+        ("offload-kv", "prefill-heavy", {"min_gib": 1000.0}),
         ("consolidate", "twins", {"products": 0.001}),
         ("consolidate", "twins", {"kv_use": 0.001}),
         ("consolidate", "twins", {"together": 0.3}),
@@ -180,7 +180,7 @@ def test_a_refusal_of_an_unknown_value_says_what_would_tell_it(rule: Rule) -> No
         ("mixture-of-experts", "bandwidth-bound", {"min_busy": 0.99}),
         ("mixture-of-experts", "bandwidth-bound", {"min_params": 1e12}),
         ("mixture-of-experts", "bandwidth-bound", {"largest": 0.01}),
-        ("mixture-of-experts", "bandwidth-bound", {"least_total": 1.5}),
+        ("mixture-of-experts", "bandwidth-bound", {"min_total": 1.5}),
         ("mixture-of-experts", "bandwidth-bound", {"models": ("gpt-oss-120b",)}),
         ("mixture-of-experts", "bandwidth-bound", {"few_running": 0.5}),
         ("prune", "bandwidth-bound", {"min_busy": 0.99}),

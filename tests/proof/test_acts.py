@@ -45,7 +45,7 @@ def test_a_withdrawn_acceptance_ends_with_its_estimate_and_its_proposal_goes_on_
     assert again.recommendation_id != ended.recommendation_id and again.variants == ended.variants
 
 
-def test_what_nobody_accepted_has_its_estimate_frozen_when_it_is_declared_applied() -> None:
+def test_an_unaccepted_recommendation_declared_applied_has_its_estimate_frozen() -> None:
     (declared,) = acts.declare(row(State.DISMISSED, until_ts=NOW + 9), NOW, variant="bb")
     assert (declared.recommendation.state, declared.recommendation.estimate) == (State.APPLIED, INT4)
     assert declared.recommendation.until_ts is None
@@ -57,7 +57,7 @@ def test_another_variant_than_the_accepted_one_cannot_be_declared() -> None:
         acts.declare(accepted.recommendation, NOW, variant="bb")
 
 
-def test_only_what_was_applied_has_commands_to_undo_it() -> None:
+def test_only_applied_recommendations_have_commands_to_undo_them() -> None:
     (declared,) = acts.declare(row(), NOW)
     assert acts.undo_commands(declared.recommendation).undo == FP8.undo
     for state in (State.OPEN, State.ACCEPTED, State.EXPIRED):

@@ -41,7 +41,7 @@ def test_a_variant_holds_when_each_field_that_is_seen_has_its_value() -> None:
     assert not holds(variant(replace(KNOB, target=-5)), FLEET)
 
 
-def test_a_move_to_another_accelerator_shows_by_it_and_not_by_devices_that_nobody_chose() -> None:
+def test_a_move_to_another_accelerator_is_detected_by_the_accelerator_and_not_by_device_ids() -> None:
     accelerator = CHAT.placement.accelerator
     moved = (
         Edit("deployment", ID, "placement.accelerator", "another", accelerator),

@@ -127,7 +127,7 @@ def test_a_second_look_finds_nothing_new(folder: Path) -> None:
     assert [row.version for row in kept.rows()] == [2]
 
 
-def test_a_change_that_nobody_recommended_is_a_pending_verdict_that_names_the_previous_version(folder: Path) -> None:
+def test_an_unrecommended_change_is_a_pending_verdict_that_names_the_previous_version(folder: Path) -> None:
     kept = Stored(folder, proposal())
     recorded(kept.where, BF16, UPGRADED)
     kept.look()
@@ -141,7 +141,7 @@ def test_a_change_that_nobody_recommended_is_a_pending_verdict_that_names_the_pr
     ]
 
 
-def test_a_change_of_before_the_proposal_does_not_apply_it(folder: Path) -> None:
+def test_a_change_older_than_the_proposal_does_not_apply_it(folder: Path) -> None:
     kept = Stored(folder, proposal(created_ts=CHANGED + HOUR))
     recorded(kept.where, BF16, TO_FP8)
     kept.look()
@@ -193,7 +193,7 @@ def test_what_no_epoch_shows_is_applied_only_where_it_was_accepted(folder: Path)
     ]
 
 
-def test_the_estimate_stays_as_it_was_whatever_later_runs_find(folder: Path) -> None:
+def test_the_estimate_of_an_applied_change_is_not_altered_by_later_runs(folder: Path) -> None:
     kept = Stored(folder, proposal())
     recorded(kept.where, BF16, TO_FP8)
     kept.look()

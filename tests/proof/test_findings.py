@@ -41,7 +41,7 @@ def test_advice_that_is_found_again_is_confirmed_and_one_more_run_may_miss_it() 
     assert missed.recommendation.state is State.OPEN
 
 
-def test_advice_whose_target_is_gone_expires_with_the_second_run() -> None:
+def test_advice_for_a_missing_target_expires_with_the_second_run() -> None:
     (first,) = merged([row()], [], RAN, NOW + 1)
     assert first.recommendation.unconfirmed == "its rule did not report on this target"
     assert after(first.recommendation, None) == [(State.EXPIRED, "not-found")]
@@ -66,7 +66,7 @@ def test_a_decision_stays_whatever_a_run_finds(state: State) -> None:
 
 
 @pytest.mark.parametrize("state", [State.SNOOZED, State.DISMISSED])
-def test_what_is_put_off_stays_until_its_date_and_is_what_the_run_finds_then(state: State) -> None:
+def test_postponed_advice_stays_until_its_date_and_then_takes_the_state_of_the_run(state: State) -> None:
     before = row(state, until_ts=NOW + DAY)
     assert after(before, row(State.REFUSED), now_ts=NOW + DAY - 1) == []
     code = {State.SNOOZED: "snooze-ended", State.DISMISSED: "dismissal-ended"}[state]

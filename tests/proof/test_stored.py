@@ -66,7 +66,7 @@ def test_one_row_goes_through_its_states_and_keeps_its_refusals_beside_it(tmp_pa
         assert [tuple(move) for move in moves] == list(zip([None, *states], states, strict=False))
 
 
-def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_stored_recommendations_are_read_back_unchanged(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
     rows = advise(tmp_path)
     stored = {recommendation.recommendation_id: recommendation for recommendation in standing(open_store(where))}
@@ -76,7 +76,7 @@ def test_what_is_stored_is_read_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_built_in_rules")
-def test_what_a_rule_prints_is_stored_and_makes_no_new_version_by_itself(tmp_path: Path) -> None:
+def test_output_of_a_rule_is_stored_without_a_new_version(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
     file = tmp_path / "own.py"
     versions = []

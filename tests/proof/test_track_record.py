@@ -62,7 +62,7 @@ def test_receipts_that_agree_narrow_the_next_interval_and_those_that_scatter_wid
 
 
 @given(st.lists(st.floats(-0.1, 0.3), min_size=1, max_size=20))
-def test_the_ratio_lies_between_1_and_what_was_seen_and_a_corrected_promise_rises(likely: list[float]) -> None:
+def test_the_ratio_lies_between_1_and_the_realised_ones_and_a_corrected_promise_is_ordered(likely: list[float]) -> None:
     track_record = record([realised(value) for value in likely], "quantize-kv")
     ratios = [1.0, *(value / 0.10 for value in likely)]
     assert min(ratios) - 1e-9 <= track_record.ratio <= max(ratios) + 1e-9

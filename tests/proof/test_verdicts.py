@@ -47,7 +47,7 @@ def test_of_several_deployments_the_least_favourable_one_counts_and_all_are_awai
     assert outcome(FP8, []) is None
 
 
-def test_a_verdict_is_read_back_as_it_was_stored_and_one_that_is_pending_has_no_time(tmp_path: Path) -> None:
+def test_a_verdict_is_read_back_unchanged_and_a_pending_one_has_no_time(tmp_path: Path) -> None:
     with AdviceRepository(new_store(tmp_path)).writing() as connection:
         waiting = pending(CHANGE, None, now_ts=200)
         add(connection, [waiting, waiting])

@@ -37,7 +37,7 @@ def test_a_screen_looks_closer_only_when_an_epoch_was_added(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("due", [False, True])
-def test_a_screen_judges_what_is_due_now_and_then(tmp_path: Path, due: bool) -> None:
+def test_a_screen_judges_due_changes_at_its_interval(tmp_path: Path, due: bool) -> None:
     changed = changed_after(5)
     kept = Changed(written(tmp_path, -0.1, weeks_after=1), changed)
     watch, store = ChangeWatch(kept.where, Settings()), open_store(kept.where)

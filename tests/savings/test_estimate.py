@@ -112,7 +112,7 @@ def test_another_model_that_saves_nothing_is_no_break_even() -> None:
 LIST_PRICE = "list price of aws p5.48xlarge on-demand in us-east-1, 2025-09-01 (a feed); stale: listed up to 400 days"
 
 
-def test_dollars_by_a_list_price_that_nobody_confirmed_name_it_with_its_marks() -> None:
+def test_dollars_from_an_unconfirmed_list_price_name_it_with_its_marks() -> None:
     listed = dict.fromkeys((10, 11, 20, 21), LIST_PRICE)
     for proposal in (
         chat(FOUR).but(weight_dtype="fp8").resized(),

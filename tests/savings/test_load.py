@@ -6,7 +6,7 @@ from pertoken.savings.load import measured_arrivals, measured_load
 from tests.savings.fleets import evidence, low_batch
 
 
-def test_the_load_is_what_was_measured_and_its_demand_the_95th_percentile() -> None:
+def test_the_load_is_measured_and_its_demand_is_the_95th_percentile() -> None:
     bursty = Series(mean=40, p50=35, p95=90, max=120, n=1440, provenance=Provenance.COUNTER)
     measured = measured_load(Evidence(dict(low_batch().items()) | {"generated_tok_s": bursty}))
     load = measured.load
@@ -22,7 +22,7 @@ def test_without_prompt_lengths_the_ratio_of_the_counters_gives_them() -> None:
     assert load.assumptions == ("1600 tokens per prompt, from the ratio of prompt to generated tokens",)
 
 
-def test_without_any_length_or_prompt_counter_both_are_assumed_and_said() -> None:
+def test_without_any_length_or_prompt_counter_both_are_listed_as_assumed() -> None:
     load = measured_load(evidence(generated_tok_s=40, busy_generated_tok_s=66, running=2, busy=0.6))
     assert (load.load.prompt_len, load.load.generated_len, load.load.waiting) == (1155, 211, 0)
     assert len(load.assumptions) == 2 and load.provenance is Provenance.ASSUMED
@@ -33,7 +33,7 @@ def test_no_generated_tokens_means_no_load() -> None:
         measured_load(evidence(running=2, busy=1, busy_generated_tok_s=1))
 
 
-def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> None:
+def test_activity_comes_from_engine_counters_where_the_driver_has_none() -> None:
     means = {name: series.mean for name, series in low_batch().items() if name not in ("dram_active", "tensor_active")}
     load = measured_load(evidence(**means, mbu=0.5, mfu=0.04))
     assert (load.memory_active, load.gemm_active) == (0.5, 0.04)
@@ -41,7 +41,7 @@ def test_the_engines_own_counters_tell_activity_where_the_driver_does_not() -> N
     assert (both.memory_active, both.gemm_active) == (0.5, None)
 
 
-def test_requests_come_as_often_as_the_p95_demand_says_and_are_as_long_as_the_histograms_do() -> None:
+def test_requests_arrive_at_the_p95_demand_with_the_lengths_of_the_histograms() -> None:
     lengths = Series(150, 130, 200, 200, 10, Provenance.COUNTER, ((100.0, 0.0), (200.0, 10.0), (float("inf"), 0.0)))
     known = dict(low_batch().items()) | {"prompt_len": lengths, "generated_len": lengths}
     arrivals = measured_arrivals(Evidence(known))
@@ -51,7 +51,7 @@ def test_requests_come_as_often_as_the_p95_demand_says_and_are_as_long_as_the_hi
     assert arrivals.assumptions == () and arrivals.provenance is Provenance.INTEGRAL
 
 
-def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is_assumed_and_said() -> None:
+def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is_assumed() -> None:
     arrivals = measured_arrivals(evidence(generated_tok_s=40, prompt_tok_s=160, requests_s=0.1))
     assert arrivals.arrivals.prompt.mean == pytest.approx(1600, rel=0.01)
     assert arrivals.arrivals.generated.mean == pytest.approx(400, rel=0.01)
@@ -61,12 +61,12 @@ def test_without_histograms_tokens_over_requests_give_the_mean_and_the_spread_is
     assert len(arrivals.assumptions) == 2
 
 
-def test_an_engine_that_counts_no_requests_and_tells_no_lengths_is_asked_for_them() -> None:
+def test_an_engine_without_counts_of_requests_or_lengths_is_not_measured_with_the_remedy() -> None:
     with pytest.raises(NotMeasured, match="prompt_len was not measured: needs an engine that counts requests"):
         measured_arrivals(evidence(generated_tok_s=40, prompt_tok_s=160))
 
 
-def test_counted_drafts_tell_the_chance_of_a_drafted_token() -> None:
+def test_the_chance_of_a_drafted_token_follows_from_counted_drafts() -> None:
     """Four drafted, of which 1.4 are accepted: a + a² + a³ + a⁴ = 1.4."""
     known = {name: series.mean for name, series in low_batch().items()}
     acceptance = measured_load(evidence(**known, spec_acceptance_rate=0.35, spec_acceptance_length=2.4)).load.acceptance

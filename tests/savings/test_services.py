@@ -24,7 +24,7 @@ SMALL = model("Llama-3.1-8B")
     "knobs",
     [{"kv_offload_bytes": 2**30}, {"ep": 2}, {"sleep": True}, {"engine_version": "0.12"}, {"sm_clock_mhz": 1200}],
 )
-def test_a_knob_that_nobody_can_price_is_unpriced_and_never_zero(knobs: dict[str, object]) -> None:
+def test_a_knob_without_a_model_is_unpriced_and_never_zero(knobs: dict[str, object]) -> None:
     estimate = priced(ONE, chat(ONE).but(**knobs))
     assert estimate.unpriced is not None and estimate.bankable is None and estimate.capacity is None
 
@@ -43,7 +43,7 @@ def test_a_layout_that_does_not_start_is_infeasible() -> None:
     assert estimate.bankable is None
 
 
-def test_a_restart_names_what_is_paid_while_nothing_is_served() -> None:
+def test_a_restart_states_the_dollars_paid_while_nothing_is_served() -> None:
     estimate = priced(ONE, chat(ONE).deployments[0].restarted())
     assert estimate.unpriced is not None and estimate.unpriced.endswith("nothing is served, at $13.76 an hour")
     unknown = priced(ONE, chat(ONE).deployments[0].restarted(), price=None)

@@ -72,7 +72,7 @@ def test_a_shared_host_is_released_only_when_its_last_model_leaves() -> None:
     assert together.bankable[1] == usd_month(2 * 6.88)
 
 
-def test_two_models_do_not_come_to_share_a_device_whose_memory_each_reserves() -> None:
+def test_two_models_that_each_reserve_most_of_the_memory_cannot_share_a_device() -> None:
     apart = [Service("chat", (llama(1, (10, 11)),)), Service("code", (llama(2, (20, 21), "code"),))]
     fleet = fleet_of(apart, [host(1), host(2), host(3)])
     chat, code = (fleet.deployment(literal) for literal in (1, 2))

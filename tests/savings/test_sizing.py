@@ -29,7 +29,7 @@ def test_fp8_that_frees_two_replicas_banks_their_hosts() -> None:
     assert estimate.bankable is not None and estimate.bankable[1] > (plain.bankable or NOTHING)[1]
 
 
-def test_minimum_replicas_keep_their_hosts_and_say_so() -> None:
+def test_minimum_replicas_keep_their_hosts_with_the_reason() -> None:
     fleet = replicas(4, min_replicas=4)
     resized = priced(fleet, chat(fleet).resized())
     assert resized.infeasible is not None and "4 replicas are the minimum set for chat" in resized.infeasible

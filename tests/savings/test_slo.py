@@ -48,7 +48,7 @@ def test_the_worst_objective_is_the_verdict(slo: Slo, wanted: str) -> None:
     assert (miss is None) == (wanted in ("unknown", "pass"))
 
 
-def test_a_miss_says_which_quantile_by_how_much() -> None:
+def test_a_miss_names_the_quantile_its_forecast_and_the_slo() -> None:
     _, miss = verdict(KNOWN, POINT, Slo(ttft_p95_ms=300))
     assert miss == "TTFT p95 would be about 400 ms (300 to 500), with an SLO of 300 ms"
 
@@ -89,7 +89,7 @@ def test_the_fewest_copies_hold_what_all_replicas_get() -> None:
     assert before is not None and after is not None and after < before
 
 
-def test_an_engine_without_lengths_is_told_what_is_missing() -> None:
+def test_latencies_of_an_engine_without_lengths_are_unknown_with_the_missing_metric() -> None:
     seen = Evidence(
         {name: series for name, series in low_batch().items() if not name.endswith("_len") and name != "requests_s"}
     )

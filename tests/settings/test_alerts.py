@@ -37,7 +37,7 @@ def test_a_url_that_is_refused_is_not_repeated(url: str) -> None:
     assert "s3cret" not in str(error.value)
 
 
-def test_an_address_of_one_s_own_needs_no_tls_and_what_is_shown_is_masked() -> None:
+def test_a_private_address_needs_no_tls_and_a_shown_one_is_masked() -> None:
     assert webhook_url("http://10.0.0.7:8080/x") and is_own_address("localhost") and not is_own_address("8.8.8.8")
     assert masked("https://example.com/hook/s3cret?x=1") == "https://example.com/***"
     assert masked("log") == "log"

@@ -54,7 +54,7 @@ def test_options_of_each_type_are_read_as_their_dataclass_declares_them() -> Non
         ({"rank": 1}, "rank: no such option; there are share, ranks, method, careful, models"),
     ],
 )
-def test_an_option_of_another_type_or_range_is_refused_by_name_with_what_is_allowed(
+def test_an_option_of_another_type_or_range_is_refused_by_name_with_the_allowed_values(
     values: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ValueError) as caught:

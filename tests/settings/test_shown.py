@@ -34,7 +34,7 @@ def test_of_a_webhook_the_host_is_shown_alone(tail: str) -> None:
     assert shown("delivery.webhook", f"https://hooks.example.com{tail}") == "https://hooks.example.com/***"
 
 
-def test_tables_are_shown_with_what_is_set_in_them() -> None:
+def test_tables_are_shown_with_only_their_set_fields() -> None:
     (alert,) = read_alerts({"dear": {"when": "usd > 2", "scope": "service=*", "to": ["log", "https://h.example/pw"]}})
     assert shown("alerts", (alert,)) == [
         {

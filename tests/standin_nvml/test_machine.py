@@ -14,7 +14,7 @@ from tests.standin_nvml import Gpu, Machine, Wave, eight
     st.floats(0, 1000),
     st.sampled_from(["sine", "square"]),
 )
-def test_the_integral_is_what_small_steps_of_the_wave_sum_to(
+def test_the_integral_equals_the_sum_of_small_steps_of_the_wave(
     mean: float, swing: float, period_s: float, span_s: float, shape: Literal["sine", "square"]
 ) -> None:
     wave, steps = Wave(mean, swing, period_s, shape), 20_000

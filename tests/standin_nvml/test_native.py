@@ -33,7 +33,9 @@ def readings(clock: ManualClock, at: Callable[[float], None] = lambda now_s: Non
     return readings_made
 
 
-def test_it_tells_what_the_one_in_python_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_native_driver_returns_the_readings_of_the_python_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine, clock = Machine(gpus=GPUS), ManualClock()
     with installed(machine, clock) as python:
         expected = readings(clock)
@@ -65,6 +67,6 @@ def test_any_process_finds_it_by_the_librarys_name(tmp_path: Path) -> None:
         Machine(gpus=GPUS, slow_s=1.0),
     ],
 )
-def test_it_cannot_be_broken_and_says_so(tmp_path: Path, machine: Machine) -> None:
+def test_the_native_driver_refuses_planted_faults(tmp_path: Path, machine: Machine) -> None:
     with pytest.raises(ValueError, match="no faults"):
         build(machine, tmp_path)

@@ -13,7 +13,7 @@ def faults_in(where: StoreLocation) -> list[str]:
     return [fault for fault in faults(where) if fault is not None]
 
 
-def test_a_folder_without_telemetry_says_so(tmp_path: Path) -> None:
+def test_a_folder_without_telemetry_is_a_fault(tmp_path: Path) -> None:
     (line,) = faults_in(locate(str(tmp_path)))
     assert line.endswith("holds no telemetry.db")
 

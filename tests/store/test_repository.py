@@ -51,7 +51,7 @@ def put(where: StoreLocation, read_version: int, who: str = "me", **values: Any)
         )
 
 
-def test_what_somebody_else_changed_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
+def test_a_concurrent_change_is_not_overwritten(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     put(where, 0)
     put(where, 1, "ann", state="DISMISSED", updated_ts=2)

@@ -17,7 +17,7 @@ def test_deployments_get_hosts_of_their_own_unless_they_name_devices_of_one_host
     assert [deployment.name for deployment in shared.deployments_on(host)] == ["meta-llama/Llama-3.1-8B"] * 2
 
 
-def test_any_field_may_be_given_and_what_is_none_is_unknown() -> None:
+def test_any_field_may_be_given_and_none_is_unknown() -> None:
     one = deployment("Llama-3.3-70B", tp=None, weight_dtype=None, placement=Placement())
     assert (one.tp, one.weight_dtype, one.accelerator, one.model) == (None, None, None, model("Llama-3.3-70B"))
     (device,) = fleet(service("chat", one)).devices

@@ -15,14 +15,14 @@ from tests.advisor.rules.builders import written
 SET = "yield skip('set', ' '.join({f'name-{n}' for n in range(20)}))"
 
 
-def test_what_a_rule_yields_elsewhere_is_what_it_yields_here() -> None:
+def test_a_rule_yields_the_same_in_another_process() -> None:
     assert results_elsewhere(use_spot) == {name: run(use_spot, name) for name in regimes()}
     few = use_spot.configured({"min_replicas": 5})
     assert results_elsewhere(few) == {name: run(few, name) for name in regimes()}
 
 
 @pytest.mark.parametrize("seed", ["1", "random"])
-def test_a_rule_whose_result_has_the_order_of_a_set_does_not_conform(
+def test_a_rule_with_results_in_the_order_of_a_set_does_not_conform(
     tmp_path: Path, seed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "PYTHONHASHSEED", seed)

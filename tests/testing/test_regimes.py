@@ -49,7 +49,7 @@ def test_the_figures_of_a_regime_hang_together(regime: Regime) -> None:
             assert 2 * model * tokens <= seen["tensor_active"].mean * peak * 1.3, "products that the device cannot do"
 
 
-def test_regimes_differ_in_how_devices_are_paid_for_and_in_what_is_measured() -> None:
+def test_regimes_differ_in_purchase_and_in_measured_series() -> None:
     purchases = {
         name: {one.placement.purchase for one in regime.fleet.deployments} for name, regime in regimes().items()
     }

@@ -9,7 +9,7 @@ from pertoken.testing import deployment, evidence, fleet, regime, run, service
 from tests.advisor.gathered import own
 
 
-def test_a_result_holds_proposals_with_their_differences_refusals_and_what_was_read() -> None:
+def test_a_result_has_proposals_with_their_differences_refusals_and_the_series_read() -> None:
     result = run(batch_limit, "saturated")
     assert [proposal.diff.knobs(1)["max_num_seqs"] for proposal in result.proposals] == [(64, 128), (64, 256)]
     assert (result.refusals, result.blocked) == ((), ())

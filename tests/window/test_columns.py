@@ -7,7 +7,7 @@ from pertoken.errors import CorruptStore
 from pertoken.window.columns import columns
 
 
-def test_columns_that_nobody_counted_are_unknown_in_every_row() -> None:
+def test_uncounted_columns_are_unknown_in_every_row() -> None:
     rows = columns(("epoch_id", "ts", "loads"), [("7,7", "60,120", "1,2")]).with_unknown(("asleep_ms", "load_s"))
     assert rows.ints("loads").tolist() == [1, 2]
     assert np.isnan(rows.floats("asleep_ms")).all() and np.isnan(rows.floats("load_s")).all()

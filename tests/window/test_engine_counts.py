@@ -53,7 +53,7 @@ def counting(folder: Path, counts: dict[str, int]) -> StoreLocation:
     return where
 
 
-def test_a_line_tells_what_its_engine_counts(tmp_path: Path) -> None:
+def test_a_deployment_line_has_the_counts_of_its_engine(tmp_path: Path) -> None:
     assert ACCELERATOR is not None
     (line,) = fleet_report(open_store(counting(tmp_path, A_MINUTE)), 3600, END).deployments
     busy_s = 60 * LOW_BATCH_70B.busy
@@ -80,7 +80,7 @@ def test_a_rule_reads_it_by_the_minute(tmp_path: Path) -> None:
     assert seen.mfu.provenance == Provenance.LISTED
 
 
-def test_what_its_engine_does_not_count_is_unknown_and_says_what_would_tell(tmp_path: Path) -> None:
+def test_counts_missing_from_an_engine_are_unknown_with_a_remedy(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=MINUTES, end_ts=END))
     assert fleet_report(store, 3600, END).deployments[0].counts == EngineCounts(preemptions=0)
     (seen,) = present(store, load_market(), 3600, END).context.deployments.values()

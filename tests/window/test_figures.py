@@ -24,7 +24,7 @@ def test_a_price_per_million_tokens_needs_dollars_and_tokens() -> None:
     assert per_mtok(None, 10) is per_mtok(10, None) is per_mtok(10, 0) is None
 
 
-def test_a_total_is_of_what_is_known() -> None:
+def test_a_total_is_the_sum_of_known_values() -> None:
     assert total([1.0, None, 2.5]) == 3.5
     assert total([None]) is total([]) is None
     assert (whole(2.6), whole(None)) == (3, None)

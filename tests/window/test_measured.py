@@ -94,7 +94,7 @@ def test_energy_of_idle_time_is_part_of_what_a_token_takes(tmp_path: Path) -> No
     assert seen_by(tmp_path, minutes).j_per_token.mean == pytest.approx((30_000 + 6_000) / 600)
 
 
-def test_energy_by_power_over_time_stands_where_there_is_no_counter_and_says_so(tmp_path: Path) -> None:
+def test_energy_without_a_counter_is_integrated_from_power_and_marked(tmp_path: Path) -> None:
     seen = seen_by(tmp_path, [[served(), gpu(energy_integral_mj=6_000_000), share(1_000_000)]] * 10)
     assert seen.energy_w.mean == pytest.approx(100)
     assert seen.energy_w.provenance is Provenance.INTEGRAL
@@ -113,7 +113,7 @@ def test_clocks_are_read_and_throttled_is_the_part_of_samples_with_a_reason(tmp_
     assert (seen.throttled.mean, seen.sm_clock_mhz.p50) == (0.5, 1_200)
 
 
-def test_power_and_heat_are_told_apart_among_what_slowed_the_clocks(tmp_path: Path) -> None:
+def test_power_and_heat_are_distinguished_as_causes_of_throttling(tmp_path: Path) -> None:
     cap, brake, heat, both, locked, free = (gpu(throttle_reasons=literal) for literal in (4, 0x88, 0x20, 0x44, 2, 0))
     seen = seen_by(tmp_path, [[served(), device_sample] for device_sample in (cap, brake, heat, both, locked, free)])
     shares = [series.mean for series in (seen.throttled, seen.throttled_power, seen.throttled_thermal)]
@@ -131,7 +131,7 @@ def test_what_slowed_the_clocks_is_not_known_of_rows_from_before_it_was_kept(tmp
     assert not seen.has("throttled_power") and not seen.has("throttled_thermal")
 
 
-def test_memory_of_the_host_that_is_free_is_what_is_not_used(tmp_path: Path) -> None:
+def test_free_host_memory_is_the_total_less_the_used_bytes(tmp_path: Path) -> None:
     seen = seen_by(tmp_path, [[served(), gpu()]] * 10)
     assert seen.host_memory_free.mean == 2**36 - 2**30
 

@@ -13,7 +13,7 @@ def test_a_part_is_read_once_when_it_is_first_looked_at() -> None:
     assert parts.names == {"host", "device"}
 
 
-def test_a_process_without_the_database_has_what_was_read_before_and_names_what_it_missed() -> None:
+def test_a_process_without_the_database_keeps_the_parts_read_and_names_the_missing_one() -> None:
     parts = Parts(str.upper)
     assert parts["host"] == "HOST"
     parts.detach()

@@ -148,7 +148,7 @@ def test_ranks_of_two_hosts_are_one_deployment_with_all_its_devices_and_dollars(
     assert all(gathered.fleet.deployments_on(host) == (now,) for host in gathered.fleet.hosts)
 
 
-def test_followers_of_a_head_whose_busy_time_is_a_bound_are_bounded_with_it(where: StoreLocation) -> None:
+def test_worker_ranks_of_a_head_with_bounded_busy_time_are_bounded_too(where: StoreLocation) -> None:
     probe, readings = head()
     by_requests = [
         replace(
@@ -177,7 +177,7 @@ def test_workers_that_do_not_know_their_model_join_by_where_they_meet(where: Sto
     ],
     ids=["another address", "another model", "an address that is each host's own"],
 )
-def test_ranks_whose_head_is_not_there_stay_unresolved_and_their_devices_are_never_idle(
+def test_ranks_without_their_head_stay_unresolved_and_their_devices_are_never_idle(
     where: StoreLocation, meeting: str, follower: EngineReading
 ) -> None:
     report = recorded(where, head(meeting), (probe_of(2, 200), [follower] * (TICKS + 1)))

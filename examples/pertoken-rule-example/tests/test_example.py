@@ -1,4 +1,4 @@
-"""Proposals and refusals of the example rule."""
+"""Proposals and refusals of the rule example."""
 
 from pertoken_rule_example import example
 

@@ -6,22 +6,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pertoken.advisor.changes import kubernetes
+from pertoken.advisor.changes.purchases import Step, commit, order, release
 from pertoken.advisor.changes.timers import timer_commands
 from pertoken.advisor.changes.title import DEMAND
 from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
 from pertoken.catalog import knob_commands
-from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.catalog.knobs import like
 from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
-from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
-from pertoken.state.placement import Commitment, Placement
+from pertoken.state.placement import Placement
 from pertoken.state.service import FEWEST
 from pertoken.state.workload import Workload
-from pertoken.units import NANO_USD, format_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +51,8 @@ class Addresses:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Commands that belong together, and the commands that undo them."""
-
-    apply: tuple[str, ...] = ()
-    undo: tuple[str, ...] = ()
-
-
 def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Step:
-    """Return all commands of a difference in execution order; the undo commands are in reverse order."""
+    """Return all commands of a difference in execution order, and the undo commands in reverse order."""
     steps = list(_steps(difference, before, where, chosen))
     return Step(
         tuple(line for step in steps for line in step.apply),
@@ -72,17 +62,17 @@ def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) 
 
 def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Iterator[Step]:
     changed = groups(difference, before)
-    alone = len(changed) == 1 == len(changed[0].service.deployments) and not (difference.added or difference.removed)
+    single = len(changed) == 1 == len(changed[0].service.deployments) and not (difference.added or difference.removed)
     for change in difference.changes:
         if change.field == "partitions":
             yield _partition(change, before, where)
         if change.field == "commitments":
-            yield from (_commit(commitment) for commitment in change.after[len(change.before) :])
+            yield from (commit(commitment) for commitment in change.after[len(change.before) :])
     for deployment in difference.added:
         merged = [removed for removed in difference.removed if removed.device_ids == deployment.device_ids]
         yield _merge(deployment, merged[0], where) if merged else _start(deployment)
     for group in changed:
-        yield from _group(group, before, where, "" if alone else f"{_where(group, where)}: ")
+        yield from _group(group, before, where, "" if single else f"{_where(group, where)}: ")
     for change in difference.changes:
         if change.kind == "service":
             yield from _service(change, before, chosen)
@@ -92,7 +82,7 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
     explicit = [host.name for host in difference.released]
     for name in (*explicit, *(name for name in chosen.released if name not in explicit)):
         host = next((host for host in before.hosts if host.name == name), None)
-        yield _release(name, host, before)
+        yield release(name, host, before)
 
 
 def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterator[Step]:
@@ -139,27 +129,27 @@ def _knob(group: Group, name: str, prefix: str) -> Step:
 
 
 def _in_pods(group: Group, names: Sequence[str], pods: Sequence[Workload], prefix: str) -> Iterator[Step]:
-    """Yield a patch of each object that owns the pods, and sentences for changes that no argument expresses."""
+    """Yield a patch for each object that owns the pods, and sentences for changes without an argument."""
     engine = group.deployments[0].engine
-    words: list[str] = []
+    arguments: list[str] = []
     for name in names:
         spelling = knob_commands.commands(engine, {name: group.changes[name]})
-        by_words = spelling.apply and all(line.startswith("set ") for line in spelling.apply)
+        has_arguments = spelling.apply and all(line.startswith("set ") for line in spelling.apply)
         if name in ("engine", "engine_version"):
             yield from [_knob(group, name, prefix)] if name == "engine" else []
-        elif by_words and like(engine) in kubernetes.LAST_COUNTS:
-            words += [word for line in spelling.apply for word in line.split()[1:]]
+        elif has_arguments and like(engine) in kubernetes.LAST_COUNTS:
+            arguments += [word for line in spelling.apply for word in line.split()[1:]]
             yield Step(tuple(prefix + line for line in spelling.manual))
         else:
             yield _knob(group, name, prefix)
     version = group.changes.get("engine_version")
-    for pod in pods if words or version is not None else ():
-        apply, undo = kubernetes.changed(pod, engine, words, version)
+    for pod in pods if arguments or version is not None else ():
+        apply, undo = kubernetes.changed(pod, engine, arguments, version)
         yield Step((apply,), (undo,))
 
 
 _NVIDIA = {"sm_clock_mhz": ("-lgc {value},{value}", "-rgc"), "power_cap_w": ("-pl {value}", None)}
-"""Knob -> arguments of nvidia-smi that set it, and arguments that restore the default."""
+"""Arguments of nvidia-smi by knob: to set a value, and to restore the default (None: there is no such argument)."""
 
 
 def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> Step:
@@ -167,11 +157,11 @@ def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> St
     old, new = group.changes[name]
     apply, undo = [], []
     for host, device_ids in _by_host(group.deployments, before).items():
-        known = [where.devices[device_id] for device_id in device_ids if device_id in where.devices]
-        at = f"on {host}: "
+        addresses = [where.devices[device_id] for device_id in device_ids if device_id in where.devices]
+        prefix = f"on {host}: "
         label, unit = knobs()[name].label, knobs()[name].unit
-        if len(known) == len(device_ids) and all(device.vendor == "nvidia" for device in known):
-            smi = f"{at}nvidia-smi -i {','.join(device.uuid for device in known)} "
+        if len(addresses) == len(device_ids) and all(address.vendor == "nvidia" for address in addresses):
+            smi = f"{prefix}nvidia-smi -i {','.join(address.uuid for address in addresses)} "
             write, reset = _NVIDIA[name]
             apply.append(smi + write.format(value=new))
             if old is not None:
@@ -179,11 +169,11 @@ def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> St
             elif reset is not None:
                 undo.append(smi + reset)
             else:
-                undo.append(f"{at}set the {label} to the default that `nvidia-smi -q -d POWER` shows")
+                undo.append(f"{prefix}set the {label} to the default that `nvidia-smi -q -d POWER` shows")
         else:
             to, back = f"{new} {unit}", f"{old} {unit}" if old is not None else "its default"
-            apply.append(f"{at}set the {label} of its {len(device_ids)} device(s) to {to} with the vendor's tool")
-            undo.append(f"{at}set the {label} of its {len(device_ids)} device(s) back to {back}")
+            apply.append(f"{prefix}set the {label} of its {len(device_ids)} device(s) to {to} with the vendor's tool")
+            undo.append(f"{prefix}set the {label} of its {len(device_ids)} device(s) back to {back}")
     return Step(tuple(apply), tuple(undo))
 
 
@@ -192,30 +182,31 @@ def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: st
     edits: dict[str, Any] = {name: new for name, (_, new) in changes.items()}
     to = replace(now, **edits)
     count = len(group.deployments)
-    what = "the server" if count == 1 else f"{count} servers"
+    servers = "the server" if count == 1 else f"{count} servers"
     if to.purchase == "per_token":
         model = group.deployments[0].model.name
         return Step(
             (
                 f"{prefix}send a sample of its prompts to {model} at {to.provider} too, and compare the outputs",
-                f"{prefix}point its clients at {to.provider}, then stop {what}",
+                f"{prefix}point its clients at {to.provider}, then stop {servers}",
             ),
-            (f"{prefix}start {what} {_place(now, changes)} again, point the clients back",),
+            (f"{prefix}start {servers} {_place(now, changes)} again, point the clients back",),
         )
     return Step(
         (
-            *_order(to),
-            f"{prefix}start {what} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",
+            *order(to),
+            f"{prefix}start {servers} {_place(to, changes)}, move the traffic, "
+            f"then stop what ran {_place(now, changes)}",
         ),
         (
-            *_order(now),
-            f"{prefix}start {what} {_place(now, changes)} again, move the traffic back, then stop the new",
+            *order(now),
+            f"{prefix}start {servers} {_place(now, changes)} again, move the traffic back, then stop the new",
         ),
     )
 
 
 def _place(placement: Placement, changes: Mapping[str, object]) -> str:
-    """Return a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`; only changed or known parts."""
+    """Return the known parts of a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`."""
     where = " ".join(part for part in (placement.provider, placement.region) if part)
     parts = [placement.accelerator, placement.instance_type, where, placement.purchase, placement.offer]
     known = [part for part in parts if part]
@@ -272,7 +263,7 @@ def _start(deployment: Deployment) -> Step:
     what = f"{deployment.model.name} with {deployment.engine} ({', '.join(set_knobs)})"
     return Step(
         (
-            *(() if deployment.device_ids else _order(deployment.placement)),
+            *(() if deployment.device_ids else order(deployment.placement)),
             f"Start {what} {_place(deployment.placement, {})}; {share}.",
         ),
         (f"Route its requests to their previous servers, then stop the new {deployment.model.name}.",),
@@ -280,7 +271,7 @@ def _start(deployment: Deployment) -> Step:
 
 
 def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
-    """Return the commands by which one server takes over the services of others, on its own devices."""
+    """Return the commands with which one server takes over the services of other servers."""
     names = listed(tuple(service for service, _ in deployment.serves))
     engine = [name for name in base.knob_changes(deployment) if knobs()[name].scope == "engine"]
     changes = {name: (getattr(base, name), getattr(deployment, name)) for name in engine}
@@ -320,65 +311,17 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
     )
 
 
-def _commit(commitment: Commitment) -> Step:
-    at = " ".join(part for part in (commitment.provider, commitment.region) if part)
-    return Step(
-        (
-            f"Commit to {commitment.count} × {commitment.instance_type} at {at} for "
-            f"{format_usd(commitment.nano_usd_per_instance_hour)} per instance and hour{_term(commitment)}.",
-            *_buy(commitment),
-        ),
-        ("A commitment cannot be cancelled before it ends.",),
-    )
-
-
-def _buy(commitment: Commitment) -> tuple[str, ...]:
-    """Return the commands that commit; empty if the cloud is unknown or has no such command."""
-    cloud = cloud_commands().get(commitment.provider)
-    if cloud is None or not commitment.region or not commitment.years:
-        return ()
-    usd = commitment.count * commitment.nano_usd_per_instance_hour / NANO_USD
-    return cloud.committed(commitment.instance_type, commitment.region, years=commitment.years, usd_per_hour=usd)
-
-
-def _term(commitment: Commitment) -> str:
-    return f", for {commitment.years} year{'s' if commitment.years > 1 else ''}" if commitment.years else ""
-
-
-def _release(name: str, host: Host | None, before: Fleet) -> Step:
-    count = len(
-        [device for device in before.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
-    )
-    at = host.placement if host is not None else Placement()
-    instance = f" ({at.instance_type})" if at.instance_type else ""
-    devices = f" with its {count} device(s)" if count else ""
-    cloud = cloud_commands().get(at.provider or "")
-    gone = cloud.released(name, at.region) if cloud and at.region else ()
-    return Step(
-        (f"Drain {name}{instance} and give it back{devices}.", *gone),
-        (f"Order {name}{instance} again.", *_order(at)),
-    )
-
-
-def _order(at: Placement) -> tuple[str, ...]:
-    """Return the command that starts an instance; empty if its cloud, region or type is unknown."""
-    cloud = cloud_commands().get(at.provider or "")
-    if cloud is None or not at.region or not at.instance_type or at.purchase not in (None, "on_demand", "spot"):
-        return ()
-    return (cloud.ordered(at.instance_type, at.region, spot=at.purchase == "spot"),)
-
-
 def _where(group: Group, where: Addresses) -> str:
-    """Return the hosts of a group, with devices if other deployments of the service are on the same host."""
+    """Return the hosts of a group as text, with devices where another deployment of the service uses the host."""
     changing = {deployment.deployment_id for deployment in group.deployments}
     others = [deployment for deployment in group.service.deployments if deployment.deployment_id not in changing]
     shared = {where.hosts.get(deployment.deployment_id) for deployment in others}
-    places = []
+    hosts = []
     for deployment in group.deployments:
         host = where.hosts.get(deployment.deployment_id)
         if host is not None:
-            places.append(f"{host} ({_devices(deployment.device_ids, where)})" if host in shared else host)
-    return f"{group.deployments[0].name} on {listed(tuple(places))}" if places else group.deployments[0].name
+            hosts.append(f"{host} ({_devices(deployment.device_ids, where)})" if host in shared else host)
+    return f"{group.deployments[0].name} on {listed(tuple(hosts))}" if hosts else group.deployments[0].name
 
 
 def _named(deployment: Deployment, where: Addresses) -> str:

@@ -54,25 +54,30 @@ class Chooser:
 
     def choice(self) -> Choice:
         """Return the best plan over all sets of commitments."""
-        everything = range(len(self._levers))
-        wide = [at for at in everything if self._levers[at].is_commitment]
-        narrow = [at for at in everything if at not in wide]
+        indices = range(len(self._levers))
+        commitments = [index for index in indices if self._levers[index].is_commitment]
+        other_levers = [index for index in indices if index not in commitments]
         best: tuple[tuple[object, ...], list[Solution]] | None = None
-        for made in self._commitments(wide):
-            beside = [at for at in narrow if not any((at, solution) in self._clashes for solution in made)]
-            solutions = self._within_power(self._groups(beside))
-            solutions += [exact(self.problem, [solution]) for solution in made]
+        for committed in self._commitments(commitments):
+            compatible = [
+                index
+                for index in other_levers
+                if not any((index, commitment) in self._clashes for commitment in committed)
+            ]
+            solutions = self._within_power(self._groups(compatible))
+            solutions += [exact(self.problem, [commitment]) for commitment in committed]
             total = [sum(solution.rank[end] for solution in solutions) for end in range(2)]
             steps = sum(len(solution.steps) for solution in solutions)
             order = (*total, -steps)
             if best is None or order > best[0]:
                 best = order, solutions
         assert best is not None
-        made_last = sorted(
-            best[1], key=lambda solution: (self._is_made(solution), [-at for at in solution.rank], solution.steps)
+        in_order = sorted(
+            best[1],
+            key=lambda solution: (self._is_commitment(solution), [-value for value in solution.rank], solution.steps),
         )
         return Choice(
-            tuple(solution.steps for solution in made_last if solution.steps),
+            tuple(solution.steps for solution in in_order if solution.steps),
             all(solution.exact for solution in best[1]),
         )
 
@@ -90,17 +95,19 @@ class Chooser:
         The group that saves most takes power first. Power that a group releases is not spent again, so that the
         budget holds after each step, in any order.
         """
-        alone = [self.solved(group) for group in level_groups]
+        separate = [self.solved(group) for group in level_groups]
         whole = self._watts_left
-        if isinf(whole) or sum(self._watts(solution) for solution in alone) <= whole:
-            return alone
+        if isinf(whole) or sum(self._watts(solution) for solution in separate) <= whole:
+            return separate
         solved: dict[int, Solution] = {}
-        for at in sorted(range(len(level_groups)), key=lambda number: (*(-end for end in alone[number].rank), number)):
-            kept = self.solved(level_groups[at])
-            solved[at] = kept if kept == alone[at] else replace(kept, exact=False)
+        for index in sorted(
+            range(len(level_groups)), key=lambda number: (*(-end for end in separate[number].rank), number)
+        ):
+            kept = self.solved(level_groups[index])
+            solved[index] = kept if kept == separate[index] else replace(kept, exact=False)
             self._watts_left -= self._watts(kept)
         self._watts_left = whole
-        return [solved[at] for at in range(len(level_groups))]
+        return [solved[index] for index in range(len(level_groups))]
 
     def _watts(self, solution: Solution) -> float:
         return self._added_w(Chosen(solution.steps))
@@ -116,7 +123,7 @@ class Chooser:
         ]
 
     def _added_w(self, chosen: Chosen, unknown: float = 0.0) -> float:
-        """Return the additional power that devices may draw after a combination, watts; `unknown` if not known."""
+        """Return the additional watts that devices may draw after a combination; `unknown` if not computable."""
         if self._power is None or not chosen:
             return 0.0
         try:
@@ -125,7 +132,7 @@ class Chooser:
             return unknown
 
     def over_power(self, chosen: Chosen, beside: Sequence[Sequence[int]]) -> str | None:
-        """Return why the power budget refuses a combination in addition to chosen groups; None if it permits it."""
+        """Return the reason why the power budget refuses a combination beside chosen groups, None if it permits it."""
         if self._power is None or self._states.worth([chosen])[0] is None:
             return None
         added = self._added_w(chosen, inf)
@@ -134,17 +141,17 @@ class Chooser:
         return None if added <= left else self._power.refusal(None if isinf(added) else added, left)
 
     def _large(self, items: tuple[int, ...]) -> Solution:
-        """Return a good combination of a group with too many combinations to try all.
+        """Return a good combination of a group that is too large to try all combinations.
 
-        It is no worse than the result without any single rule.
+        It is at least as good as the result without any single rule.
         """
         best = by_block(self.problem, self._blocks(items))
-        rules = sorted({self._levers[at].row.rule_id for at in items})
+        rules = sorted({self._levers[index].row.rule_id for index in items})
         deep = 2 ** len(rules) <= MAX_WITHOUT
         for rule_id in rules if len(rules) > 1 else ():
-            left = [at for at in items if self._levers[at].row.rule_id != rule_id]
+            left = [index for index in items if self._levers[index].row.rule_id != rule_id]
             parts = [self.solved(group) if deep else self._shallow(group) for group in self._groups(left)]
-            other = replayed(self.problem, Chosen(at for part in parts for at in part.steps))
+            other = replayed(self.problem, Chosen(index for part in parts for index in part.steps))
             if better(self.problem, other, best):
                 best = other
         return replace(best, exact=False)
@@ -156,58 +163,59 @@ class Chooser:
 
     def _groups(self, items: Sequence[int]) -> list[list[int]]:
         """Return groups of these levers, by their positions among all levers."""
-        positions = groups(self._states.base, [self._levers[at] for at in items])
-        return [[items[at] for at in group] for group in positions]
+        positions = groups(self._states.base, [self._levers[index] for index in items])
+        return [[items[index] for index in group] for group in positions]
 
     def _blocks(self, items: Iterable[int]) -> list[list[int]]:
-        """Return the levers of a large group by what they change, then by the hosts that they may free together."""
+        """Return blocks of a large group: levers of the same services, then levers that may free the same host."""
         by_service: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        for at in items:
-            by_service[tuple(sorted(self._levers[at].touches))].append(at)
+        for index in items:
+            by_service[tuple(sorted(self._levers[index].touches))].append(index)
         by_host: dict[int, list[list[int]]] = defaultdict(list)
         for _, positions in sorted(by_service.items()):
-            for host in sorted({host for at in positions for host in self._levers[at].hosts}):
-                by_host[host].append([at for at in positions if host in self._levers[at].hosts])
-        # Take levers of all services in turn: a block that is too long is cut.
+            for host in sorted({host for index in positions for host in self._levers[index].hosts}):
+                by_host[host].append([index for index in positions if host in self._levers[index].hosts])
+        # Levers of all services alternate, because a block that is too long is cut.
         together = [
-            [at for row in zip_longest(*services) for at in row if at is not None] for services in by_host.values()
+            [index for row in zip_longest(*services) for index in row if index is not None]
+            for services in by_host.values()
         ]
         return [
             *(positions for _, positions in sorted(by_service.items())),
             *(block for block in together if len(block) > 1),
         ]
 
-    def _commitments(self, wide: Sequence[int]) -> list[tuple[int, ...]]:
+    def _commitments(self, commitments: Sequence[int]) -> list[tuple[int, ...]]:
         """Return sets of compatible commitments, the empty set first."""
         combinations: list[tuple[int, ...]] = [()]
-        for at in wide:
-            if self._follows(Chosen(), at) and self._worth([Chosen({at})])[0] is not None:
+        for index in commitments:
+            if self._follows(Chosen(), index) and self._worth([Chosen({index})])[0] is not None:
                 combinations += [
-                    (*combination, at)
+                    (*combination, index)
                     for combination in combinations
-                    if not any((at, other) in self._clashes for other in combination)
+                    if not any((index, other) in self._clashes for other in combination)
                 ]
             if len(combinations) >= MAX_COMMITMENTS:
                 break
         return combinations
 
-    def _is_made(self, solution: Solution) -> bool:
-        return any(self._levers[at].is_commitment for at in solution.steps)
+    def _is_commitment(self, solution: Solution) -> bool:
+        return any(self._levers[index].is_commitment for index in solution.steps)
 
-    def _follows(self, chosen: Chosen, at: int) -> bool:
-        if any((chosen_at, at) in self._clashes for chosen_at in chosen):
+    def _follows(self, chosen: Chosen, index: int) -> bool:
+        if any((chosen_index, index) in self._clashes for chosen_index in chosen):
             return False
-        return self.missing(chosen, at) is None and self._states.extend(chosen, at)
+        return self.missing(chosen, index) is None and self._states.extend(chosen, index)
 
-    def missing(self, chosen: Chosen, at: int) -> str | None:
+    def missing(self, chosen: Chosen, index: int) -> str | None:
         """Return the id of a rule that a lever requires and that is not applied; None if there is none."""
-        lever = self._levers[at]
-        levers = [self._levers[chosen_at] for chosen_at in chosen]
+        lever = self._levers[index]
+        levers = [self._levers[chosen_index] for chosen_index in chosen]
         for rule_id in lever.variant.requires:
             if not any(other.row.rule_id == rule_id and other.touches & lever.touches for other in levers):
                 return rule_id
         return None
 
-    def _cost(self, at: int) -> tuple[int, ...]:
-        lever = self._levers[at]
+    def _cost(self, index: int) -> tuple[int, ...]:
+        lever = self._levers[index]
         return _EFFORTS.index(lever.effort), RISKS.index(lever.variant.risk)

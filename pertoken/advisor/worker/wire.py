@@ -1,7 +1,7 @@
-"""Yielded values of a rule as JSON: differences from the present fleet in plain values only.
+"""Values yielded by a rule as JSON: refusals, and proposals as differences from the present fleet.
 
-A worker writes with `encoded`, without validation: types and ranges are checked by the receiver. `proposal_of` builds
-states from the received values, each with the constructor of its type, from parts of exactly the declared types.
+A worker writes them with `encoded`, without validation. The receiver builds states with `proposal_of`: it accepts only
+values of exactly the declared types, and calls the constructors of the states.
 
     {"skip": ["committed", "its devices are owned", ["service", "chat"]]}
     {"deployment": 7, "set": {"tp": 1, "weight_dtype": "fp8"}, "risk": "quality"}
@@ -31,10 +31,10 @@ MAX_TEXT = 10_000
 MAX_ITEMS = 100_000
 
 _KEYS: Mapping[type, str] = {Service: "name", Deployment: "deployment_id", Host: "host_id", Device: "device_id"}
-"""Records in lists of a state, and the field that identifies each."""
-_ADDED = ("risk", "effort", "requires", "excludes")
+"""Identifying field of each record type that occurs in lists of a state."""
+_PROPOSAL_FIELDS = ("risk", "effort", "requires", "excludes")
 _NO_VALUE = "!"
-"""Key for a value without a JSON form: its type name is sent."""
+"""Key of an object that stands for a value without a JSON form; it holds the name of the type."""
 
 
 def type_name(value: object) -> str:
@@ -44,7 +44,7 @@ def type_name(value: object) -> str:
 
 
 def storable(text: str) -> str:
-    """Return a text that both databases can store: NUL and lone surrogates are escaped."""
+    """Return a text with NUL and lone surrogates escaped, so that both databases can store it."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
@@ -52,7 +52,7 @@ def storable(text: str) -> str:
 
 
 def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
-    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from the present.
+    """Return a yielded value as JSON values: a refusal, or the difference of a proposal from `before`.
 
     Raises TypeError for any other value, InvalidEdit for a service or deployment that `before` does not have.
     """
@@ -71,7 +71,9 @@ def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
         raise TypeError(
             f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
         )
-    return sent | {name: _plain(value) for name in _ADDED if (value := getattr(proposal, name)) not in (None, ())}
+    return sent | {
+        name: _plain(value) for name in _PROPOSAL_FIELDS if (value := getattr(proposal, name)) not in (None, ())
+    }
 
 
 def _changes(before: Any, after: Any) -> dict[str, Any]:
@@ -105,15 +107,15 @@ def _listed(field: str) -> type | None:
 
 def _list(before: Iterable[Any], after: Iterable[Any], kind: type) -> dict[str, Any]:
     key = _KEYS[kind]
-    left = {getattr(record, key): record for record in before}
+    unmatched = {getattr(record, key): record for record in before}
     changed, added = [], []
     for record in after:
-        now = left.pop(getattr(record, key), None) if type(record) is kind else None
+        now = unmatched.pop(getattr(record, key), None) if type(record) is kind else None
         if now is None:
             added.append(_plain(record))
         elif now is not record and (differing := _changes(now, record)):
             changed.append([getattr(record, key), differing])
-    sent = {"removed": list(left), "changed": changed, "added": added}
+    sent = {"removed": list(unmatched), "changed": changed, "added": added}
     return {name: records for name, records in sent.items() if records}
 
 
@@ -134,7 +136,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal, and the kind and id of what it is about."""
+    """A refusal, with the kind and id of its subject."""
 
     code: str
     reason: str
@@ -164,8 +166,8 @@ def proposal_of(sent: Any, before: Fleet) -> Proposal:
         state = before.service(_read(str, sent["service"], "service"))
     else:
         state = before
-    words = {name: _read(_DECLARED[name], sent[name], name) for name in _ADDED if name in sent}
-    return propose(_changed(state, sent["set"], type(state).__name__.lower()), **words)
+    options = {name: _read(_DECLARED[name], sent[name], name) for name in _PROPOSAL_FIELDS if name in sent}
+    return propose(_changed(state, sent["set"], type(state).__name__.lower()), **options)
 
 
 _DECLARED: Mapping[str, Any] = {

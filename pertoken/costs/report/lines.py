@@ -1,4 +1,4 @@
-"""Lines of a fleet for the screens and the summary: plain values, already reconciled. None is unknown."""
+"""Lines of a fleet for the screens and the summary: plain, reconciled values. None is unknown."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,26 +13,26 @@ T = TypeVar("T")
 
 
 class Lines(Sequence[T], Generic[T]):
-    """Lines that are made of their rows when somebody looks: a fleet has thousands, and a screen shows a page."""
+    """Lines computed from rows on first access: a fleet has thousands of lines, and a screen shows one page."""
 
     def __init__(self, rows: Sequence[Any], line: Callable[[Any], T]) -> None:
         self._rows, self._line = rows, line
-        self._made: dict[int, T] = {}
+        self._lines: dict[int, T] = {}
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @overload
-    def __getitem__(self, at: int) -> T: ...
+    def __getitem__(self, index: int) -> T: ...
     @overload
-    def __getitem__(self, at: slice) -> Sequence[T]: ...
-    def __getitem__(self, at: int | slice) -> T | Sequence[T]:
-        if isinstance(at, slice):
-            return [self[i] for i in range(*at.indices(len(self)))]
-        n = range(len(self))[at]
-        if n not in self._made:
-            self._made[n] = self._line(self._rows[n])
-        return self._made[n]
+    def __getitem__(self, index: slice) -> Sequence[T]: ...
+    def __getitem__(self, index: int | slice) -> T | Sequence[T]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        n = range(len(self))[index]
+        if n not in self._lines:
+            self._lines[n] = self._line(self._rows[n])
+        return self._lines[n]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -42,7 +42,7 @@ class Lines(Sequence[T], Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MissingMetric:
-    """A metric that cannot be read on some owner, with the reason and what would switch it on."""
+    """A metric that cannot be read of one owner, with the reason and the remedy."""
 
     owner: str
     metric: str
@@ -50,12 +50,12 @@ class MissingMetric:
     reason: str
     remedy: str | None
     owner_id: int
-    """Id of its device, engine or host: two hosts may have devices of one name."""
+    """Id of the device, engine or host. Names are ambiguous: two hosts may have devices of one name."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLine:
-    """One host; rates are of the newest complete minute or tick."""
+    """One host. Rates are those of the newest complete minute or tick."""
 
     host_id: int
     name: str
@@ -64,21 +64,21 @@ class HostLine:
     memory_used_bytes: int | None
     memory_bytes: int | None
     agent_cpu_share: float | None
-    """Of one core."""
+    """Share of one core."""
     agent_rss_bytes: int | None
     age_s: int | None
-    """Since its newest row; None if it has none."""
+    """Seconds since its newest row; None if it has none."""
     interval_s: int
     memory_traffic_bytes_s: float | None = None
-    """Read from and written to memory by its CPUs."""
+    """Bytes read and written by its CPUs."""
     imported: bool = False
-    """Whether its telemetry was imported, and no agent runs on it."""
+    """Whether its telemetry was imported. No agent runs on it then."""
     generated: bool = False
-    """Whether it is a host of a demo, which nowhere exists."""
+    """Whether it is a simulated host of a demo."""
 
     @property
     def stale(self) -> bool:
-        """Whether its newest row is older than its tick interval explains."""
+        """Whether its newest row is older than `STALE_TICKS` tick intervals."""
         return self.age_s is None or self.age_s > STALE_TICKS * self.interval_s
 
 
@@ -97,22 +97,22 @@ class DeviceLine:
     memory_bytes: int | None
     nano_usd_per_hour: int | None
     held_by: tuple[str, ...] | None
-    """None where its driver, or the rights on this host, hide them."""
+    """Names of the deployments that use it; None if its driver or missing rights hide them."""
     age_s: int | None
-    """Since anything was read of it."""
+    """Seconds since its newest reading."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """Other gauges of `metrics.DEVICE` that were read, by their stored name, in their unit."""
+    """Other measured gauges of `metrics.DEVICE` in their unit, by stored name."""
     power_source: str | None = None
     """Source and scope of the power reading."""
     part_of: str | None = None
-    """The GPU a MIG device is a slice of and paid for with."""
+    """GPU of a MIG device, which includes its price."""
     listed_price: str | None = None
-    """Whose list price it is, of when and from where, if nobody set one."""
+    """Provider, date and source of the list price, if no price is configured."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentLine:
-    """One deployment over the window. Rates are over the window; `*_now` over the newest ticks."""
+    """One deployment. Rates are over the window, `*_now` over the newest ticks."""
 
     deployment_id: int
     model: str
@@ -136,30 +136,30 @@ class DeploymentLine:
     """All dollars allocated to it / (prompt, cached included, + generated tokens) x 10^6."""
     nano_usd_per_generated_mtok: int | None
     nano_usd_per_hour: int | None
-    """What its share of its devices costs now."""
+    """Present price of its share of its devices."""
     ttft_p95_s: float | None
     tpot_p50_s: float | None
     spark: tuple[float | None, ...]
     """Generated tokens/s per slice of the window, oldest first; None where nothing was observed."""
     incomplete: bool
-    """Whether tokens were counted that nobody could see (an engine restart)."""
+    """Whether tokens may be missing, because an engine restarted between two readings."""
     coverage: float
-    """Part of the window, since it first appeared, that was observed."""
+    """Observed share of the window from its first appearance."""
     age_s: int | None
     fault: str | None
-    """Why its engine cannot be read now, with what to do."""
+    """Reason why its engine cannot be read now, with the remedy."""
     late: tuple[str, ...] = ()
-    """Words (`generated_tokens`) that its engine counts only when a request ends."""
+    """Counters (`generated_tokens`) that its engine increases only when a request ends."""
     counts: EngineCounts = field(default_factory=EngineCounts)
-    """What its engine counts beside tokens."""
+    """Counters of its engine other than tokens."""
     pooling: bool = False
-    """Whether it embeds or ranks: its tokens are those of prompts, and count in no figure of several deployments."""
+    """Whether it embeds or ranks. Its tokens are those of prompts, and no figure of several deployments has them."""
     busy_provenance: str | None = None
-    """How `busy` is known: `counter`, or `bound` where it is an upper bound."""
+    """Provenance of `busy`: `counter`, or `bound` for an upper bound."""
     idle_nano_usd: int | None = None
-    """Of `nano_usd`, what was paid while it held a device and was idle."""
+    """Part of `nano_usd` that was paid while it was idle."""
     ended: bool = False
-    """Whether it does not run any more: its epoch ended, or its host reports and it does not."""
+    """Whether it no longer runs: its epoch ended, or its host reports without it."""
 
     @property
     def busy_is_bound(self) -> bool:
@@ -169,27 +169,27 @@ class DeploymentLine:
 
 @dataclass(frozen=True, slots=True)
 class HostUse:
-    """Load and cost of one host; rates are of the newest minutes, dollars of the window."""
+    """Load and cost of one host. Rates are those of the newest minutes, dollars those of the window."""
 
     host: HostLine
     accelerators: int
     util: float | None
-    """Mean over its accelerators, as are the activities; of those that were read."""
+    """Mean over its accelerators with a reading, like the two activities below."""
     sm_active: float | None
     dram_active: float | None
     power_w: float | None
-    """Of all its devices that were read."""
+    """Sum over its devices with a reading."""
     generated_tok_s_now: float | None
     nano_usd_per_hour: int | None
-    """Of its devices with a price, now; None if it does not report."""
+    """Present price of its devices with a price; None if it does not report."""
     nano_usd_per_mtok: int | None
     """All dollars of its devices / (prompt and generated tokens) x 10^6; None where an accelerator has no price."""
     spark: tuple[float | None, ...]
     """Generated tokens/s per slice of the window, oldest first; None where nothing was observed."""
     bill: Bill | None
-    """Of its devices over the window; None where none has a price."""
+    """Bill of its devices over the window; None if none has a price."""
     models: tuple[str, ...]
-    """Served on it in the window."""
+    """Models served on it in the window."""
 
     @property
     def name(self) -> str:
@@ -204,7 +204,7 @@ class HostUse:
 
 @dataclass(frozen=True, slots=True)
 class EventLine:
-    """Something that happened."""
+    """An event."""
 
     ts: int
     kind: str
@@ -214,45 +214,43 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """Everything the fleet screen and the plain summary show."""
+    """Content of the fleet screen and of the plain summary."""
 
     now_ts: int
     window_s: int
     source: str
-    """The database that was opened, with no password in it."""
+    """Location of the database, without a password."""
     hosts: tuple[HostLine, ...]
     devices: Sequence[DeviceLine]
     deployments: Sequence[DeploymentLine]
     bill: Bill | None
-    """Over the priced devices; None where no price is known."""
+    """Bill of the priced devices; None if no price is known."""
     nano_usd_per_hour: int | None
-    """Of all devices with a price on hosts that report, now; a MIG device is paid for with its GPU."""
+    """Present price of all priced devices on hosts that report. A GPU includes its MIG devices."""
     unpriced_n: int
-    """Devices on hosts that report without a price that matters: accelerators, and CPUs that serve a model."""
+    """Devices without a price on hosts that report: accelerators, and CPUs that serve a model."""
     unpriced_devices: tuple[str, ...]
     nano_usd_per_mtok: int | None
-    """Of all deployments with a price and tokens together."""
+    """Mean over all deployments with a price and tokens."""
     generated_tok_s_now: float | None
     power_w: float | None
     incomplete: bool
-    """Whether tokens of a deployment with a price went unseen."""
+    """Whether tokens of a deployment with a price may be missing."""
     missing: Sequence[MissingMetric]
     events: tuple[EventLine, ...]
     hints: tuple[str, ...]
-    """What to start, set or switch on next, most useful first; whole sentences."""
+    """Next things to start, set or enable, as sentences, the most useful first."""
     bill_observed: float | None = None
-    """Share of the time in which priced devices should have been there, since they were first known, that was
-    observed; None if no device has a price."""
+    """Observed share of the time of the priced devices, from their first appearance; None without a priced device."""
     coverage: float | None = None
-    """The same of the deployments in `nano_usd_per_mtok`; None if there is none."""
+    """Observed share of the time of the deployments in `nano_usd_per_mtok`; None without one."""
     uses: Sequence[HostUse] = ()
-    """What each host does and costs, in the order of `hosts`."""
+    """Load and cost of each host, in the order of `hosts`."""
     estimated: bool = False
-    """Whether an hour whose minutes were deleted was divided by time, at a change of price or the start of the
-    window."""
+    """Whether an hour without minutes was split in proportion to time, at a new price or at the window's start."""
 
     def whole(self) -> "FleetReport":
-        """Return the same with all its lines made, to be written down."""
+        """Return the report with all lines computed, for output."""
         return replace(
             self,
             devices=tuple(self.devices),

@@ -12,13 +12,15 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.latency import ROWS_AT_ONCE, SHARES, LatencyQuery, replicas_of
 from pertoken.forecast.queue.load import Arrivals, Lengths
-from pertoken.forecast.queue.queueing import MAX_UTILIZATION, beyond, capacity_per_s
+from pertoken.forecast.queue.queueing import overruns_under
+from pertoken.forecast.queue.steady_state import MAX_UTILIZATION, capacity_per_s
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
 from pertoken.state.deployment import Deployment
 
 MAX_REPLICAS = 64
 FIRST_REPLICAS, REPLICAS_AT_ONCE = 2, 8
-"""Numbers of replicas that are forecast together, at first and then: most often one of the first holds."""
+"""Numbers of replicas that are forecast together, in the first pass and in later ones: usually one of the first two
+is enough."""
 SloMs = tuple[float | None, float | None]
 """Objectives of TTFT and TPOT at p95, milliseconds; None where there is none."""
 Counts = tuple[int | None, ...]
@@ -32,47 +34,51 @@ def fewest_replicas(
     calibration: Calibration | None = None,
     slo_ms: SloMs = (None, None),
 ) -> int | None:
-    """Return the fewest copies of a deployment that share all arrivals evenly and likely hold them within `slo_ms`.
+    """Return the fewest copies of a deployment that share all arrivals evenly and likely serve them within `slo_ms`.
 
-    None if `MAX_REPLICAS` do not. Raises Abstained as `forecast` does.
+    None if `MAX_REPLICAS` copies do not. Raises Abstained as `forecast` does.
     """
-    asked = LatencyQuery(deployment, load, arrivals, calibration or Calibration())
-    (counts,) = fewest_all([(asked, (1.0,))], slo_ms, market)
+    query = LatencyQuery(deployment, load, arrivals, calibration or Calibration())
+    (counts,) = fewest_all([(query, (1.0,))], slo_ms, market)
     if isinstance(counts, Abstained):
         raise counts
     return counts[0]
 
 
 def fewest_all(
-    asked: Sequence[tuple[LatencyQuery, Sequence[float]]], slo_ms: SloMs, market: Market
+    queries: Sequence[tuple[LatencyQuery, Sequence[float]]], slo_ms: SloMs, market: Market
 ) -> list[Counts | Abstained]:
-    """Return `fewest_replicas` of each for its arrivals times each of its factors, side by side; `Abstained` in place
-    of a result."""
-    rows = resolve_each([(query.deployment, query.load) for query, _ in asked], market)
-    known = [(query, row) for (query, _), row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    """Return `fewest_replicas` of each query, for its arrivals times each of its factors, computed together.
+
+    A query that cannot be forecast has `Abstained` in place of a result.
+    """
+    rows = resolve_each([(query.deployment, query.load) for query, _ in queries], market)
+    known = [(query, row) for (query, _), row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
-    ends, c = [query for query, _ in known], stack_rows([row for _, row in known])
-    one, generated = replicas_of(ends, c)
-    requests_per_s = np.array([query.arrivals.requests_per_s for query in ends])
-    factors = [of for (_, of), row in zip(asked, rows, strict=True) if not isinstance(row, Abstained)]
+    known_queries, c = [query for query, _ in known], stack_rows([row for _, row in known])
+    services, generated = replicas_of(known_queries, c)
+    requests_per_s = np.array([query.arrivals.requests_per_s for query in known_queries])
+    factors = [
+        query_factors for (_, query_factors), row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)
+    ]
     searches = [
         _Search(row, requests_per_s[row] * factor / _COUNTS / c.dp[row])
-        for row, of in enumerate(factors)
-        for factor in of
+        for row, query_factors in enumerate(factors)
+        for factor in query_factors
     ]
-    capacity = capacity_per_s(one, generated)
+    capacity = capacity_per_s(services, generated)
     for search in searches:
         search.skip_overloaded(capacity[search.row])
     at_once = FIRST_REPLICAS
     while tried := [(search, search.left[:at_once]) for search in searches if len(search.left)]:
-        of = np.repeat([search.row for search, _ in tried], [len(counts) for _, counts in tried])
+        tried_rows = np.repeat([search.row for search, _ in tried], [len(counts) for _, counts in tried])
         rates = np.concatenate([search.rates[counts - 1] for search, counts in tried])
-        holds = iter(_hold(one, generated, of, rates, slo_ms).tolist())
+        holds = iter(_hold(services, generated, tried_rows, rates, slo_ms).tolist())
         for search, counts in tried:
             search.decide(counts, [next(holds) for _ in counts])
         at_once = REPLICAS_AT_ONCE
-    results = iter(_by_row(searches, [len(of) for of in factors]))
+    results = iter(_by_row(searches, [len(query_factors) for query_factors in factors]))
     return [row if isinstance(row, Abstained) else next(results) for row in rows]
 
 
@@ -81,22 +87,22 @@ _COUNTS = np.arange(1, MAX_REPLICAS + 1)
 
 @dataclass
 class _Search:
-    """The fewest replicas of one deployment at one load, as far as it is known."""
+    """Search for the fewest replicas of one deployment at one load."""
 
     row: int
     rates: Array
-    """Arrivals at each replica by the number of replicas, from one on."""
+    """Requests/s at each replica, for 1, 2, 3, … replicas."""
     left: NDArray[np.int_] = field(default_factory=lambda: _COUNTS)
-    """Numbers that are not decided."""
+    """Numbers of replicas that are not yet decided."""
     fewest: int | None = None
 
     def skip_overloaded(self, capacity: float) -> None:
-        """Leave out numbers of replicas at which each one receives more than it finishes."""
+        """Drop the numbers of replicas at which a replica receives more than it finishes."""
         self.left = _COUNTS[self.rates / capacity < MAX_UTILIZATION]
 
     def decide(self, counts: NDArray[np.int_], holds: Sequence[bool]) -> None:
-        """Take the first number that holds, if one of them does."""
-        self.fewest = next((int(count) for count, held in zip(counts, holds, strict=True) if held), None)
+        """End the search at the first of `counts` that holds, or drop all of them."""
+        self.fewest = next((int(count) for count, count_holds in zip(counts, holds, strict=True) if count_holds), None)
         self.left = self.left[len(counts) :] if self.fewest is None else self.left[:0]
 
 
@@ -106,16 +112,18 @@ def _by_row(searches: Sequence[_Search], sizes: Sequence[int]) -> Iterator[Count
         yield tuple(next(results).fewest for _ in range(size))
 
 
-def _hold(one: Service, generated: Lengths, rows: NDArray[np.int_], rates: Array, slo_ms: SloMs) -> NDArray[np.bool_]:
-    """Return whether replicas, by their rows, hold objectives at arrival rates."""
+def _hold(
+    services: Service, generated: Lengths, rows: NDArray[np.int_], rates: Array, slo_ms: SloMs
+) -> NDArray[np.bool_]:
+    """Return whether the replicas of these rows of `services` meet the objectives at arrival rates, shape (rows,)."""
     ttft, tpot = ([] if limit is None else [limit / 1000] for limit in slo_ms)
     holds = np.zeros(len(rows), dtype=bool)
     for first in range(0, len(rows), ROWS_AT_ONCE):
-        some = slice(first, first + ROWS_AT_ONCE)
-        of = rows[some]
-        alike = Service(*(getattr(one, field.name)[of] for field in fields(Service)))
-        state = beyond(alike, rates[some], Lengths(generated.rows[of]), ttft, tpot)
-        holds[some] = ~state.saturated
-        for shares in (state.ttft, state.tpot):
-            holds[some] &= (shares <= 1 - SHARES[1]).all(axis=1)
+        chunk = slice(first, first + ROWS_AT_ONCE)
+        chunk_rows = rows[chunk]
+        chunk_services = Service(*(getattr(services, field.name)[chunk_rows] for field in fields(Service)))
+        overruns = overruns_under(chunk_services, rates[chunk], Lengths(generated.rows[chunk_rows]), ttft, tpot)
+        holds[chunk] = ~overruns.saturated
+        for shares in (overruns.ttft, overruns.tpot):
+            holds[chunk] &= (shares <= 1 - SHARES[1]).all(axis=1)
     return holds

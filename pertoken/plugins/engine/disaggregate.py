@@ -15,8 +15,8 @@ class Options:
     """Settings of the rule; `min_devices` and the ratios are common practice (Sources, 1), the rest is judgement."""
 
     min_devices: int = option(16, "minimum number of devices: with fewer, one role has too few", low=2)
-    least_ratio: float = option(0.3, "minimum prefill over decode time: below it prefill hardly interferes", low=0)
-    most_ratio: float = option(3.0, "maximum prefill over decode time: above it decode replicas are hardly used", low=0)
+    min_ratio: float = option(0.3, "minimum prefill over decode time: below it prefill hardly interferes", low=0)
+    max_ratio: float = option(3.0, "maximum prefill over decode time: above it decode replicas are hardly used", low=0)
     prefill_mfu: float = option(
         0.5, "share of the listed FLOPs that prefill reaches (published: 0.4 to 0.6)", low=0.05, high=1
     )
@@ -108,11 +108,11 @@ def _split(seen: Evidence, service: Service, fleet: Fleet, prefill: float, optio
             f"TTFT is {ttft_ms:.0f} of {slo.ttft_p95_ms:.0f} ms and TPOT {tpot_ms:.0f} of {slo.tpot_p95_ms:.0f} ms "
             "(p95): the objectives are kept without a split",
         )
-    if not options.least_ratio <= ratio <= options.most_ratio:
+    if not options.min_ratio <= ratio <= options.max_ratio:
         return skip(
             "one-sided",
-            f"prefill takes {ratio:.2f} times as long as decode, outside {options.least_ratio:g} to "
-            f"{options.most_ratio:g}: one role would hardly be used",
+            f"prefill takes {ratio:.2f} times as long as decode, outside {options.min_ratio:g} to "
+            f"{options.max_ratio:g}: one role would hardly be used",
         )
     replicas = service.deployments
     n_prefill = min(len(replicas) - 1, max(1, round(prefill * len(replicas))))

@@ -24,7 +24,7 @@ class Options:
         low=0,
     )
     of_host: float = option(0.5, "share of the host's free memory to use", low=0.01, high=0.9)
-    least_gib: float = option(16.0, "minimum GiB per replica: below it host memory adds little", low=1)
+    min_gib: float = option(16.0, "minimum GiB per replica: below it host memory adds little", low=1)
 
 
 @rule("offload-kv")
@@ -100,8 +100,8 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         )
         return
     size = int(seen.host_memory_free.p50 * options.of_host / len(service.deployments) / GIB)
-    if size < options.least_gib:
-        yield skip("host-memory-short", f"its host has {size} GiB per replica to spare, below {options.least_gib:g}")
+    if size < options.min_gib:
+        yield skip("host-memory-short", f"its host has {size} GiB per replica to spare, below {options.min_gib:g}")
         return
     yield propose(service.but(kv_offload_bytes=size * GIB), risk="latency", effort="medium")
 

@@ -25,8 +25,8 @@ RESERVES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang")
 SLEEPS = ("vllm", "dynamo-vllm", "nim")
 """Engines that release device memory on request and resume without a restart (Sources, 2)."""
 NEIGHBOURS, REFUSALS = 20, 500
-"""Maximum services that each service is paired with, and maximum refusals yielded one by one."""
-OF_ADAPTERS = (0.6, 0.85, 1.0, "adapters of one base in a batch: S-LoRA, arXiv 2311.03285, recalled; measure yours")
+"""Maximum number of partners tried for each service, and of refusals that are yielded one by one."""
+ADAPTER_RATIO = (0.6, 0.85, 1.0, "adapters of one base in a batch: S-LoRA, arXiv 2311.03285, recalled; measure yours")
 
 
 @dataclass(frozen=True)
@@ -92,23 +92,25 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
             refusals.append(quiet_or_refusal)
         else:
             quiet.append(quiet_or_refusal)
-    left, proposed = sorted(quiet, key=_kind), 0
-    while left and proposed < options.pairs:
-        one = left.pop(0)
-        for other in left[:NEIGHBOURS]:
-            states = list(_together(one, other, fleet, market, options))
+    remaining, proposed = sorted(quiet, key=_kind), 0
+    while remaining and proposed < options.pairs:
+        first = remaining.pop(0)
+        for second in remaining[:NEIGHBOURS]:
+            states = list(_pair_proposals(first, second, fleet, market, options))
             if states:
-                left.remove(other)
+                remaining.remove(second)
                 proposed += 1
                 yield from states
                 break
         else:
             reason = (
-                f"it is busy {one.busy:.0%} of the time (p95), and no other of {len(quiet)} quiet services suits it"
+                f"it is busy {first.busy:.0%} of the time (p95), and no other of {len(quiet)} quiet services suits it"
             )
-            refusals.append(skip("nothing-alike", reason, about=one.service))
-    if left:
-        yield skip("enough-pairs", f"{len(left)} more quiet services are left until these {proposed} pairs are decided")
+            refusals.append(skip("nothing-alike", reason, about=first.service))
+    if remaining:
+        yield skip(
+            "enough-pairs", f"{len(remaining)} more quiet services are left until these {proposed} pairs are decided"
+        )
     yield from refusals[:REFUSALS]
     if len(refusals) > REFUSALS:
         yield skip("more-refused", f"{len(refusals) - REFUSALS} more services are refused likewise")
@@ -117,24 +119,25 @@ def consolidate(seen: FleetEvidence, fleet: Fleet, market: Market, options: Opti
 
 
 def _kind(quiet: _Quiet) -> tuple[object, ...]:
-    """Return a sort key that puts services which can share next to each other, the quieter first."""
+    """Return a sort key that places services which can share next to each other, the quietest first."""
     return quiet.now.model.name, quiet.now.engine, quiet.now.accelerator, len(quiet.now.device_ids), quiet.busy
 
 
 def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
-    """Return a service that may share an engine or device with another one, or a refusal."""
+    """Return a service that may share an engine or a device, or the refusal."""
     if service.isolation == "tenant":
         reason = f'isolation = "tenant": its {len(service.deployments)} deployment(s) share no engine or device'
         return skip("isolated", reason, about=service)
-    alone = [
+    exclusive = [
         deployment for deployment in service.deployments if [name for name, _ in deployment.serves] == [service.name]
     ]
-    if len(service.deployments) > 1 or not alone or service.min_replicas + service.spare_replicas > 1:
+    if len(service.deployments) > 1 or not exclusive or service.min_replicas + service.spare_replicas > 1:
         reason = (
-            f"it has {len(service.deployments)} replica(s), {len(alone)} of them exclusive: scale its replicas first"
+            f"it has {len(service.deployments)} replica(s), {len(exclusive)} of them exclusive: "
+            "scale its replicas first"
         )
         return skip("several-replicas", reason, about=service)
-    now = alone[0]
+    now = exclusive[0]
     if now.accelerator is None or not now.device_ids:
         reason = f"it has {len(now.device_ids)} device(s) and no accelerator of the catalog: nothing can be shared"
         return skip("no-accelerator", reason, about=service)
@@ -156,21 +159,23 @@ def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
     return _Quiet(service, now, busy, frozenset(hour for hour, rate in enumerate(hours) if rate is None or rate > 0))
 
 
-def _together(one: _Quiet, other: _Quiet, fleet: Fleet, market: Market, options: Options) -> Iterator[Proposal]:
+def _pair_proposals(
+    first: _Quiet, second: _Quiet, fleet: Fleet, market: Market, options: Options
+) -> Iterator[Proposal]:
     """Yield the ways to run two quiet services together, one proposal for each host that may be released."""
-    a, b = one.now, other.now
+    a, b = first.now, second.now
     if set(a.device_ids) & set(b.device_ids):
         return
-    by_turns = not one.active & other.active
-    if one.busy + other.busy >= options.together and not by_turns:
+    by_turns = not first.active & second.active
+    if first.busy + second.busy >= options.together and not by_turns:
         return
     if a.model == b.model and a.engine == b.engine:
         adapters = tuple(dict.fromkeys((*(a.lora_adapters or ()), *(b.lora_adapters or ()))))
         for into in (a, b):
-            made = into.but(lora_adapters=adapters).expecting(*OF_ADAPTERS) if adapters else into
-            merged = fleet.merge((a, b), made)
-            gone = b if into is a else a
-            yield propose(_released(merged, gone), risk="latency", effort="high", excludes=_MOVES)
+            target = into.but(lora_adapters=adapters).expecting(*ADAPTER_RATIO) if adapters else into
+            merged = fleet.merge((a, b), target)
+            moved = b if into is a else a
+            yield propose(_released(merged, moved), risk="latency", effort="high", excludes=_MOVES)
         return
     if a.accelerator != b.accelerator or len(a.device_ids) != len(b.device_ids):
         return
@@ -187,17 +192,17 @@ def _on_one_device(
 ) -> Iterator[Proposal]:
     weights = [_weights_share(side, market) for side in (stays, moves)]
     reserves = all(side.engine in RESERVES for side in (stays, moves))
-    left = 0.9 - sum(weight or 0 for weight in weights) if reserves and None not in weights else 0.0
-    if left > 0 and left >= options.memory_left:
-        # Each gets its weights and half of the remaining memory, in whole percents.
-        first, second = (int(100 * ((weight or 0) + left / 2)) / 100 for weight in weights)
-        shared = fleet.replace(stays, stays.but(gpu_memory_utilization=first))
-        beside = moves.but(gpu_memory_utilization=second).on_devices(stays.device_ids)
+    remaining = 0.9 - sum(weight or 0 for weight in weights) if reserves and None not in weights else 0.0
+    if remaining > 0 and remaining >= options.memory_left:
+        # Each gets the memory of its weights and half of the rest, in whole percent.
+        own_share, moved_share = (int(100 * ((weight or 0) + remaining / 2)) / 100 for weight in weights)
+        shared = fleet.replace(stays, stays.but(gpu_memory_utilization=own_share))
+        beside = moves.but(gpu_memory_utilization=moved_share).on_devices(stays.device_ids)
         yield propose(_released(shared.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
     elif by_turns and all(side.engine in SLEEPS for side in (stays, moves)):
-        asleep = fleet.replace(stays, stays.but(sleep=True))
+        sleeping = fleet.replace(stays, stays.but(sleep=True))
         beside = moves.but(sleep=True).on_devices(stays.device_ids)
-        yield propose(_released(asleep.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
+        yield propose(_released(sleeping.replace(moves, beside), moves), risk="latency", effort="high", excludes=_MOVES)
     device = market.accelerator(stays.accelerator)
     if device is not None and len(stays.device_ids) == 1:
         profiles = market.slices_for(device, *((side.model, side.weight_dtype) for side in (stays, moves)))
@@ -216,7 +221,7 @@ def _weights_share(deployment: Deployment, market: Market) -> float | None:
 
 
 def _released(after: Fleet, moved: Deployment) -> Fleet:
-    """Return a fleet without the hosts that have no deployment after one has moved away."""
+    """Return the fleet without the hosts that a moved deployment left empty."""
     hosts = {after.device(device_id).host_id for device_id in moved.device_ids}
     for host_id in sorted(hosts):
         if not after.deployments_on(after.host(host_id)):
@@ -225,9 +230,9 @@ def _released(after: Fleet, moved: Deployment) -> Fleet:
 
 
 def _partitioned(fleet: Fleet, stays: Deployment, moves: Deployment, profiles: Sequence[str]) -> Fleet:
-    """Return a fleet in which both run in MIG instances of one device.
+    """Return the fleet with both deployments in MIG instances of one device.
 
-    The deployment on that device is moved away while the device is partitioned.
+    The deployment on that device moves away before the device is partitioned, and back afterwards.
     """
     device_id = stays.device_ids[0]
     away = fleet.replace(stays, stays.on_devices(moves.device_ids))

@@ -19,7 +19,7 @@ class Options:
     largest: float = option(
         0.5, "maximum active parameters of the MoE model over those of the dense model", low=0.001, high=1
     )
-    least_total: float = option(
+    min_total: float = option(
         0.4, "minimum parameters of the MoE model over those of the dense model: below it is just a smaller model",
         low=0,
     )  # fmt: skip
@@ -80,7 +80,7 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
     known = [(mixture, fewest_ranks(now, mixture, market)) for mixture in _mixtures(dense, market, options)]
     fitting = [(model, needed) for model, needed in known if needed is not None]
     if not fitting:
-        least = f"{options.least_total * total / 1e9:.3g}B"
+        least = f"{options.min_total * total / 1e9:.3g}B"
         yield skip(
             "no-mixture", f"no MoE model of the catalog with {least} parameters or more fits a server of its device"
         )
@@ -110,7 +110,7 @@ def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:
         for model in market.models
         if model.n_experts is not None
         and (model.params_active or active) <= options.largest * active
-        and (model.params_total or 0) >= options.least_total * total
+        and (model.params_total or 0) >= options.min_total * total
         and (not options.models or model.name in named)
     ]
     family = market.family(dense)

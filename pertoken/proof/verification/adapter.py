@@ -1,4 +1,4 @@
-"""A question from two windows of telemetry: hours of a deployment and its siblings, and what else happened."""
+"""Questions from two windows of telemetry: hours of a deployment and its siblings, and other changes."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,11 +24,11 @@ from pertoken.window.epochs.like_for_like import HourlyOutcomes
 from pertoken.window.reading import Window
 
 CACHE_KNOBS = frozenset({"enable_prefix_caching", "kv_offload_bytes", "kv_dtype", "gpu_memory_utilization"})
-"""Knobs that change how many prompt tokens are found in the cache, which is where they save."""
+"""Knobs that save by changing the number of prompt tokens found in the cache."""
 
 
 def acts_through(changed_knobs: Iterable[str]) -> frozenset[Covariate]:
-    """Return what a change of these knobs is meant to alter: hours before and after are not made alike in it."""
+    """Return the covariates that a change of these knobs is meant to alter. Hours are not matched in them."""
     return frozenset({Covariate.CACHE} if CACHE_KNOBS.intersection(changed_knobs) else ())
 
 
@@ -44,11 +44,11 @@ def question(
     through: frozenset[Covariate] = frozenset(),
     cycle: Cycle = WEEK_OF_HOURS,
 ) -> Question | Refused:
-    """Return what to verify of a change at `changed_at`, or why its hours cannot be used.
+    """Return the question about a change at `changed_at`, or the reason why its hours cannot be used.
 
-    `before` and `after` meet at the change, or in its hour. Siblings that changed since the baseline begins are left
-    out, as are those whose hours cannot be used. `price_changes` are instants at which a price of the deployment
-    changed. `through`: see `acts_through`. `cycle`: length of a bucket and of a week.
+    `before` ends and `after` begins at the change or within its hour. Siblings that changed since the start of the
+    baseline, or without usable hours, are left out. `price_changes`: times at which a price of the deployment changed.
+    `through`: see `acts_through`. `cycle`: length of a bucket and of a week.
     """
     hours = _hours(before, after, deployment_id, cycle)
     if isinstance(hours, Comparison):
@@ -56,9 +56,9 @@ def question(
     events = [event for event in _changes(before, after, deployment_id) if event.ts != changed_at]
     start = max([before.start, *(event.ts for event in events if event.ts < changed_at)]) + _washout_s(cycle)
     others = [
-        _hours(before, after, one, cycle)
-        for one in siblings
-        if one != deployment_id and all(event.ts <= start for event in _changes(before, after, one))
+        _hours(before, after, sibling, cycle)
+        for sibling in siblings
+        if sibling != deployment_id and all(event.ts <= start for event in _changes(before, after, sibling))
     ]
     events += [
         Event(ts, EventKind.PRICE, f"its price changed at {format_utc(ts)}")
@@ -86,16 +86,16 @@ def prospect(
     through: frozenset[Covariate] = frozenset(),
     cycle: Cycle = WEEK_OF_HOURS,
 ) -> Question | Refused:
-    """Return what could be asked of a change at the end of a window, or why its hours cannot be used."""
+    """Return the question about a change at the end of a window, or the reason why its hours cannot be used."""
     hours = before.outcomes(deployment_id, cycle.bucket_s)
     if isinstance(hours, Comparison):
         return Refused(hours.code or "not-measured", hours.reason or "its hours are not measured")
     events = _changes(before, before, deployment_id)
     start = max([before.start, *(event.ts for event in events)]) + _washout_s(cycle)
     others = [
-        before.outcomes(one, cycle.bucket_s)
-        for one in siblings
-        if one != deployment_id and all(event.ts <= start for event in _changes(before, before, one))
+        before.outcomes(sibling, cycle.bucket_s)
+        for sibling in siblings
+        if sibling != deployment_id and all(event.ts <= start for event in _changes(before, before, sibling))
     ]
     return Question(
         hours,
@@ -121,7 +121,7 @@ def _hours(before: Window, after: Window, deployment_id: int, cycle: Cycle) -> H
 
 
 def _changes(before: Window, after: Window, deployment_id: int) -> list[Event]:
-    """Return what changed at each epoch of a deployment that began within the windows, but the first."""
+    """Return the changes of a deployment within the windows: one event per epoch after the first."""
     epochs: dict[int, tuple[Any, Sequence[int]]] = {}
     for window in (before, after):
         for row in window.inventory.epochs_of.get(deployment_id, ()):
@@ -135,7 +135,7 @@ def _changes(before: Window, after: Window, deployment_id: int) -> list[Event]:
 
 
 def _change(earlier: tuple[Any, Sequence[int]], later: tuple[Any, Sequence[int]]) -> tuple[EventKind, str]:
-    """Return the weightiest of what differs between two epochs, and all of it for people."""
+    """Return the kind of the most important difference between two epochs, and a text of all differences."""
     differences = list(_differences(earlier, later))
     if not differences:
         return EventKind.KNOBS, "restarted as it was, or with settings that are not read"

@@ -1,4 +1,4 @@
-"""Predicted cost of a token without the change: the baseline, and the uncertainty of the mean of its predictions.
+"""Baseline: predicted cost of a token without the change, and the uncertainty of its mean.
 
 The log cost of a bucket is a smooth function of load, mix and cache level, an effect of its bucket of the week, a drift
 in time and noise that is correlated over some buckets. The bucket of the week enters as in CUPED (Deng, Xu, Kohavi and
@@ -16,14 +16,14 @@ from pertoken.proof.verification.grid import Grid
 from pertoken.window.columns import Floats, Mask
 
 DRIFT_PER_WEEK = 0.003
-"""Standard deviation of the drift of log cost in a week for which no cause is known. A judgement; a baseline that
-clearly drifts more is taken at its own drift."""
+"""Standard deviation of the weekly drift of log cost without a known cause. A judgement; a baseline with clearly more
+drift keeps its own."""
 BLOCK = 48
 """Buckets of a block. Bartlett weights of this length keep 96 % of the variance of a mean of AR(1) noise of 0.6."""
 MIN_BLOCKS = 12
-"""Blocks that a baseline is cut into at least: those of a short one are shorter."""
+"""Minimum number of blocks of a baseline: a short baseline has shorter blocks."""
 _RIDGE = 1e-9
-"""Part of the observations by which covariates are penalised, so that one that never varies has no coefficient."""
+"""Penalty on covariates per observation, so that a constant covariate has coefficient 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,16 +31,16 @@ class Noise:
     """Scatter of the costs of one deployment about its baseline."""
 
     autocovariance: Floats
-    """By distance in buckets, from 0 on, with Bartlett weights: those of a block bootstrap with blocks of this length
-    (Politis and Romano 1992), resampled without end."""
+    """By lag in buckets, from 0 on, with Bartlett weights. This is the limit of a block bootstrap with blocks of this
+    length (Politis and Romano 1992) over infinitely many samples."""
     phase_variance: float
-    """Of the effects of buckets of the week."""
+    """Variance of the effects of the buckets of the week."""
     within_variance: float
-    """Of a bucket about them."""
+    """Variance of buckets about the effect of their bucket of the week."""
     drift_variance: float
-    """Of the drift in a week: that of `DRIFT_PER_WEEK`, or what this baseline shows where that is more."""
+    """Variance of the drift per week: `DRIFT_PER_WEEK` squared, or the drift of this baseline if it is larger."""
     degrees: float
-    """Blocks in the baseline, less level and drift: degrees of freedom of the variance."""
+    """Degrees of freedom of the variance: blocks of the baseline minus 2, for level and drift."""
 
     @property
     def drift_penalty(self) -> float:
@@ -54,7 +54,7 @@ class Noise:
 
     @property
     def theta(self) -> float:
-        """Noise over effect of a bucket of the week, as variances: infinite where weeks do not repeat."""
+        """Variance within over variance between buckets of the week; infinite if weeks do not repeat."""
         return self.within_variance / self.phase_variance if self.phase_variance > 0 else math.inf
 
 
@@ -71,13 +71,13 @@ class Baseline:
 
 
 class Fit:
-    """Sums over the buckets of a baseline, from which coefficients and weights are computed."""
+    """Fit of coefficients to the buckets of a baseline, and of the weights of every bucket in an effect."""
 
-    def __init__(self, of: Grid, base: Mask, theta: float, drift_penalty: float) -> None:
+    def __init__(self, grid: Grid, base: Mask, theta: float, drift_penalty: float) -> None:
         """`drift_penalty`: infinite for none."""
-        self._grid, self._base = of, base
-        self._phases = of.cycle.buckets
-        self._phase = of.phase[base]
+        self._grid, self._base = grid, base
+        self._phases = grid.cycle.buckets
+        self._phase = grid.phase[base]
         self._middle = float(np.flatnonzero(base).mean())
         self._x = self._design(base)
         count = np.bincount(self._phase, minlength=self._phases)
@@ -114,7 +114,7 @@ class Fit:
         return expected
 
     def weights(self, after: Mask) -> Floats:
-        """Return what each bucket counts in the mean of actual minus predicted log cost over `after`."""
+        """Return the weight of each bucket in the mean of actual minus predicted log cost over `after`."""
         x_after = self._design(after).mean(axis=0)
         phases = np.bincount(self._grid.phase[after], minlength=self._phases) / after.sum()
         z = phases * self._shrunk
@@ -125,51 +125,51 @@ class Fit:
         return weights
 
     def drift_error(self, noise: Noise) -> float:
-        """Return the standard error of the drift, where it was fitted without a penalty."""
+        """Return the standard error of a drift fitted without a penalty."""
         return math.sqrt(noise.long_run_variance * float(self._inverse[-1, -1]))
 
     def variance(self, weights: Floats, noise: Noise) -> float:
         """Return the variance of the sum of costs with these weights: noise, drift and buckets of the week."""
         lags = _autocorrelation(weights, len(noise.autocovariance))
-        of_noise = lags[0] * noise.autocovariance[0] + 2 * float(lags[1:] @ noise.autocovariance[1:])
+        noise_variance = lags[0] * noise.autocovariance[0] + 2 * float(lags[1:] @ noise.autocovariance[1:])
         weeks = (np.arange(len(weights)) - self._middle) / self._phases
-        of_drift = float(weights @ weeks) ** 2 * noise.drift_variance
+        drift_variance = float(weights @ weeks) ** 2 * noise.drift_variance
         by_phase = np.bincount(self._grid.phase, weights, self._phases)
-        return float(max(of_noise, 0.0) + of_drift + float(by_phase @ by_phase) * noise.phase_variance)
+        return float(max(noise_variance, 0.0) + drift_variance + float(by_phase @ by_phase) * noise.phase_variance)
 
 
-def noise_of(of: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tuple[Noise, Fit]:
-    """Return how costs scatter in a baseline, and the fit to it. `drifts`: whether a drift is fitted."""
-    first = Fit(of, base, 1.0, math.inf)
+def noise_of(grid: Grid, cost: Floats, base: Mask, *, drifts: bool = True) -> tuple[Noise, Fit]:
+    """Return the noise of the costs of a baseline, and the fit to it. `drifts`: whether to fit a drift."""
+    first = Fit(grid, base, 1.0, math.inf)
     fitted = first.baseline(cost)
-    residuals = cost[base] - first.predicted(fitted, base) + fitted.phases[of.phase[base]]
-    count = np.bincount(of.phase[base], minlength=of.cycle.buckets)
-    several = count > 1
-    mean = np.bincount(of.phase[base], residuals, of.cycle.buckets)[several] / count[several]
-    square = np.bincount(of.phase[base], residuals**2, of.cycle.buckets)[several]
-    freedom = max(1.0, float((count[several] - 1).sum()))
-    within = float((square - count[several] * mean**2).sum() / freedom)
-    between = max(0.0, float((mean**2).mean() - within * (1 / count[several]).mean())) if several.any() else 0.0
-    rough = _noise(of, residuals, base, first.parameters, between, within)
+    residuals = cost[base] - first.predicted(fitted, base) + fitted.phases[grid.phase[base]]
+    count = np.bincount(grid.phase[base], minlength=grid.cycle.buckets)
+    repeated = count > 1
+    mean = np.bincount(grid.phase[base], residuals, grid.cycle.buckets)[repeated] / count[repeated]
+    square = np.bincount(grid.phase[base], residuals**2, grid.cycle.buckets)[repeated]
+    freedom = max(1.0, float((count[repeated] - 1).sum()))
+    within = float((square - count[repeated] * mean**2).sum() / freedom)
+    between = max(0.0, float((mean**2).mean() - within * (1 / count[repeated]).mean())) if repeated.any() else 0.0
+    rough = _noise(grid, residuals, base, first.parameters, between, within)
     if drifts:
-        free = Fit(of, base, rough.theta, 0.0)
+        free = Fit(grid, base, rough.theta, 0.0)
         drift = free.baseline(cost).drift
         visible = drift**2 - free.drift_error(rough) ** 2
         rough = replace(rough, drift_variance=max(rough.drift_variance, visible))
-    fit = Fit(of, base, rough.theta, rough.drift_penalty if drifts else math.inf)
+    fit = Fit(grid, base, rough.theta, rough.drift_penalty if drifts else math.inf)
     fitted = fit.baseline(cost)
-    noise = _noise(of, cost[base] - fit.predicted(fitted, base), base, fit.parameters, between, within)
+    noise = _noise(grid, cost[base] - fit.predicted(fitted, base), base, fit.parameters, between, within)
     return replace(noise, drift_variance=rough.drift_variance), fit
 
 
-def _noise(of: Grid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:
+def _noise(grid: Grid, residuals: Floats, base: Mask, parameters: float, between: float, within: float) -> Noise:
     n = len(residuals)
-    dense = np.zeros(len(of))
+    dense = np.zeros(len(grid))
     dense[base] = residuals - residuals.mean()
     length = max(2, min(BLOCK, n // MIN_BLOCKS))
     pairs = np.maximum(_autocorrelation(base.astype(np.float64), length), 1)
     bartlett = 1 - np.arange(length) / length
-    # Level and drift are fitted to as many independent values as there are blocks.
+    # The number of blocks is the number of independent values that level and drift are fitted to.
     degrees = max(1.0, n / length - 2)
     free = n / max(n - parameters, n / 4) * (degrees + 2) / degrees
     covariance = _autocorrelation(dense, length) / pairs * bartlett * free

@@ -1,4 +1,4 @@
-"""Smallest saving that a history could prove before anything is changed, and the days that takes."""
+"""Smallest saving that the history before a change could prove, and the number of days until it is proven."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,13 +15,13 @@ from pertoken.proof.verification.windows import MIN_AFTER_DAYS, WASHOUT_DAYS, Re
 from pertoken.window.columns import Mask
 
 MAX_DAYS = 28
-"""Days after a change up to which a proof is looked for."""
+"""Maximum days after a change for a proof."""
 POWER_Z = 0.8416212335729143
-"""80 % quantile of the normal distribution: four in five savings of the size that is named are proven."""
+"""80 % quantile of the normal distribution: four of five savings of the reported size are proven."""
 
 UNKNOWN_DAYS = 1.05
-"""By which the standard error is larger than it looks: load and mix of the days after may differ from those before. A
-judgement; in `benchmarks.proof` histories intervals were 2 % wider, in one of ten 5 %."""
+"""Factor on the standard error, because load and mix of the days after may differ from those before. A judgement: in
+histories of `benchmarks.proof` intervals were 2 % wider, in one of ten 5 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class Detectable:
     """Savings that could be proven of a change made now. Unknown values are None, with the reason."""
 
     smallest: tuple[float, ...] = ()
-    """Smallest saving (fraction of the device-seconds per token) that is proven with a power of 80 %, by the number of
-    days after the change; infinite, as 1.0, where no saving could be."""
+    """Smallest saving (fraction of the device-seconds per token) proven with a power of 80 % after 1, 2, … days; 1.0
+    where no saving could be proven."""
     days_to_proof: int | None = None
-    """Days after which the promised saving would be proven; None also where `MAX_DAYS` do not suffice."""
+    """Days until the promised saving is proven; None also if `MAX_DAYS` are too few."""
     code: str | None = None
     reason: str | None = None
 
@@ -42,56 +42,56 @@ class Detectable:
 
 
 def detectable(question: Question) -> Detectable:
-    """Return what a change at `question.changed_at` could prove, from the hours before it alone.
+    """Return the savings that a change at `question.changed_at` could prove, from the hours before it.
 
-    Load, mix and cache level of the days after are taken as they were in the same hours of the week.
+    Load, mix and cache level after the change are assumed to equal their means in the same hours of the week.
     """
     cycle = question.cycle
     days = max(1, cycle.buckets // 7)
     prior = before(question, question.changed_at + MAX_DAYS * days * cycle.bucket_s)
     if isinstance(prior, Refused):
         return Detectable(code=prior.code, reason=prior.reason)
-    of = _continued(prior.of, prior.base)
-    future = of.known & ~prior.base & (of.ts >= question.changed_at)
-    used = Windows(of, prior.base, np.zeros(len(of), bool), prior.start, question.changed_at, 0, prior.expected, 0)
+    grid = _continued(prior.grid, prior.base)
+    future = grid.known & ~prior.base & (grid.ts >= question.changed_at)
+    used = Windows(grid, prior.base, np.zeros(len(grid), bool), prior.start, question.changed_at, 0, prior.expected, 0)
     others = siblings(question.siblings, used)
-    base, cost = prior.base, of.cost
+    base, cost = prior.base, grid.cost
     if others.count:
         base, cost = base & others.known, cost - others.weight * others.excess
-    estimator = Estimator(of, cost, base)
-    tried = placebo(estimator, base, cycle.buckets)
-    if (refused := refusal(held_out(estimator, base), tried)) is not None:
+    estimator = Estimator(grid, cost, base)
+    placebos = placebo(estimator, base, cycle.buckets)
+    if (refused := refusal(held_out(estimator, base), placebos)) is not None:
         return Detectable(code=refused.code, reason=refused.reason)
-    position = np.arange(len(of)) - int(np.flatnonzero(prior.base)[-1])
+    position = np.arange(len(grid)) - int(np.flatnonzero(prior.base)[-1])
     washout = cycle.buckets_of(WASHOUT_DAYS)
     smallest = []
     for day in range(1, MAX_DAYS + 1):
         after = future & (position > washout) & (position <= day * days)
         enough = after.sum() >= cycle.buckets_of(MIN_AFTER_DAYS)
-        error = estimator.standard_error(base, after) * tried.factor * UNKNOWN_DAYS if enough else math.inf
+        error = estimator.standard_error(base, after) * placebos.factor * UNKNOWN_DAYS if enough else math.inf
         smallest.append(_smallest(Effect(0.0, error, estimator.noise.degrees)))
     promised = question.promise.likely if question.promise is not None else None
     proving = (day for day, saving in enumerate(smallest, 1) if promised is not None and saving <= promised)
     return Detectable(tuple(smallest), next(proving, None))
 
 
-def _continued(of: Grid, base: Mask) -> Grid:
-    """Return the grid with each bucket after the baseline as the mean of its bucket of the week in it."""
-    count = np.bincount(of.phase[base], minlength=of.cycle.buckets)
-    future = np.arange(len(of)) > int(np.flatnonzero(base)[-1])
-    covariates = of.covariates.copy()
+def _continued(grid: Grid, base: Mask) -> Grid:
+    """Return the grid with every bucket after the baseline set to the mean of its bucket of the week."""
+    count = np.bincount(grid.phase[base], minlength=grid.cycle.buckets)
+    future = np.arange(len(grid)) > int(np.flatnonzero(base)[-1])
+    covariates = grid.covariates.copy()
     for column in range(covariates.shape[1]):
-        mean = np.bincount(of.phase[base], of.covariates[base, column], of.cycle.buckets) / np.maximum(count, 1)
-        covariates[future, column] = mean[of.phase[future]]
-    known = np.where(future, count[of.phase] > 0, base)
-    return replace(of, known=known, covariates=covariates, cost=np.where(future, 0.0, of.cost))
+        mean = np.bincount(grid.phase[base], grid.covariates[base, column], grid.cycle.buckets) / np.maximum(count, 1)
+        covariates[future, column] = mean[grid.phase[future]]
+    known = np.where(future, count[grid.phase] > 0, base)
+    return replace(grid, known=known, covariates=covariates, cost=np.where(future, 0.0, grid.cost))
 
 
 def _smallest(none: Effect) -> float:
-    """Return the saving that is proven with a power of 80 %, by the uncertainty of an effect.
+    """Return the smallest saving that is proven with a power of 80 % at the uncertainty of an effect of 0.
 
-    With h the half-width of the logarithm, that of the saving s is (1 - s) sinh h, which must be below s / 2; the
-    estimate falls short of the true saving in one of five runs by `POWER_Z` standard errors.
+    With h the half-width of the log effect, a saving s has the half-width (1 - s) sinh h, which must be below s / 2.
+    The estimate is `POWER_Z` standard errors below the true saving in one of five runs.
     """
     if math.isinf(none.standard_error) or none.half_width_90 > 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""The effect of a change on log cost, with its uncertainty, against a baseline."""
+"""Effect of a change on log cost against a baseline, with its uncertainty."""
 
 import math
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ Z90 = 1.2815515655446004
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Log cost after a change over what the baseline expects: below 0 is cheaper."""
+    """Mean log cost after a change minus the expectation of the baseline: below 0 is cheaper."""
 
     log_ratio: float
     standard_error: float
@@ -27,11 +27,11 @@ class Effect:
 
     @property
     def half_width_80(self) -> float:
-        """Half the width of its 80 % interval."""
+        """Half the width of the 80 % interval of `log_ratio`."""
         return student_quantile(Z90, self.degrees) * self.standard_error
 
     def widened(self, factor: float) -> "Effect":
-        """Return the same effect with intervals wider by a factor."""
+        """Return the effect with intervals that are wider by a factor."""
         return Effect(self.log_ratio, self.standard_error * factor, self.degrees)
 
 
@@ -50,37 +50,37 @@ class Interval:
 
 
 def saving(effect: Effect, half_width: float) -> Interval:
-    """Return the saving as a fraction of the device-seconds per token: 0.1 is a tenth less."""
+    """Return the saving as a fraction of the device-seconds per token: 0.1 is 10 % less."""
     low, likely, high = (1 - math.exp(effect.log_ratio + value) for value in (half_width, 0.0, -half_width))
     return Interval(low, likely, high)
 
 
 class Estimator:
-    """Estimates of effects at any date within one history, all with the noise of its whole baseline."""
+    """Estimator of effects at any date of one history, with the noise of its whole baseline."""
 
-    def __init__(self, of: Grid, cost: Floats, base: Mask) -> None:
-        self.of, self.cost = of, cost
-        self.noise, self.fit = noise_of(of, cost, base)
+    def __init__(self, grid: Grid, cost: Floats, base: Mask) -> None:
+        self.grid, self.cost = grid, cost
+        self.noise, self.fit = noise_of(grid, cost, base)
 
     def effect(self, base: Mask, after: Mask) -> Effect:
-        """Return the effect that the costs of `after` show against those of `base`."""
+        """Return the effect in the buckets `after` against a baseline fitted to `base`."""
         fit = self.fitted(base)
         weights = fit.weights(after)
         return Effect(float(weights @ self.cost), self._error(fit, weights), self.noise.degrees)
 
     def standard_error(self, base: Mask, after: Mask) -> float:
-        """Return the standard error that an effect over `after` has, whatever its costs."""
+        """Return the standard error of an effect over `after`. It does not depend on the costs there."""
         fit = self.fitted(base)
         return self._error(fit, fit.weights(after))
 
-    def predicted(self, base: Mask, at: Mask) -> Floats:
-        """Return the expected log cost of some buckets by the baseline of others."""
+    def predicted(self, base: Mask, buckets: Mask) -> Floats:
+        """Return the log cost that a baseline fitted to `base` expects in `buckets`."""
         fit = self.fitted(base)
-        return fit.predicted(fit.baseline(self.cost), at)
+        return fit.predicted(fit.baseline(self.cost), buckets)
 
     def fitted(self, base: Mask) -> Fit:
         """Return the fit to a part of the history."""
-        return Fit(self.of, base, self.noise.theta, self.noise.drift_penalty)
+        return Fit(self.grid, base, self.noise.theta, self.noise.drift_penalty)
 
     def _error(self, fit: Fit, weights: Floats) -> float:
         return math.sqrt(fit.variance(weights, self.noise))

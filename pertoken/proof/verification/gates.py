@@ -1,4 +1,4 @@
-"""Tests of a baseline: prediction of a week it was not fitted to, and placebo dates on which nothing changed.
+"""Gates of a baseline: prediction of a held-out week, and placebo dates on which nothing changed.
 
 Limits of ASHRAE Guideline 14-2014 for hourly models: CV(RMSE) 30 % and NMBE 10 %, here 5 %.
 """
@@ -15,11 +15,11 @@ from pertoken.window.columns import Mask
 MAX_NMBE = 0.05
 MAX_CV_RMSE = 0.30
 MIN_DATES = 20
-"""Placebo dates without which there is no verdict."""
+"""Minimum number of placebo dates for a verdict."""
 MAX_FALSE = 0.05
-"""Part of the placebo dates that may show a change."""
+"""Maximum share of the placebo dates that show a change."""
 MIN_PLACEBO_BASELINE_DAYS = 14
-"""Days before a placebo date."""
+"""Minimum days of baseline before a placebo date."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,44 +43,44 @@ class Placebo:
 
     dates: int
     false: int
-    """Dates at which it would have proven a saving or a regression."""
+    """Dates with a falsely proven saving or regression."""
     factor: float
-    """By which the interval is widened so that at most one date in twenty shows a change; 1 where that holds."""
+    """Factor on the interval so that at most one date in twenty shows a change; 1 if that holds already."""
 
     @property
     def false_share(self) -> float:
-        """Part of the dates with a false verdict."""
+        """Share of the dates with a false verdict."""
         return self.false / self.dates if self.dates else 0.0
 
 
 def held_out(estimator: Estimator, base: Mask) -> HeldOut | None:
-    """Return how the last week of the baseline is predicted from the weeks before; None if it was not measured."""
-    week = estimator.of.cycle.buckets
+    """Return the error in predicting the last week of the baseline, None if too few hours are measured."""
+    week = estimator.grid.cycle.buckets
     last = int(np.flatnonzero(base)[-1])
     position = np.arange(len(base))
-    fitted, tested = base & (position <= last - week), base & (position > last - week)
-    if fitted.sum() < week or tested.sum() < week / 2:
+    fitted, held_out_week = base & (position <= last - week), base & (position > last - week)
+    if fitted.sum() < week or held_out_week.sum() < week / 2:
         return None
-    expected = estimator.predicted(fitted, tested)
+    expected = estimator.predicted(fitted, held_out_week)
     residuals = estimator.cost[fitted] - estimator.predicted(fitted, fitted)
     # Duan's smearing (1983): the mean of costs is not the exponential of their mean logarithm.
     predicted = np.exp(expected) * np.exp(residuals).mean()
-    actual = np.exp(estimator.cost[tested])
+    actual = np.exp(estimator.cost[held_out_week])
     error, mean = predicted - actual, actual.mean()
     return HeldOut(float(error.mean() / mean), float(np.sqrt((error**2).mean()) / mean))
 
 
 def placebo(estimator: Estimator, base: Mask, after_buckets: int) -> Placebo:
-    """Return what the method finds at dates spread over the baseline.
+    """Return the effects of the method at dates spread over the baseline, where nothing changed.
 
-    The window after each is as long as the one after the change, a week at most; two weeks at least come before it.
+    The window after a date is as long as the one after the change, at most a week. At least two weeks precede a date.
     """
-    cycle = estimator.of.cycle
+    cycle = estimator.grid.cycle
     washout = cycle.buckets_of(WASHOUT_DAYS)
     length = min(after_buckets, cycle.buckets - washout)
-    at = np.flatnonzero(base)
-    first = int(at[0]) + cycle.buckets_of(MIN_PLACEBO_BASELINE_DAYS)
-    last = int(at[-1]) + 1 - washout - length
+    measured = np.flatnonzero(base)
+    first = int(measured[0]) + cycle.buckets_of(MIN_PLACEBO_BASELINE_DAYS)
+    last = int(measured[-1]) + 1 - washout - length
     count = max(MIN_DATES + 1, (last - first) // cycle.buckets_of(1) + 1)
     position = np.arange(len(base))
     effects = []
@@ -93,7 +93,7 @@ def placebo(estimator: Estimator, base: Mask, after_buckets: int) -> Placebo:
         return Placebo(len(effects), false, 1.0)
     sizes = np.array([abs(effect.log_ratio) for effect in effects])
     widths = np.array([effect.half_width_90 for effect in effects])
-    # Half the saving at most, and excluding 0 at one date in ten at most.
+    # At most `MAX_FALSE` of the dates may prove a change, and at most one in ten may exclude 0.
     proving = float(np.quantile(sizes / (2 * widths), 1 - MAX_FALSE, method="higher"))
     excluding = float(np.quantile(sizes / widths, 0.9, method="higher"))
     return Placebo(len(effects), false, max(1.0, proving, excluding))

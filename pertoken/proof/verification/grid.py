@@ -11,7 +11,7 @@ from pertoken.window.epochs.like_for_like import HourlyOutcomes
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grid:
-    """One row a bucket. What is not known is 0 in `cost` and `covariates`, and False in `known`."""
+    """One row per bucket. A bucket that was not measured has 0 in `cost` and `covariates`, and False in `known`."""
 
     ts: Ints
     phase: Ints
@@ -22,7 +22,7 @@ class Grid:
     covariates: Floats
     """(buckets, columns)."""
     columns: tuple[Covariate, ...]
-    """The covariate that each column is made of."""
+    """Covariate of each column."""
     cycle: Cycle
 
     def __len__(self) -> int:
@@ -34,30 +34,30 @@ class Grid:
         return mean
 
 
-def grid(
+def grid_of(
     hours: HourlyOutcomes, start: int, end: int, cycle: Cycle, without: frozenset[Covariate] = frozenset()
 ) -> Grid:
-    """Lay hours on the buckets of [start, end), `start` being the start of a bucket.
+    """Return hours as a grid of the buckets of [start, end); `start` is the start of a bucket.
 
-    The covariates are log load with its square (a token gets cheaper with load, but ever more slowly), the logarithm of
-    the generated share, and the cached share where it is known throughout.
+    The covariates are log load and its square (a token gets cheaper with load, at a decreasing rate), the logarithm of
+    the generated share, and the cached share if the engine exposes it.
     """
     ts = start + cycle.bucket_s * np.arange(max(0, -(-(end - start) // cycle.bucket_s)), dtype=np.int64)
-    at = (hours.ts - start) // cycle.bucket_s
-    inside = (at >= 0) & (at < len(ts))
-    at = at[inside]
+    index = (hours.ts - start) // cycle.bucket_s
+    inside = (index >= 0) & (index < len(ts))
+    index = index[inside]
     known = np.zeros(len(ts), bool)
-    known[at] = True
+    known[index] = True
     load = np.log(hours.tokens_per_s)
     load = load - (load.mean() if len(load) else 0.0)
-    made: list[tuple[Covariate, Floats]] = [(Covariate.LOAD, load), (Covariate.LOAD, load**2)]
-    made.append((Covariate.MIX, np.log(hours.generated_share)))
+    columns: list[tuple[Covariate, Floats]] = [(Covariate.LOAD, load), (Covariate.LOAD, load**2)]
+    columns.append((Covariate.MIX, np.log(hours.generated_share)))
     if hours.cached_share is not None:
-        made.append((Covariate.CACHE, hours.cached_share))
-    used = [(name, values) for name, values in made if name not in without]
+        columns.append((Covariate.CACHE, hours.cached_share))
+    used = [(name, values) for name, values in columns if name not in without]
     covariates = np.zeros((len(ts), len(used)))
     for column, (_, values) in enumerate(used):
-        covariates[at, column] = values[inside] - (values.mean() if len(values) else 0.0)
+        covariates[index, column] = values[inside] - (values.mean() if len(values) else 0.0)
     cost = np.zeros(len(ts))
-    cost[at] = np.log(hours.device_s_per_token[inside])
+    cost[index] = np.log(hours.device_s_per_token[inside])
     return Grid(ts, cycle.phase(ts), known, cost, covariates, tuple(name for name, _ in used), cycle)

@@ -1,4 +1,4 @@
-"""Input of a verification: the hours of a deployment and its siblings, the change, and what was promised of it."""
+"""Input of a verification: the hours of a deployment and its siblings, the change, and the promised saving."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ FIRST_MONDAY = 4 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """The week that load repeats in, as buckets. All counts of hours elsewhere are counts of its buckets."""
+    """The week in which load repeats, as buckets. Counts of hours in this package are counts of these buckets."""
 
     bucket_s: int = HOUR_S
     buckets: int = 168
-    """Buckets of a week; at least 28, so that every part of a week used below is at least a bucket."""
+    """Buckets of a week; at least 28, so that the shortest stretch in use, a quarter of a day, is one bucket."""
 
     @property
     def week_s(self) -> int:
@@ -36,7 +36,7 @@ class Cycle:
         return (ts - FIRST_MONDAY) // self.bucket_s % self.buckets
 
     def buckets_of(self, days: float) -> int:
-        """Return how many buckets a number of sevenths of a week are, at least one."""
+        """Return the number of buckets in `days` sevenths of a week, at least one."""
         return max(1, round(days * self.buckets / 7))
 
 
@@ -59,18 +59,18 @@ class EventKind(StrEnum):
 
     @property
     def splits(self) -> bool:
-        """Whether hours before and after it cost differently for a reason that no hourly value shows."""
+        """Whether the cost of hours may change at it for a reason that no hourly value shows."""
         return self not in (EventKind.PRICE, EventKind.MIX, EventKind.LOAD)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something else that happened to the deployment within the windows."""
+    """Another change of the deployment within the windows."""
 
     ts: int
     kind: EventKind
     text: str
-    """What changed, for people."""
+    """Description of the change for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,19 +102,20 @@ class Question:
     """Did the change at `changed_at` lower the device-seconds per token?"""
 
     deployment: HourlyOutcomes
-    """Its whole hours before and after the change, in order of time."""
+    """Whole hours of the deployment before and after the change, in order of time."""
     changed_at: int
     """Epoch seconds."""
     until: int
     """End of the window after the change."""
     after_from: int | None = None
-    """Start of that window where it is later than the change and its washout: a re-check looks at the last weeks."""
+    """Start of the window after the change, if it is later than the washout: a re-check uses the last weeks."""
     siblings: Sequence[HourlyOutcomes] = ()
-    """Hours over the same time of deployments that are alike and did not change."""
+    """Hours of similar deployments over the same time that did not change."""
     promise: Promise | None = None
-    """None: nobody recommended the change."""
+    """None for a change without a recommendation."""
     events: Sequence[Event] = ()
-    """What else happened, without the change itself."""
+    """Other changes of the deployment, without this one."""
     acts_through: frozenset[Covariate] = frozenset()
-    """What the change is meant to alter: prefix caching raises the cached share. Hours are not made alike in it."""
+    """Covariates that the change is meant to alter; hours are not matched in them. Prefix caching alters the cached
+    share."""
     cycle: Cycle = WEEK_OF_HOURS

@@ -9,10 +9,10 @@ PROVEN = (Verdict.REALIZED, Verdict.PARTIAL)
 
 
 def recheck(proven: Finding, later: Finding) -> Verdict:
-    """Return DECAYED where a proven saving is gone or clearly smaller, else its first verdict.
+    """Return DECAYED if a proven saving is gone or clearly smaller, otherwise its first verdict.
 
-    It is gone where the later verdict is NO_EFFECT or REGRESSED, and clearly smaller where the later 90 % interval lies
-    below the first one. A later INCONCLUSIVE alone disproves nothing.
+    It is gone if the later verdict is NO_EFFECT or REGRESSED, and clearly smaller if the later 90 % interval is below
+    the first one. A later INCONCLUSIVE alone disproves nothing.
     """
     if proven.verdict not in PROVEN or proven.saving_90 is None:
         return proven.verdict

@@ -1,4 +1,4 @@
-"""Verdict on devices that were released: their dollars are exact, so the service that is left is what is tested."""
+"""Verdict on released devices. Their dollars are exact, so the test is whether the service continues as before."""
 
 import math
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from pertoken.proof.verification.windows import MIN_AFTER_DAYS, MIN_MEASURED
 from pertoken.window.columns import Floats, Ints
 
 MAX_LOST_DEMAND = 0.10
-"""Part of the tokens that may be missing against the same hours of the weeks before. A judgement: demand wanders."""
+"""Maximum share of tokens missing against the same hours of earlier weeks. A judgement: demand fluctuates."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Served:
-    """Tokens that a service served by the hour, over all of its deployments."""
+    """Tokens served by a service per hour, over all of its deployments."""
 
     ts: Ints
     tokens_per_s: Floats
@@ -32,20 +32,20 @@ class Release:
     promised_devices: int
     released_devices: int
     objectives_kept: bool | None
-    """Whether latencies after kept the agreed limits; None where that is not known, or there are none."""
+    """Whether latencies after the release met the objectives; None if unknown or without objectives."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleaseQuestion:
-    """Did the service go on after devices were released?"""
+    """Did the service continue after devices were released?"""
 
     release: Release
     served: Served | None
-    """Over the weeks before and the time after; None where the devices served nobody."""
+    """Tokens of the weeks before and the time after; None if the devices served no requests."""
     changed_at: int
     until: int
     nano_usd_per_hour: int | None
-    """What the released devices cost, exactly; None where one of them has no price."""
+    """Price of the released devices; None if one of them has no price."""
     cycle: Cycle = WEEK_OF_HOURS
 
 
@@ -57,11 +57,11 @@ class ReleaseFinding:
     code: str | None = None
     reason: str | None = None
     served: Interval | None = None
-    """Tokens served after over those expected from the same hours of the weeks before, 90 % interval."""
+    """Served over expected tokens after the release, 90 % interval; expected from the same hours of earlier weeks."""
 
 
 def verify_release(question: ReleaseQuestion) -> ReleaseFinding:
-    """Return whether devices were released while the service went on as before: the first verdict that applies.
+    """Return whether devices were released while the service continued: the first verdict that applies.
 
     | verdict | when |
     |---|---|
@@ -69,7 +69,7 @@ def verify_release(question: ReleaseQuestion) -> ReleaseFinding:
     | REGRESSED | an objective is missed |
     | INCONCLUSIVE | too few hours, or clearly fewer tokens served: a bill that falls with demand is no saving |
     | PARTIAL | fewer devices than promised |
-    | REALIZED | else; also where nobody was served before, so that there is nothing to test |
+    | REALIZED | otherwise; also if no requests were served before, because there is nothing to test |
     """
     release = question.release
     if release.released_devices <= 0:
@@ -95,19 +95,19 @@ def _served(served: Served, question: ReleaseQuestion) -> Interval | None:
         return None
     start = int(served.ts[0])
     ts = np.arange(start, until, cycle.bucket_s, dtype=np.int64)
-    at = (served.ts - start) // cycle.bucket_s
-    inside = (at < len(ts)) & (served.tokens_per_s > 0)
+    index = (served.ts - start) // cycle.bucket_s
+    inside = (index < len(ts)) & (served.tokens_per_s > 0)
     known = np.zeros(len(ts), bool)
-    known[at[inside]] = True
+    known[index[inside]] = True
     tokens = np.zeros(len(ts))
-    tokens[at[inside]] = np.log(served.tokens_per_s[inside])
-    of = Grid(ts, cycle.phase(ts), known, tokens, np.zeros((len(ts), 0)), (), cycle)
+    tokens[index[inside]] = np.log(served.tokens_per_s[inside])
+    grid = Grid(ts, cycle.phase(ts), known, tokens, np.zeros((len(ts), 0)), (), cycle)
     base = known & (ts + cycle.bucket_s <= changed_at)
     after = known & (ts >= changed_at)
     if base.sum() < MIN_MEASURED * cycle.buckets_of(MIN_PLACEBO_BASELINE_DAYS):
         return None
     if after.sum() < cycle.buckets_of(MIN_AFTER_DAYS):
         return None
-    effect = Estimator(of, tokens, base).effect(base, after)
+    effect = Estimator(grid, tokens, base).effect(base, after)
     half = effect.half_width_90
     return Interval(*(math.exp(effect.log_ratio + value) for value in (-half, 0.0, half)))

@@ -17,9 +17,9 @@ from pertoken.proof.verification.estimate import Effect, Interval, saving
 from pertoken.proof.verification.question import Promise
 
 MARGIN = 0.05
-"""Saving or loss that does not matter, unless less than twice as much was promised. A judgement."""
+"""Saving or loss that does not matter; half the promise if that is smaller. A judgement."""
 MAX_RELATIVE_HALF_WIDTH = 0.5
-"""Half-width over saving up to which it is proven (ASHRAE Guideline 14 asks for it at 68 % confidence)."""
+"""Maximum half-width over saving of a proven saving (ASHRAE Guideline 14 asks for this at 68 % confidence)."""
 
 
 class Verdict(StrEnum):
@@ -31,7 +31,7 @@ class Verdict(StrEnum):
     REGRESSED = "REGRESSED"
     INCONCLUSIVE = "INCONCLUSIVE"
     DECAYED = "DECAYED"
-    """Of a re-check: a proven saving that does not stand any more."""
+    """Result of a re-check: a proven saving that is gone or clearly smaller."""
 
 
 def judge(effect: Effect, promise: Promise | None) -> Verdict:

@@ -1,4 +1,4 @@
-"""From a question to a verdict: matching, siblings, estimate, gates."""
+"""Verification of one question: match hours, subtract siblings, estimate the effect, test the gates, judge."""
 
 import math
 from dataclasses import dataclass, replace
@@ -19,23 +19,23 @@ MIN_SHIFT = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A window as it was used."""
+    """A window as used."""
 
     start: int
     end: int
     hours: int
-    """Hours that count."""
+    """Hours used."""
     expected: int
-    """Hours in it, measured or not."""
+    """Hours in the window, measured or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Answer to a question. What could not be computed is None."""
+    """Answer to a question. Values that could not be computed are None."""
 
     verdict: Verdict
     code: str | None = None
-    """Why INCONCLUSIVE, for programs."""
+    """Reason of INCONCLUSIVE, for programs."""
     reason: str | None = None
     """The same for people."""
     saving_90: Interval | None = None
@@ -44,46 +44,46 @@ class Finding:
     earlier_s_per_mtok: float | None = None
     """Device-seconds per 10^6 tokens in the window before, as measured."""
     expected_s_per_mtok: float | None = None
-    """The same in the window after, had nothing been changed: at its load, mix and cache level."""
+    """The same expected in the window after without the change, at its load, mix and cache level."""
     later_s_per_mtok: float | None = None
-    """The same, as measured in the matched hours after."""
+    """The same measured in the matched hours after."""
     matched_mtok: float | None = None
-    """10^6 tokens of those hours."""
+    """Tokens of the matched hours after, in 10^6."""
     before: Span | None = None
     after: Span | None = None
     held_out: HeldOut | None = None
     placebo: Placebo | None = None
     siblings: int = 0
-    """Siblings that were compared with."""
+    """Number of siblings used."""
     sibling_weight: float = 0.0
     explained: tuple[tuple[Covariate, float], ...] = ()
     """Change of the cost of a token that load, mix and cache level caused, as fractions: never part of the saving."""
     events: tuple[Event, ...] = ()
-    """What else happened, in order of time: the events of the question, and shifts of load and mix."""
+    """Other changes in order of time: the events of the question, and shifts of load and mix."""
     not_matched: tuple[Covariate, ...] = ()
     """Covariates that were not measured, or that the change is meant to alter."""
 
 
 def verify(question: Question) -> Finding:
-    """Return what the change did, by all that its deployment and siblings show."""
+    """Return the finding on a change from the hours of its deployment and of its siblings."""
     used = windows(question)
-    absent = Finding(Verdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
+    empty = Finding(Verdict.INCONCLUSIVE, events=tuple(sorted(question.events, key=lambda event: event.ts)))
     if isinstance(used, Refused):
-        return replace(absent, code=used.code, reason=used.reason)
+        return replace(empty, code=used.code, reason=used.reason)
     others = siblings(question.siblings, used)
     base, after = used.base, used.after
-    cost = used.of.cost
+    cost = used.grid.cost
     if others.count:
         base, after = base & others.known, after & others.known
         cost = cost - others.weight * others.excess
-    estimator = Estimator(used.of, cost, base)
+    estimator = Estimator(used.grid, cost, base)
     effect = estimator.effect(base, after)
-    tested = held_out(estimator, base)
-    tried = placebo(estimator, base, int(used.expected_after))
-    effect = effect.widened(tried.factor)
+    held_out_week = held_out(estimator, base)
+    placebos = placebo(estimator, base, int(used.expected_after))
+    effect = effect.widened(placebos.factor)
     finding = _described(question, used, others, estimator, effect)
-    finding = replace(finding, held_out=tested, placebo=tried)
-    refused = refusal(tested, tried)
+    finding = replace(finding, held_out=held_out_week, placebo=placebos)
+    refused = refusal(held_out_week, placebos)
     if refused is not None:
         return replace(finding, code=refused.code, reason=refused.reason)
     verdict = judge(effect, question.promise)
@@ -92,16 +92,18 @@ def verify(question: Question) -> Finding:
     return replace(finding, verdict=verdict)
 
 
-def refusal(tested: HeldOut | None, tried: Placebo) -> Refused | None:
-    """Return which gate a baseline fails, None where it passes both."""
-    if tested is None:
+def refusal(held_out_week: HeldOut | None, placebos: Placebo) -> Refused | None:
+    """Return the gate that a baseline fails as a refusal, None if it passes both."""
+    if held_out_week is None:
         return Refused("short-history", "too few hours of the last week before the change are measured to test it on")
-    if not tested.passed:
-        text = f"predicted the last week before the change with a bias of {tested.nmbe:+.1%} (limit {MAX_NMBE:.0%})"
-        text += f" and an hourly error of {tested.cv_rmse:.0%} (limit {MAX_CV_RMSE:.0%})"
+    if not held_out_week.passed:
+        text = (
+            f"predicted the last week before the change with a bias of {held_out_week.nmbe:+.1%} (limit {MAX_NMBE:.0%})"
+        )
+        text += f" and an hourly error of {held_out_week.cv_rmse:.0%} (limit {MAX_CV_RMSE:.0%})"
         return Refused("baseline-fails", f"the baseline {text}")
-    if tried.dates < MIN_DATES:
-        return Refused("few-placebos", f"{tried.dates} placebo dates fit into the history, {MIN_DATES} are needed")
+    if placebos.dates < MIN_DATES:
+        return Refused("few-placebos", f"{placebos.dates} placebo dates fit into the history, {MIN_DATES} are needed")
     return None
 
 
@@ -114,12 +116,12 @@ def _too_wide(effect: Effect) -> str:
 
 
 def _described(question: Question, used: Windows, others: Siblings, estimator: Estimator, effect: Effect) -> Finding:
-    of, base, after = used.of, used.base, used.after
+    grid, base, after = used.grid, used.base, used.after
     fitted = estimator.fit.baseline(estimator.cost)
-    shift = (of.mean(after) - of.mean(base)) * fitted.covariates
+    shift = (grid.mean(after) - grid.mean(base)) * fitted.covariates
     explained = {
-        covariate: math.expm1(float(shift[[column == covariate for column in of.columns]].sum()))
-        for covariate in dict.fromkeys(of.columns)
+        covariate: math.expm1(float(shift[[column == covariate for column in grid.columns]].sum()))
+        for covariate in dict.fromkeys(grid.columns)
     }
     (earlier, _), (later, mtok) = (_s_per_mtok(question, used, mask) for mask in (base, after))
     return Finding(
@@ -136,16 +138,16 @@ def _described(question: Question, used: Windows, others: Siblings, estimator: E
         sibling_weight=others.weight,
         explained=tuple(explained.items()),
         events=tuple(sorted([*question.events, *_shifts(question, used)], key=lambda event: event.ts)),
-        not_matched=tuple(covariate for covariate in Covariate if covariate not in of.columns),
+        not_matched=tuple(covariate for covariate in Covariate if covariate not in grid.columns),
     )
 
 
 def _s_per_mtok(question: Question, used: Windows, mask: Mask) -> tuple[float, float]:
     """Return the device-seconds per 10^6 tokens of some buckets, and their 10^6 tokens."""
     hours = question.deployment
-    at = (hours.ts - used.of.ts[0]) // used.of.cycle.bucket_s
-    inside = (at >= 0) & (at < len(mask))
-    chosen = np.flatnonzero(inside)[mask[at[inside]]]
+    index = (hours.ts - used.grid.ts[0]) // used.grid.cycle.bucket_s
+    inside = (index >= 0) & (index < len(mask))
+    chosen = np.flatnonzero(inside)[mask[index[inside]]]
     tokens = hours.tokens_per_s[chosen] * question.cycle.bucket_s
     seconds = hours.device_s_per_token[chosen] * tokens
     return float(seconds.sum() / tokens.sum()) * 1e6, float(tokens.sum()) / 1e6
@@ -153,15 +155,15 @@ def _s_per_mtok(question: Question, used: Windows, mask: Mask) -> tuple[float, f
 
 def _shifts(question: Question, used: Windows) -> list[Event]:
     """Return the shifts of load and mix from before to after, as events at the time of the change."""
-    of = used.of
+    grid = used.grid
     shifts = []
     for covariate, kind, label in (
         (Covariate.LOAD, EventKind.LOAD, "load"),
         (Covariate.MIX, EventKind.MIX, "share of generated tokens"),
     ):
-        if covariate in of.columns:
-            values = of.covariates[:, of.columns.index(covariate)]
-            ratio = math.exp(float(_weekly(values, of.phase, used.after, used.base)))
+        if covariate in grid.columns:
+            values = grid.covariates[:, grid.columns.index(covariate)]
+            ratio = math.exp(float(_weekly(values, grid.phase, used.after, used.base)))
             if abs(ratio - 1) >= MIN_SHIFT:
                 text = f"{label} {ratio - 1:+.0%} in the same hours of the week"
                 shifts.append(Event(question.changed_at, kind, text))
@@ -169,7 +171,7 @@ def _shifts(question: Question, used: Windows) -> list[Event]:
 
 
 def _weekly(values: np.ndarray, phase: np.ndarray, after: Mask, base: Mask) -> float:
-    """Return the mean over `after` of a value less its mean in the same bucket of the week in `base`."""
+    """Return the mean over `after` of a value minus its mean in the same bucket of the week over `base`."""
     count = np.bincount(phase[base], minlength=int(phase.max()) + 1)
     mean = np.bincount(phase[base], values[base], len(count)) / np.maximum(count, 1)
     return float((values[after] - mean[phase[after]]).mean())

@@ -1,36 +1,36 @@
-"""Windows before and after a change, without cold caches, other changes and unlike hours."""
+"""Windows before and after a change. They leave out cold caches, other changes and hours that cannot be compared."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.proof.verification.grid import Grid, grid
+from pertoken.proof.verification.grid import Grid, grid_of
 from pertoken.proof.verification.question import Covariate, Question
 from pertoken.window.columns import Mask
 from pertoken.window.epochs.like_for_like import MAX_CACHED_DIFFERENCE, MAX_LOAD_RATIO, MAX_MIX_RATIO
 
 MAX_BASELINE_DAYS = 56
-"""Days before the change that are looked at: drift makes older ones useless."""
+"""Maximum days before the change: older ones differ by drift."""
 MIN_BASELINE_DAYS = 21
-"""Two weeks to fit a baseline, and one held out to test it."""
+"""Minimum days before the change: two weeks to fit a baseline, and a held-out week to test it."""
 MIN_MEASURED = 0.9
-"""Part of those days that must be measured: a few hours are always missing."""
+"""Minimum share of these days that is measured: a few hours are always missing."""
 MIN_AFTER_DAYS = 2
-"""Matched days after the change."""
+"""Minimum matched days after the change."""
 WASHOUT_DAYS = 0.25
-"""Days after a restart that are left out while caches are cold. Judgements, all of them."""
+"""Days after a restart that are left out because caches are cold. These constants are judgements."""
 MIN_ALIKE = 5
-"""Hours before the change that an hour after it must be alike to."""
+"""Minimum number of similar hours before the change for an hour after it to count."""
 MIN_MATCHED = 0.5
-"""Part of the hours after the change that must be alike to hours before it."""
+"""Minimum share of the hours after the change that have similar hours before it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Windows:
     """Buckets before and after a change."""
 
-    of: Grid
+    grid: Grid
     base: Mask
     after: Mask
     """Matched buckets after the change and its washout."""
@@ -38,7 +38,7 @@ class Windows:
     after_start: int
     after_end: int
     expected_base: int
-    """Buckets between start and end of the window before the change, observed or not."""
+    """Buckets of the window before the change, measured or not."""
     expected_after: int
 
 
@@ -52,18 +52,18 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Before:
-    """Buckets before a change, on a grid that goes on after it."""
+    """Buckets before a change, on a grid that continues after it."""
 
-    of: Grid
+    grid: Grid
     base: Mask
     start: int
     expected: int
 
 
 def before(question: Question, end: int) -> Before | Refused:
-    """Return the buckets before the change on a grid up to `end`, or why there are too few.
+    """Return the buckets before the change on a grid up to `end`, or the reason why there are too few.
 
-    They begin after the last other change: what it did is no part of the effect.
+    They begin after the last other change, so that its effect is not attributed to this change.
     """
     cycle, changed = question.cycle, question.changed_at
     earlier = [event for event in question.events if event.kind.splits and event.ts <= changed]
@@ -73,9 +73,9 @@ def before(question: Question, end: int) -> Before | Refused:
         *(event.ts + _washout_s(question) for event in earlier),
     )
     start = -(-start // cycle.bucket_s) * cycle.bucket_s
-    of = grid(question.deployment, start, max(end, start), cycle, question.acts_through)
-    past = of.ts + cycle.bucket_s <= changed
-    base = of.known & past
+    grid = grid_of(question.deployment, start, max(end, start), cycle, question.acts_through)
+    past = grid.ts + cycle.bucket_s <= changed
+    base = grid.known & past
     needed = cycle.buckets_of(MIN_BASELINE_DAYS)
     if base.sum() < MIN_MEASURED * needed:
         text = f"{base.sum()} measured hours before the change, {needed} are needed"
@@ -83,20 +83,20 @@ def before(question: Question, end: int) -> Before | Refused:
             last = max(earlier, key=lambda event: event.ts)
             return Refused("other-change", f"{text}, since another change came before it: {last.text}")
         return Refused("short-history", text)
-    return Before(of, base, start, int(past.sum()))
+    return Before(grid, base, start, int(past.sum()))
 
 
 def windows(question: Question) -> Windows | Refused:
-    """Return the buckets before and after the change that can be compared, or why there are too few."""
+    """Return the comparable buckets before and after the change, or the reason why there are too few."""
     later = [event for event in question.events if event.kind.splits and event.ts > question.changed_at]
     end = min([question.until, *(event.ts for event in later)])
     prior = before(question, end)
     if isinstance(prior, Refused):
         return prior
-    of, cycle = prior.of, question.cycle
+    grid, cycle = prior.grid, question.cycle
     after_start = max(question.changed_at + _washout_s(question), question.after_from or 0)
-    expected = (of.ts >= after_start) & (of.ts + cycle.bucket_s <= end)
-    candidates = of.known & expected
+    expected = (grid.ts >= after_start) & (grid.ts + cycle.bucket_s <= end)
+    candidates = grid.known & expected
     needed = cycle.buckets_of(MIN_AFTER_DAYS)
     if candidates.sum() < needed:
         text = f"{candidates.sum()} measured hours after the change and its washout, {needed} are needed"
@@ -104,11 +104,11 @@ def windows(question: Question) -> Windows | Refused:
             first = min(later, key=lambda event: event.ts)
             return Refused("other-change", f"{text}, since another change came soon after it: {first.text}")
         return Refused("few-hours", text)
-    matched = _matched(of, prior.base, candidates)
+    matched = _matched(grid, prior.base, candidates)
     if isinstance(matched, Refused):
         return matched
     return Windows(
-        of, prior.base, matched, prior.start, after_start, max(end, after_start), prior.expected, int(expected.sum())
+        grid, prior.base, matched, prior.start, after_start, max(end, after_start), prior.expected, int(expected.sum())
     )
 
 
@@ -123,25 +123,26 @@ _CALIPERS = {
 }
 
 
-def _matched(of: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
-    """Return the buckets after the change that are alike to enough buckets before it.
+def _matched(grid: Grid, base: Mask, candidates: Mask) -> Mask | Refused:
+    """Return the buckets after the change that are similar to enough buckets before it.
 
-    Those need not be of the same hour of the week, whose effect is fitted; but it must have been measured.
+    Similar buckets may be of another hour of the week, because its effect is fitted. But the own hour of the week must
+    have been measured before the change.
     """
-    alike = np.ones((int(candidates.sum()), int(base.sum())), bool)
-    needed = max(math.ceil(MIN_MATCHED * len(alike)), of.cycle.buckets_of(MIN_AFTER_DAYS))
-    for covariate in dict.fromkeys(of.columns):
-        values = of.covariates[:, of.columns.index(covariate)]
+    similar = np.ones((int(candidates.sum()), int(base.sum())), bool)
+    needed = max(math.ceil(MIN_MATCHED * len(similar)), grid.cycle.buckets_of(MIN_AFTER_DAYS))
+    for covariate in dict.fromkeys(grid.columns):
+        values = grid.covariates[:, grid.columns.index(covariate)]
         limit, code, label = _CALIPERS[covariate]
-        alike &= np.abs(values[candidates][:, None] - values[base][None, :]) <= limit
-        count = int((alike.sum(axis=1) >= MIN_ALIKE).sum())
+        similar &= np.abs(values[candidates][:, None] - values[base][None, :]) <= limit
+        count = int((similar.sum(axis=1) >= MIN_ALIKE).sum())
         if count < needed:
-            text = f"the {label} differed: {count} of {len(alike)} hours after the change have like hours before it"
+            text = f"the {label} differed: {count} of {len(similar)} hours after the change have like hours before it"
             return Refused(code, text)
-    measured = np.bincount(of.phase[base], minlength=of.cycle.buckets) > 0
+    measured = np.bincount(grid.phase[base], minlength=grid.cycle.buckets) > 0
     matched = candidates.copy()
-    matched[candidates] = (alike.sum(axis=1) >= MIN_ALIKE) & measured[of.phase[candidates]]
+    matched[candidates] = (similar.sum(axis=1) >= MIN_ALIKE) & measured[grid.phase[candidates]]
     if matched.sum() < needed:
-        text = f"{matched.sum()} of {len(alike)} hours after the change are of an hour of the week measured before it"
+        text = f"{matched.sum()} of {len(similar)} hours after the change are of an hour of the week measured before it"
         return Refused("few-hours", text)
     return matched

@@ -33,7 +33,7 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
     this, last = read_figures(store, settings, week), read_figures(store, settings, week.preceding())
     at = f" --at {week.at}" if week.dated else ""
     costs = f"pertoken costs --hours {week.hours}{at}"
-    head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (compared with the seven days before)"]
+    head = [f"pertoken, week to {week.text.rpartition(' to ')[2]} (against the seven days before)"]
     lines = [*head, _spend(this, last, costs), _per_mtok(this, last, costs), _idle(this, last, costs)]
     lines += _models(this, last, costs)
     lines += _changes(this.savings.proposed)

@@ -1,4 +1,4 @@
-"""Committing to instances that run all the time."""
+"""Outcome of a commitment to instances."""
 
 from datetime import UTC, datetime
 
@@ -16,18 +16,18 @@ YEAR_S = 365 * 86_400
 
 
 def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
-    """Return what a commitment saves on the hosts it covers; hours it pays for beyond them count against it.
+    """Return the savings of a commitment on the hosts that it covers, less the instances paid for without a host.
 
-    The low end holds it against on-demand prices that fall over its term as lists did before.
+    The low end compares it with on-demand prices that fall over its term as past list prices did.
     """
     if not commitment.runs_after(context.now_ts):
         assert commitment.end_ts is not None
         ended = datetime.fromtimestamp(commitment.end_ts, UTC).date()
         return Outcome(infeasible=f"the commitment is over already, since {ended}")
     committed_before = sum(
-        standing.count
-        for standing in before.commitments
-        if _same(standing, commitment) and standing.runs_after(context.now_ts)
+        present.count
+        for present in before.commitments
+        if _same(present, commitment) and present.runs_after(context.now_ts)
     )
     covered = [
         host
@@ -43,7 +43,7 @@ def outcome(before: Fleet, commitment: Commitment, context: Context) -> Outcome:
             infeasible=f"{committed_before} × {commitment.instance_type} are committed already, and {len(covered)} run"
         )
     try:
-        # The dearest hosts are covered by the commitments that run already.
+        # Present commitments are taken to cover the dearest hosts.
         open_hosts = sorted((host_price(before, host, context) for host in covered), reverse=True)[committed_before:]
     except NoPrice as missing:
         return Outcome(unpriced=str(missing))
@@ -84,7 +84,7 @@ def _years_left(commitment: Commitment, context: Context) -> float:
 
 
 def _offer(commitment: Commitment, context: Context) -> Offer | None:
-    """Return the listed offer that a commitment is for; None where it has a price of its own."""
+    """Return the listed offer with the terms of a commitment, None if its price is not listed."""
     for offer in context.market.all_offers:
         if (
             (offer.provider, offer.instance_type) == (commitment.provider, commitment.instance_type)
@@ -110,7 +110,7 @@ def _price_note(commitment: Commitment, offer: Offer | None, context: Context) -
 
 
 def _fall(fall: PriceFall, on_demand: int, committed: int, years: float) -> str:
-    """Return when on-demand would be as cheap, if its price fell as lists did."""
+    """Return a sentence on the time after which on-demand is as cheap, if its price falls as past list prices did."""
     after = fall.years_to(committed / on_demand)
     when = f"after {after:.1f} years" if after < years else "not before its end"
     return f"if on-demand falls by {fall.per_year:.0%} a year as lists did, it is as cheap {when} ({fall.source})"

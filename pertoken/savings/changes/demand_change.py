@@ -1,6 +1,7 @@
-"""A changed demand: what it frees depends on a number that nobody measured, so that it yields a break-even.
+"""Outcome of a changed demand.
 
-Where a person supplied the number it is priced: as capacity, because no host is released by it alone.
+It depends on a number that is not measured, so it is a break-even. If a person supplied the number, the outcome is
+priced as capacity: a smaller demand alone releases no host.
 """
 
 from collections.abc import Sequence
@@ -32,18 +33,18 @@ from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH
 
 STEPS = 50
-"""Points between the present and the proposed demand at which replicas are counted."""
+"""Points between the present and the proposed demand at which the number of replicas is computed."""
 STEPS_AT_ONCE = 17
-"""Of these that are counted together: a replica is often released within the first."""
+"""Points that are computed together. A replica is often released within the first of them."""
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
-    """Return the share of busy time that a changed demand frees, and from where on it frees a replica."""
+    """Return the share of busy time that a changed demand frees, and the point from which it frees a replica."""
     changed = [name for name in EDITABLE if getattr(now.demand, name) != getattr(to.demand, name)]
-    one = now.deployments[0]
-    predicted = speed(one, one, context.evidence(one.deployment_id), objectives(now, context), context)
+    first = now.deployments[0]
+    predicted = speed(first, first, context.evidence(first.deployment_id), objectives(now, context), context)
     if predicted.load is None or predicted.calibration is None:
-        if changed == ["response_cache_share"]:  # its requests never arrive, whatever a forecast makes of the others
+        if changed == ["response_cache_share"]:  # cached requests never reach the engine, so no forecast is needed
             share = 1 - arriving_share(now.demand, to.demand)
             return _freed(before, now, to, changed, share, Outcome(), context)
         return Outcome(unpriced=predicted.unpriced or predicted.infeasible or "nothing was measured of its load")
@@ -64,8 +65,8 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
 def _releases(
     now: Service, after: Demand, changed: Sequence[str], forecast: Speed, arrivals: Arrivals, context: Context
 ) -> str:
-    """Return from where on, between the present and the proposed demand, a replica is released."""
-    one, present = now.deployments[0], len(now.deployments)
+    """Return the point between the present and the proposed demand from which a replica is released, as a phrase."""
+    like, present = now.deployments[0], len(now.deployments)
     assert forecast.load is not None
     if present > max(1, now.min_replicas) + now.spare_replicas:
         for first in range(0, STEPS + 1, STEPS_AT_ONCE):
@@ -75,18 +76,18 @@ def _releases(
                 (changed_arrivals(arrivals, now.demand, demand), changed_load(forecast.load, now.demand, demand))
                 for demand in demands
             ]
-            counts = likely_sizes(now, one, forecast, loads, context)
+            counts = likely_sizes(now, like, forecast, loads, context)
             for step, demand, count in zip(steps, demands, counts, strict=True):
                 if count is not None and count < present:
-                    from_here = f"a replica is released from {_shown(demand, changed[0])} on"
-                    return from_here if step else "the demand as it is needs fewer replicas already"
+                    release = f"a replica is released from {_shown(demand, changed[0])} on"
+                    return release if step else "the demand as it is needs fewer replicas already"
     return "no replica is released"
 
 
 def _freed(
     before: Fleet, now: Service, to: Service, changed: Sequence[str], share: float, known: Outcome, context: Context
 ) -> Outcome:
-    """Return what a freed share of busy time is worth: money where a person supplied the number, else a break-even."""
+    """Return the outcome of a freed share of busy time: money if a person supplied the number, else a break-even."""
     proposed, source = _shown(to.demand, changed[0]), getattr(to.demand, changed[0]).source
     if share <= 0:
         return Outcome(infeasible=f"{proposed} frees no busy time: it takes {-share:.0%} more of it")
@@ -110,23 +111,26 @@ def _freed(
 
 
 def _freed_money(before: Fleet, now: Service, share: float, context: Context) -> Money:
-    """Return what a share of the busy time of a service costs a month. Raises NotMeasured, NoPrice."""
-    held = before.deployments_by_device
-    costs = [busy_cost(before, held, deployment, deployment.device_ids, context) for deployment in now.deployments]
+    """Return the cost of a share of the busy time of a service per month. Raises NotMeasured, NoPrice."""
+    by_device = before.deployments_by_device
+    costs = [busy_cost(before, by_device, deployment, deployment.device_ids, context) for deployment in now.deployments]
     monthly = round(sum(cost.nano_usd_per_hour for cost in costs) * share * HOURS_PER_MONTH)
     return monthly, monthly, monthly
 
 
 def _freed_share(now: Service, demand: Demand, forecast: Speed, context: Context) -> float:
-    """1 - work after / work before at the same requests: utilization of a full batch. Raises Abstained, NotMeasured."""
+    """Return 1 - work after / work before of the same requests, by the utilization of a full batch.
+
+    Raises Abstained, NotMeasured.
+    """
     assert forecast.load is not None
-    one = now.deployments[0]
+    first = now.deployments[0]
     arrivals, _ = total_arrivals(now, context)
     per_replica = replace(arrivals, requests_per_s=arrivals.requests_per_s / len(now.deployments))
 
     ends = [
         LatencyQuery(
-            one, load.load, changed_arrivals(per_replica, now.demand, target), forecast.calibration or Calibration()
+            first, load.load, changed_arrivals(per_replica, now.demand, target), forecast.calibration or Calibration()
         )
         for load, target in ((forecast.load, now.demand), (changed_load(forecast.load, now.demand, demand), demand))
     ]

@@ -24,13 +24,13 @@ NOT_OWNED = "rented devices cost the same at any power: a cap saves whoever pays
 
 
 def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context) -> Outcome:
-    """Return what power caps save: energy dollars of owned hardware, $0 of rented."""
+    """Return the outcome of power caps: energy dollars on owned hardware, $0 on rented."""
     kept = same(now.deployments)
     if not _owned(before, pairs):
         return Outcome(kept=kept, bankable=NOTHING, provenance=Provenance.REPORTED, against=(NOT_OWNED,))
     if context.energy is None:
         return Outcome(kept=kept, unpriced="what a kilowatt-hour costs is not set: set `energy.usd_per_kwh`")
-    total, stretched = [0.0, 0.0, 0.0], 1.0
+    total, max_stretch = [0.0, 0.0, 0.0], 1.0
     assumptions: list[str] = []
     for old, new in pairs:
         try:
@@ -39,35 +39,37 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
             return Outcome(kept=kept, unpriced=f"{missing.series} was not measured: {missing.remedy}")
         except (Abstained, ValueError) as reason:
             return Outcome(kept=kept, unpriced=str(reason))
-        stretched = max(stretched, stretch)
+        max_stretch = max(max_stretch, stretch)
         assumptions += notes
         half_width = math.exp(Z_80 * log_sd(True))
         for end, watts in enumerate((saved_w / half_width, saved_w, saved_w * half_width)):
             total[end] += watts
-    slowest = max((context.evidence(old.deployment_id).busy.mean for old, _ in pairs), default=0.0)
-    if slowest * stretched > 1:
-        return Outcome(kept=kept, infeasible=f"steps would take {stretched:.2f} times as long: it is too busy for that")
-    if missed := _missed(now, pairs, stretched, context):
+    busiest = max((context.evidence(old.deployment_id).busy.mean for old, _ in pairs), default=0.0)
+    if busiest * max_stretch > 1:
+        return Outcome(
+            kept=kept, infeasible=f"steps would take {max_stretch:.2f} times as long: it is too busy for that"
+        )
+    if missed := _missed(now, pairs, max_stretch, context):
         return Outcome(kept=kept, slo="fail", infeasible=missed)
     low, likely, high = (_dollars(watts, context) for watts in total)
     money: Money = (low, likely, high)
     return Outcome(
         kept=kept,
         bankable=money,
-        ratio=(1 / stretched, 1 / stretched, 1 / stretched),
+        ratio=(1 / max_stretch, 1 / max_stretch, 1 / max_stretch),
         provenance=Provenance.FORECAST,
         assumptions=tuple(dict.fromkeys(assumptions)),
-        against=(f"steps take up to {stretched:.2f} times as long",) if stretched > 1.005 else (),
+        against=(f"steps take up to {max_stretch:.2f} times as long",) if max_stretch > 1.005 else (),
     )
 
 
 def of_speeds(
     before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]], speeds: Mapping[int, Speed | None], context: Context
 ) -> tuple[Money, tuple[str, ...]] | None:
-    """Return the energy dollars that changes of speed save on owned hardware, with the assumption behind them.
+    """Return the energy dollars that changes of speed save on owned hardware, and the assumptions.
 
-    None for hardware that is not owned, without a price of energy, or where the power was not measured or is not
-    forecast: a speed is priced without it.
+    None for rented hardware, without a price of energy, and where power was not measured or cannot be forecast. The
+    change of speed is then priced without energy.
     """
     changed = [(old, new) for old, new in pairs if speeds.get(old.deployment_id) is not None]
     if context.energy is None or not changed or not _owned(before, changed):
@@ -94,37 +96,38 @@ def _owned(before: Fleet, pairs: Sequence[tuple[Deployment, Deployment]]) -> boo
 
 
 def _missed(
-    now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretched: float, context: Context
+    now: Service, pairs: Sequence[tuple[Deployment, Deployment]], stretch: float, context: Context
 ) -> str | None:
-    """Return why longer steps miss the objective for the time of a token, from what was measured of it."""
+    """Return the reason why longer steps miss the TPOT objective, from the measured TPOT; None if they do not."""
     limit = objectives(now, context).tpot_p95_ms
     for old, _ in pairs:
         seen = context.evidence(old.deployment_id)
-        if limit is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 * stretched > limit:
-            return f"TPOT p95 would be about {1000 * seen.tpot_s.p95 * stretched:.0f} ms, with an SLO of {limit:.0f} ms"
+        if limit is not None and seen.has("tpot_s") and 1000 * seen.tpot_s.p95 * stretch > limit:
+            return f"TPOT p95 would be about {1000 * seen.tpot_s.p95 * stretch:.0f} ms, with an SLO of {limit:.0f} ms"
     return None
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class _MeasuredPower:
     """Measured power of each device of a deployment."""
 
     load: MeasuredLoad
     busy: float
+    """Share of the time."""
     idle_w: float
     busy_w: float
     limit_w: float
     note: str
 
     @property
-    def of_device(self) -> DeviceWatts:
+    def device(self) -> DeviceWatts:
         return DeviceWatts(self.idle_w, self.busy_w, self.limit_w)
 
     def mean_w(self, busy: float, busy_w: float) -> float:
         return self.idle_w * (1 - busy) + busy_w * busy
 
 
-def _drawn(old: Deployment, context: Context) -> _Drawn:
+def _measured_power(old: Deployment, context: Context) -> _MeasuredPower:
     """Return the watts of one device while busy and idle. Raises NotMeasured or Abstained."""
     seen, devices = context.evidence(old.deployment_id), len(old.device_ids)
     accelerator = context.market.accelerator(old.accelerator)
@@ -135,48 +138,48 @@ def _drawn(old: Deployment, context: Context) -> _Drawn:
     load = context.forecasts.load(seen)
     idle, mean = idle_w(accelerator.name, accelerator.tdp_w), seen.power_w.mean / devices
     busy = max(load.busy, 1e-3)
-    at_work = min(accelerator.tdp_w, max(idle, (mean - idle * (1 - busy)) / busy))
-    note = f"{at_work:.0f} W per device while busy, from {mean:.0f} W on average and {idle:.0f} W idle"
-    return _Drawn(load, busy, idle, at_work, accelerator.tdp_w, note)
+    busy_w = min(accelerator.tdp_w, max(idle, (mean - idle * (1 - busy)) / busy))
+    note = f"{busy_w:.0f} W per device while busy, from {mean:.0f} W on average and {idle:.0f} W idle"
+    return _MeasuredPower(load, busy, idle, busy_w, accelerator.tdp_w, note)
 
 
 def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float, float, list[str]]:
-    """Watts saved on average over all devices of a deployment, and how much longer its steps take.
+    """Return the mean watts saved over all devices of a deployment, the factor on step time, and notes.
 
     Raises NotMeasured, Abstained or ValueError for what is not known.
     """
-    drawn = _drawn(old, context)
-    calibration, cap_w = calibrated(old, drawn.load, context), float(new.power_cap_w or drawn.limit_w)
-    capped_w, stretch = capped(old, drawn.load.load, context.market, calibration, drawn.of_device, cap_w)
-    longer = min(1.0, drawn.busy * stretch)
-    saved_w = drawn.mean_w(drawn.busy, drawn.busy_w) - drawn.mean_w(longer, capped_w)
-    return max(0.0, saved_w) * len(old.device_ids), stretch, [drawn.note]
+    power = _measured_power(old, context)
+    calibration, cap_w = calibrated(old, power.load, context), float(new.power_cap_w or power.limit_w)
+    capped_w, stretch = capped(old, power.load.load, context.market, calibration, power.device, cap_w)
+    longer = min(1.0, power.busy * stretch)
+    saved_w = power.mean_w(power.busy, power.busy_w) - power.mean_w(longer, capped_w)
+    return max(0.0, saved_w) * len(old.device_ids), stretch, [power.note]
 
 
 def _saved_by_speed(
     old: Deployment, new: Deployment, ratio: Sequence[float], context: Context
 ) -> tuple[list[float], str]:
-    """Watts saved at the slow, likely and fast end of a speed; devices it no longer needs stay on, idle.
+    """Return the watts saved at the slow, likely and fast end of a change of speed, and a note.
 
-    What a busy device draws changes as the model of power has it, from what was measured. Raises NotMeasured,
-    Abstained or ValueError for what is not known.
+    Devices that are no longer needed stay on and idle. The model of power scales the measured busy watts.
+    Raises NotMeasured, Abstained or ValueError for unknown values.
     """
-    drawn = _drawn(old, context)
-    calibration = calibrated(old, drawn.load, context)
+    power = _measured_power(old, context)
+    calibration = calibrated(old, power.load, context)
     modelled = [
-        modelled_busy_w(deployment, drawn.load.load, context.market, calibration, drawn.of_device)
+        modelled_busy_w(deployment, power.load.load, context.market, calibration, power.device)
         for deployment in (old, new)
     ]
-    likely_w = min(drawn.limit_w, max(drawn.idle_w, drawn.busy_w * modelled[1] / modelled[0]))
+    likely_w = min(power.limit_w, max(power.idle_w, power.busy_w * modelled[1] / modelled[0]))
     devices, spread = len(old.device_ids), math.exp(Z_80 * log_sd(False))
     used = new.n_devices or devices
     saved = []
     for end, watts in zip(ratio, (likely_w * spread, likely_w, likely_w / spread), strict=True):
-        busy = min(1.0, drawn.busy / end)
-        after = used * drawn.mean_w(busy, min(drawn.limit_w, max(drawn.idle_w, watts)))
-        after += max(0, devices - used) * drawn.idle_w
-        saved.append(devices * drawn.mean_w(drawn.busy, drawn.busy_w) - after)
-    return saved, f"{drawn.note}; about {likely_w:.0f} W while busy after the change, for less of the time"
+        busy = min(1.0, power.busy / end)
+        after = used * power.mean_w(busy, min(power.limit_w, max(power.idle_w, watts)))
+        after += max(0, devices - used) * power.idle_w
+        saved.append(devices * power.mean_w(power.busy, power.busy_w) - after)
+    return saved, f"{power.note}; about {likely_w:.0f} W while busy after the change, for less of the time"
 
 
 def _dollars(watts: float, context: Context) -> int:

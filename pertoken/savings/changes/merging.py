@@ -1,4 +1,4 @@
-"""Several deployments that become one engine: whether it serves the requests of all."""
+"""Outcome of a merge of several deployments into one engine that serves the requests of all."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.queue.load import mixed
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
-from pertoken.savings.changes.slowed import alone_on, kept_apart, latency_alone, slowed, worst_verdict
+from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.speed import calibrated
@@ -22,70 +22,70 @@ from pertoken.state.service import Service
 class Merge:
     """One new deployment in place of several."""
 
-    made: Deployment
-    gone: tuple[Deployment, ...]
+    added: Deployment
+    removed: tuple[Deployment, ...]
     services: tuple[Service, ...]
-    """Those they serve, as they are before."""
+    """Services of these deployments, before the change."""
 
 
 def merges(before: Fleet, after: Fleet, difference: Diff) -> tuple[Merge, ...]:
-    """Return the merges of a difference; what else its services change makes a service's change of its own of it."""
+    """Return the merges in a difference. A service with any further change is not part of a merge."""
     merged = []
-    for made in difference.added:
-        names = [name for name, _ in made.serves]
-        gone = tuple(
+    for added in difference.added:
+        names = [name for name, _ in added.serves]
+        removed = tuple(
             deployment for deployment in difference.removed if {name for name, _ in deployment.serves} <= set(names)
         )
         services = tuple(service for service in before.services if service.name in names)
-        if len(gone) > 1 and all(
-            _only_merged(service, after.service(service.name), made, gone) for service in services
+        if len(removed) > 1 and all(
+            _only_merged(service, after.service(service.name), added, removed) for service in services
         ):
-            merged.append(Merge(made, gone, services))
+            merged.append(Merge(added, removed, services))
     return tuple(merged)
 
 
-def _only_merged(now: Service, to: Service, made: Deployment, gone: Sequence[Deployment]) -> bool:
-    stays = tuple(deployment for deployment in now.deployments if deployment not in gone)
-    return replace(now, deployments=(*stays, made)) == to
+def _only_merged(now: Service, to: Service, added: Deployment, removed: Sequence[Deployment]) -> bool:
+    staying = tuple(deployment for deployment in now.deployments if deployment not in removed)
+    return replace(now, deployments=(*staying, added)) == to
 
 
 def outcome(merge: Merge, context: Context) -> Outcome:
-    """Return what serving several deployments' requests from one engine does, on the devices of one of them."""
-    made, gone = merge.made, merge.gone
+    """Return the outcome of serving the requests of several deployments on the devices of one of them."""
+    added, removed = merge.added, merge.removed
     if reason := kept_apart(merge.services):
         return Outcome(infeasible=reason)
     for service in merge.services:
-        left = sum(one not in gone for one in service.deployments) + 1
-        if left < max(1, service.min_replicas) + service.spare_replicas:
-            return Outcome(infeasible=f"{service.name} would have {left} replica(s), fewer than are set for it")
-    base = next((deployment for deployment in gone if deployment.device_ids == made.device_ids), None)
+        replicas = sum(deployment not in removed for deployment in service.deployments) + 1
+        if replicas < max(1, service.min_replicas) + service.spare_replicas:
+            return Outcome(infeasible=f"{service.name} would have {replicas} replica(s), fewer than are set for it")
+    base = next((deployment for deployment in removed if deployment.device_ids == added.device_ids), None)
     if base is None:
-        return Outcome(unpriced=f"a merge is priced on the devices of one of its parts: {made.name} has others")
-    if any(deployment.model != made.model for deployment in gone):
+        return Outcome(unpriced=f"a merge is priced on the devices of one of its parts: {added.name} has others")
+    if any(deployment.model != added.model for deployment in removed):
         return Outcome(unpriced="its parts serve different models: one engine serves one of them")
-    adapters = any(deployment.lora_adapters != made.lora_adapters for deployment in gone)
-    part = replace(made, lora_adapters=base.lora_adapters)
-    if changed := base.knob_changes(part):
+    adapters = any(deployment.lora_adapters != added.lora_adapters for deployment in removed)
+    without_adapters = replace(added, lora_adapters=base.lora_adapters)
+    if changed := base.knob_changes(without_adapters):
         return Outcome(unpriced=f"{next(iter(changed))} changes in the same step: propose one, then the other")
-    if adapters and made.expected is None:
+    if adapters and added.expected is None:
         return Outcome(unpriced="what adapters cost in one engine is not forecast: try it for a day of its load")
     try:
-        known = [alone_on(deployment, context) for deployment in gone]
-        mine = next(one for one in known if one.of is base)
-        calibration = calibrated(base, mine.load, context)
-        slow, likely, _ = _slowdowns(made)
-        total = mixed([one.arrivals for one in known])
+        parts = [measured(deployment, context) for deployment in removed]
+        base_load = next(part.load for part in parts if part.deployment is base)
+        calibration = calibrated(base, base_load, context)
+        slow, likely, _ = _slowdowns(added)
+        total = mixed([part.arrivals for part in parts])
         load = replace(
-            mine.load.load,
-            generated_tok_s=sum(one.load.load.generated_tok_s for one in known),
-            running=sum(one.load.load.running for one in known),
-            waiting=sum(one.load.load.waiting for one in known),
+            base_load.load,
+            generated_tok_s=sum(part.load.load.generated_tok_s for part in parts),
+            running=sum(part.load.load.running for part in parts),
+            waiting=sum(part.load.load.waiting for part in parts),
             prompt_len=total.prompt.mean,
             generated_len=total.generated.mean,
         )
         latency = slowed(LatencyQuery(base, load, total, calibration), likely, context)
         worst = latency if slow == likely else slowed(LatencyQuery(base, load, total, calibration), slow, context)
-        alone = {one.of.deployment_id: latency_alone(one, context) for one in known}
+        present = {part.deployment.deployment_id: present_latency(part, context) for part in parts}
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except (Abstained, ValueError) as reason:
@@ -93,32 +93,33 @@ def outcome(merge: Merge, context: Context) -> Outcome:
     if latency.refusal is not None:
         return Outcome(infeasible=f"one engine would not hold the demand of all: {latency.refusal}")
     against = [f"at the slow end of what is expected: {worst.refusal}"] if worst.refusal is not None else []
-    verdict, refusal = worst_verdict(merge.services, gone, latency, alone, context, against)
+    verdict, refusal = worst_verdict(merge.services, removed, latency, present, context, against)
     if refusal is not None:
         return Outcome(infeasible=refusal, slo="fail")
-    staying = (*_others(merge.services, gone), made)
-    assumptions = [f"{made.expected.likely:g} times the tokens: {made.expected.source}"] if made.expected else []
+    others = _others(merge.services, removed)
+    merged = (*others, added)
+    assumptions = [f"{added.expected.likely:g} times the tokens: {added.expected.source}"] if added.expected else []
     return Outcome(
-        kept=((*_others(merge.services, gone), *gone) if worst.refusal is not None else staying, staying, staying),
+        kept=((*others, *removed) if worst.refusal is not None else merged, merged, merged),
         slo=verdict,
-        provenance=Provenance.ASSUMED if made.expected else Provenance.FORECAST,
+        provenance=Provenance.ASSUMED if added.expected else Provenance.FORECAST,
         assumptions=(
             "the p95 demands of all parts are taken to come at once",
             *assumptions,
-            *dict.fromkeys(text for one in known for text in one.assumptions),
+            *dict.fromkeys(text for part in parts for text in part.assumptions),
         ),
         against=tuple(against),
     )
 
 
-def _others(services: Iterable[Service], gone: Sequence[Deployment]) -> tuple[Deployment, ...]:
-    """Return the deployments that keep serving."""
-    staying = (one for service in services for one in service.deployments if one not in gone)
+def _others(services: Iterable[Service], removed: Sequence[Deployment]) -> tuple[Deployment, ...]:
+    """Return the deployments of the services that are not merged."""
+    staying = (deployment for service in services for deployment in service.deployments if deployment not in removed)
     return tuple({deployment.deployment_id: deployment for deployment in staying}.values())
 
 
-def _slowdowns(made: Deployment) -> tuple[float, float, float]:
-    """Return how many times as long work takes, most first, where a rule expects another speed."""
-    if made.expected is None:
+def _slowdowns(added: Deployment) -> tuple[float, float, float]:
+    """Return the factors on the time of work, slowest first; 1 unless a rule expects another speed."""
+    if added.expected is None:
         return 1.0, 1.0, 1.0
-    return 1 / made.expected.low, 1 / made.expected.likely, 1 / made.expected.high
+    return 1 / added.expected.low, 1 / added.expected.likely, 1 / added.expected.high

@@ -1,6 +1,6 @@
-"""Serving from a serverless API that is paid by the token, instead of from devices: what it costs at the present load.
+"""Outcome of moving deployments to a serverless API that is paid by the token, at the present load.
 
-The same sum answers both directions: below the break-even the API is cheaper, above it the devices are.
+One break-even serves both directions: below it the API is cheaper, above it the devices are.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ UNCOUNTED = "rate limits, the API's latency and the work of engineers on either 
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """Tokens per second of what moves."""
+    """Tokens per second of the deployments that move."""
 
     prompt: float
     cached: float
-    """Part of the prompt tokens that were found in the engine's own cache."""
+    """Prompt tokens found in the prefix cache of the engine; part of `prompt`."""
     generated: float
 
     @property
@@ -37,7 +37,7 @@ class _Tokens:
         return self.prompt + self.generated
 
     def nano_usd_per_hour(self, offer: TokenOffer, *, caching: bool) -> float:
-        """Price of an hour of these tokens; with caching as many prompt tokens are found there as here."""
+        """Return the price of an hour of these tokens. `caching`: the API finds the same prompt tokens in its cache."""
         cached = self.cached if caching and offer.cached_input is not None else 0.0
         prompt = (self.prompt - cached) * offer.input + cached * (offer.cached_input or 0)
         return HOUR_S / MTOK * (prompt + self.generated * offer.output)
@@ -46,9 +46,9 @@ class _Tokens:
 def outcome(
     before: Fleet, now: Service, to: Service, pairs: Sequence[tuple[Deployment, Deployment]], context: Context
 ) -> Outcome:
-    """Return what serving some deployments of a service from an API saves: the hosts it releases less its tokens.
+    """Return the savings of moving deployments of a service to an API: the released hosts less the price of the tokens.
 
-    Without a person's word that prompts may go there and answers are as good, only the break-even. Raises NoPrice.
+    It is a break-even until a person confirms that prompts may go there and outputs are as good. Raises NoPrice.
     """
     moved = [(old, new) for old, new in pairs if new.placement.purchase == "per_token"]
     providers = {new.placement.provider for _, new in moved}
@@ -67,8 +67,8 @@ def outcome(
         tokens = _tokens([old for old, _ in moved], context)
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
-    gone = {old.deployment_id for old, _ in moved}
-    staying = tuple(deployment for deployment in before.deployments if deployment.deployment_id not in gone)
+    moved_ids = {old.deployment_id for old, _ in moved}
+    staying = tuple(deployment for deployment in before.deployments if deployment.deployment_id not in moved_ids)
     released = freed(before, whole_devices(before, staying), (), context)
     api = tokens.nano_usd_per_hour(offer, caching=False)
     utilization = _utilization(released.bankable, offer, tokens, [old for old, _ in moved], now, context)
@@ -106,7 +106,7 @@ def _tokens(moved: Sequence[Deployment], context: Context) -> _Tokens:
 
 
 def _compared(offer: TokenOffer, tokens: _Tokens, released: Freed, context: Context) -> str:
-    """Return both bills of an hour, with the list they rest on and its caveats."""
+    """Return a sentence with both monthly bills, the price list and its caveats."""
     warnings = marks([offer], context.today, context.market.stale_after_days)
     marked = f"; {'; '.join(warnings)}" if warnings else ""
     month = HOURS_PER_MONTH
@@ -132,7 +132,7 @@ def _utilization(
     service: Service,
     context: Context,
 ) -> str:
-    """Return the break-even as a share of what full batches would serve; nothing where that is not forecast."""
+    """Return the break-even as a share of the tokens of full batches, "" if these cannot be forecast."""
     api = tokens.nano_usd_per_hour(offer, caching=False)
     if tokens.generated <= 0 or api <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""A service on another number of replicas: which ones go, and what those that moved cost."""
+"""Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -30,7 +30,7 @@ def resized(
     speeds: dict[int, Speed | None],
     context: Context,
 ) -> Outcome:
-    """Return the fewest replicas that hold the demand, or the proposed number of them, on whole hosts first."""
+    """Return the outcome of the fewest replicas that serve the demand, or of the proposed number, whole hosts first."""
     if not alike(replicas):
         return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
     present = len(now.deployments)
@@ -85,7 +85,7 @@ def resized(
 
 
 def _narrower(now: Service, replicas: Sequence[Deployment]) -> bool:
-    """Return whether replicas stay where they are and each needs fewer devices: several may then share a host."""
+    """Return whether each replica keeps its devices but needs fewer of them, so that several may share a host."""
     return all(
         new.device_ids == old.device_ids and 0 < (new.n_devices or 0) < len(old.device_ids)
         for old, new in zip(now.deployments, replicas, strict=True)
@@ -101,15 +101,16 @@ def _packed(
     assumptions: Sequence[str],
     context: Context,
 ) -> Outcome:
-    """Replicas that need fewer devices each, packed on whole hosts; those that find no room are paid for beside."""
+    """Return the outcome of replicas with fewer devices each on whole hosts. Those without room are paid for."""
     for deployment in now.deployments:
         refuse_partitions(before, deployment)
     fitted = [packed(before, now.deployments, like, count, context) for count in counts]
-    prices = [device_price(before, held, context) for deployment in now.deployments for held in deployment.device_ids]
-    one = sum(prices) / max(1, len(prices)) * (like.n_devices or 1)
-    low, likely, high = (one * packed.missing for packed in reversed(fitted))
+    device_ids = [device_id for deployment in now.deployments for device_id in deployment.device_ids]
+    prices = [device_price(before, device_id, context) for device_id in device_ids]
+    replica_price = sum(prices) / max(1, len(prices)) * (like.n_devices or 1)
+    low, likely, high = (replica_price * packed.missing for packed in reversed(fitted))
     present = len(now.deployments)
-    more = f"at the slow end of its forecast {counts[0]} replicas are needed"
+    slow_end = f"at the slow end of its forecast {counts[0]} replicas are needed"
     return Outcome(
         kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
         new_nano_usd_per_hour=(low, likely, high),
@@ -119,30 +120,30 @@ def _packed(
         replicas=(present, counts[1]) if counts[1] != present else None,
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
         assumptions=(*assumptions, *known.assumptions),
-        against=(*known.against, *((more,) if counts[0] > counts[1] else ())),
+        against=(*known.against, *((slow_end,) if counts[0] > counts[1] else ())),
     )
 
 
 def alike(replicas: Sequence[Deployment]) -> bool:
-    """Return whether replicas differ in nothing but their devices."""
+    """Return whether replicas are equal except for their ids, devices and share of the requests."""
     return len(set(map(_shape(), replicas))) == 1
 
 
 @cache
 def _shape() -> Callable[[Deployment], tuple[object, ...]]:
-    own = ("deployment_id", "epoch_id", "device_ids", "serves", "share_source")
-    return attrgetter(*(field.name for field in fields(Deployment) if field.name not in own))
+    ignored = ("deployment_id", "epoch_id", "device_ids", "serves", "share_source")
+    return attrgetter(*(field.name for field in fields(Deployment) if field.name not in ignored))
 
 
 def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:
-    """Return the replicas as they are after the change, on the devices they have now."""
+    """Return the replicas after the change, on their present devices."""
     devices = {deployment.deployment_id: deployment.device_ids for deployment in now.deployments}
     return tuple(
-        _first(replica, devices[replica.deployment_id]) if replica.device_ids else replica for replica in replicas
+        _on_first(replica, devices[replica.deployment_id]) if replica.device_ids else replica for replica in replicas
     )
 
 
-def _first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
+def _on_first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
     needed = new.n_devices or len(device_ids)
     return replace(new, device_ids=device_ids[:needed])
 
@@ -155,7 +156,7 @@ def _new_cost(
     present: int,
     context: Context,
 ) -> tuple[float, float, float] | str:
-    """Nano-USD per hour of replicas that leave the fleet's devices, cheapest first; a reason without a price."""
+    """Return the nano-USD per hour of replicas on new devices (low, likely, high), or the reason why there is none."""
     if not moved:
         return 0.0, 0.0, 0.0
     old = next(deployment for deployment in now.deployments if deployment.deployment_id == moved[0].deployment_id)
@@ -165,22 +166,22 @@ def _new_cost(
     if isinstance(relation, str):
         return relation
     staying = present - len(moved)
-    one = mean * (moved[0].n_devices or len(prices))
     needed = moved[0].n_devices or len(prices)
+    replica_price = mean * needed
 
     def paid(count: int) -> float:
-        away = max(0, count - staying)
-        whole = rented_devices(moved[0].placement, away, needed, context.market) if away else 0
-        return one * whole / needed
+        new_replicas = max(0, count - staying)
+        rented = rented_devices(moved[0].placement, new_replicas, needed, context.market) if new_replicas else 0
+        return replica_price * rented / needed
 
     low, middle, high = relation.ratio
     return low * paid(counts[2]), middle * paid(counts[1]), high * paid(counts[0])
 
 
 def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) -> tuple[MeasuredLoad, Speed] | str:
-    """Return the load and forecast of the busiest replica, as it is where `speeds` has none; else the reason.
+    """Return the load and the forecast of the busiest replica that can be forecast, or the reason why none can.
 
-    Less busy ones are forecast only where a busier one cannot be.
+    A replica without a forecast in `speeds` is forecast without a change.
     """
 
     def busy(deployment: Deployment) -> float:
@@ -193,7 +194,7 @@ def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) 
     for old in sorted(now.deployments, key=busy, reverse=True):
         forecast = speeds.get(old.deployment_id)
         if forecast is None:
-            forecast = _as_it_is(old, now, context.evidence(old.deployment_id), context)
+            forecast = _unchanged(old, now, context.evidence(old.deployment_id), context)
         if forecast.load is not None and forecast.unpriced is None:
             return forecast.load, forecast
         if forecast.unpriced is not None:
@@ -204,14 +205,14 @@ def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) 
     return last[0] if last else f"nothing was measured of the replicas of {now.name}"
 
 
-def _as_it_is(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
-    """Return the forecast of a deployment that does not change, for the count of replicas it takes."""
+def _unchanged(now: Deployment, service: Service, seen: Evidence, context: Context) -> Speed:
+    """Return the forecast of a deployment that does not change."""
     return speed(now, now, seen, objectives(service, context), context, len(service.deployments))
 
 
 def _scaled_up(before: Fleet, now: Service, count: int, known: Speed, context: Context) -> Outcome:
-    one = now.deployments[0]
-    prices = [device_price(before, device_id, context) for device_id in one.device_ids]
+    first = now.deployments[0]
+    prices = [device_price(before, device_id, context) for device_id in first.device_ids]
     extra = float(sum(prices) * (count - len(now.deployments)))
     return Outcome(
         kept=same(now.deployments),

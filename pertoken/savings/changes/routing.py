@@ -1,6 +1,7 @@
-"""A service split over its deployments and new ones of another model.
+"""Outcome of splitting a service between its deployments and new ones of another model.
 
-The share that the new ones can take is in no telemetry: it yields a break-even, and money where a person supplied it.
+Telemetry cannot show the share of requests that the new ones may take. So the outcome is a break-even, and money only
+if a person supplied the share.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ def outcome(
     added: Sequence[Deployment],
     context: Context,
 ) -> Outcome:
-    """Return the price of new deployments beside those that stay, or their break-even. Raises NoPrice."""
+    """Return the outcome of new deployments beside the present ones: money or a break-even. Raises NoPrice."""
     if any(new.role in ("prefill", "decode") for new in added):
         return Outcome(unpriced="prefill and decode on devices of their own are not forecast: try them for a week")
     changed = next((old for old, new in pairs if old != new), now.deployments[0])
@@ -44,8 +45,8 @@ def outcome(
     forecast = _forecast(changed, to, share * len(now.deployments), objectives(now, context), context)
     if isinstance(forecast, Outcome):
         return forecast
-    known, of_share = forecast
-    held = share * of_share
+    ratio, served_part = forecast
+    served = share * served_part
     rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
     factor, note = 1.0, None
     if to.placement != changed.placement:
@@ -53,7 +54,7 @@ def outcome(
         relation = price_relation(changed.placement, to.placement, context.market, context.today, paid)
         if isinstance(relation, str):
             return Outcome(
-                ratio=known, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"
+                ratio=ratio, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"
             )
         factor, note = relation.ratio[1], relation.note
     else:
@@ -62,36 +63,36 @@ def outcome(
     bill = sum(prices) * len(now.deployments)
     if extra >= bill:
         return Outcome(
-            ratio=known,
+            ratio=ratio,
             infeasible=f"{to.model.name} needs {rented} device(s) beside those that serve {changed.model.name}: no "
             "share it could take pays for them",
         )
-    if of_share < 1 and held <= extra / bill:
+    if served_part < 1 and served <= extra / bill:
         return Outcome(
-            ratio=known,
-            infeasible=f"{to.model.name} on {rented} device(s) holds {held:.0%} of the load at most, and pays from "
+            ratio=ratio,
+            infeasible=f"{to.model.name} on {rented} device(s) holds {served:.0%} of the load at most, and pays from "
             f"{extra / bill:.0%} on",
         )
     split = Outcome(
         kept=same(now.deployments),
-        ratio=known,
+        ratio=ratio,
         provenance=Provenance.ASSUMED,
         assumptions=(note,) if note is not None else (),
         break_even=f"{to.model.name} on {rented} more device(s) pays once it takes {extra / bill:.0%} of "
         f"the load and as much of what serves {changed.model.name} is given back"
-        + (f"; it holds up to {held:.0%}" if of_share < 1 else ""),
+        + (f"; it holds up to {served:.0%}" if served_part < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),
         unpriced=f"the share of requests {to.model.name} could answer is not measured: label a sample, then route",
     )
     if to.share_source is None:
         return split
-    if of_share < 1:
-        return replace(split, unpriced=f"it holds {held:.0%} of the load, not the {share:.0%} supplied: add replicas")
+    if served_part < 1:
+        return replace(split, unpriced=f"it holds {served:.0%} of the load, not the {share:.0%} supplied: add replicas")
     return _supplied(before, now, share, replace(split, new_nano_usd_per_hour=(extra, extra, extra)), to, context)
 
 
 def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Deployment, context: Context) -> Outcome:
-    """Return what a supplied share frees: the replicas that the rest of the demand does not need, else busy time."""
+    """Return the outcome of a supplied share: replicas that the other requests do not need, else freed busy time."""
     try:
         arrivals, arrivals_source = total_arrivals(now, context)
         busiest_load = busiest(now, {}, context)
@@ -107,9 +108,9 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
     present = len(now.deployments)
     slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
-    held = before.deployments_by_device
+    by_device = before.deployments_by_device
     busy = sum(
-        busy_cost(before, held, deployment, deployment.device_ids, context).nano_usd_per_hour
+        busy_cost(before, by_device, deployment, deployment.device_ids, context).nano_usd_per_hour
         for deployment in now.deployments
     )
     freed = round(busy * share * HOURS_PER_MONTH)
@@ -133,18 +134,18 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
 def _forecast(
     now: Deployment, to: Deployment, times: float, slo: Slo, context: Context
 ) -> tuple[Range, float] | Outcome:
-    """Return the tokens/s of a new deployment over those of one that stays, and which part it holds of `times` the
-    load of that one, 1 at most.
+    """Return tokens/s of a new deployment over those of a present one, and the part of the load that it serves.
 
-    An outcome where it would not start, or not keep the token time.
+    The load is `times` that of the present one; the part is at most 1. An `Outcome` is the reason of a refusal: the
+    new deployment would not start, or its tokens would be too slow.
     """
     try:
         load = context.forecasts.load(context.evidence(now.deployment_id))
         calibration = calibrated(now, load, context)
-        its = replace(
+        new_load = replace(
             load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
         )
-        change = context.forecasts.change(now, to, replace(load, load=its), calibration, context.market, None)
+        change = context.forecasts.change(now, to, replace(load, load=new_load), calibration, context.market, None)
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except (Abstained, ValueError) as reason:
@@ -163,5 +164,5 @@ def _forecast(
     if limit_ms is not None and tpot_ms > limit_ms:
         text = f"TPOT of {name} would be about {tpot_ms:.0f} ms, with an SLO of {limit_ms:.0f} ms"
         return Outcome(ratio=change.ratio, infeasible=text)
-    wanted = its.generated_tok_s
-    return change.ratio, 1.0 if change.after.demand is not None or wanted <= 0 else point.tok_s[1] / wanted
+    demand = new_load.generated_tok_s
+    return change.ratio, 1.0 if change.after.demand is not None or demand <= 0 else point.tok_s[1] / demand

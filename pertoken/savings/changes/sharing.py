@@ -1,4 +1,4 @@
-"""Engines that come to share a device: whether each holds its objectives in the time that the others leave."""
+"""Outcome of moves after which several engines share a device, and each gets the time that the others leave."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
-from pertoken.savings.changes.slowed import alone_on, kept_apart, latency_alone, slowed, worst_verdict
+from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.slo import VERDICTS
@@ -16,13 +16,13 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 
 MAX_MEMORY_SHARE = 0.95
-"""Of a device's memory that several engines may reserve together: each needs some beside it for its CUDA context."""
-MIN_LEFT = 0.05
-"""Share of the time that others must leave, so that a forecast of the slowed engine means anything."""
+"""Share of a device's memory that its engines may reserve together. The rest is for their CUDA contexts."""
+MIN_FREE_TIME = 0.05
+"""Share of the time that the other engines must leave. Below it a forecast of the slowed engine has no meaning."""
 
 
 def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> tuple[tuple[Deployment, ...], ...]:
-    """Return the deployments that come to share a device, each company once. `changed`: those unlike before."""
+    """Return each group of deployments that newly share a device. `changed`: deployments that the change touches."""
     if all(_stays(deployment, before) for deployment in changed):
         return ()
     together = {
@@ -40,20 +40,22 @@ def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> 
 def _stays(deployment: Deployment, before: Fleet) -> bool:
     """Return whether a deployment runs on no device that it did not run on before."""
     known = deployment.deployment_id in before.listed_by
-    had = before.deployment(deployment.deployment_id).device_ids if known else ()
-    return set(deployment.device_ids) <= set(had)
+    previous = before.deployment(deployment.deployment_id).device_ids if known else ()
+    return set(deployment.device_ids) <= set(previous)
 
 
 def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) -> Outcome:
-    """Return whether engines that come to share a device hold their objectives, each in the time the others leave.
+    """Return whether engines that newly share a device meet their objectives in the time that the others leave.
 
-    Engines on one device take turns (or, with MPS, run at once and slow each other by as much at most). So an engine is
-    forecast on a device slowed to the part that the busy time of the others, at its p95, leaves. What the moves
-    release is counted where hosts are.
+    Engines on one device take turns. With MPS they run at once, and slow each other down by at most as much. So an
+    engine is forecast on a device that is slower by the busy time of the others, at its p95. Released hosts are counted
+    in `hosts`.
     """
     names = " and ".join(dict.fromkeys(deployment.name for deployment in deployments))
     ids = {deployment.deployment_id for deployment in deployments}
-    services = [service for service in before.services if ids & {one.deployment_id for one in service.deployments}]
+    services = [
+        service for service in before.services if ids & {member.deployment_id for member in service.deployments}
+    ]
     if reason := kept_apart(services):
         return Outcome(infeasible=reason)
     if any(device_id not in before.listed_by for device_id in ids):
@@ -71,41 +73,45 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
         )
     against: list[str] = []
     verdicts = ["unknown"]
-    left_by: dict[str, float] = {}
+    free_time: dict[str, float] = {}
     try:
         busy = {
             deployment.deployment_id: context.evidence(deployment.deployment_id).busy.p95 for deployment in deployments
         }
         for deployment in deployments:
             now = before.deployment(deployment.deployment_id)
-            left = 1 - sum(value for other, value in busy.items() if other != deployment.deployment_id)
-            if left < MIN_LEFT:
-                others = sum(value for other, value in busy.items() if other != deployment.deployment_id)
+            others = sum(value for other, value in busy.items() if other != deployment.deployment_id)
+            free = 1 - others
+            if free < MIN_FREE_TIME:
                 return Outcome(
                     infeasible=f"the others would be busy {others:.0%} of the time (p95) beside {deployment.name}"
                 )
-            known = alone_on(now, context)
+            known = measured(now, context)
             calibration = calibrated(now, known.load, context)
-            asked = LatencyQuery(
+            query = LatencyQuery(
                 replace(deployment, device_ids=now.device_ids), known.load.load, known.arrivals, calibration
             )
-            latency = slowed(asked, 1 / left, context)
+            latency = slowed(query, 1 / free, context)
             if latency.refusal is not None:
                 return Outcome(
                     infeasible=f"{deployment.name} would not hold its demand in the time left: {latency.refusal}"
                 )
-            own = [one for one in services if deployment.deployment_id in {e.deployment_id for e in one.deployments}]
-            alone = {now.deployment_id: latency_alone(known, context)}
-            verdict, refusal = worst_verdict(own, (now,), latency, alone, context, against)
+            own_services = [
+                service
+                for service in services
+                if deployment.deployment_id in {member.deployment_id for member in service.deployments}
+            ]
+            present = {now.deployment_id: present_latency(known, context)}
+            verdict, refusal = worst_verdict(own_services, (now,), latency, present, context, against)
             if refusal is not None:
                 return Outcome(infeasible=refusal, slo="fail")
             verdicts.append(verdict)
-            left_by[deployment.name] = min(left, left_by.get(deployment.name, 1.0))
+            free_time[deployment.name] = min(free, free_time.get(deployment.name, 1.0))
     except NotMeasured as missing:
         return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
     except (Abstained, ValueError) as reason:
         return Outcome(unpriced=str(reason))
-    shares = ", ".join(f"{name} {left:.0%}" for name, left in left_by.items())
+    shares = ", ".join(f"{name} {free:.0%}" for name, free in free_time.items())
     return Outcome(
         slo=max(verdicts, key=VERDICTS.index),
         provenance=Provenance.FORECAST,

@@ -17,78 +17,84 @@ from pertoken.state.service import Service
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
-    """Measurements of one deployment."""
+class MeasuredDeployment:
+    """Measured load and arrivals of one deployment."""
 
-    of: Deployment
+    deployment: Deployment
     load: MeasuredLoad
     arrivals: Arrivals
     assumptions: tuple[str, ...]
 
 
 def kept_apart(services: Iterable[Service]) -> str | None:
-    """Return why services must not share anything."""
-    apart = [service.name for service in services if service.isolation == "tenant"]
-    return f'{", ".join(apart)} shares no engine and no device: isolation = "tenant"' if apart else None
+    """Return the reason why services must not share an engine or a device, None if they may."""
+    isolated = [service.name for service in services if service.isolation == "tenant"]
+    return f'{", ".join(isolated)} shares no engine and no device: isolation = "tenant"' if isolated else None
 
 
-def alone_on(of: Deployment, context: Context) -> Alone:
-    """Raises NotMeasured."""
-    seen = context.evidence(of.deployment_id)
+def measured(deployment: Deployment, context: Context) -> MeasuredDeployment:
+    """Return the measured load and arrivals of a deployment. Raises NotMeasured."""
+    seen = context.evidence(deployment.deployment_id)
     arrivals = context.forecasts.arrivals(seen)
     if isinstance(arrivals, NotMeasured):
         raise arrivals
     load = context.forecasts.load(seen)
-    return Alone(of, load, arrivals.arrivals, (*load.assumptions, *arrivals.assumptions))
+    return MeasuredDeployment(deployment, load, arrivals.arrivals, (*load.assumptions, *arrivals.assumptions))
 
 
-def latency_alone(known: Alone, context: Context) -> Latency:
-    """Return the latency of a deployment as it is. Raises Abstained or ValueError."""
-    calibration = calibrated(known.of, known.load, context)
+def present_latency(known: MeasuredDeployment, context: Context) -> Latency:
+    """Return the forecast latency of a deployment without a change. Raises Abstained or ValueError."""
+    calibration = calibrated(known.deployment, known.load, context)
     return context.forecasts.latency(
-        LatencyQuery(known.of, known.load.load, known.arrivals, calibration), context.market
+        LatencyQuery(known.deployment, known.load.load, known.arrivals, calibration), context.market
     )
 
 
-def slowed(asked: LatencyQuery, factor: float, context: Context) -> Latency:
-    """Return the latency where everything takes `factor` times as long. Raises Abstained.
+def slowed(query: LatencyQuery, factor: float, context: Context) -> Latency:
+    """Return the latency if every step takes `factor` times as long. Raises Abstained.
 
-    On a clock that runs as much slower, requests come as much faster and each takes its usual time.
+    It is the latency at `factor` times the arrival rate, multiplied by `factor`: the same system in another unit of
+    time.
     """
-    denser = replace(asked.arrivals, requests_per_s=asked.arrivals.requests_per_s * factor)
-    latency = context.forecasts.latency(replace(asked, arrivals=denser), context.market)
+    denser = replace(query.arrivals, requests_per_s=query.arrivals.requests_per_s * factor)
+    latency = context.forecasts.latency(replace(query, arrivals=denser), context.market)
     figures = {name: getattr(latency, name) for name in FIGURES.values()}
     longer: dict[str, Any] = {
-        name: at and (at[0] * factor, at[1] * factor, at[2] * factor) for name, at in figures.items()
+        name: value and (value[0] * factor, value[1] * factor, value[2] * factor) for name, value in figures.items()
     }
     return replace(latency, **longer)
 
 
 def worst_verdict(
     services: Iterable[Service],
-    parts: Sequence[Deployment],
+    deployments: Sequence[Deployment],
     latency: Latency,
-    alone: dict[int, Latency],
+    present: dict[int, Latency],
     context: Context,
     against: list[str],
 ) -> tuple[str, str | None]:
-    """Return the worst verdict on the services, and why it must not be; near misses are added to `against`.
+    """Return the worst verdict on the services, and the reason of a refusal. Near misses are added to `against`.
 
-    Where no objective limits it, the token time may grow by `MAX_UNASKED_SLOWDOWN` at most.
+    `present`: latencies before the change by deployment id. Without an objective, the time per token may increase to
+    `MAX_UNASKED_SLOWDOWN` times the present one.
     """
     verdicts = ["unknown"]
     for service in services:
         slo = objectives(service, context)
-        verdict, service_verdict = judged(latency, slo)
+        verdict, miss = judged(latency, slo)
         if verdict == "fail":
-            return verdict, f"{service.name}: {service_verdict}"
-        if service_verdict is not None:
-            against.append(f"{service.name}: {service_verdict}")
+            return verdict, f"{service.name}: {miss}"
+        if miss is not None:
+            against.append(f"{service.name}: {miss}")
         verdicts.append(verdict)
-        ids = {one.deployment_id for one in service.deployments}
-        for part in parts:
-            before = alone[part.deployment_id].tpot_p50_ms
-            if slo.tpot_p95_ms is not None or part.deployment_id not in ids or not (before and latency.tpot_p50_ms):
+        ids = {deployment.deployment_id for deployment in service.deployments}
+        for deployment in deployments:
+            before = present[deployment.deployment_id].tpot_p50_ms
+            if (
+                slo.tpot_p95_ms is not None
+                or deployment.deployment_id not in ids
+                or not (before and latency.tpot_p50_ms)
+            ):
                 continue
             slower = latency.tpot_p50_ms[1] / before[1]
             if slower > MAX_UNASKED_SLOWDOWN:

@@ -1,4 +1,4 @@
-"""Hours of the week in which a service has fewer replicas, none, or sleeps."""
+"""Outcome of a schedule: hours of the week in which a service has fewer replicas, none, or sleeps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +22,18 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 
 @dataclass(frozen=True, slots=True)
 class _ReplicasByHour:
-    """Replicas that the demand needs in the hours with a fixed number, by that number."""
+    """Numbers of replicas that the demand needs in the scheduled hours, by the scheduled number."""
 
     needed: Mapping[int, Sizes]
     assumptions: tuple[str, ...] = ()
 
 
 def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -> Outcome:
-    """Return what a schedule saves: hours off release whole hosts (bankable), hours asleep free devices (capacity).
+    """Return the savings of a schedule.
 
-    Hours with a number of replicas release the hosts of the others, where that number holds the demand of each of them
-    within the objectives. Refused where requests came in an hour off or asleep, unpriced where the window has no such
-    hour. Raises NoPrice.
+    Hours off release whole hosts (bankable), hours asleep free devices (capacity). Hours with a number of replicas
+    release the hosts of the other replicas, if that number serves the demand within the objectives. A schedule is
+    refused if requests came in an hour off or asleep, and unpriced if the window has no such hour. Raises NoPrice.
     """
     counts = dict(schedule.replicas)
     silent = schedule.off | schedule.asleep | {hour for hour, count in counts.items() if count == 0}
@@ -47,14 +47,14 @@ def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -
     if silent and now.min_replicas > 1:
         return Outcome(infeasible=f"{now.min_replicas} replicas are the minimum set for {now.name}")
     fixed = {hour: count for hour, count in counts.items() if count}
-    held = _held(now, fixed, context) if fixed else _ReplicasByHour({})
-    if isinstance(held, Outcome):
-        return held
-    return _priced(before, now, schedule, fixed, held, context)
+    replicas = _replicas(now, fixed, context) if fixed else _ReplicasByHour({})
+    if isinstance(replicas, Outcome):
+        return replicas
+    return _priced(before, now, schedule, fixed, replicas, context)
 
 
-def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:
-    """Return the replicas that the busiest hour of each number needs; an outcome where a number is too small."""
+def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _ReplicasByHour | Outcome:
+    """Return the replicas needed in the busiest hour of each scheduled number, or the refusal of too small a number."""
     present = len(now.deployments)
     if max(fixed.values()) > present:
         return Outcome(unpriced=f"{now.name} has {present} replicas: schedule a number from 0 to {present}")
@@ -74,7 +74,7 @@ def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _Replicas
     notes: list[str] = []
     for count in sorted(set(fixed.values())):
         hour = max((hour for hour in fixed if fixed[hour] == count), key=lambda hour: _rate(now, hour))
-        # A rate of 0 is not for a queue: what a single request in the hour would need.
+        # The queue needs a rate above 0: an hour without requests counts as one with a single request.
         hourly = replace(arrivals, requests_per_s=max(_rate(now, hour) * burst, 1 / 3600))
         size = sizes(now, now.deployments[0], speed, hourly, context, load)
         if isinstance(size, str):
@@ -90,7 +90,12 @@ def _held(now: Service, fixed: Mapping[int, int], context: Context) -> _Replicas
 
 
 def _priced(
-    before: Fleet, now: Service, schedule: Schedule, fixed: Mapping[int, int], held: _ReplicasByHour, context: Context
+    before: Fleet,
+    now: Service,
+    schedule: Schedule,
+    fixed: Mapping[int, int],
+    replicas: _ReplicasByHour,
+    context: Context,
 ) -> Outcome:
     others = [deployment for deployment in before.deployments if deployment not in now.deployments]
     present = len(now.deployments)
@@ -100,36 +105,36 @@ def _priced(
         staying: Sequence[Deployment] = kept(before, now.deployments, count, context)
         return freed(before, whole_devices(before, [*others, *staying]), (), context)
 
-    none, against, hours = free(0), [], [(0, empty)]
-    for count, size in held.needed.items():
-        hours.append((count, sum(replicas == count for replicas in fixed.values())))
+    all_free, against, hours = free(0), [], [(0, empty)]
+    for count, size in replicas.needed.items():
+        hours.append((count, sum(scheduled == count for scheduled in fixed.values())))
         if size.slow > count:
             against.append(
                 f"at the slow end of its forecast {size.slow} replicas are needed where {count} are scheduled"
             )
     bankable, timed = [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]
-    for count, times in hours:
+    for count, n_hours in hours:
         for end in range(3):
-            # At the slow end as many run as are needed then.
-            running = max(count, held.needed[count].slow) if end == 0 and count in held.needed else count
+            # At the slow end the replicas needed there run.
+            running = max(count, replicas.needed[count].slow) if end == 0 and count in replicas.needed else count
             released = free(min(running, present))
-            bankable[end] += released.bankable * times / HOURS_OF_WEEK * HOURS_PER_MONTH
-            timed[end] += released.capacity * times / HOURS_OF_WEEK * HOURS_PER_MONTH
+            bankable[end] += released.bankable * n_hours / HOURS_OF_WEEK * HOURS_PER_MONTH
+            timed[end] += released.capacity * n_hours / HOURS_OF_WEEK * HOURS_PER_MONTH
     if schedule.asleep or empty:
-        against.append(_late(now, empty > 0, context))
-    asleep = (none.bankable + none.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
+        against.append(_wait_note(now, empty > 0, context))
+    asleep = (all_free.bankable + all_free.capacity) * len(schedule.asleep) / HOURS_OF_WEEK * HOURS_PER_MONTH
     return Outcome(
         kept=same(now.deployments),
         bankable=_money(bankable),
-        timed=_money([hours + asleep for hours in timed]),
-        provenance=Provenance.FORECAST if held.needed else Provenance.REPORTED,
-        assumptions=(*held.assumptions, "a replica starts again before the first request that needs it"),
-        against=(*against, *none.against),
+        timed=_money([usd + asleep for usd in timed]),
+        provenance=Provenance.FORECAST if replicas.needed else Provenance.REPORTED,
+        assumptions=(*replicas.assumptions, "a replica starts again before the first request that needs it"),
+        against=(*against, *all_free.against),
     )
 
 
-def _late(now: Service, off: bool, context: Context) -> str:
-    """Return a sentence on requests in hours without replicas: their wait beside the objective for the first token."""
+def _wait_note(now: Service, off: bool, context: Context) -> str:
+    """Return a sentence on the wait of requests in hours without replicas, with the TTFT objective."""
     limit_ms = objectives(now, context).ttft_p95_ms
     beside = "" if limit_ms is None else f", and its TTFT objective is {limit_ms:.0f} ms"
     if not off:
@@ -147,8 +152,8 @@ def _late(now: Service, off: bool, context: Context) -> str:
     return f"a request that comes in these hours waits for a start, {max(starts):.0f} s as measured (p95){beside}"
 
 
-def _money(dollars: Sequence[float]) -> Money:
-    low, likely, high = (round(usd) for usd in dollars)
+def _money(nano_usd: Sequence[float]) -> Money:
+    low, likely, high = (round(amount) for amount in nano_usd)
     return low, likely, high
 
 

@@ -1,8 +1,7 @@
-"""Changes of one service that are made together: its deployments, its demand and its hours.
+"""Outcome of several changes of one service at once: deployments, demand and schedule.
 
-Each is priced on what the others leave. A shorter demand frees a share of the busy time that faster deployments still
-take. Hours off hold no requests, so that nothing is busy in them: what they free and the busy time of other hours are
-different time of the same devices.
+No second of a device is counted twice. A smaller demand frees a share of the busy time that is left after deployments
+became faster. Hours off have no requests, so the time that they free is never busy time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,25 +24,25 @@ _FASTEST = 2
 
 Part = Literal["deployments", "demand", "schedule"]
 PARTS: tuple[Part, ...] = get_args(Part)
-"""What of a service may change."""
+"""Parts of a service that may change."""
 
 
-def apart(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]) -> str | None:
-    """Return why hours of a schedule cannot be priced beside a change of deployments; None if they can."""
+def conflict(schedule: Schedule, deployments: Outcome, now: Sequence[Deployment]) -> str | None:
+    """Return the reason why a schedule and a change of deployments cannot be priced together, None if they can."""
     if schedule.replicas:
         return FIXED
-    held = {deployment.deployment_id: deployment.device_ids for deployment in now}
+    present = {deployment.deployment_id: deployment.device_ids for deployment in now}
     same = all(
-        {deployment.deployment_id: deployment.device_ids for deployment in kept} == held for kept in deployments.kept
+        {deployment.deployment_id: deployment.device_ids for deployment in kept} == present for kept in deployments.kept
     )
     paid = any(deployments.new_nano_usd_per_hour) or deployments.bankable is not None
     return None if same and not paid else OTHER_DEVICES
 
 
 def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[Deployment]) -> Outcome:
-    """Return one outcome of changes that are made together: what refuses one of them refuses all.
+    """Return one outcome of changes that are made together. If one is refused, all are.
 
-    `schedule`: the one that is proposed. `now`: the deployments as they are.
+    `schedule`: the proposed one. `now`: the present deployments.
     """
     deployments, demand, hours = map(changes.get, PARTS)
     parts = [outcome for outcome in (deployments, demand, hours) if outcome is not None]
@@ -52,11 +51,11 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
     )
     if len(parts) == 1 or first.infeasible is not None or first.unpriced is not None:
         return first
-    if deployments is not None and hours is not None and (why := apart(schedule, deployments, now)) is not None:
+    if deployments is not None and hours is not None and (why := conflict(schedule, deployments, now)) is not None:
         return Outcome(unpriced=why)
     if demand is not None and deployments is not None and deployments.ratio is not None:
         demand = replace(demand, capacity=_remaining(demand.capacity, deployments.ratio))
-    monies = [
+    capacities = [
         outcome.capacity
         for outcome in (deployments, demand, hours)
         if outcome is not None and outcome.capacity is not None
@@ -65,7 +64,7 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
     return replace(
         first,
         bankable=_sum(banked),
-        capacity=_sum(monies),
+        capacity=_sum(capacities),
         timed=hours.timed if hours is not None else None,
         slo=max((outcome.slo for outcome in parts if outcome is not hours), key=VERDICTS.index),
         provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
@@ -76,7 +75,7 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
 
 
 def _remaining(money: Money | None, ratio: Sequence[float]) -> Money | None:
-    """Return what a share of busy time is worth after deployments became faster: the fastest leave the least."""
+    """Return the worth of freed busy time after deployments became faster; the low end has the highest speed."""
     if money is None:
         return None
     low, likely, high = (round(amounts / max(1.0, ratio[_FASTEST - end])) for end, amounts in enumerate(money))

@@ -17,6 +17,8 @@ L = TypeVar("L")
 _WINDOW = re.compile(r" in \d+\w+")
 GAP = 2
 """Cells between two columns."""
+NAME_CELLS = 12
+"""Cells to which a name may be cut where one column is left beside it: either of them alone helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     """Return the width in cells of each column that is shown, by its index. `cells` are rows of all columns.
 
     Empty columns are left out. If the rest does not fit in `width` with all columns at their `min_cells`, those of the
-    highest rank are left out; then the widest are cut, columns of rank 0 last. At least one column is shown.
+    highest rank are left out; then the widest are cut, columns of rank 0 last. The last two columns are both shown as
+    long as `NAME_CELLS` are left for the first.
     """
     natural = {
         i: max(cell_len(caption(column.name)), *(cell_len(row[i]) for row in cells))
@@ -57,13 +60,18 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     }
 
     def min_width(i: int) -> int:
-        return min(natural[i], columns[i].min_cells or natural[i])
+        cells = columns[i].min_cells or natural[i]
+        is_name = len(natural) == 2 and columns[i].min_cells is not None and i == min(natural, key=rank_of)
+        return min(natural[i], cells, NAME_CELLS) if is_name else min(natural[i], cells)
+
+    def rank_of(i: int) -> int:
+        return columns[i].rank
 
     def total(widths: dict[int, int]) -> int:
         return sum(widths.values()) + GAP * len(widths)
 
     while len(natural) > 1 and total({i: min_width(i) for i in natural}) > width:
-        del natural[max(natural, key=lambda i: columns[i].rank)]
+        del natural[max(natural, key=rank_of)]
     shown = dict(natural)
     while total(shown) > width:
         able = [i for i in shown if shown[i] > min_width(i)] or list(shown)

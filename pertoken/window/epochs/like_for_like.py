@@ -1,10 +1,10 @@
-"""Cost of a token in one set of hours against another at like load: the effect of a change alone.
+"""Cost of a token in one set of hours against another at similar load: the effect of a change alone.
 
-Hours are paired within the same hour of the week where load, mix and cache level are alike. The remaining
-differences of load and mix within a pair are removed by a regression within each set, so that a change of load alone
-is no effect (bias-corrected matching: Abadie and Imbens, J. Bus. Econ. Stat. 29, 2011). Pairs are averaged by hour of
-the week, and the interval is that of a circular block bootstrap of those averages (Politis and Romano, 1992), whose
-variance of a mean is computed in closed form: no random numbers are drawn.
+Pairs are two hours of the same hour of the week with similar load, mix and cache level. A regression within each set
+removes the remaining differences of load and mix in a pair, so that a change of load alone is no effect
+(bias-corrected matching: Abadie and Imbens, J. Bus. Econ. Stat. 29, 2011). Pairs are averaged by hour of the week, and
+the interval is that of a circular block bootstrap of those averages (Politis and Romano, 1992). Its variance of a mean
+is computed in closed form, without random numbers.
 """
 
 import math
@@ -17,31 +17,31 @@ from pertoken.window.columns import Floats, Ints, Mask
 from pertoken.window.series.points import hour_of_week
 
 MIN_HOURS = 48
-"""Hours of each set, and matched hours of the week, from which an interval is computed: two days. A judgement."""
+"""Minimum hours of each set, and minimum matched hours of the week, for an interval: two days. A judgement."""
 MAX_LOAD_RATIO = 1.25
-"""Load of two hours that are alike, one over the other. Calipers and gate are judgements."""
+"""Maximum ratio of the loads of a pair. This and the next three limits are judgements."""
 MAX_MIX_RATIO = 1.25
-"""The same for generated tokens over all tokens."""
+"""Maximum ratio of the shares of generated tokens of a pair."""
 MAX_CACHED_DIFFERENCE = 0.1
-"""Shares of cached prompt tokens of two hours that are alike."""
+"""Maximum difference of the shares of cached prompt tokens of a pair."""
 MAX_MEAN_LOAD_RATIO = 1.06
-"""Mean load of all pairs, one set over the other; beyond it the load differed, however much one pair may differ."""
+"""Maximum ratio of the mean loads of all pairs. Beyond it the load differed as a whole."""
 BLOCK_H = 36
-"""Hours of the week in a block. What is left of an hour's outcome is correlated over some hours. With an AR(1) of 0.6
-the interval held the truth in 92 % of simulated pairs of epochs, and with blocks of 24 h in 88 to 91 %."""
+"""Hours of the week in a block, because residuals are correlated over some hours. With an AR(1) of 0.6 the interval
+contained the truth in 92 % of simulated pairs of epochs, and with blocks of 24 h in 88 to 91 %."""
 Z95 = 1.6448536269514722
 """95 % quantile of the normal distribution."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourlyOutcomes:
-    """Whole hours of one deployment with what each cost and served. All arrays are as long."""
+    """Whole hours of one deployment with their cost and load. All arrays have the same length."""
 
     ts: Ints
     """Start of each hour, epoch seconds."""
     device_s_per_token: Floats
     tokens_per_s: Floats
-    """The load: prompt and generated tokens."""
+    """Load: prompt and generated tokens."""
     generated_share: Floats
     """Generated tokens over all tokens."""
     cached_share: Floats | None
@@ -63,9 +63,9 @@ class HourlyOutcomes:
 
 
 def compare(earlier: HourlyOutcomes, later: HourlyOutcomes) -> Comparison:
-    """Return device-seconds per token of `later` over `earlier` at like load with a 90 % interval, or why not.
+    """Return device-seconds per token of `later` over `earlier` at similar load with a 90 % interval.
 
-    The outcome of an hour enters as its logarithm: effects are ratios.
+    The logarithm of an hour's cost is compared, so effects are ratios. Without a result, `code` and `reason` are set.
     """
     if min(len(earlier), len(later)) < MIN_HOURS:
         few = f"{len(earlier)} whole hours with tokens before and {len(later)} since"
@@ -74,11 +74,11 @@ def compare(earlier: HourlyOutcomes, later: HourlyOutcomes) -> Comparison:
     if exposed[0] != exposed[1]:
         return _unknown("cache-differs", "cached tokens are exposed in one of the two epochs only")
     same_hour = hour_of_week(later.ts)[:, None] == hour_of_week(earlier.ts)[None, :]
-    alike = _alike(earlier, later)
-    pairs = np.logical_and.reduce([same_hour, *alike.values()])
+    similar = _similar(earlier, later)
+    pairs = np.logical_and.reduce([same_hour, *similar.values()])
     weeks = _hours_of_week(pairs, later)
     if len(weeks) < MIN_HOURS:
-        return _too_few(same_hour, alike, later)
+        return _too_few(same_hour, similar, later)
     load_ratio = _mean_ratio(pairs, np.log(earlier.tokens_per_s), np.log(later.tokens_per_s))
     if max(load_ratio, 1 / load_ratio) > MAX_MEAN_LOAD_RATIO:
         return _unknown(
@@ -101,8 +101,8 @@ def _unknown(code: str, reason: str) -> Comparison:
     return Comparison(code=code, reason=reason)
 
 
-def _alike(earlier: HourlyOutcomes, later: HourlyOutcomes) -> dict[str, Mask]:
-    """Return (later, earlier) pairs of hours that are alike, by the code of what else differs."""
+def _similar(earlier: HourlyOutcomes, later: HourlyOutcomes) -> dict[str, Mask]:
+    """Return the (later, earlier) pairs within the limit of each covariate, by the code used where too few remain."""
     calipers: dict[str, tuple[Floats | None, Floats | None, float]] = {
         "load-differs": (np.log(earlier.tokens_per_s), np.log(later.tokens_per_s), math.log(MAX_LOAD_RATIO)),
         "mix-differs": (np.log(earlier.generated_share), np.log(later.generated_share), math.log(MAX_MIX_RATIO)),
@@ -116,7 +116,7 @@ def _alike(earlier: HourlyOutcomes, later: HourlyOutcomes) -> dict[str, Mask]:
 
 
 def _hours_of_week(pairs: Mask, later: HourlyOutcomes) -> Ints:
-    """Return the hours of the week in which there are pairs, in order."""
+    """Return the hours of the week with pairs, in order."""
     return np.unique(hour_of_week(later.ts[pairs.any(axis=1)]))
 
 
@@ -127,42 +127,45 @@ _DIFFERS = {
 }
 
 
-def _too_few(same_hour: Mask, alike: dict[str, Mask], later: HourlyOutcomes) -> Comparison:
-    """Return why too few hours match: the first of load, mix and cache level that leaves too few."""
+def _too_few(same_hour: Mask, similar: dict[str, Mask], later: HourlyOutcomes) -> Comparison:
+    """Return the reason why too few hours match: the first covariate that leaves too few pairs."""
     matched_hours = len(_hours_of_week(same_hour, later))
     if matched_hours < MIN_HOURS:
         return _unknown("few-hours", f"the epochs share {matched_hours} hours of the week: {MIN_HOURS} are needed")
     pairs = same_hour
-    left = {code: len(_hours_of_week(pairs := pairs & mask, later)) for code, mask in alike.items()}
-    code, hours = next((code, hours) for code, hours in left.items() if hours < MIN_HOURS)
+    hours_by_code = {code: len(_hours_of_week(pairs := pairs & mask, later)) for code, mask in similar.items()}
+    code, hours = next((code, hours) for code, hours in hours_by_code.items() if hours < MIN_HOURS)
     return _unknown(code, f"{_DIFFERS[code]}: {hours} of {matched_hours} common hours of the week are alike")
 
 
 def _mean_ratio(pairs: Mask, earlier: Floats, later: Floats) -> float:
-    """Return the geometric mean over hours of the later set of its value over those it is paired with."""
+    """Return the geometric mean over later hours of their value over the mean of the earlier hours paired with them.
+
+    The values are logarithms.
+    """
     counts = pairs.sum(axis=1)
-    some = counts > 0
-    return math.exp(float((later[some] - (pairs @ earlier)[some] / counts[some]).mean()))
+    paired = counts > 0
+    return math.exp(float((later[paired] - (pairs @ earlier)[paired] / counts[paired]).mean()))
 
 
 def _effects(pairs: Mask, earlier: HourlyOutcomes, later: HourlyOutcomes) -> Floats:
-    """Return log cost of `later` over `earlier` by hour of the week, without what load, mix and cache level explain."""
+    """Return log cost of `later` over `earlier` by hour of the week, corrected for load, mix and cache level."""
     earlier_covariates, later_covariates = _covariates(earlier), _covariates(later)
-    y_here, y_there = np.log(earlier.device_s_per_token), np.log(later.device_s_per_token)
-    used_here, used_there = pairs.any(axis=0), pairs.any(axis=1)
-    design = np.concatenate([_centred(earlier_covariates[used_here]), _centred(later_covariates[used_there])])
-    outcome = np.concatenate([_centred(y_here[used_here]), _centred(y_there[used_there])])
+    earlier_cost, later_cost = np.log(earlier.device_s_per_token), np.log(later.device_s_per_token)
+    earlier_used, later_used = pairs.any(axis=0), pairs.any(axis=1)
+    design = np.concatenate([_centred(earlier_covariates[earlier_used]), _centred(later_covariates[later_used])])
+    outcome = np.concatenate([_centred(earlier_cost[earlier_used]), _centred(later_cost[later_used])])
     slopes = np.linalg.lstsq(design, outcome, rcond=1e-6)[0]
-    y_here, y_there = y_here - earlier_covariates @ slopes, y_there - later_covariates @ slopes
+    earlier_cost, later_cost = earlier_cost - earlier_covariates @ slopes, later_cost - later_covariates @ slopes
     counts = pairs.sum(axis=1)
-    differences = y_there[used_there] - (pairs @ y_here)[used_there] / counts[used_there]
-    weeks, which = np.unique(hour_of_week(later.ts[used_there]), return_inverse=True)
-    means: Floats = np.bincount(which, differences, len(weeks)) / np.bincount(which, minlength=len(weeks))
+    differences = later_cost[later_used] - (pairs @ earlier_cost)[later_used] / counts[later_used]
+    weeks, week_index = np.unique(hour_of_week(later.ts[later_used]), return_inverse=True)
+    means: Floats = np.bincount(week_index, differences, len(weeks)) / np.bincount(week_index, minlength=len(weeks))
     return means
 
 
 def _covariates(hours: HourlyOutcomes) -> Floats:
-    """Return log load and its square (cost per token falls with load ever more slowly), log mix, and cache level."""
+    """Return log load and its square (cost per token falls with load at a decreasing rate), mix and cached share."""
     load = np.log(hours.tokens_per_s)
     columns = [load, load**2, np.log(hours.generated_share)]
     columns += [] if hours.cached_share is None else [hours.cached_share]
@@ -175,16 +178,16 @@ def _centred(values: Floats) -> Floats:
 
 
 def _half_width(effects: Floats) -> float:
-    """Return half the width of the 90 % interval of a mean of hours of the week that follow one another.
+    """Return half the width of the 90 % interval of the mean of consecutive hours of the week.
 
-    The variance of the mean is that over all circular blocks, as if it were resampled without end; its own uncertainty,
-    from few blocks, is that of Student's t.
+    The variance of the mean is that over all circular blocks, the limit of a bootstrap over infinitely many samples.
+    Its own uncertainty, from few blocks, is that of Student's t.
     """
     n = len(effects)
     length = min(BLOCK_H, n // 2)
     sums = np.convolve(np.concatenate([effects, effects[: length - 1]]), np.ones(length), "valid")
-    of_block = float(((sums / length - effects.mean()) ** 2).mean()) / (1 - length / n)
-    return student_quantile(Z95, max(1.0, n / length - 1)) * math.sqrt(of_block * length / n)
+    block_variance = float(((sums / length - effects.mean()) ** 2).mean()) / (1 - length / n)
+    return student_quantile(Z95, max(1.0, n / length - 1)) * math.sqrt(block_variance * length / n)
 
 
 def student_quantile(z: float, degrees: float) -> float:

@@ -98,7 +98,7 @@ def test_a_device_is_divided_after_what_runs_on_it_was_stopped() -> None:
     assert all("its new MIG instance (its UUID is in `nvidia-smi -L`)" in line for line in moves[:2])
 
 
-def test_a_merge_is_what_the_server_that_stays_changes() -> None:
+def test_a_merge_changes_the_server_that_stays_and_drains_the_other() -> None:
     fleet_of_two = fleet(service("a", deployment()), service("b", deployment()))
     one, other = fleet_of_two.deployments
     merged = fleet_of_two.merge((one, other), one.but(lora_adapters=("law",))).release(2)

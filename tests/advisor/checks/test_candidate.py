@@ -39,7 +39,7 @@ def test_a_value_changed_by_force_is_not_possible_where_it_is_yielded() -> None:
     assert all("tp=-1 is not possible" in (row.reason or "") for row in found_rows)
 
 
-def test_a_demand_that_a_rule_changes_is_assumed_whatever_it_says() -> None:
+def test_demand_changed_by_a_rule_is_marked_assumed() -> None:
 
     forged = replace(SERVICE, demand=replace(SERVICE.demand, output_len=Quantity(1.0, Provenance.COUNTER)))
     checked = candidate(FLEET, encoded(forged, FLEET), SERVICE, MARKET)

@@ -28,7 +28,7 @@ def realised(row: Recommendation, record: RecordLine = HALF) -> Recommendation:
     return replace(row, variants=variants)
 
 
-def test_a_plan_of_one_step_saves_what_the_corrected_recommendation_does_and_says_why() -> None:
+def test_a_plan_of_one_step_saves_the_corrected_estimate_and_gives_the_reason() -> None:
     plain = compose(GATHERED, [SCALE], sensitivity=True)
     plan = compose(GATHERED, [realised(SCALE)], sensitivity=True)
     (step,) = plan.steps
@@ -55,6 +55,6 @@ def test_a_combination_is_corrected_by_the_records_of_its_levers_as_far_as_each_
     assert both.money((100, 200, 300))[1] == round(200 * both.ratio)
 
 
-def test_a_plan_without_receipts_is_as_it_was() -> None:
+def test_a_plan_without_receipts_is_not_corrected() -> None:
     assert compose(GATHERED, [SCALE]).bankable == SCALE.variants[0].bankable
     assert record_line("scale", replace(HALF, receipts=1)).count("(1 receipt)") == 1

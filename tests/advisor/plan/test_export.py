@@ -42,7 +42,7 @@ PLAN = Plan(
 )
 
 
-def test_markdown_holds_the_bill_the_steps_their_commands_and_what_was_left_out() -> None:
+def test_markdown_has_the_bill_the_steps_their_commands_and_the_omitted_proposals() -> None:
     text = exported(PLAN, 3600, Format.MARKDOWN)
     assert "- Bill now: $10.00 a month; after all steps: $7.00" in text
     assert "- More capacity on the same bill: none found" in text

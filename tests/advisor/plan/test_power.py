@@ -65,7 +65,7 @@ def test_a_device_that_two_engines_share_is_counted_once() -> None:
     assert budget(fleet, 5000).added_w(fleet, Estimate(stopped=(one,))) == 0
 
 
-def test_an_accelerator_whose_limit_is_not_known_leaves_no_power_to_add() -> None:
+def test_an_accelerator_with_an_unknown_limit_leaves_no_power_to_add() -> None:
     fleet = small((1, 0))
     unknown = replace(fleet.services[0].deployments[0], placement=Placement(accelerator="Z9"))
     state = budget(replace(fleet, services=(replace(fleet.services[0], deployments=(unknown,)),)), 5000)

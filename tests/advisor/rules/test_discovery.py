@@ -49,7 +49,7 @@ def test_files_of_the_drop_in_folder_and_those_that_a_setting_names_are_found_in
     assert [find_rule.name for find_rule in find_rules(known)][-4:] == ["dropped", "first", "second", "single"]
 
 
-def test_a_file_that_a_setting_names_and_nobody_wrote_is_reported_and_stops_nothing(tmp_path: Path) -> None:
+def test_a_missing_file_named_by_a_setting_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     known = settings(tmp_path, '[advisor]\nrules = ["gone.py"]')
     (plugin,) = [find_rule for find_rule in find_rules(known) if find_rule.file is not None]
     assert (plugin.permission, plugin.fault) == (Permission.MISSING, plugin.reason)

@@ -52,7 +52,7 @@ def test_a_loaded_rule_has_its_options_as_the_configuration_file_sets_them(tmp_p
         ("shares = 1", "shares: no such option; there are share, method"),
     ],
 )
-def test_a_wrong_option_is_one_line_naming_file_key_and_what_is_allowed_and_stops_that_rule_alone(
+def test_a_wrong_option_is_one_line_with_file_key_and_allowed_values_and_stops_only_its_rule(
     tmp_path: Path, line: str, reason: str
 ) -> None:
     before = OPTIONS + source("return []", rule_id="second").replace("def propose", "def second")

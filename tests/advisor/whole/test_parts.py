@@ -51,7 +51,7 @@ def estimated(state: Present, candidate: Fleet) -> Estimate:
     return estimate(state.fleet, candidate, state.context)
 
 
-def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_is_priced(tmp_path: Path) -> None:
+def test_a_deployment_on_a_mig_device_pays_its_share_and_its_changes_are_unpriced_with_a_reason(tmp_path: Path) -> None:
     state = present(open_store(recorded(tmp_path, ticks(13))), load_market(), 3600, NOW)
     (now,) = state.fleet.deployments
     whole = next(device for device in state.fleet.devices if device.kind == "gpu")
@@ -70,7 +70,7 @@ def test_a_deployment_on_a_mig_device_pays_its_share_and_is_told_why_no_change_i
 
 
 @pytest.mark.parametrize("hidden", [True, False])
-def test_a_gpu_whose_processes_are_not_told_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
+def test_a_gpu_without_a_process_list_is_not_called_idle(tmp_path: Path, hidden: bool) -> None:
     missing = Unavailable("processes", "denied", "pids cannot be read from here", "hostPID: true")
     reading = gpu(0)._replace(processes=None, unavailable=(missing,)) if hidden else gpu(0)
     kept, rows = tick_state(), []
@@ -106,7 +106,7 @@ def test_a_gpu_counts_as_idle_only_since_its_processes_are_known(tmp_path: Path)
     assert seen.observed_h.mean < 100 / 3600
 
 
-def test_the_screens_say_that_the_cost_of_unknown_holders_is_shown_as_unallocated(tmp_path: Path) -> None:
+def test_the_screens_state_that_the_cost_of_unknown_owners_is_shown_as_unallocated(tmp_path: Path) -> None:
     missing = Unavailable("processes", "unsupported", "Gaudi's library lists no processes")
     kept, rows = tick_state(), []
     for i in range(13):

@@ -22,7 +22,7 @@ def over_the_wire(state: Any, before: Fleet = FLEET) -> Any:
 
 
 @pytest.mark.parametrize("lever", LEVERS)
-def test_every_lever_arrives_as_it_was_yielded(lever: str) -> None:
+def test_every_lever_arrives_unchanged(lever: str) -> None:
     proposed = LEVERS[lever]()
     assert LEVER_FLEET.edit(over_the_wire(proposed, LEVER_FLEET)) == LEVER_FLEET.edit(proposed)
 

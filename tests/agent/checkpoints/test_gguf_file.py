@@ -9,7 +9,7 @@ from pertoken.agent.checkpoints.gguf_file import _DTYPES, read_gguf, read_header
 from tests.llama import write_model
 
 
-def test_a_real_file_tells_its_shape_and_the_exact_number_of_parameters(tmp_path: Path) -> None:
+def test_shape_and_exact_number_of_parameters_are_read_from_a_real_file(tmp_path: Path) -> None:
     path = write_model(tmp_path / "tiny.gguf")
     exact = sum(int(tensor.n_elements) for tensor in gguf.GGUFReader(path).tensors)
     assert read_gguf(path) == (

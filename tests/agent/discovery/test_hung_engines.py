@@ -179,7 +179,7 @@ def test_a_page_that_comes_late_counts_for_the_time_up_to_its_reading_and_leaves
     assert spans == [(10, 10_000, 10_000), (20, 12_000, 12_000), (10, 18_000, 18_000)]
 
 
-def test_an_engine_that_is_late_keeps_its_devices_and_is_not_said_to_have_stopped() -> None:
+def test_a_late_engine_keeps_its_devices_and_is_not_reported_as_stopped() -> None:
     late = engine(0, fault="still being read", fault_kind=LATE)
     kept = tick_state()
     for n, reading in enumerate((engine(100), engine(110), late)):

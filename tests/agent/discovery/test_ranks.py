@@ -16,7 +16,7 @@ def test_ranks_that_follow_another_host_are_an_endpoint_that_is_never_asked() ->
     assert (endpoint.pids, endpoint.knobs["rendezvous"], endpoint.knobs["dp"]) == ((11, 12), "10.0.0.1", 4)
 
 
-def test_ranks_whose_head_is_on_this_host_are_part_of_it() -> None:
+def test_ranks_with_their_head_on_this_host_are_part_of_it() -> None:
     head = Process(11, 1, HEAD, 1000, (Address("0.0.0.0", 18000),))
     follower = Process(21, 1, (*HEAD, "--headless"), 1000)
     other = Process(31, 1, ("vllm", "serve", "org/other", "--headless", "--data-parallel-address", "10.0.0.1"), 1000)
@@ -74,7 +74,7 @@ def test_workers_that_ray_runs_for_a_server_elsewhere_follow_it() -> None:
     assert discover(local, lambda url: None) == Discovery()
 
 
-def test_ranks_that_do_not_say_whom_they_follow_are_a_gap() -> None:
+def test_worker_ranks_without_a_known_head_are_unavailable_with_a_reason() -> None:
     discovery = discover(host(Process(11, 1, (*SERVE, "--headless"), 1000)), never)
     assert discovery.endpoints == ()
     assert "serves for another host" in discovery.unavailable[0].reason

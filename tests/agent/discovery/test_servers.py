@@ -59,7 +59,7 @@ def test_a_server_found_before_is_not_asked_again() -> None:
     assert discover(tree, never, known=first.endpoints).endpoints == first.endpoints
 
 
-def test_a_server_whose_port_is_not_seen_is_a_gap_with_its_remedy() -> None:
+def test_a_server_without_a_visible_port_is_unavailable_with_a_remedy() -> None:
     # What its ranks listen on for each other is not asked: its command line names the port.
     discovery = discover(host(*vllm_tree()), never)
     assert discovery.endpoints == ()
@@ -172,7 +172,7 @@ def test_a_server_in_a_container_is_reached_at_the_port_published_for_it() -> No
     assert named.pid == 11
 
 
-def test_what_nim_is_told_by_its_environment_is_known_and_what_it_starts_inside_is_no_other_server() -> None:
+def test_nim_knobs_are_read_from_its_environment_and_its_inner_server_is_not_a_second_one() -> None:
     nim = Process(11, 1, ("nim-serve", "--max-model-len", "4096"), 1000)
     inner = Process(12, 11, ("vllm", "serve", "/opt/nim/m"), 1000, (Address("0.0.0.0", 8100), Address("0.0.0.0", 9000)))
     variables = {

@@ -75,7 +75,7 @@ def test_the_engine_is_asked_who_it_is_only_now_and_then() -> None:
     assert asked.count("/version") == 2
 
 
-def test_what_an_engine_said_of_itself_is_kept_when_it_cannot_say_it_again() -> None:
+def test_the_reported_identity_of_an_engine_is_kept_when_it_is_no_longer_reported() -> None:
     replies: dict[str, bytes | tuple[int, bytes]] = dict(VLLM)
     clock = Clock()
     with answering(lambda connection, path: pages(replies)(connection, path)) as url:
@@ -130,7 +130,7 @@ def test_a_closed_port_is_a_fault() -> None:
     assert (reading.fault_kind, reading.counters) == ("closed", {})
 
 
-def test_llama_cpp_without_metrics_says_how_to_switch_them_on() -> None:
+def test_llama_cpp_without_metrics_gives_the_flag_that_enables_them() -> None:
     with answering(pages({"/metrics": (501, b"{}")})) as url:
         reading = read_one(EngineReader(remote(url, "llama.cpp"), QUICK, processes=no_processes))
     assert reading.fault_kind == "metrics_off"
@@ -149,7 +149,7 @@ def listener(port: int, start: int | None) -> Callable[[], HostProcesses]:
     return lambda: HostProcesses({me.pid: me})
 
 
-def test_a_reader_finds_the_process_anew_after_it_was_restarted() -> None:
+def test_a_reader_identifies_the_process_again_after_a_restart() -> None:
     with answering(pages(VLLM)) as url:
         endpoint = remote(url)
         gone = Endpoint("vllm", url, "process", endpoint.port, pid=os.getpid(), process_start_ms=1)
@@ -159,7 +159,7 @@ def test_a_reader_finds_the_process_anew_after_it_was_restarted() -> None:
     assert reading.endpoint.process_start_ms == start_ms(os.getpid()) != 1
 
 
-def test_a_page_whose_process_changed_meanwhile_is_not_counted() -> None:
+def test_a_page_read_while_its_process_changes_is_not_counted() -> None:
     with answering(pages(VLLM)) as url:
         endpoint = remote(url)
         starts = iter([listener(endpoint.port or 0, None), no_processes])
@@ -169,7 +169,7 @@ def test_a_page_whose_process_changed_meanwhile_is_not_counted() -> None:
     assert "changed" in (reading.fault or "")
 
 
-def test_the_kind_is_told_by_the_page_or_by_the_owner_of_the_models() -> None:
+def test_the_kind_is_recognised_by_the_page_or_by_the_owner_of_the_models() -> None:
     models = b'{"data": [{"id": "m", "owned_by": "%s"}]}'
     cases: list[tuple[dict[str, bytes | tuple[int, bytes]], str | None]] = [
         ({"/metrics": b"# HELP x\nvllm:a 1\n"}, "vllm"),
@@ -198,7 +198,7 @@ def test_the_kind_is_told_by_the_page_or_by_the_owner_of_the_models() -> None:
         ("/v1/metrics", "vllm-0.32.0-metrics-after", "nim"),
     ],
 )
-def test_every_engine_is_told_by_its_page(path: str, page: str, kind: str) -> None:
+def test_every_engine_is_recognised_by_its_page(path: str, page: str, kind: str) -> None:
     with answering(pages({path: (CAPTURES / f"{page}.prom").read_bytes()})) as url:
         assert kind_at(url, QUICK) == kind
 
@@ -262,7 +262,7 @@ ray_vllm_prompt_tokens_total{model_name="b"} 2
     assert [(fault.endpoint.model, fault.fault_kind) for fault in faults] == [("a", "http"), ("b", "http")]
 
 
-def test_tokens_counted_when_a_request_ends_say_so() -> None:
+def test_tokens_counted_at_the_end_of_a_request_are_marked_late() -> None:
     replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
     with answering(pages(replies)) as url:
         reading = read_one(EngineReader(remote(url, "tgi"), QUICK, processes=no_processes))
@@ -318,7 +318,7 @@ def test_an_engine_that_shows_only_its_page_is_known_by_its_labels(kind: str, pa
     assert unavailable == tuple(missing for missing in never if missing)
 
 
-def test_tgi_is_known_by_what_it_says_of_itself() -> None:
+def test_tgi_reports_its_own_model() -> None:
     replies = {"/metrics": (CAPTURES / "tgi-written.prom").read_bytes(), "/info": b'{"model_id": "org/m"}'}
     with answering(pages(replies)) as url:
         assert read_one(EngineReader(remote(url, "tgi"), QUICK, processes=no_processes)).served_model == "org/m"

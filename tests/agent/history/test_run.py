@@ -210,7 +210,7 @@ def test_an_import_ends_where_an_agent_recorded_the_host_itself(server: str, tmp
     assert max(row.ts for row in _rows(store, t.device_rollup[60])) == agent_from - 60
 
 
-def test_what_prometheus_lacks_is_listed_with_a_remedy_and_holders_by_host_are_an_assumption(
+def test_metrics_missing_from_prometheus_have_a_remedy_and_owners_by_host_are_assumed(
     imported: tuple[Store, ImportReport],
 ) -> None:
     store, report = imported

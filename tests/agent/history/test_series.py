@@ -18,7 +18,7 @@ def chunk(series: Series, host_label: str | None = None) -> Chunk:
         return read_chunk(Source(PrometheusApi(url, Limits()), "", host_label), STEPS, ())
 
 
-def test_engines_are_told_apart_by_address_and_one_that_two_jobs_scrape_counts_once() -> None:
+def test_engines_are_distinguished_by_address_and_one_scraped_by_two_jobs_counts_once() -> None:
     chunk_read = chunk(
         {
             labels(TOKENS, job="a", instance="10.0.0.5:8000", model_name="m"): lambda ts: 1,
@@ -50,7 +50,7 @@ def test_hosts_are_named_by_the_exporter_by_a_node_label_or_by_the_address() -> 
     assert [engine.host for engine in named.engines] == ["r7"]
 
 
-def test_of_a_mig_instance_only_what_is_of_its_card_is_read() -> None:
+def test_only_card_wide_values_of_a_mig_instance_are_read() -> None:
     card = {"UUID": "GPU-1", "Hostname": "h", "GPU_I_PROFILE": "1g.10gb"}
     chunk_read = chunk(
         {

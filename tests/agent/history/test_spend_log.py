@@ -40,7 +40,7 @@ def test_a_log_splits_the_dollars_of_the_hour_it_is_of(where: StoreLocation) -> 
     assert bill(where) == {"alpha": 6.88, UNATTRIBUTED: 6.88}
 
 
-def test_the_same_log_imported_again_changes_nothing_and_a_longer_one_adds_what_is_newer(where: StoreLocation) -> None:
+def test_the_same_log_imported_again_changes_nothing_and_a_longer_one_adds_the_newer_rows(where: StoreLocation) -> None:
     quarter = {name: tokens // 2 for name, tokens in HALF.items()}
     log = SpendLog({END - 1800: quarter}, 1)
     for _ in range(2):
@@ -51,7 +51,7 @@ def test_the_same_log_imported_again_changes_nothing_and_a_longer_one_adds_what_
     assert bill(where) == {"alpha": 6.88, UNATTRIBUTED: 6.88}
 
 
-def test_a_gateway_whose_page_is_read_too_is_counted_once(where: StoreLocation) -> None:
+def test_a_gateway_read_by_page_and_by_log_is_counted_once(where: StoreLocation) -> None:
     count(where, END - 1800, {metric("prompt", **OF): 7})
     import_spend_log(SpendLog({END - 1800: HALF}, 1), URL, open_store(where), where)
     assert bill(where) == {"alpha": 6.88, UNATTRIBUTED: 6.88}

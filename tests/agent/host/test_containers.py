@@ -30,7 +30,7 @@ def proc(folder: Path, cgroup: str, ns_pids: str) -> Path:
         (f"0::/docker/{OUTER}/docker/{ID}\n", "docker", None),
     ],
 )
-def test_a_container_is_told_by_the_cgroup_its_runtime_made(
+def test_a_container_is_identified_by_the_cgroup_of_its_runtime(
     tmp_path: Path, cgroup: str, runtime: str | None, pod: str | None
 ) -> None:
     assert container_of(42, proc(tmp_path, cgroup, "42\t7")) == Container(ID, runtime, pod, 7)
@@ -55,6 +55,6 @@ def test_a_process_with_one_pid_has_no_other_inside_and_one_that_ended_is_in_non
     assert container_of(43, tmp_path) is None
 
 
-def test_it_is_told_in_a_few_words() -> None:
+def test_a_container_prints_as_runtime_short_id_and_pod() -> None:
     assert str(Container(ID, "containerd", UID, 7)) == f"containerd 3f2a1b4c5d6e of pod {UID}, pid 7 there"
     assert str(Container(ID, None, None, None)) == "container 3f2a1b4c5d6e"

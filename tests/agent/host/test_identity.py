@@ -87,14 +87,14 @@ def firmware(root: Path, **words: str) -> Path:
         ),
     ],
 )
-def test_each_clouds_metadata_service_tells_instance_region_and_purchase(
+def test_the_metadata_service_of_each_cloud_returns_instance_region_and_purchase(
     cloud: str, pages: dict[str, str], header: tuple[str, str], expected: tuple[str, str, str]
 ) -> None:
     with metadata(pages, header) as url:
         assert read_instance(CLOUDS[cloud], url, LIMITS) == HostIdentity(None, None, cloud, *expected)
 
 
-def test_what_it_does_not_tell_or_says_in_unknown_words_is_unknown_and_not_guessed() -> None:
+def test_missing_and_unrecognised_values_of_a_metadata_service_are_unknown_and_not_guessed() -> None:
     pages = {**AWS, "/latest/meta-data/instance-life-cycle": "capacity-block"}
     del pages["/latest/meta-data/placement/region"]
     with metadata(pages, ("X-aws-ec2-metadata-token", TOKEN)) as url:
@@ -108,21 +108,21 @@ def never(cloud: Cloud) -> HostIdentity:
     raise AssertionError(f"{cloud.name} was asked")
 
 
-def test_nobody_is_asked_unless_the_firmware_names_a_cloud(tmp_path: Path) -> None:
+def test_no_metadata_service_is_asked_unless_the_firmware_names_a_cloud(tmp_path: Path) -> None:
     root = firmware(tmp_path, sys_vendor="Microsoft Corporation", product_name="Virtual Machine")
     identity = Identity(True, root, instance=never)
     assert identity.look() == HostIdentity("Microsoft Corporation", "Virtual Machine") and identity.unavailable == ()
     assert Identity(True, tmp_path / "bare", instance=never).look() == HostIdentity()
 
 
-def test_nobody_is_asked_where_the_setting_is_off_and_the_gap_says_so(tmp_path: Path) -> None:
+def test_no_metadata_service_is_asked_while_the_setting_is_off_and_the_reason_names_it(tmp_path: Path) -> None:
     identity = Identity(False, firmware(tmp_path, sys_vendor="Amazon EC2", product_name="p5.48xlarge"), instance=never)
     assert identity.look() == HostIdentity("Amazon EC2", "p5.48xlarge", "aws")
     (missing,) = identity.unavailable
     assert missing.metric == "cloud" and "agent.cloud_metadata" in missing.reason
 
 
-def test_a_silent_service_is_asked_again_after_a_while_and_one_that_told_never_again(tmp_path: Path) -> None:
+def test_a_silent_metadata_service_is_asked_again_later_and_one_that_answered_never_again(tmp_path: Path) -> None:
     clock, asked = ManualClock(), []
 
     def instance(cloud: Cloud) -> HostIdentity:

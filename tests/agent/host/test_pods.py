@@ -36,7 +36,7 @@ def test_the_downward_api_goes_before_the_service_account() -> None:
     assert of_pod(None, HOSTNAME="llama-70b-6d4cf56db6-x7k2p") == Workload("Deployment", None, "llama-70b")
 
 
-def test_a_node_whose_name_looks_like_a_pods_is_no_pod() -> None:
+def test_a_node_with_a_name_like_a_pods_is_no_pod() -> None:
     node = "pool-6d4cf56db6-x7k2p"
     assert workload_of({**IN_A_POD, "HOSTNAME": node}, lambda: None, node) == Workload()
 

@@ -6,7 +6,7 @@ import pytest
 from pertoken.agent.host import proc
 
 
-def test_memory_cpus_network_and_itself_are_what_psutil_tells() -> None:
+def test_memory_cpu_network_and_own_figures_match_psutil() -> None:
     memory = psutil.virtual_memory()
     memory_bytes, available_bytes = proc.memory_bytes()
     assert memory_bytes == memory.total and available_bytes == pytest.approx(memory.available, rel=0.2)
@@ -20,6 +20,6 @@ def test_memory_cpus_network_and_itself_are_what_psutil_tells() -> None:
     assert proc.own_rss_bytes() == pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
 
 
-def test_a_kernel_that_tells_no_available_memory_is_estimated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_memory_is_estimated_on_a_kernel_that_does_not_report_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proc, "_start", lambda path, most: b"MemTotal:  100 kB\nMemFree:  50 kB\nBuffers: 1 kB\n")
     assert proc.memory_bytes()[0] == psutil.virtual_memory().total

@@ -28,7 +28,7 @@ child.wait()
 """
 
 
-def test_docker_tells_its_ports_by_the_command_lines_of_its_proxies() -> None:
+def test_ports_of_docker_are_read_from_the_command_lines_of_its_proxies() -> None:
     proxy = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2"
     argvs: list[tuple[str, ...]] = [(*proxy.split(), "-container-port", "8000"), ("docker-proxy", "-x"), ()]
     assert docker_ports(argvs) == {("172.17.0.2", 8000): (("127.0.0.1", 8080),)}
@@ -54,7 +54,7 @@ def nothing(pid: int) -> frozenset[tuple[str, int]]:
     return frozenset()
 
 
-def test_pasta_tells_its_ports_and_the_namespace_they_lead_into(tmp_path: Path) -> None:
+def test_ports_of_pasta_and_their_namespace_are_read_from_its_command_line(tmp_path: Path) -> None:
     namespace = f"net:[{tmp_path.stat().st_ino}]"
     pasta = f"/usr/bin/pasta --config-net -t 127.0.0.1/8080:8000,9000 -t auto -u none {tmp_path}"
     forwards = rootless_ports(
@@ -78,7 +78,7 @@ def test_pasta_tells_its_ports_and_the_namespace_they_lead_into(tmp_path: Path) 
         ((), 8000, []),
     ],
 )
-def test_which_of_several_ports_leads_to_a_server_is_told_or_unknown(
+def test_the_published_port_of_a_server_is_exact_or_unknown(
     forwards: tuple[Forward, ...], inner: int, ports: list[int]
 ) -> None:
     assert forwarded(forwards, inner) == [("127.0.0.1", port) for port in ports]

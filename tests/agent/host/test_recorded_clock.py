@@ -101,7 +101,7 @@ def test_a_restart_of_the_agent_does_not_make_a_wrong_clock_right(make: MakeWorl
     assert_all_time_is_recorded(world, 1000 * BEGIN_S)
 
 
-def test_a_step_forward_that_lasts_is_taken_over_and_its_time_is_nobodys(make: MakeWorld) -> None:
+def test_a_lasting_step_forward_is_accepted_and_its_time_is_unattributed(make: MakeWorld) -> None:
     world = make(interval_s=10)
     world.begin()
     world.run(100)
@@ -209,7 +209,9 @@ moves = st.lists(
 @given(moves=moves)
 @example([("work", "prompt_tokens", 7), ("run", 5.0, 0), ("set clock", 1.0), *[("restart agent", "stopped", 0.4)] * 2])
 @example([("run", 5.0, 3), ("set clock", -5.0), ("killed at the baseline",), ("restart agent", "killed", 0.0)])
-def test_what_is_stored_is_what_was_served_or_marked_and_never_more(empty: Path, moves: list[tuple[Any, ...]]) -> None:
+def test_stored_tokens_equal_served_tokens_or_are_marked_and_never_exceed_them(
+    empty: Path, moves: list[tuple[Any, ...]]
+) -> None:
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
         shutil.copytree(empty, folder, dirs_exist_ok=True)
         world = World(Path(folder), patch, interval_s=5)

@@ -86,7 +86,7 @@ def test_a_server_in_use_is_refused_and_an_idle_one_only_after_its_time(server: 
         watch_of(server, others_come).wait_idle(0.3)
 
 
-def test_an_interrupt_ends_the_requests_and_keeps_what_was_measured(
+def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
     server: LlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, wave, seen = client_of(server, seed=3), probing._wave, []

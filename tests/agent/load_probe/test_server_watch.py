@@ -12,7 +12,7 @@ def after(**deltas: int) -> ServerState:
     return ServerState(0, 0, {word: value + deltas.get(word, 0) for word, value in BEFORE.counts.items()})
 
 
-def test_what_the_probe_sent_itself_is_nobody_elses() -> None:
+def test_requests_of_the_probe_are_not_counted_as_load_of_others() -> None:
     own = after(generated_tokens=20, computed_tokens=300, requests_finished=2)
     assert _excess(BEFORE, own, SENT) is None
     assert _excess(BEFORE, after(generated_tokens=22, computed_tokens=304, requests_finished=2), SENT) is None

@@ -20,7 +20,7 @@ from tests.agent.values import HOST
 from tests.standin_nvml import ManualClock
 
 
-def test_without_rocm_nothing_is_printed_nothing_raised_and_the_gap_says_what_to_do(tmp_path: Path) -> None:
+def test_without_rocm_nothing_is_printed_or_raised_and_the_remedy_is_named(tmp_path: Path) -> None:
     program = """
 import sys
 from pertoken.agent.probes.amd import AmdProbe
@@ -136,7 +136,7 @@ def test_a_gpu_that_answers_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> 
     assert device.lost is not None and device.name == "AMD Instinct MI300X"
 
 
-def test_a_driver_of_which_no_gpu_answers_is_started_anew_and_its_gpus_are_the_same_again(
+def test_a_driver_without_an_answering_gpu_is_restarted_and_its_gpus_return_unchanged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock, names = ManualClock(), ("power_info", "energy_count", "gpu_activity", "gpu_vram_usage")
@@ -157,7 +157,7 @@ def test_a_driver_of_which_no_gpu_answers_is_started_anew_and_its_gpus_are_the_s
         assert probe.read(processes=False)[0] == before and library.calls["amdsmi_init"] == 2
 
 
-def test_one_gpu_that_does_not_even_tell_its_name_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_gpu_without_even_a_name_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     with rocm(monkeypatch, RocmLibrary({}, silent=2)) as library:
         probe = AmdProbe(clock)
@@ -276,7 +276,7 @@ def test_a_process_that_cannot_be_makes_the_list_unknown(monkeypatch: pytest.Mon
     assert {missing.metric: missing.status for missing in first.unavailable}["processes"] == "failing"
 
 
-def test_a_driver_of_which_no_card_answers_for_an_hour_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_without_an_answering_card_for_an_hour_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ManualClock()
     with rocm(monkeypatch, RocmLibrary({})) as library:
         probe = AmdProbe(clock)

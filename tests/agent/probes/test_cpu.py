@@ -95,13 +95,13 @@ def test_without_a_machine_id_dbus_then_firmware_then_the_name_stand_in(tree: Tr
     assert host.machine_id is None and device.uuid == CpuProbe(tree.root).read()[1].uuid
 
 
-def test_a_cpu_that_does_not_tell_its_name_is_named_by_its_architecture(tree: Tree) -> None:
+def test_a_cpu_without_a_name_is_named_by_its_architecture(tree: Tree) -> None:
     tree.write("proc/cpuinfo", "processor\t: 0\nCPU implementer\t: 0x41\n")
     host, device = CpuProbe(tree.root).read()
     assert host.cpu_name is None and device.name.endswith(" CPU")
 
 
-def test_packages_are_summed_and_what_is_part_of_them_is_not(tree: Tree) -> None:
+def test_packages_are_summed_and_their_subzones_are_not(tree: Tree) -> None:
     tree.zone("0", 5_000_000, "package-0")
     tree.zone("0:0", 99_000_000, "core")
     tree.zone("1", 7_000_999, "package-1")
@@ -139,7 +139,7 @@ def test_packages_that_wrap_at_different_values_are_not_summed(tree: Tree) -> No
     assert energy_unavailable(CpuProbe(tree.root).read()[1]).status == "unsupported"
 
 
-def test_a_host_without_rapl_says_so_and_how_to_switch_it_on(tree: Tree) -> None:
+def test_a_host_without_rapl_reports_it_with_the_remedy(tree: Tree) -> None:
     missing = energy_unavailable(CpuProbe(tree.root).read()[1])
     assert missing.status == "missing" and "modprobe" in (missing.remedy or "")
     tree.zone("0", 0)

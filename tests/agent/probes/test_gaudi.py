@@ -111,7 +111,7 @@ def probe(folder: Path, clock: ManualClock | None = None) -> GaudiProbe:
     return GaudiProbe(clock or ManualClock(), folder / "libhlml.so")
 
 
-def test_on_a_host_without_gaudi_nothing_is_imported_printed_or_said(
+def test_on_a_host_without_gaudi_nothing_is_imported_printed_or_reported(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     forget()
@@ -159,7 +159,7 @@ def test_what_is_not_supported_is_asked_once_and_a_device_that_answers_nothing_i
     assert library.calls["hlml_shutdown"] == 1
 
 
-def test_a_driver_that_does_not_start_is_told_and_left_alone_for_a_while(library: HlmlLibrary, tmp_path: Path) -> None:
+def test_a_driver_that_does_not_start_is_reported_and_retried_later(library: HlmlLibrary, tmp_path: Path) -> None:
     clock = ManualClock()
     gaudi = probe(tmp_path, clock)
     library.refuse["hlml_init"] = 9
@@ -192,7 +192,9 @@ def test_a_call_that_hangs_costs_its_device_only_and_is_left_until_it_returns(
     assert library.calls["hlml_shutdown"] == 1
 
 
-def test_without_the_python_package_the_gap_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_python_package_the_remedy_names_its_installation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pyhlml", None)
     devices, (missing,) = probe(tmp_path).read(processes=False)
     assert devices == () and missing.status == "missing" and "pertoken[gaudi]" in (missing.remedy or "")

@@ -165,7 +165,7 @@ def test_activity_that_is_no_number_or_no_ratio_is_unknown(
         assert {"sm_active_1e4", "nvlink_rx_mib_s"} <= recorded.reasons("GPU-1").keys()
 
 
-def test_no_power_of_a_gpu_whose_energy_counter_moves_is_unknown(
+def test_zero_power_of_a_gpu_with_a_moving_energy_counter_is_unknown(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silent = ((pynvml.NVML_FI_DEV_POWER_AVERAGE, 0), (pynvml.NVML_FI_DEV_POWER_INSTANT, 0))

@@ -28,7 +28,7 @@ def test_traffic_is_the_sum_over_all_memory_domains(tmp_path: Path) -> None:
     assert read_traffic(tmp_path) == 9_000_000_001
 
 
-def test_a_cpu_without_the_counter_an_unmounted_one_and_one_that_is_not_ready_are_told_apart(tmp_path: Path) -> None:
+def test_an_absent_an_unmounted_and_an_unready_traffic_counter_are_distinguished(tmp_path: Path) -> None:
     assert counts_traffic(FLAGS) and not counts_traffic("fpu sse")
     assert status(read_traffic(tmp_path)) == "missing"
     counter(tmp_path, 0, "Unavailable")
@@ -41,7 +41,7 @@ def test_a_counter_that_may_not_be_read_is_denied(tmp_path: Path) -> None:
     assert status(read_traffic(tmp_path)) == "denied"
 
 
-def test_the_host_reading_has_it_or_the_cpu_says_why_not(tmp_path: Path) -> None:
+def test_the_host_has_memory_traffic_or_the_cpu_gives_the_reason(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(f"model name\t: EPYC\nflags\t\t: {FLAGS}\n")
     host, cpu = CpuProbe(tmp_path).read()

@@ -42,13 +42,13 @@ def test_foreign_work_on_a_gpu_is_other_and_shares_by_memory_are_an_assumption()
     }
 
 
-def test_holders_are_kept_between_two_process_lists() -> None:
+def test_owners_are_kept_between_two_process_lists() -> None:
     listed, silent = gpu(0, 101), gpu(0)._replace(processes=None)
     ticks = run(Readings(probe(listed), (engine(1),)), Readings(probe(silent), (engine(2),)))
     assert list(shares(ticks[1]).values()) == [SHARE]
 
 
-def test_a_gpu_whose_processes_cannot_be_listed_leaves_nobody_on_the_cpu() -> None:
+def test_no_engine_is_assigned_to_the_cpu_while_a_gpu_has_no_process_list() -> None:
     ticks = run(
         Readings(probe(gpu(0)._replace(processes=None)), (engine(1),)),
         Readings(probe(gpu(0)._replace(processes=None)), (engine(2),)),

@@ -32,7 +32,7 @@ def test_an_agent_that_comes_back_counts_what_grew_while_it_was_away() -> None:
     assert sum(sample.observed_ms for sample in served(tick)) == 10_000
 
 
-def test_the_agent_tells_what_it_cost_itself() -> None:
+def test_the_agent_records_its_own_cost() -> None:
     from pertoken.store.schema.rows import AgentSample
 
     _, tick = run(Readings(probe()), Readings(probe()))

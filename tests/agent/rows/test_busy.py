@@ -16,7 +16,7 @@ from tests.agent.rows.busy.agent import Agent
 from tests.agent.values import ENDPOINT, engine
 
 
-def test_work_of_time_that_nobody_observed_is_left_out_by_proportion() -> None:
+def test_busy_time_of_an_unobserved_stretch_is_left_out_in_proportion() -> None:
     agent = Agent()
     for n, step_ms in ((0, 10_000), (1, 10_000), (2, 100_000)):
         agent.tick(engine(n, counters={"engine_ms": 50_000 * n, "generated_tokens": n}, knobs={}), step_ms=step_ms)

@@ -9,7 +9,7 @@ from tests.agent.rows.ticks import run
 from tests.agent.values import gpu, probe
 
 
-def test_energy_is_counted_and_a_reset_is_null_and_told() -> None:
+def test_energy_is_counted_and_a_reset_is_null_with_an_event() -> None:
     ticks = run(
         Readings(probe(gpu(0, energy_mj=10**9))),
         Readings(probe(gpu(0, energy_mj=10**9 + 3_000_000))),
@@ -37,7 +37,7 @@ def test_a_lost_device_costs_only_itself_and_its_hours_go_on() -> None:
     assert [event.kind for event in ticks[2].events] == ["device_back"]
 
 
-def test_a_device_whose_place_another_one_took_is_lost_and_not_paid_for_beside_it() -> None:
+def test_a_device_replaced_in_its_slot_is_lost_and_not_paid_for_twice() -> None:
     old, other = gpu(1, pci_bus_id="0000:11:00.0"), gpu(2, pci_bus_id="0000:11:00.0")
     moved, back = probe(gpu(0), other, old._replace(lost="pulled out")), probe(gpu(0), old, other._replace(lost="out"))
     ticks = run(*map(Readings, (probe(gpu(0), old), moved, moved, back, back)))

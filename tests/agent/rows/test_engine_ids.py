@@ -61,7 +61,7 @@ def test_servers_on_one_port_of_two_addresses_are_two_engines_with_tokens_of_the
     assert scalar(folder, select(func.count()).where(t.engine.c.port == servers[0].port)) == 2
 
 
-def test_servers_behind_one_address_are_not_counted_and_said_to_be_several(model: Path, tmp_path: Path) -> None:
+def test_several_servers_behind_one_address_are_not_counted_and_are_reported(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "db"
     with LlamaServer(model, shared=True) as one, LlamaServer(model, shared=True, port=one.port) as other:
         assert one.pid != other.pid

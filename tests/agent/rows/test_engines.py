@@ -21,7 +21,7 @@ def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
     assert (row.complete, row.duration_ms, row.observed_ms, row.busy_ms) == (True, 10_000, 10_000, 4_100)
 
 
-def test_other_counters_that_grew_are_rows_of_their_own_and_requests_are_told_by_how_they_ended() -> None:
+def test_other_counters_are_separate_rows_and_requests_are_split_by_how_they_ended() -> None:
     def counters(drafts: int, stopped: int, aborted: int) -> dict[str, int]:
         return {
             "generated_tokens": 500,
@@ -74,7 +74,7 @@ def test_time_asleep_is_counted_as_time() -> None:
     assert counted(tick) == {"asleep_ms": 10_000}
 
 
-def test_an_engine_that_counts_nothing_has_unknown_tokens_and_says_what_would_count_them() -> None:
+def test_an_engine_without_counters_has_unknown_tokens_and_a_remedy() -> None:
     missing = Unavailable("tokens", "missing", "it counts none", "serve it with another engine")
     silent = engine(0, counters={}, gauges={}, unavailable=(missing,))
     _, tick = run(Readings(probe(), (silent,)), Readings(probe(), (silent,)))
@@ -93,7 +93,7 @@ def test_an_engine_that_started_after_we_did_counts_from_zero() -> None:
     assert served(tick)[0].generated_tokens == 70
 
 
-def test_a_restart_counts_the_new_life_and_says_that_something_was_not_seen() -> None:
+def test_a_restart_counts_the_new_life_and_marks_the_row_incomplete() -> None:
     again = replace(ENDPOINT, pid=200, process_start_ms=START_MS + 14_000)
     _, _, tick = run(
         Readings(probe(), (engine(500),)),
@@ -127,7 +127,7 @@ def test_an_engine_that_ends_leaves_an_incomplete_row() -> None:
     assert served(after) == [] and shares(after) == {}
 
 
-def test_a_server_elsewhere_that_restarted_past_its_old_counts_is_noticed_by_what_its_page_says() -> None:
+def test_a_remote_restart_past_the_old_counts_is_detected_by_the_start_time_on_its_page() -> None:
     lives = START_MS - 10**6, START_MS + 15_000
     readings = [elsewhere(500, lives[0]), elsewhere(530, lives[0]), elsewhere(600, lives[1])]
     _, first, second = run(*(Readings(probe(), (reading,)) for reading in readings))
@@ -151,9 +151,7 @@ def test_servers_that_answer_in_turn_behind_one_url_are_not_counted_rather_than_
     [(10**9 + 600, True), (600, False), (500, True)],
     ids=["no server counts so much in that time", "it may have restarted", "nothing moved"],
 )
-def test_a_server_whose_start_nothing_tells_and_that_was_not_seen_for_a_while_may_have_restarted(
-    now: int, complete: bool
-) -> None:
+def test_a_server_with_an_unknown_start_may_have_restarted_while_it_was_unseen(now: int, complete: bool) -> None:
     first = 10**9 if now > 10**9 else 500
     before, after = elsewhere(first, None), elsewhere(now, None)
     away = replace(before, fault="away", fault_kind="closed", counters={})

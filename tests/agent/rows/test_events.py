@@ -43,7 +43,7 @@ def test_an_energy_counter_that_stands_still_for_an_hour_is_two_events() -> None
     assert [(n, kind) for n, kind, _ in energies(*counters)] == [(2, "energy_counter"), (362, "energy_counter_back")]
 
 
-def test_what_an_energy_counter_does_is_told_without_figures() -> None:
+def test_events_of_an_energy_counter_carry_no_figures() -> None:
     begins = {
         message for _, kind, message in energies(10**6, 10**6, 5, 10**15, 10**15 + 10) if kind == "energy_counter"
     }
@@ -51,7 +51,7 @@ def test_what_an_energy_counter_does_is_told_without_figures() -> None:
     assert not any(part.isdigit() for begin in begins for part in begin.replace("H100", "").replace("80GB", "").split())
 
 
-def test_an_energy_counter_that_cannot_be_read_for_a_while_stays_as_it_was() -> None:
+def test_an_energy_counter_keeps_its_state_while_it_cannot_be_read() -> None:
     stored = energies(0, 3_000_000, 3_000_000, None, None, 3_000_000, 6_000_000)
     assert [(n, kind) for n, kind, _ in stored] == [(2, "energy_counter"), (6, "energy_counter_back")]
 
@@ -77,7 +77,7 @@ def test_a_page_that_fails_in_ever_other_words_is_one_event_until_it_can_be_read
     ]
 
 
-def test_a_server_that_stops_while_its_page_fails_is_not_told_as_read_again() -> None:
+def test_a_server_that_stops_while_its_page_fails_is_not_reported_as_back() -> None:
     steps = [Readings(probe(), (engine(1),)), Readings(probe(), (failing("timeout", "no answer"),)), Readings(probe())]
     kinds = [kind for _, kind, _ in events_of(run(*steps, Readings(probe())))]
     assert "engine_back" not in kinds
@@ -90,7 +90,7 @@ def test_servers_that_answer_in_turn_are_one_event() -> None:
     assert kinds.count("engine_restarted") == 1
 
 
-def test_growing_memory_errors_are_told_in_the_same_words() -> None:
+def test_increasing_memory_errors_repeat_one_message() -> None:
     steps = [Readings(probe(gpu(0, energy_mj=n * 10**6, ecc_uncorrected=n * n))) for n in range(5)]
     messages = [message for _, kind, message in events_of(run(*steps)) if kind == "ecc"]
     assert len(messages) == 4 and len(set(messages)) == 1
@@ -106,7 +106,7 @@ def test_a_storm_of_one_xid_between_two_readings_is_one_event(tmp_path: Path, mo
         nvidia.close()
 
 
-def test_a_driver_that_fails_at_every_reading_is_told_once_until_it_is_read(
+def test_a_driver_that_fails_at_every_reading_is_reported_once_until_it_recovers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with recording(new_store(tmp_path), Machine(gpus=(Gpu("GPU-1"),)), monkeypatch) as recorded:

@@ -12,7 +12,7 @@ def kinds(before: DeviceReading | None, now: DeviceReading) -> list[tuple[str, s
     return [(event.kind, event.message) for event in metric_events(before, now, 1)]
 
 
-def test_a_metric_that_is_told_no_longer_is_an_event_with_the_reason_and_so_is_its_return() -> None:
+def test_a_metric_that_is_lost_is_an_event_with_the_reason_and_so_is_its_return() -> None:
     without = WHOLE._replace(
         util_1e4=None, dram_active_1e4=None, unavailable=(REFUSED, replace(REFUSED, metric="dram_active_1e4"))
     )
@@ -23,7 +23,7 @@ def test_a_metric_that_is_told_no_longer_is_an_event_with_the_reason_and_so_is_i
     assert kind == "metric_back" and "util_1e4, dram_active_1e4" in message
 
 
-def test_what_passes_by_itself_and_what_was_never_told_are_no_events() -> None:
+def test_temporary_gaps_and_metrics_that_never_existed_are_no_events() -> None:
     waiting = WHOLE._replace(
         dram_active_1e4=None, unavailable=(replace(REFUSED, metric="dram_active_1e4", remedy=WAIT),)
     )
@@ -32,7 +32,7 @@ def test_what_passes_by_itself_and_what_was_never_told_are_no_events() -> None:
     assert kinds(None, never) == kinds(never, never) == []
 
 
-def test_a_lost_device_is_told_as_such_and_not_metric_by_metric() -> None:
+def test_a_lost_device_is_not_reported_metric_by_metric() -> None:
     lost = WHOLE._replace(util_1e4=None, dram_active_1e4=None, lost="gone", unavailable=(REFUSED,))
     assert kinds(WHOLE, lost) == kinds(lost, WHOLE) == []
 

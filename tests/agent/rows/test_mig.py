@@ -15,7 +15,7 @@ from tests.agent.values import START_MS
 from tests.values import new_store
 
 
-def test_a_gpu_is_held_by_who_holds_its_mig_devices_and_the_rest_of_it_by_nobody() -> None:
+def test_a_gpu_is_owned_through_its_mig_devices_and_the_rest_of_it_is_free() -> None:
     tick = ticks(2)[1]
     ids = {row.name: row.device_id for row in tick.devices}
     shares = {(s.device_id, s.epoch_id == 0): s for s in tick.samples if isinstance(s, DeviceShare)}

@@ -70,7 +70,7 @@ def assert_not_called_free(recorded: Recording) -> None:
 
 @pytest.mark.parametrize("code", REFUSALS)
 @pytest.mark.parametrize("call", ENUMERATION)
-def test_a_gpu_whose_mig_devices_are_not_told_is_not_called_free(
+def test_a_gpu_without_a_list_of_its_mig_devices_is_not_called_free(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     machine = Machine(gpus=(Gpu("GPU-1", slices=SLICES),))
@@ -86,7 +86,7 @@ def test_a_gpu_whose_mig_devices_are_not_told_is_not_called_free(
 
 @pytest.mark.parametrize("code", [*REFUSALS, pynvml.NVML_ERROR_NOT_SUPPORTED])
 @pytest.mark.parametrize("call", ENUMERATION)
-def test_mig_devices_that_are_known_stay_when_they_are_told_no_longer(
+def test_known_mig_devices_stay_when_they_are_no_longer_listed(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int
 ) -> None:
     machine = Machine(gpus=(Gpu("GPU-1", slices=SLICES),))
@@ -142,7 +142,7 @@ def test_whether_a_gpu_is_in_mig_devices_is_not_guessed(
         assert shares_by_owner(recorded, "GPU-2") == {True: 1_000_000}, "a list with processes is of who is there"
 
 
-def test_two_mig_devices_of_one_uuid_are_told_and_neither_makes_the_gpu_free(
+def test_two_mig_devices_with_one_uuid_are_reported_and_do_not_make_the_gpu_free(
     empty: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twice = (SLICES[1], replace(SLICES[0], uuid="MIG-1"))
@@ -188,7 +188,7 @@ def test_who_held_a_gpu_before_its_list_was_refused_holds_it_as_an_assumption() 
     ]
 
 
-def test_a_gpu_that_was_free_before_its_list_was_refused_is_unknown_and_leaves_nobody_on_the_cpu() -> None:
+def test_a_free_gpu_with_a_refused_process_list_is_unknown_and_no_engine_moves_to_the_cpu() -> None:
     ticks = run((gpu(0),), (gpu(0),), (refusing(gpu(0)),))
     cpu = ticks[0].devices[-1].device_id
     assert list(shares(ticks[1])) == [cpu], "the engine is on the CPU while no GPU is held"

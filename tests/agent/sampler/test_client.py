@@ -59,7 +59,7 @@ def test_a_host_without_gpus_is_read_with_the_reasons_why_there_are_none() -> No
     assert "nvidia" in {missing.metric for missing in reading.unavailable if missing.status == "missing"}
 
 
-def test_a_killed_sampler_is_replaced_and_the_reading_tells() -> None:
+def test_a_killed_sampler_is_replaced_and_the_reading_reports_it() -> None:
     with sampler(Machine(gpus=eight())) as child:
         child.read(processes=False, deadline_s=PATIENCE_S)
         process = process_of(child)
@@ -125,7 +125,7 @@ def test_a_child_that_was_asked_ahead_is_asked_once_and_answers_the_next_read() 
     ]
 
 
-def test_a_child_that_ended_after_it_was_asked_ahead_is_replaced_and_asked_anew() -> None:
+def test_a_child_that_ended_after_an_early_request_is_replaced_and_asked_again() -> None:
     with sampler(Machine(gpus=eight())) as child:
         child.read(processes=False, deadline_s=PATIENCE_S)
         process = process_of(child)
@@ -142,7 +142,7 @@ def test_slow_calls_are_waited_for() -> None:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 2
 
 
-def test_a_sampler_that_cannot_live_is_told_and_not_started_over_and_over(tmp_path: Path) -> None:
+def test_a_sampler_that_always_dies_is_reported_and_not_restarted_in_a_loop(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nos.write(2, b'.')\nos._exit(7)\n")
     clock = ManualClock()
     child = Sampler({**os.environ, "PYTHONPATH": str(tmp_path)}, clock)

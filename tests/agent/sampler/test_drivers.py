@@ -62,7 +62,7 @@ def test_while_the_sampler_hangs_devices_are_lost_with_the_reason_and_host_and_c
         drivers.close()
 
 
-def test_what_happened_is_told_once_and_not_again_while_the_sampler_hangs(
+def test_driver_events_are_reported_once_and_not_again_while_the_sampler_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fifo, control, gpus = tmp_path / "hang", tmp_path / "machine", eight()
@@ -97,7 +97,7 @@ def test_only_the_probes_named_are_asked() -> None:
     assert [device.kind for device in reading.devices] == ["cpu"] and reading.driver_calls == 0
 
 
-def test_drivers_that_were_let_go_are_held_by_nobody_until_they_are_taken_up_again(
+def test_released_drivers_have_no_open_handle_until_they_are_taken_up_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in environment(Machine(gpus=eight())).items():
@@ -126,7 +126,7 @@ def test_drivers_that_were_let_go_are_held_by_nobody_until_they_are_taken_up_aga
         drivers.close()
 
 
-def test_a_whole_agent_goes_on_ticking_through_a_sampler_that_hangs_and_tells_it(tmp_path: Path) -> None:
+def test_a_whole_agent_keeps_ticking_while_its_sampler_hangs_and_reports_it(tmp_path: Path) -> None:
     folder = tmp_path / "db"
 
     def ask(query: object) -> list[tuple[object, ...]]:

@@ -26,7 +26,7 @@ def test_the_hosts_pid_namespace_is_known_by_its_inode(tmp_path: Path) -> None:
     assert not in_host_pid_namespace(tmp_path / "no-proc")
 
 
-def test_in_the_hosts_namespace_what_ended_is_left_out_and_a_list_of_nobody_is_not_believed() -> None:
+def test_ended_processes_are_left_out_and_a_list_of_only_unknown_pids_is_not_believed() -> None:
     lists = ProcessLists(in_host=True, lives={ENGINE, 7}.__contains__)
     whole = probe(gpu(0, ENGINE))
     assert lists.believed(whole) == whole
@@ -37,7 +37,7 @@ def test_in_the_hosts_namespace_what_ended_is_left_out_and_a_list_of_nobody_is_n
     assert "not on this host (pid 9)" in missing.reason and "pid namespace" in (missing.remedy or "")
 
 
-def test_why_a_driver_tells_no_processes_stands_until_it_tells_some() -> None:
+def test_the_reason_for_a_missing_process_list_stays_until_the_driver_returns_one() -> None:
     lists, refused = ProcessLists(in_host=True), Unavailable("processes", "denied", "only to a privileged user")
     lists.believed(probe(gpu(0)._replace(processes=None, unavailable=(refused,))))
     assert lists.believed(probe(gpu(0)._replace(processes=None))).devices[0].unavailable == (refused,)
@@ -64,7 +64,7 @@ def test_a_process_that_has_no_driver_mapped_does_not_hold_a_gpu() -> None:
     assert not uses_driver(1) and not uses_driver(2**22 + 1)
 
 
-def test_an_agent_in_a_pid_namespace_of_its_own_attributes_nothing_and_doctor_says_why(tmp_path: Path) -> None:
+def test_an_agent_in_its_own_pid_namespace_attributes_nothing_and_doctor_gives_the_reason(tmp_path: Path) -> None:
     enter = ["unshare", "--pid", "--fork", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*enter, "true"], capture_output=True).returncode:
         pytest.skip("no pid namespace can be made here")

@@ -64,7 +64,7 @@ def test_a_connection_serves_one_request_and_asks_to_be_closed() -> None:
     assert b"Connection: close" in asked[0]
 
 
-def test_a_closed_port_says_that_nothing_answers() -> None:
+def test_a_closed_port_is_reported_as_nothing_answers() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     with pytest.raises(ScrapeError, match="nothing answers") as caught:

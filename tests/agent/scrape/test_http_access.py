@@ -97,7 +97,7 @@ def test_files_that_cannot_be_read_are_named() -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_server_that_refuses_is_a_fault_that_says_where_to_set_its_key(tmp_path: Path, status: int) -> None:
+def test_a_server_that_refuses_access_is_a_fault_that_names_the_setting_of_its_key(tmp_path: Path, status: int) -> None:
     file = tmp_path / "token"
     file.write_text(SECRET)
     echo = http(f"you sent {SECRET}".encode(), status=status)

@@ -84,12 +84,12 @@ def test_a_value_no_counter_can_have_refuses_the_page(value: str) -> None:
         page.counter("a")
 
 
-def test_a_gauge_that_says_nothing_is_left_out() -> None:
+def test_a_gauge_without_a_finite_value_is_left_out() -> None:
     page = parse(b'g{engine="0"} NaN\ng{engine="1"} 0.5\ng{engine="2"} +Inf\ng{engine="3"} 1e30\n', {"g"})
     assert page.gauge("g") == {(("engine", "1"),): 0.5}
 
 
-def test_buckets_are_told_apart_whatever_their_order_and_spelling() -> None:
+def test_buckets_are_sorted_whatever_their_order_and_spelling() -> None:
     page = parse(b'h_bucket{le="+Inf"} 9\nh_bucket{le="1"} 4\nh_bucket{le="0.5"} 1\n', {"h_bucket"})
     assert page.histogram("h") == {(): ((0.5, 1.0), (1, 3, 5))}
 
@@ -138,7 +138,7 @@ def _written(value: float) -> str:
     return "+Inf" if value == inf else "-Inf" if value == -inf else repr(value)
 
 
-def test_a_series_read_before_is_checked_anew_each_time() -> None:
+def test_a_series_read_before_is_checked_on_every_page() -> None:
     name = "vllm:generation_tokens_total"
     for value in ("5", "7"):
         page = parse(f'{name}{{engine="0"}} {value}\n'.encode(), {name})

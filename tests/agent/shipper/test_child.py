@@ -220,7 +220,7 @@ def test_a_clone_of_a_machine_that_ships_is_refused_with_an_event_until_the_othe
         again.round()
 
 
-def test_an_agent_that_restarts_or_whose_machine_boots_again_ships_on_without_an_event(
+def test_shipping_continues_without_an_event_after_a_restart_or_a_reboot(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     where = host(tmp_path / "host", host="ship-reboot", minutes=10, end_ts=NOW - 3600)

@@ -24,7 +24,7 @@ def test_an_abstract_socket_is_found_by_its_at_sign() -> None:
         assert manager.recv(1000) == b"WATCHDOG=1"
 
 
-def test_without_a_manager_nothing_is_sent_and_one_that_is_gone_is_told(tmp_path: Path) -> None:
+def test_without_a_manager_nothing_is_sent_and_a_vanished_one_is_an_error(tmp_path: Path) -> None:
     assert not notify("READY=1", environment={})
     with pytest.raises(OSError, match="No such file"):
         notify("READY=1", environment={"NOTIFY_SOCKET": str(tmp_path / "gone")})

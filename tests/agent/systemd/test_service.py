@@ -73,7 +73,7 @@ def test_installing_writes_the_files_and_starts_the_service_and_keeps_settings_t
     ]
 
 
-def test_uninstalling_keeps_data_and_settings_unless_told(tmp_path: Path) -> None:
+def test_uninstalling_keeps_data_and_settings_unless_asked_to_delete_them(tmp_path: Path) -> None:
     commands = Commands()
     install(PLAN, commands, tmp_path)
     data = tmp_path / "var/lib/pertoken/telemetry.db"

@@ -28,7 +28,7 @@ def db(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def test_accepting_prints_what_was_promised_and_how_to_apply_it(db: str) -> None:
+def test_accepting_prints_the_promised_saving_and_the_commands_to_apply_it(db: str) -> None:
     done = run("accept", ID, "--db", db, "--why", "cheap enough")
     assert done.output.splitlines() == [
         f"{ID}  quantize, chat on gpu-1: weights bf16 → fp8: accepted, promised bankable $1.00 to $3.00 a month",
@@ -114,7 +114,7 @@ def test_what_has_no_proposal_cannot_be_accepted_and_an_unknown_id_is_one_line(d
     assert done.exit_code == 2 and "holds no advice 'ffff'" in done.stderr
 
 
-def test_a_database_without_advice_says_what_makes_some(tmp_path: Path) -> None:
+def test_a_database_without_advice_names_the_command_that_makes_some(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     where.file("advice").unlink()
     done = run("accept", ID, "--db", str(tmp_path))

@@ -66,7 +66,9 @@ def test_an_error_is_about_a_limit_wherever_it_comes_from() -> None:
     assert limit_reached(ValueError("x")) is None
 
 
-def test_a_file_that_cannot_be_opened_says_why_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_opened_is_reported_with_reason_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = new_store(tmp_path / "db")
     file = where.file("telemetry")
     assert trouble(file, writing=True) is None

@@ -70,7 +70,7 @@ def test_a_receipt_that_was_altered_is_not_printed_and_exits_with_1(saved: tuple
     )
 
 
-def test_the_record_of_a_rule_is_what_was_realised_over_what_it_promised(saved: tuple[str, str]) -> None:
+def test_the_record_of_a_rule_is_realised_over_promised_savings(saved: tuple[str, str]) -> None:
     lines = run("rules", "record", "--db", saved[0]).stdout.splitlines()
     assert lines == [
         "rule      realised / promised  receipts  not counted",

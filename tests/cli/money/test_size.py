@@ -45,9 +45,9 @@ def test_what_is_not_understood_is_refused_with_what_there_is() -> None:
         (("llama-3.1-70b", "--ttft-p95", "0s"), "must be above 0"),
         (
             ("llama-3.1-70b", "--ttft-p95", "1s", "--providers", "nowhere"),
-            "is not a provider of the catalog: known are aws",
+            "is not a provider of the catalog; known are aws",
         ),
-        (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", "fp9"), "is not a weight format: there are bf16"),
+        (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", "fp9"), "is not a weight format; known are bf16"),
         (("llama-3.1-70b", "--ttft-p95", "1s", "--formats", ","), "the list is empty"),
     ):
         refused = run("size", *wrong, *ASKED)

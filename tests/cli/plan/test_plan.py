@@ -226,7 +226,7 @@ Left out
 """
 
 
-def test_a_plan_without_a_step_says_so_and_its_json_is_whole() -> None:
+def test_a_plan_without_a_step_states_it_and_its_json_is_complete() -> None:
     empty = Plan(usd(10)[0], usd(0, 0, 0), usd(0, 0, 0))
     assert "No steps: no proposal saves dollars that can be counted." in plan_text(empty, 3600)
     values = plan_values(empty, 3600)

@@ -72,7 +72,7 @@ def test_a_list_price_is_a_price_and_a_device_without_any_gets_one_from_the_begi
     assert "from 20" in run(where, "set", "3", "--for", "A100-SXM4-80GB").output, "nothing recorded has that name yet"
 
 
-def test_a_price_from_the_past_shows_what_changes_and_is_not_set_where_nobody_can_be_asked(
+def test_a_price_from_the_past_shows_the_changed_dollars_and_needs_a_confirmation(
     where: StoreLocation,
 ) -> None:
     run(where, "set", "6.88", "--for", "H100")
@@ -122,7 +122,7 @@ def test_the_devices_are_named_before_anything_is_written_and_when_a_price_begin
     assert json.loads(run(where, "show", "--json").output)[0]["devices"] == ["GPU-0", "GPU-1"]
 
 
-def test_what_names_nothing_is_taken_and_said(where: StoreLocation) -> None:
+def test_a_price_that_matches_no_device_is_stored_with_a_notice(where: StoreLocation) -> None:
     assert "No recorded device matches 'A100' yet" in run(where, "set", "1", "--for", "A100").output
     odd = run(where, "set", "1", "--for", "H10")
     assert odd.exit_code == 0
@@ -130,7 +130,7 @@ def test_what_names_nothing_is_taken_and_said(where: StoreLocation) -> None:
     assert past(where) is None
 
 
-def test_a_price_that_is_less_exact_than_another_says_who_keeps_what(where: StoreLocation) -> None:
+def test_a_price_for_a_pattern_lists_the_devices_that_keep_a_more_exact_one(where: StoreLocation) -> None:
     run(where, "set", "6.88", "--for", "GPU-1")
     done = run(where, "set", "2", "--for", "gpu")
     assert "1 x NVIDIA H100 80GB HBM3: $6.88 an hour of GPU-1 applies then." in done.output

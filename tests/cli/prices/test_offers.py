@@ -55,7 +55,7 @@ def test_a_list_of_offers_is_shown_before_it_is_written_and_asks(where: StoreLoc
     done = run(where, "import", str(file), "--yes")
     assert done.exit_code == 0 and "2 offers written. Past costs stay as they are" in done.output
     again = run(where, "import", str(file), "--yes")
-    assert "0 new offers, 0 changed, 0 the same with a later date, 2 no newer" in again.output
+    assert "0 new offers, 0 changed, 0 unchanged with a later date, 2 not newer" in again.output
     assert "Nothing to write." in again.output
 
 

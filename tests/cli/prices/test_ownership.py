@@ -43,7 +43,7 @@ def host_of(where: StoreLocation) -> str:
     return fleet_report(open_store(where), 7200, END).hosts[0].name
 
 
-def test_the_bill_is_by_the_cost_of_owning_it_and_says_what_is_measured_and_assumed(where: StoreLocation) -> None:
+def test_the_bill_of_owned_hardware_names_its_measured_and_assumed_terms(where: StoreLocation) -> None:
     assert fleet_report(open_store(where), 7200, END).bill is None
     done = run(where, "own", host_of(where), "--capex", "60000", "--years", "5", "--usd-per-kwh", "0.2")
     assert done.exit_code == 0, done.output
@@ -71,7 +71,7 @@ def test_other_terms_change_no_past_costs_and_a_price_that_is_set_comes_first(wh
     assert paid is not None and paid.paid == 4 * 3 * 10**9
 
 
-def test_a_server_whose_cost_is_stated_is_owned_so_that_releasing_it_banks_nothing(where: StoreLocation) -> None:
+def test_a_server_with_a_cost_of_owning_is_owned_and_releasing_it_banks_nothing(where: StoreLocation) -> None:
     before = present(open_store(where), load_market(), 7200, END).fleet
     run(where, "own", host_of(where), "--capex", "60000")
     after = present(open_store(where), load_market(), 7200, END).fleet

@@ -17,7 +17,7 @@ def test_alerts_are_listed_masked_and_tested_against_a_real_receiver(tmp_path: P
         (line,) = json.loads(run("alerts", "list", *given, "--db", str(tmp_path / "db"), "--json").stdout)
         assert line["when"] == "usd_per_mtok[fleet] > 2.5" and line["to"] == [f"{hook.url}/***"]
         tested = run("alerts", "test", "dear", *given)
-        assert tested.exit_code == 0 and tested.stdout == f"{hook.url}/***: taken\n"
+        assert tested.exit_code == 0 and tested.stdout == f"{hook.url}/***: delivered\n"
         assert json.loads(hook.posts[0][2])["alert"] == "dear"
         hook.statuses.append(503)
         failed = run("alerts", "test", "dear", *given)

@@ -48,8 +48,6 @@ def test_each_screen_can_be_printed_alone(recorded: str, screen: str, text: str)
         (["--web", "8123", "--once"], "--once prints text"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused_with_a_line(
-    recorded: str, options: list[str], line: str
-) -> None:
+def test_contradicting_options_are_refused_with_one_line(recorded: str, options: list[str], line: str) -> None:
     result = run("top", "--db", recorded, *options)
     assert result.exit_code != 0 and line in result.output

@@ -69,7 +69,7 @@ def terminal(folder: Path, **environment: str) -> Iterator[Terminal]:
         os.close(master)
 
 
-def test_a_killed_agent_is_started_again_and_the_screen_says_so_within_12_seconds(tmp_path: Path) -> None:
+def test_a_killed_agent_is_restarted_and_the_screen_shows_it_within_12_seconds(tmp_path: Path) -> None:
     lock = AgentLock(tmp_path / "db")
     with terminal(tmp_path / "db") as up:
         up.until(lambda: "live" in up.text, "the screens")
@@ -145,7 +145,7 @@ def test_a_child_that_ran_for_a_minute_since_is_no_news_and_starts_at_once_the_n
     assert child.pid != pid
 
 
-def test_an_agent_of_somebody_else_that_ends_is_shown_and_not_started_again() -> None:
+def test_an_agent_started_elsewhere_that_ends_is_shown_and_not_restarted() -> None:
     owner: list[int | None] = [7]
     other = OtherAgent(lambda: owner[0], 7)
     other.poll()

@@ -52,7 +52,7 @@ def test_shares_sum_exactly_to_the_dollars_and_none_is_negative(
     assert attribution.overcounted_tokens == max(0, seen - served)
 
 
-def test_an_hour_is_split_by_tokens_and_what_was_not_seen_is_nobodys() -> None:
+def test_an_hour_is_split_by_tokens_and_the_unseen_part_is_unattributed() -> None:
     hours = (ModelHour(1000, 100), ModelHour(500, 0), None)
     counted = [TenantTokens(0, "m", A, 10, 10), TenantTokens(0, "m", B, 20, 10)]
     attribution = attribute(ModelHours("m", 0, hours), counted, 1500)

@@ -101,7 +101,7 @@ def test_a_minute_without_a_reading_takes_its_tokens_from_an_hour_and_nothing_el
     assert hour.nano_usd_per_mtok == round((hour.nano_usd or 0) * 10**6 / (hour.tokens or 1))
 
 
-def test_an_hour_of_which_the_agent_saw_half_says_so_and_so_does_the_sum_of_hours(tmp_path: Path) -> None:
+def test_a_half_observed_hour_and_the_sum_of_hours_carry_their_observed_share(tmp_path: Path) -> None:
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=90, end_ts=HOUR + 1800))
     (line,) = hourly(store, 3, HOUR + 3600 + 1800)
     assert [None if hour is None else hour.observed for hour in line.hours] == [1.0, 0.5, 0.0]

@@ -102,7 +102,7 @@ def line(day: int, usd: float, hours: float | None, resource: str = "box", kind:
     return InvoiceLine(resource, day * DAY, (day + 1) * DAY, kind, nano, nano, None, hours, "")
 
 
-def test_a_host_is_matched_by_its_name_the_end_of_a_path_or_what_is_stated_and_never_by_a_name_that_two_have() -> None:
+def test_a_host_is_matched_by_unique_name_end_of_a_path_or_setting() -> None:
     names = names_of([(1, "gpu-1.example.com"), (2, "gpu-2"), (3, "twin"), (4, "twin")], {"gpu-2": "i-0ABC"})
     assert matched("//compute/instances/GPU-1", names) == 1 and matched("gpu-1.example.com", names) == 1
     assert matched("i-0abc", names) == 2 and matched("gpu-2", names) == 2
@@ -189,7 +189,7 @@ def test_a_file_that_is_no_bill_is_refused_with_its_row_and_column(tmp_path: Pat
         read_invoice(written(tmp_path, text))
 
 
-def test_an_unmatched_bill_says_how_a_line_is_matched(store: Store) -> None:
+def test_an_unmatched_bill_explains_how_a_line_is_matched(store: Store) -> None:
     invoice = read_invoice(EXPORTS / "aws.csv")
     text = invoice_text(compared(store, invoice, {}, NOW), invoice)
     assert "No line belongs to a recorded host" in text and "Recorded: gpu-1." in text

@@ -45,18 +45,18 @@ def test_a_gpu_of_a_listed_instance_costs_its_part_of_the_list_price_and_the_cpu
     assert price(store, GPU) == 6.88 * NANO_USD and price(store, CPU) is None
 
 
-def test_an_instance_whose_purchase_is_unknown_or_that_is_not_listed_has_no_price(tmp_path: Path) -> None:
+def test_an_unlisted_instance_or_one_of_unknown_purchase_has_no_price(tmp_path: Path) -> None:
     assert price(recorded(tmp_path / "a", replace(P5, purchase=None)), GPU) is None
     assert price(recorded(tmp_path / "b", replace(P5, instance_type="p5.small")), GPU) is None
     assert price(recorded(tmp_path / "c", replace(P5, region="mars-1")), GPU) is None
 
 
-def test_what_an_agent_could_not_learn_anew_after_a_restart_is_kept(tmp_path: Path) -> None:
+def test_instance_facts_missing_after_a_restart_are_kept(tmp_path: Path) -> None:
     store = recorded(tmp_path, P5, replace(P5, instance_type=None, region=None, purchase=None))
     assert price(store, GPU) == 6.88 * NANO_USD
 
 
-def test_the_screens_say_that_it_is_a_list_price_of_when_and_mark_a_stale_one(tmp_path: Path) -> None:
+def test_a_list_price_is_shown_with_its_date_and_a_stale_one_is_marked(tmp_path: Path) -> None:
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):

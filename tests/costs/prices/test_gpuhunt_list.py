@@ -139,7 +139,7 @@ def test_without_a_network_it_is_one_sentence(
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value) and not caplog.records
 
 
-def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gpuhunt", None)
     with pytest.raises(BadInput, match=r"pip install 'pertoken\[prices\]'"):
         fetch(MARKET, TODAY)

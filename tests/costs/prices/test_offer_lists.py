@@ -69,7 +69,7 @@ def test_what_is_no_list_of_offers_is_one_sentence(tmp_path: Path, name: str, te
         read_list(tmp_path / "missing.csv", MARKET)
 
 
-def test_new_changed_confirmed_and_outdated_offers_are_told_apart(tmp_path: Path) -> None:
+def test_new_changed_confirmed_and_outdated_offers_are_distinguished(tmp_path: Path) -> None:
     changes = difference(
         offers(
             tmp_path,

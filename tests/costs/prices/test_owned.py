@@ -47,7 +47,7 @@ def test_what_is_out_of_range_is_named(fields: dict[str, float], message: str) -
         Ownership(**{"capex_usd": 1000.0, **fields})
 
 
-def test_it_is_stored_as_it_was_stated() -> None:
+def test_a_cost_of_owning_is_read_back_unchanged() -> None:
     assert ownership_of(H100.text) == H100
     assert ownership_of('{"capex_usd": 5, "of_a_newer_pertoken": 1}') == Ownership(5)
 
@@ -64,7 +64,7 @@ def test_a_week_that_is_over_keeps_its_price_when_the_power_of_another_changes()
     assert (after[1][1] or 0) - (after[0][1] or 0) == pytest.approx(dearer * NANO_USD, abs=2)
 
 
-def test_other_terms_count_from_their_day_on_and_the_note_says_what_is_measured_and_assumed() -> None:
+def test_changed_terms_count_from_their_day_and_the_note_names_measured_and_assumed_ones() -> None:
     cheaper = replace(H100, capex_usd=4 * 38_000.0)
     one, other = owned_prices("GPU-1", "gpu-1", 8, [(0, H100), (12 * WEEK, cheaper)], [(10 * WEEK, 400.0)])
     assert (one.from_ts, other.from_ts) == (0, 12 * WEEK)

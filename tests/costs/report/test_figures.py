@@ -54,7 +54,7 @@ def test_tokens_requests_and_idle_dollars_of_a_generating_model_by_hand(store: S
     assert line.idle_usd.value == pytest.approx(0.4 * dollars), "busy is 60 % of the time"
 
 
-def test_requests_inside_the_slo_divide_the_dollars_and_without_an_slo_nobody_knows(store: Store) -> None:
+def test_dollars_per_goodput_mtok_need_an_slo_and_count_requests_within_it(store: Store) -> None:
     line = figures(store, GENERATION)
     assert (line.good_share.low, line.good_share.high) == (1, 1)
     assert line.usd_per_goodput_mtok == line.usd_per_goodput_mtok_high == line.usd_per_mtok

@@ -30,7 +30,7 @@ def test_what_devices_lack_for_one_reason_is_one_sentence() -> None:
     assert hint.startswith("H100 #0, H100 #1 and 6 more: ") and hint.endswith("To switch it on: add the group video.")
 
 
-def test_a_host_whose_telemetry_was_imported_has_no_agent_to_start_again() -> None:
+def test_a_stale_imported_host_is_hinted_to_import_again_and_not_to_start_an_agent() -> None:
     line = replace(host(1, "gpu-1", age_s=600), imported=True)
     (hint,) = hints([line], (), [("llama", None)], ())
     assert hint.startswith("Telemetry of gpu-1 was imported and ends 10m ago: `pertoken import prometheus` goes on")

@@ -60,7 +60,7 @@ def test_dollars_per_mtok_are_all_dollars_of_its_devices_over_all_its_tokens(fol
     assert line.power_w == pytest.approx(660)
 
 
-def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens_to_the_headline(folder: Path) -> None:
+def test_a_deployment_with_unknown_tokens_adds_neither_dollars_nor_tokens_to_the_headline(folder: Path) -> None:
     from pertoken.store.connect.location import locate
 
     report = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END)
@@ -74,7 +74,7 @@ def test_a_deployment_whose_tokens_are_not_known_adds_neither_dollars_nor_tokens
     assert per_mtok_together([idle]) is None
 
 
-def test_the_bill_adds_up_to_what_was_paid(folder: Path) -> None:
+def test_the_bill_adds_up_to_the_paid_dollars(folder: Path) -> None:
     from pertoken.store.connect.location import locate
 
     bill = fleet_report(open_store(locate(str(folder))), 3600 * HOURS, END).bill
@@ -165,7 +165,7 @@ def test_time_before_the_window_is_left_out_and_gaps_in_the_spark_stay_gaps(fold
     assert line.spark[-1] == pytest.approx(40)
 
 
-def test_what_was_paid_says_how_much_of_the_window_was_observed(tmp_path: Path) -> None:
+def test_the_bill_states_the_observed_share_of_the_window(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=120, end_ts=END)
     whole = fleet_report(open_store(where), 3600, END)
     assert (whole.bill_observed, whole.coverage, whole.deployments[0].coverage) == (1.0, 1.0, 1.0)
@@ -189,7 +189,7 @@ def test_devices_that_came_within_the_window_are_expected_since_then(tmp_path: P
     assert fleet_report(open_store(where), 3600, END + 900).bill_observed == pytest.approx((45 + 29) / (60 + 29))
 
 
-def test_devices_without_a_price_have_no_part_in_what_was_observed_of_the_bill(tmp_path: Path) -> None:
+def test_devices_without_a_price_do_not_count_in_the_observed_share_of_the_bill(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=90, end_ts=END)
     assert fleet_report(open_store(where), 3600, END).bill_observed is None
     set_price(where, "GPU-0", NANO_USD)
@@ -206,7 +206,7 @@ def test_dollars_an_hour_now_are_those_of_hosts_that_report(tmp_path: Path) -> N
     report = fleet_report(open_store(where), 3600, END)
     assert report.nano_usd_per_hour == 2 * 6.88 * NANO_USD
     text = summary(report, ())
-    assert "$13.76  $/hour, 1 of 2 hosts" in text and "watts, 1 of 2 hosts" in text
+    assert "$13.76  $/hour, 1 of 2\n" in text and "watts, 1 of 2 hosts" in text
     later = fleet_report(open_store(where), 3600, END + 600)
     assert (later.nano_usd_per_hour, later.unpriced_n) == (None, 0)
     assert "$/hour: no reports" in summary(later, ())

@@ -69,7 +69,7 @@ def test_the_80_percent_interval_holds_about_80_percent_of_the_ends_of_months() 
     assert 0.74 <= held / tries <= 0.9
 
 
-def test_little_history_has_no_end_of_the_month_and_says_how_much_is_needed() -> None:
+def test_short_history_gives_no_prediction_and_states_the_needed_days() -> None:
     spend = spend_of([day(NOV + n * DAY, 10) for n in range(3)], NOV, DEC, NOV + 3 * DAY, NOV)
     assert (spend.total, spend.nano_usd) == (None, 30 * NANO_USD)
     assert spend.reason == "3 whole days are recorded, and a month is predicted from 4 on"

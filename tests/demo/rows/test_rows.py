@@ -40,7 +40,7 @@ def test_an_engine_has_the_histograms_that_it_exposes() -> None:
         assert tuple(one.metric for one in exposed) == names
 
 
-def test_columns_are_those_of_the_tables_and_an_hour_is_what_its_minutes_add_up_to() -> None:
+def test_columns_match_the_tables_and_an_hour_is_the_sum_of_its_minutes() -> None:
     table = t.deployment_rollup[3600]
     columns = buckets.deployment_columns(STEPS, SERVED)
     assert set(columns) <= {column.name for column in table.columns}
@@ -85,5 +85,5 @@ def test_ids_are_an_agents_and_devices_older_than_hopper_cannot_show_their_activ
         assert [epoch.end_ts for epoch in engine.epochs][:-1] == [epoch.start_ts for epoch in engine.epochs][1:]
 
 
-def test_a_minute_has_as_many_ticks_as_the_interval_says() -> None:
+def test_a_minute_has_60_seconds_of_ticks() -> None:
     assert PER_MINUTE * 10 == 60

@@ -81,7 +81,7 @@ def test_the_traces_are_credited_and_have_the_shape_of_lengths() -> None:
     assert traces()["code"].dispersion > traces()["conversation"].dispersion > 1
 
 
-def test_a_week_has_its_mean_its_peak_and_hours_in_which_nobody_calls() -> None:
+def test_a_week_has_its_mean_its_peak_and_its_silent_hours() -> None:
     week = np.arange(WEEK_H) * 3600
     office = weekly(Shape("conversation", 3.0, 0.6), week)
     assert office.mean() == pytest.approx(1) and office.max() / office.min() == pytest.approx(3 / 0.6, rel=0.05)
@@ -89,7 +89,7 @@ def test_a_week_has_its_mean_its_peak_and_hours_in_which_nobody_calls() -> None:
     assert (silent == 0).sum() == 5 * 12 + 48 and silent.mean() == pytest.approx(1)
 
 
-def test_requests_come_at_their_rate_in_bursts_and_not_where_nobody_calls() -> None:
+def test_requests_arrive_at_their_rate_and_in_bursts() -> None:
     rng, shape = np.random.default_rng(1), Shape("code", 1.0, 1.0)
     ts = np.arange(5000) * 60
     drawn = requests(rng, shape, 2.0, ts, 60, np.zeros(5000))

@@ -130,7 +130,7 @@ def test_an_engine_of_another_user_is_found_under_the_rights_of_the_unit(machine
     assert rights == 1 << 19 | 1 << 2, "CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH, and no other"
 
 
-def test_members_of_its_group_see_the_figures_and_nobody_else(machine: Machine) -> None:
+def test_only_members_of_its_group_see_the_figures(machine: Machine) -> None:
     machine.run("usermod", "-aG", "pertoken", "inside")
     seen = machine.run(PERTOKEN, "top", "--once", user="inside")
     assert "tiny-llama" in seen.stdout and "tok/s" in seen.stdout
@@ -226,7 +226,7 @@ def test_a_new_wheel_under_the_running_service_is_taken_up_by_a_restart(machine:
     machine.run(PERTOKEN, "db", "check", "--db", DATA)
 
 
-def test_it_comes_back_after_a_reboot_with_what_was_recorded(machine: Machine) -> None:
+def test_the_service_returns_after_a_reboot_with_all_recorded_rows(machine: Machine) -> None:
     before = ticks(machine)
     machine.reboot()
     machine.until(lambda: machine.show("ActiveState") == "active", "running agent", 120)

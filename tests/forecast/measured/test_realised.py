@@ -34,7 +34,7 @@ def ratio(known: Calibration, to: Deployment = FP8) -> tuple[float, float, float
     return change.ratio
 
 
-def test_a_verified_change_moves_the_forecast_of_the_way_back_towards_what_was_measured() -> None:
+def test_a_verified_change_moves_the_forecast_of_its_undo_towards_the_measured_ratio() -> None:
     plain, with_receipt = map(ratio, calibrated(MEASURED, replace(MEASURED, realised=(SLIGHT,))))
     assert plain[1] > 1.2
     assert 1.1 - 0.03 < with_receipt[1] < plain[1] - 0.1
@@ -49,7 +49,7 @@ def test_a_ratio_that_the_model_expected_keeps_the_forecast() -> None:
     assert math.isclose(ratio(known)[1], likely, rel_tol=0.05)
 
 
-def test_a_wide_ratio_says_little() -> None:
+def test_a_wide_ratio_hardly_moves_the_forecast() -> None:
     wide = replace(SLIGHT, ratio=(0.05, 1.1, 20.0))
     plain, known, sharp = map(
         ratio, calibrated(MEASURED, replace(MEASURED, realised=(wide,)), replace(MEASURED, realised=(SLIGHT,)))

@@ -29,7 +29,7 @@ def test_requests_finish_once_their_prefills_and_steps_are_done() -> None:
 
 
 def test_alike_requests_hold_their_places_for_the_same_time() -> None:
-    assert chain(8).held_cv2() == pytest.approx([0.0])
+    assert chain(8).residence_cv2() == pytest.approx([0.0])
 
 
 def test_the_states_are_those_of_the_birth_death_chain_solved_by_hand() -> None:

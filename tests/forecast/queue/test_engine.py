@@ -26,7 +26,7 @@ def engine(known: Deployment, shift: Array | float = 0.0) -> Engine:
     return engines(candidates(known), efficiency(), 8192, shift)[0]
 
 
-def test_prompts_take_what_first_tokens_tell_and_sequences_no_more_than_throughput_leaves() -> None:
+def test_a_measured_first_token_scales_prefill_and_the_rest_of_the_step_shrinks_by_as_much() -> None:
     c = candidates(deployment())
     table = time_scale(c, efficiency())
     moved = with_first_token(c, table, 1.0)

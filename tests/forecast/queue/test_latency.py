@@ -42,7 +42,7 @@ def test_what_arrives_faster_than_a_full_batch_finishes_is_refused_with_both_rat
     assert latency.ttft_p95_ms is None and latency.tpot_p50_ms is None
 
 
-def test_ranges_hold_what_is_likely_and_p95_is_not_below_p50() -> None:
+def test_ranges_contain_the_likely_value_and_p95_is_not_below_p50() -> None:
     ttft, late, tpot, slow = ranges(under(2.0))
     for low, likely, high in (ttft, late, tpot, slow):
         assert 0 < low < likely < high
@@ -118,7 +118,7 @@ def test_an_unmeasured_load_is_refused_by_name() -> None:
         under(0.0)
 
 
-def test_no_digit_of_a_latency_depends_on_what_is_forecast_beside_it() -> None:
+def test_no_digit_of_a_latency_depends_on_the_other_queries_of_its_batch() -> None:
     known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
     asked = [
         LatencyQuery(deployment(**knobs), CHAT, Arrivals(rate, PROMPT, ANSWER), calibration)

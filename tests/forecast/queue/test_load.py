@@ -57,7 +57,7 @@ def test_a_sequence_with_a_long_answer_is_seen_more_often() -> None:
 
 
 @given(st.lists(st.floats(1, 1e5), min_size=1, max_size=200))
-def test_a_distribution_keeps_the_mean_and_range_of_what_was_seen(seen: list[float]) -> None:
+def test_a_distribution_keeps_the_mean_and_range_of_its_sample(seen: list[float]) -> None:
     lengths = from_sample(seen)
     assert len(lengths.tokens) == POINTS
     assert np.all(np.diff(lengths.tokens) >= 0)

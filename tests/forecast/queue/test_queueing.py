@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Array, Lengths, fixed, typical
-from pertoken.forecast.queue.queueing import MAX_UTILIZATION, UnderLoad, beyond, under_load
+from pertoken.forecast.queue.queueing import UnderLoad, overruns_under, under_load
+from pertoken.forecast.queue.steady_state import MAX_UTILIZATION
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, Seen, simulate
 
@@ -63,7 +64,7 @@ def test_it_agrees_with_an_engine_played_step_by_step(kind: str, limit: int, uti
     assert model.tpot_s[0, 1] == pytest.approx(slow, rel=0.2)
 
 
-def test_short_answers_to_long_prompts_are_stalled_by_each_others_prefills() -> None:
+def test_short_outputs_of_long_prompts_are_stalled_by_other_prefills() -> None:
     model, played = both("code", 32, 0.6)
     tpot, slow = quantiles(played.tpot_s)
     assert slow > 5 * tpot
@@ -82,8 +83,8 @@ def test_one_place_and_equal_answers_is_the_textbook_queue_with_one_server() -> 
     assert predicted.waiting[0] == pytest.approx(0.5 * 0.5 / held * held / (2 * 0.5), rel=1e-6)
 
 
-def test_where_everybody_runs_requests_are_poisson_distributed() -> None:
-    """A step that does not depend on the batch, and a limit nobody reaches: M/G/∞, mean = variance = rate x life."""
+def test_while_all_requests_run_their_number_is_poisson_distributed() -> None:
+    """A step independent of the batch, and a limit that is never reached: M/G/∞, mean = variance = rate x life."""
     flat = Service(
         np.array([[1.0, 1e4]]), np.array([[0.01, 0.01]]), np.full((1, 16), 1e-9), np.ones((1, 16)), np.array([1e4])
     )
@@ -106,7 +107,7 @@ def test_a_load_above_the_capacity_fills_the_batch_and_waits_without_end() -> No
 @pytest.mark.parametrize("utilization", [0.05, 0.5, 0.95])
 @pytest.mark.parametrize("kind", ["conversation", "code"])
 def test_quantiles_are_where_a_distribution_function_passes_their_shares(kind: str, utilization: float) -> None:
-    """`beyond` counts who is later than a time, of which `under_load` finds the time of a share."""
+    """`overruns_under` returns the share later than a time, `under_load` the time of a share."""
     prompt, generated = typical(kind)
     its = service(32, prompt)
     rate = utilization * under_load(its, np.array([1e-3]), generated).capacity_per_s
@@ -114,7 +115,7 @@ def test_quantiles_are_where_a_distribution_function_passes_their_shares(kind: s
     predicted = under_load(its, rate, generated, shares)
     for factor, later in ((1 + 1e-9, False), (1 - 1e-9, True)):
         ttft, tpot = ([float(value) * factor for value in row] for row in (predicted.ttft_s[0], predicted.tpot_s[0]))
-        late = beyond(its, rate, generated, ttft, tpot)
+        late = overruns_under(its, rate, generated, ttft, tpot)
         for column, share in enumerate(shares):
             assert (late.ttft[0, column] > 1 - share + 1e-12) == later
             assert (late.tpot[0, column] > 1 - share + 1e-12) == later

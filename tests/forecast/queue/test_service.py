@@ -14,7 +14,7 @@ MARKET = load_market()
 CHAT = Load(generated_tok_s=500, prompt_len=1000, generated_len=250, running=8)
 
 
-def test_a_full_batch_finishes_as_many_requests_as_the_steady_state_says() -> None:
+def test_a_full_batch_finishes_requests_at_the_rate_of_the_steady_state() -> None:
     """Queue and serving model share one clock: requests/s of a full batch x answer = tokens/s of that batch."""
     candidates = resolve([deployment()], [CHAT], MARKET)
     limit = np.array([64.0])

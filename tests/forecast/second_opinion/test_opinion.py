@@ -76,7 +76,7 @@ def test_an_interpreter_that_is_none_is_a_reason() -> None:
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("aiconfigurator"), reason="needs the extra `kernels`")
-def test_the_real_tables_say_that_a_larger_batch_generates_more() -> None:
+def test_a_larger_batch_generates_more_in_the_real_tables() -> None:
     with KernelTables() as tables:
         opinion = tables.log_ratio(LLAMA, replace(LLAMA, concurrency=64))
     assert opinion.log_ratio is not None and math.log(1.2) < opinion.log_ratio < math.log(2)
@@ -130,7 +130,7 @@ def test_the_tables_never_speak_alone() -> None:
     assert log_sd_of(["never seen"]) == log_sd_of([]) > 0
 
 
-def test_an_opinion_that_was_off_before_the_change_says_less() -> None:
+def test_an_opinion_that_was_wrong_before_the_change_weighs_less() -> None:
     ours, opinion = Ratio(0.0, 0.1), OpinionResult(log_ratio=1.0, log_tok_s=math.log(1000))
     near, far = (blend(ours, opinion, ["move_gpu"], seen_tok_s=seen).log for seen in (950, 400))
     assert 0 < far < near < blend(ours, opinion, ["move_gpu"]).log == pytest.approx(weight())

@@ -37,7 +37,7 @@ def test_it_refuses_where_the_limit_is_not_what_holds_requests_back(seen: dict[s
     assert refusal(batch_limit, LIMITED, low_batch(**(PINNED | seen)))[0] == code
 
 
-def test_it_refuses_a_limit_nobody_could_see() -> None:
+def test_it_refuses_an_unknown_limit() -> None:
     assert refusal(batch_limit, chat(max_num_seqs=None), low_batch(**PINNED))[0] == "limit-unknown"
 
 
@@ -63,7 +63,7 @@ def missing_objective(**knobs: int | None) -> Fleet:
     return replace(chat_service, services=(replace(chat_service.services[0], slo=Slo(tpot_p95_ms=50)),))
 
 
-def test_a_batch_whose_tokens_miss_their_objective_is_made_smaller_than_what_runs() -> None:
+def test_a_batch_that_misses_its_tpot_objective_gets_a_limit_below_the_running_requests() -> None:
     slow = low_batch(running=80, tpot_s=0.07)
     chat_service = missing_objective(max_num_seqs=256, max_num_batched_tokens=8192)
     assert [proposal.deployments[0].max_num_seqs for proposal in proposals(batch_limit, chat_service, slow)] == [30, 20]

@@ -59,7 +59,7 @@ def test_llama_cpp_gets_the_formats_of_its_files() -> None:
         ({"placement": Placement()}, "device-unknown"),
     ],
 )
-def test_it_refuses_what_is_quantized_or_unknown(fields: dict[str, Any], code: str) -> None:
+def test_it_refuses_quantized_and_unknown_weights(fields: dict[str, Any], code: str) -> None:
     assert refusal(quantize_weights, chat(2, **fields))[0] == code
 
 

@@ -21,7 +21,7 @@ def changes(result: Result) -> list[dict[str, Any]]:
     return [{name: new for name, (_, new) in proposal.diff.knobs(1).items()} for proposal in result.proposals]
 
 
-def test_fewer_ranks_are_sized_anew_or_become_copies_on_the_same_devices() -> None:
+def test_fewer_ranks_are_resized_or_become_copies_on_the_same_devices() -> None:
     result = ran(replicas=2)
     assert changes(result) == [{"tp": 2}, {"tp": 2, "dp": 2}, {"tp": 1}, {"tp": 1, "dp": 4}]
     states = [proposal.state for proposal in result.proposals]

@@ -17,7 +17,7 @@ def test_tokens_are_drafted_where_few_requests_leave_flops_idle() -> None:
     }
 
 
-def test_tgi_is_told_the_number_of_tokens_alone() -> None:
+def test_tgi_takes_only_the_number_of_speculative_tokens() -> None:
     (after,) = proposals(speculative_decoding, chat(engine="tgi"))
     assert (after.deployments[0].speculative_method, after.deployments[0].num_speculative_tokens) == (None, 3)
 

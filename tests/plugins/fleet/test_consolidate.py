@@ -141,7 +141,7 @@ def test_a_large_fleet_is_refused_in_a_bounded_number_of_rows() -> None:
     assert len(result.refusals) == 501 and result.refusals[-1].reason.startswith("100 more services")
 
 
-def test_each_proposal_arrives_in_the_advice_run_as_it_was_made() -> None:
+def test_each_proposal_arrives_in_the_advice_run_unchanged() -> None:
     names, models = "ab", ("Llama-3.1-8B", "Qwen3-1.7B")
     served = [service(name, deployment(model)) for name, model in zip(names, models, strict=True)]
     quiet_fleet = regime(fleet(*served), dict.fromkeys(names, evidence(**QUIET)))

@@ -49,7 +49,7 @@ def test_it_refuses_a_host_that_is_held_or_was_not_seen_for_long() -> None:
     assert code == "observed-briefly" and "only 3.0 of 20 h" in reason
 
 
-def test_it_refuses_a_device_of_which_nobody_knows_who_holds_it() -> None:
+def test_it_refuses_a_device_with_unknown_processes() -> None:
     idle = fleet_of([], [host(1)])
     unknown = FleetEvidence({("device", device.device_id): Evidence({}) for device in idle.devices})
     refusals = proposals(release_idle, idle, unknown)

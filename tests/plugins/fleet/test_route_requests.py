@@ -22,7 +22,7 @@ def test_a_70b_may_leave_part_of_its_load_to_the_8b_of_its_family() -> None:
     )
 
 
-def test_of_several_replicas_each_keeps_an_even_part_of_what_is_left() -> None:
+def test_several_replicas_share_the_remaining_requests_evenly() -> None:
     (fleet,) = proposals(route_requests, chat(4))
     first, *others, small = fleet.service("chat").deployments
     left = 1 - EASY - dict(first.serves)["chat"]

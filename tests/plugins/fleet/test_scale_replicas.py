@@ -30,7 +30,7 @@ def test_replicas_that_idle_are_resized_and_the_number_is_left_to_pricing() -> N
     assert proposed.excludes == ("route-requests",)
 
 
-def test_busy_replicas_whose_batches_are_nearly_empty_are_resized_too() -> None:
+def test_busy_replicas_with_nearly_empty_batches_are_resized_too() -> None:
     assert ran(chat(), busy=0.95, running=3).proposals
     assert ran(chat(), busy=0.95, running=100).codes == ("busy",)
 

@@ -72,7 +72,7 @@ def test_minimum_replicas_forbid_hours_without_any() -> None:
         (office(), {"schedule": off([0])}, "scheduled"),
     ],
 )
-def test_it_refuses_what_was_not_seen_to_be_free(rates: Any, fields: dict[str, Any], code: str) -> None:
+def test_it_refuses_services_without_enough_recorded_free_hours(rates: Any, fields: dict[str, Any], code: str) -> None:
     result = ran(rates, **fields)
     assert result.codes[0] == code and not result.proposals
 

@@ -39,7 +39,7 @@ def test_the_electricity_of_rented_devices_is_in_their_price(purchase: str) -> N
         (Placement(accelerator="Gaudi 3 OAM", purchase="owned"), "vendor-cannot"),
     ],
 )
-def test_devices_that_nobody_can_set_or_pay_for_are_refused(placement: Placement, expected: str) -> None:
+def test_devices_without_settable_clocks_or_an_energy_bill_are_refused(placement: Placement, expected: str) -> None:
     assert code(placement=placement) == expected
 
 

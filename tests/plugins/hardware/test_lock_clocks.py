@@ -21,7 +21,7 @@ def test_it_conforms() -> None:
     assert_conforms(lock_clocks)
 
 
-def test_owned_devices_whose_decode_waits_on_memory_are_locked_below_their_highest_clock() -> None:
+def test_owned_devices_with_memory_bound_decode_are_locked_below_their_highest_clock() -> None:
     (proposed,) = run(lock_clocks, owned_regime()).proposals
     assert proposed.diff.knobs(1) == {"sm_clock_mhz": (None, 1380)}
     assert (proposed.risk, proposed.effort, proposed.excludes) == ("latency", "low", ("cap-power",))
@@ -41,7 +41,7 @@ def test_whoever_rents_saves_0_dollars_and_no_series_is_read(purchase: str) -> N
         (Placement(accelerator="Gaudi 3 OAM", purchase="owned"), "vendor-cannot"),
     ],
 )
-def test_it_refuses_devices_whose_clocks_nobody_can_set(placement: Placement, code: str) -> None:
+def test_it_refuses_devices_without_settable_clocks(placement: Placement, code: str) -> None:
     assert run(lock_clocks, owned_regime(placement=placement)).codes == (code,)
 
 

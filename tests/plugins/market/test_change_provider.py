@@ -49,7 +49,9 @@ def test_a_person_limits_where_data_may_go() -> None:
         ({"placement": replace(AWS, provider="nobody")}, "no-offer"),
     ],
 )
-def test_it_refuses_what_is_paid_anyway_and_places_it_cannot_compare(fields: dict[str, Any], code: str) -> None:
+def test_it_refuses_devices_not_on_demand_and_placements_that_it_cannot_compare(
+    fields: dict[str, Any], code: str
+) -> None:
     assert refusal(change_provider, chat(2, **fields))[0] == code
 
 

@@ -54,7 +54,7 @@ def test_what_is_committed_already_is_not_committed_again() -> None:
     assert refused.code == "no-base-load" and "3 are committed already" in refused.reason
 
 
-def test_without_a_listed_commitment_it_says_how_to_add_the_one_that_was_quoted() -> None:
+def test_without_a_listed_commitment_the_refusal_names_the_command_to_add_a_quoted_one() -> None:
     hosts = tuple(replace(host, placement=replace(host.placement, region="us-east4")) for host in STEADY.fleet.hosts)
     bought, (refused,) = commitments(replace(STEADY.fleet, hosts=hosts))
     assert not bought and refused.code == "no-offer" and "pertoken prices import" in refused.reason

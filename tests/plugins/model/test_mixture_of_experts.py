@@ -53,5 +53,7 @@ def test_a_person_names_the_mixtures_that_may_take_over() -> None:
         ({"weight_dtype": None}, "dtype-unknown"),
     ],
 )
-def test_it_refuses_what_is_no_large_dense_model_or_fits_no_server(fields: dict[str, Any], code: str) -> None:
+def test_it_refuses_small_moe_and_unknown_models_and_those_that_fit_no_server(
+    fields: dict[str, Any], code: str
+) -> None:
     assert refusal(mixture_of_experts, chat(**fields))[0] == code

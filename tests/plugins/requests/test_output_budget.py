@@ -58,7 +58,7 @@ def test_what_a_person_supplies_is_priced_whatever_limits_there_are() -> None:
         (None, {}, "length-unknown"),
     ],
 )
-def test_it_refuses_where_a_budget_limits_nobody_or_cuts_already(
+def test_it_refuses_a_budget_that_limits_no_request_or_already_cuts_outputs(
     output_len: float | None, changed: dict[str, float], code: str
 ) -> None:
     assert refusal(output_budget, served(output_len), seen(**changed), options=Options())[0] == code

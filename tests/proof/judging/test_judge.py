@@ -99,7 +99,7 @@ def test_a_change_without_effect_is_never_a_saving(place: Path | StoreLocation) 
     assert stored.check().reproduced
 
 
-def test_a_change_that_nobody_recommended_gets_its_verdict_and_receipt(tmp_path: Path) -> None:
+def test_an_unrecommended_change_gets_its_verdict_and_receipt(tmp_path: Path) -> None:
     kept = Changed(written(tmp_path, 0.15, weeks_after=1), CHANGED, variant=None)
     assert judged(kept, CHANGED + WEEK) == 1
     (verdict,), (stored,) = kept.verdicts(), receipts(kept)

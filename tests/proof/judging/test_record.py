@@ -27,7 +27,7 @@ def stored(rule: str | None, promised: float | None, kind: Kind = Kind.VERDICT) 
     return of(question, made, kind, deployment_id=8, epoch_id=9, recommendation_id=None if rule is None else 1)
 
 
-def test_a_rule_that_promised_twice_of_what_was_realised_gets_a_ratio_below_one() -> None:
+def test_a_rule_that_promised_twice_the_realised_saving_gets_a_ratio_below_one() -> None:
     half, kept = stored("half", 0.2), stored("kept", 0.1)
     again = replace(kept, kind=Kind.AFTER_7_DAYS)
     rule_records = {record.rule: record for record in records([half, kept, again, stored(None, None)])}

@@ -79,6 +79,6 @@ def test_an_inconclusive_receipt_names_its_reason_first() -> None:
     assert "Whether the objectives are kept is not known." in lines
 
 
-def test_a_saving_that_nobody_promised_is_said_to_be_so() -> None:
+def test_a_receipt_states_that_its_saving_was_not_promised() -> None:
     whole = replace(made(), promised=None, finding=FINDING)
     assert to_markdown(whole).splitlines()[2] == "A saving is proven; nobody had promised one."

@@ -56,7 +56,7 @@ def test_a_receipt_is_made_again_from_its_inputs() -> None:
 
 
 @pytest.mark.parametrize("effect", [-0.10, 0.0])
-def test_a_receipt_is_read_from_its_text_as_it_was(effect: float) -> None:
+def test_a_receipt_is_read_back_from_its_text_unchanged(effect: float) -> None:
     assert from_text(to_text(made(effect))) == made(effect)
 
 

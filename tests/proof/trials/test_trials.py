@@ -224,7 +224,7 @@ def minutes(seed: int, count: int = 120, cost: float = 1.0, load: float = 1.0, s
     return HourlyOutcomes(BEGUN + 60 * np.arange(count), per_token, tokens, share, share / 2)
 
 
-def test_replicas_without_a_difference_are_told_apart_at_most_once_in_ten_runs() -> None:
+def test_equal_replicas_are_found_different_in_at_most_one_run_in_ten() -> None:
     effects = [paired(minutes(n), minutes(1000 + n)) for n in range(200)]
     wrong = sum(isinstance(effect, Effect) and abs(effect.log_ratio) > effect.half_width_90 for effect in effects)
     assert 8 <= wrong <= 32  # of a 90 % interval 20 are expected

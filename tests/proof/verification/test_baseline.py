@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pertoken.proof.verification.baseline import Fit, noise_of
-from pertoken.proof.verification.grid import Grid, grid
+from pertoken.proof.verification.grid import Grid, grid_of
 from pertoken.proof.verification.question import Cycle
 from tests.examples import examples
 from tests.proof.histories import CHANGED, HOUR_S, UNTIL, asked, history
@@ -16,7 +16,7 @@ from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H, noise
 
 
 def made(seed: int) -> Grid:
-    return grid(history(seed), MONDAY, UNTIL, Cycle())
+    return grid_of(history(seed), MONDAY, UNTIL, Cycle())
 
 
 def test_costs_that_follow_the_covariates_are_predicted_exactly() -> None:
@@ -78,6 +78,6 @@ def test_a_longer_window_after_is_more_certain() -> None:
 
 def test_the_autocovariance_falls_to_nothing_over_a_block() -> None:
     question = asked(4)
-    of = grid(question.deployment, MONDAY, UNTIL, Cycle())
+    of = grid_of(question.deployment, MONDAY, UNTIL, Cycle())
     noisy, _ = noise_of(of, of.cost, of.ts < CHANGED)
     assert noisy.autocovariance[0] > noisy.autocovariance[1] > abs(noisy.autocovariance[-1])

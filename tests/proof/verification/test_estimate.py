@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.proof.verification.estimate import Effect, Estimator, Interval, saving
-from pertoken.proof.verification.grid import grid
+from pertoken.proof.verification.grid import grid_of
 from pertoken.proof.verification.question import Cycle
 from tests.proof.histories import CHANGED, UNTIL, history
 from tests.window.epochs.test_like_for_like import MONDAY
@@ -32,7 +32,7 @@ def test_the_half_width_is_half_of_high_minus_low() -> None:
 
 
 def test_the_effect_is_the_mean_of_what_differs_from_the_expected() -> None:
-    of = grid(history(5, -0.1), MONDAY, UNTIL, Cycle())
+    of = grid_of(history(5, -0.1), MONDAY, UNTIL, Cycle())
     base = of.ts < CHANGED
     estimator = Estimator(of, of.cost, base)
     effect = estimator.effect(base, ~base)

@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.proof.verification.estimate import Estimator
 from pertoken.proof.verification.gates import MIN_DATES, HeldOut, held_out, placebo
-from pertoken.proof.verification.grid import grid
+from pertoken.proof.verification.grid import grid_of
 from pertoken.proof.verification.question import Cycle
 from pertoken.window.columns import Mask
 from tests.proof.histories import CHANGED, UNTIL, history
@@ -14,7 +14,7 @@ from tests.window.epochs.test_like_for_like import MONDAY, WEEK_H
 
 def estimator(seed: int, *, jumps: float = 0.0, last_week: float = 0.0) -> tuple[Estimator, Mask]:
     """Of a history whose level jumps up and down every four days, or that is dearer in the last week."""
-    of = grid(history(seed), MONDAY, UNTIL, Cycle())
+    of = grid_of(history(seed), MONDAY, UNTIL, Cycle())
     at = np.arange(len(of))
     cost = of.cost + jumps * (at // 96 % 2) + last_week * (at >= 5 * WEEK_H)
     return Estimator(of, cost, of.ts < CHANGED), of.ts < CHANGED

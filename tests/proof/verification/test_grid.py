@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pertoken.proof.verification.grid import grid
+from pertoken.proof.verification.grid import grid_of
 from pertoken.proof.verification.question import Covariate, Cycle
 from pertoken.window.epochs.like_for_like import HourlyOutcomes
 
@@ -16,20 +16,20 @@ HOURS = HourlyOutcomes(
 
 
 def test_a_missing_hour_is_not_known() -> None:
-    made = grid(HOURS, 0, 18_000, Cycle())
+    made = grid_of(HOURS, 0, 18_000, Cycle())
     assert made.known.tolist() == [False, True, True, False, True]
     assert made.cost.tolist() == [0, 0, 1, 0, 0]
 
 
 def test_hours_outside_are_left_out() -> None:
-    assert grid(HOURS, 7200, 10_800, Cycle()).known.tolist() == [True]
+    assert grid_of(HOURS, 7200, 10_800, Cycle()).known.tolist() == [True]
 
 
 def test_a_cached_share_that_is_not_measured_is_no_covariate() -> None:
-    assert set(grid(HOURS, 0, 18_000, Cycle()).columns) == {Covariate.LOAD, Covariate.MIX}
+    assert set(grid_of(HOURS, 0, 18_000, Cycle()).columns) == {Covariate.LOAD, Covariate.MIX}
 
 
 def test_what_the_change_alters_is_no_covariate() -> None:
-    made = grid(HOURS, 0, 18_000, Cycle(), frozenset({Covariate.LOAD}))
+    made = grid_of(HOURS, 0, 18_000, Cycle(), frozenset({Covariate.LOAD}))
     assert made.columns == (Covariate.MIX,)
     assert made.mean(made.known).tolist() == [0.0]

@@ -17,7 +17,7 @@ def found_of(release: Release, served: Served | None) -> ReleaseFinding:
     return verify_release(ReleaseQuestion(release, served, CHANGED, UNTIL, 1))
 
 
-def test_devices_that_served_nobody_are_released_without_a_test_of_demand() -> None:
+def test_devices_without_requests_are_released_without_a_test_of_demand() -> None:
     finding = found_of(Release(2, 2, None), None)
     assert (finding.verdict, finding.served) == (Verdict.REALIZED, None)
 

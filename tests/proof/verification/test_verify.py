@@ -40,7 +40,7 @@ def test_a_saving_of_a_tenth_is_proven_within_a_week() -> None:
     assert np.mean(likely) == pytest.approx(0.10, abs=0.015)
 
 
-def test_a_regression_is_found_although_nobody_recommended_the_change() -> None:
+def test_a_regression_of_an_unrecommended_change_is_detected() -> None:
     assert verify(asked(1, +0.10)).verdict is Verdict.REGRESSED
 
 
@@ -60,7 +60,7 @@ def test_the_saving_does_not_depend_on_the_unit_of_cost(unit: float) -> None:
 
 @given(st.floats(-0.4, 0.4))
 @settings(max_examples=5, deadline=None)
-def test_an_effect_moves_the_estimate_by_itself_alone(effect: float) -> None:
+def test_an_effect_moves_the_estimate_by_exactly_its_size(effect: float) -> None:
     question = asked(3, sd=0.08)
     factor = np.where(question.deployment.ts >= CHANGED, 1 + effect, 1.0)
     none, changed = verify(question), verify(replace(question, deployment=scaled(question.deployment, factor)))

@@ -28,13 +28,13 @@ def refused(question: Question) -> Refused:
 def test_the_hours_of_cold_caches_after_the_restart_are_left_out() -> None:
     windows = used(asked(1))
     assert windows.after_start == CHANGED + 6 * HOUR_S
-    assert windows.of.ts[windows.after].min() >= windows.after_start
+    assert windows.grid.ts[windows.after].min() >= windows.after_start
     assert windows.base.sum() == 6 * WEEK_H
 
 
 def test_a_change_within_an_hour_leaves_that_hour_out() -> None:
     windows = used(asked(1, changed_at=CHANGED - 10 * HOUR_S + 60))
-    assert windows.of.ts[windows.base].max() == CHANGED - 11 * HOUR_S
+    assert windows.grid.ts[windows.base].max() == CHANGED - 11 * HOUR_S
 
 
 def test_hours_before_another_change_are_no_baseline() -> None:
@@ -101,4 +101,4 @@ def test_the_hours_before_are_read_without_any_after() -> None:
     past = question.deployment.ts < CHANGED
     hours_before = before(question, CHANGED + DAY_S)
     assert not isinstance(hours_before, Refused)
-    assert (hours_before.base.sum(), len(hours_before.of)) == (past.sum(), past.sum() + 24)
+    assert (hours_before.base.sum(), len(hours_before.grid)) == (past.sum(), past.sum() + 24)

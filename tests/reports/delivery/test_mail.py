@@ -24,7 +24,7 @@ def test_mail_reaches_the_server_with_all_recipients_and_no_header_is_injected()
     assert "To: ops@example.com, cfo@example.com" in head and "\nBcc" not in head and body == "one line\r\n"
 
 
-def test_mail_without_settings_or_server_says_what_is_missing() -> None:
+def test_mail_without_settings_or_server_names_the_missing_part() -> None:
     with pytest.raises(BadInput, match=r"delivery.smtp, delivery.mail_from"):
         send(Settings(), "a", "b")
     with mail_server() as (server, _):

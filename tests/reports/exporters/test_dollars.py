@@ -33,7 +33,7 @@ def test_dollars_are_those_of_the_screens(tmp_path: Path) -> None:
     assert {family.name for family in page.families()} == {family.name for family in known_dollars()}
 
 
-def test_without_a_database_only_that_is_said(tmp_path: Path) -> None:
+def test_without_a_database_only_its_absence_is_exposed(tmp_path: Path) -> None:
     assert values(Dollars(locate(str(tmp_path)), Settings()).page()) == {"pertoken_store_readable": 0}
 
 

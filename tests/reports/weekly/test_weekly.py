@@ -11,7 +11,7 @@ from tests.reports.test_figures import advice
 
 def test_a_week_has_spend_price_and_changes_each_with_its_command(tmp_path: Path) -> None:
     lines = weekly_lines(store_of(tmp_path / "db"), Settings(), week_of(END, dated=True))
-    assert lines[0] == "pertoken, week to 2026-11-23 01:00Z (compared with the seven days before)"
+    assert lines[0] == "pertoken, week to 2026-11-23 01:00Z (against the seven days before)"
     assert lines[1].startswith("spend $82.56 (before: not known)  [pertoken costs --hours 168 --at 2026-11-23T01:00Z")
     assert lines[2].startswith("$/Mtok $19.11") and "bankable: nothing is proposed  [pertoken advise]" in lines
     assert len(lines) <= MAX_LINES and all(line.endswith("]") for line in lines[1:])

@@ -42,7 +42,7 @@ def test_a_list_price_that_is_not_paid_scales_the_dollars() -> None:
     assert (sensitivity.low.value, sensitivity.high.value) == ("70% of it", "100% of it")
 
 
-def test_prices_that_somebody_set_are_no_assumption() -> None:
+def test_configured_prices_are_no_assumption() -> None:
     assumptions = sensitivities(FOUR, FP8, context(FOUR))
     assert not any("list price" in sensitivity.assumption for sensitivity in assumptions)
 
@@ -53,7 +53,7 @@ def test_more_load_makes_time_that_is_saved_worth_more() -> None:
     assert 0 < sensitivity.low.capacity < sensitivity.high.capacity
 
 
-def test_what_was_not_seen_is_an_assumption_and_what_was_is_none() -> None:
+def test_unmeasured_lengths_are_assumptions_and_measured_ones_are_not() -> None:
     lengths = ("generated_len", "prompt_len", "prompt_tok_s")
     seen = {name: series.mean for name, series in low_batch(running=30).items() if name not in lengths}
     unseen = sensitivities(FOUR, FASTER, context(FOUR, evidence(**seen)))

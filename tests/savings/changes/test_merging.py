@@ -71,7 +71,7 @@ def test_parts_with_different_models_or_on_other_devices_are_unpriced() -> None:
     assert "different models" in (joined(mixed).unpriced or "")
 
 
-def test_adapters_in_one_engine_are_priced_only_with_what_somebody_expects_of_them() -> None:
+def test_adapters_in_one_engine_are_priced_only_with_a_stated_expectation() -> None:
     fleet = twins()
     both = fleet.deployment(1).but(lora_adapters=("law", "medicine"))
     assert "what adapters cost in one engine is not forecast" in (joined(fleet, both).unpriced or "")

@@ -19,7 +19,7 @@ def test_spot_leaves_one_replica_and_releases_the_hosts_of_the_others() -> None:
     assert any("taken back at 30 s" in reason for reason in estimate.against)
 
 
-def test_a_dearer_accelerator_banks_nothing_and_says_what_it_costs() -> None:
+def test_a_dearer_accelerator_banks_nothing_and_its_extra_cost_is_stated() -> None:
     estimate = priced(ONE, chat(ONE).on(Placement(accelerator="B200 SXM")))
     if estimate.infeasible is None:
         assert estimate.bankable == NOTHING and any("the bill would rise by" in reason for reason in estimate.against)

@@ -135,7 +135,7 @@ def test_a_request_in_an_hour_without_replicas_waits_for_the_start_beside_its_ob
     assert not saved_by(Schedule(replicas=counts(MORNING, 1))).against
 
 
-def test_a_measured_start_is_what_such_a_request_waits_for() -> None:
+def test_the_first_request_after_the_night_waits_for_the_measured_start() -> None:
     fleet = with_nights(ONE)
     estimate = priced(
         fleet, chat(fleet).scheduled(off(NIGHTS)), seen=low_batch(load_s=140.0), slo=Slo(ttft_p95_ms=800.0)

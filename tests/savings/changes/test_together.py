@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.savings.changes.together import FIXED, OTHER_DEVICES, apart
+from pertoken.savings.changes.together import FIXED, OTHER_DEVICES, conflict
 from pertoken.savings.outcome import Outcome, same
 from pertoken.state.demand import to
 from pertoken.state.fleet import Fleet
@@ -63,6 +63,6 @@ def test_hours_off_are_not_priced_beside_a_move_or_fewer_devices() -> None:
 
 def test_a_schedule_with_numbers_of_replicas_is_priced_alone() -> None:
     now = chat(ONE).deployments
-    assert apart(Schedule(replicas=((3, 1),)), Outcome(kept=same(now)), now) == FIXED
-    assert apart(off([3]), Outcome(kept=same(now)), now) is None
-    assert apart(off([3]), Outcome(kept=same(())), now) == OTHER_DEVICES
+    assert conflict(Schedule(replicas=((3, 1),)), Outcome(kept=same(now)), now) == FIXED
+    assert conflict(off([3]), Outcome(kept=same(now)), now) is None
+    assert conflict(off([3]), Outcome(kept=same(())), now) == OTHER_DEVICES

@@ -251,7 +251,7 @@ def test_a_clock_or_a_value_beyond_all_bounds_moves_no_screen(
     fleet_report(open_store(locate(url)), 3600, NOW)
 
 
-def test_a_host_whose_ids_another_login_took_ships_all_the_same(
+def test_a_host_ships_completely_although_another_login_took_its_ids(
     url: str, hosts: dict[str, StoreLocation], attack: Session, tmp_path: Path
 ) -> None:
     late = host(tmp_path / "late", host="late", minutes=70)
@@ -276,7 +276,7 @@ def test_a_host_whose_ids_another_login_took_ships_all_the_same(
         assert stored[name] == []  # under the ids that the attacker took, there is nothing
 
 
-def test_ids_that_another_login_holds_in_an_open_transaction_block_nobody(
+def test_ids_taken_in_an_open_transaction_of_another_login_block_no_shipper(
     url: str, hosts: dict[str, StoreLocation], attack: Session, tmp_path: Path
 ) -> None:
     where = host(tmp_path / "blocked", host="blocked", minutes=3)

@@ -24,7 +24,9 @@ def test_a_login_ships_no_more_hosts_than_it_may(owner_url: str, server: StoreLo
     assert server_rows(server, second)["host_1m"] and server_rows(server, first)["host_1m"]
 
 
-def test_a_login_that_is_not_enrolled_is_told_how_to_be(owner_url: str, server: StoreLocation, tmp_path: Path) -> None:
+def test_a_login_that_is_not_enrolled_gets_the_command_to_enroll_it(
+    owner_url: str, server: StoreLocation, tmp_path: Path
+) -> None:
     execute(server, "CREATE ROLE rights_stranger LOGIN; GRANT pertoken_agent TO rights_stranger")
     with pytest.raises(StoreError, match="not enrolled here: run pertoken db enroll rights_stranger"):
         shipper(host(tmp_path, host="stranger", minutes=2), login(owner_url, "rights_stranger")).round()

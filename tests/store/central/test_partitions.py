@@ -100,7 +100,9 @@ def test_days_pass_late_rows_are_moved_and_old_partitions_dropped(fresh: StoreLo
     assert maintain(fresh, NOW + 6 * DAY) == []
 
 
-def test_a_shipper_whose_login_owns_the_tables_keeps_the_partitions_too(fresh: StoreLocation, tmp_path: Path) -> None:
+def test_a_shipper_with_the_login_of_the_owner_maintains_the_partitions_too(
+    fresh: StoreLocation, tmp_path: Path
+) -> None:
     assert fresh.url is not None
     enroll(fresh, "postgres", 1)
     later = NOW + 9 * DAY
@@ -135,7 +137,9 @@ def test_a_clock_that_is_ahead_drops_no_partition_of_what_hosts_shipped(fresh: S
     assert partitions[0] == before[MAX_DROPPED]
 
 
-def test_a_folder_is_no_fleet_and_a_server_that_is_not_ready_says_so(tmp_path: Path, owner_url: str) -> None:
+def test_a_folder_is_no_fleet_and_an_unprepared_server_is_refused_with_the_command(
+    tmp_path: Path, owner_url: str
+) -> None:
     with pytest.raises(BadInput, match="needs a server"):
         init_fleet(locate(str(tmp_path)), NOW)
     done = CliRunner().invoke(main, ["db", "maintain", "--db", str(tmp_path)])

@@ -111,7 +111,7 @@ def test_an_agent_may_call_only_functions_that_run_as_their_owner_over_a_fixed_p
     assert sorted(asked(server, query)) == [(f"fleet.{name}", True, True) for name in sorted(ENTRIES)]
 
 
-def test_a_lock_that_any_login_can_take_keeps_nobody_from_maintaining_the_server(
+def test_a_lock_open_to_any_login_does_not_block_maintenance_of_the_server(
     server: StoreLocation, as_a: "psycopg.Connection[Any]"
 ) -> None:
     as_a.execute("SELECT pg_advisory_lock(7052310988)")
@@ -122,7 +122,7 @@ def test_a_lock_that_any_login_can_take_keeps_nobody_from_maintaining_the_server
     assert scalar(server, newest) == name
 
 
-def test_who_maintains_beside_another_is_told_so(server: StoreLocation) -> None:
+def test_a_second_maintenance_at_once_is_refused_with_the_reason(server: StoreLocation) -> None:
     with writing(server, "fleet").connect() as other, other.begin():
         other.execute(text("SELECT 1 FROM fleet.kept FOR UPDATE"))
         newest = "SELECT max(relname) FROM pg_class WHERE relname LIKE 'agent_sample_p%' AND relkind = 'r'"
@@ -132,7 +132,7 @@ def test_who_maintains_beside_another_is_told_so(server: StoreLocation) -> None:
     maintain(server, NOW)
 
 
-def test_two_hosts_of_one_name_are_told_apart_by_their_ids(
+def test_two_hosts_of_one_name_are_distinguished_by_their_ids(
     owner_url: str, server: StoreLocation, tmp_path: Path
 ) -> None:
     for number in (1, 2):
@@ -164,7 +164,7 @@ def test_a_reader_reads_everything_and_changes_nothing(
                 connection.execute(f"INSERT INTO {table} DEFAULT VALUES")
 
 
-def test_a_login_that_may_not_is_told_which_one_may(owner_url: str, server: StoreLocation) -> None:
+def test_a_login_without_the_right_is_refused_with_the_role_that_has_it(owner_url: str, server: StoreLocation) -> None:
     execute(server, "CREATE ROLE rights_looker LOGIN; GRANT pertoken_reader TO rights_looker")
     url = login(owner_url, "rights_looker").url.set(drivername="postgresql").render_as_string(hide_password=False)
     done = CliRunner().invoke(main, ["advise", "--db", url])

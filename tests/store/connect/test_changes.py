@@ -24,7 +24,7 @@ def test_counters_change_with_every_commit_of_either_group_and_with_nothing_else
     assert third is not None and third.commits != second.commits
 
 
-def test_altering_a_table_is_told_from_a_commit(tmp_path: Path) -> None:
+def test_altering_a_table_is_distinguished_from_a_commit(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     store = open_store(where, keep=True)
     first = changes(store)

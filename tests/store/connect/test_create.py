@@ -29,7 +29,7 @@ def new(folder: Path) -> StoreLocation:
     return locate(str(folder))
 
 
-def test_a_new_file_is_what_the_migrations_make(tmp_path: Path) -> None:
+def test_a_new_file_equals_the_result_of_the_migrations(tmp_path: Path) -> None:
     created, migrated = new(tmp_path / "created"), new(tmp_path / "migrated")
     create(created)
     upgrade(migrated, "telemetry")

@@ -52,7 +52,7 @@ def test_a_clean_stop_leaves_one_file_that_needs_no_writer_beside_it(tmp_path: P
         assert connection.execute(text("PRAGMA telemetry.journal_mode")).scalar() == "delete"
 
 
-def test_a_clean_stop_beside_somebody_who_reads_is_one_too(tmp_path: Path) -> None:
+def test_a_stop_beside_an_open_reader_is_clean_too(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     reads = (
         "import sqlite3, sys\n"
@@ -80,6 +80,6 @@ def test_a_tick_that_fails_is_not_stored_in_part(tmp_path: Path) -> None:
         assert writer.roll_up() == 2
 
 
-def test_a_folder_without_a_database_says_how_to_start_one(tmp_path: Path) -> None:
+def test_a_folder_without_a_database_is_refused_with_the_command_that_starts_one(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="start one with `pertoken agent --db"):
         open_store(locate(str(tmp_path)))

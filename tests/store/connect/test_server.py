@@ -59,7 +59,7 @@ def test_it_comes_from_the_service_managers_credential(tmp_path: Path) -> None:
         ("postgresql://x@db.example.com/y", "disable", "disable", None),
     ],
 )
-def test_a_server_elsewhere_must_prove_itself_unless_told_otherwise(
+def test_a_remote_server_must_present_a_valid_certificate_unless_configured_otherwise(
     url: str, tls: str | None, mode: str, authority: str | None
 ) -> None:
     parameters = Server(server_url(url, "test"), tls=tls)._parameters()

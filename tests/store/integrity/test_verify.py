@@ -43,14 +43,14 @@ def test_a_row_that_goes_is_missed_in_every_table(where: StoreLocation, name: st
     assert (fault.start is not None) is bool(CHECKSUMMED[name].span_s)
 
 
-def test_a_value_that_changed_is_told_with_its_owner_and_hour(where: StoreLocation) -> None:
+def test_a_changed_value_is_reported_with_its_owner_and_hour(where: StoreLocation) -> None:
     change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + 1 WHERE device_id = 2 AND ts = {START + 3600}")
     (fault,) = faults(where)
     assert fault == Fault("device_1m", "rows are not as they were stored", 2, START + 3600, START + 7200)
     assert str(fault).startswith("device_1m of 2, 20")
 
 
-def test_a_row_that_nobody_stored_is_told(where: StoreLocation) -> None:
+def test_a_foreign_row_is_reported(where: StoreLocation) -> None:
     change(where, f"INSERT INTO engine_counter_sample VALUES (999, {START}, 'x', 1)")
     (fault,) = faults(where)
     assert (fault.table, fault.owner_id) == ("engine_counter_sample", 999)
@@ -58,7 +58,7 @@ def test_a_row_that_nobody_stored_is_told(where: StoreLocation) -> None:
     assert present == stored + 1
 
 
-def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one(where: StoreLocation) -> None:
+def test_damage_to_rows_of_several_owners_in_one_hour_is_reported_without_an_owner(where: StoreLocation) -> None:
     hour = f"ts >= {START + 3600} AND ts < {START + 7200}"
     change(where, f"UPDATE device_1m SET power_mw_sum = power_mw_sum + device_id WHERE {hour}")
     assert faults(where) == [Fault("device_1m", "rows are not as they were stored", None, START + 3600, START + 7200)]
@@ -67,12 +67,12 @@ def test_damage_to_rows_of_several_owners_in_one_hour_is_told_without_naming_one
 @pytest.mark.parametrize(
     "changed", ["row_count = row_count + 1", "crc_sum = crc_sum + 8", "owner_sum = owner_sum + 8", "ts = ts + 1"]
 )
-def test_a_seal_that_changed_is_told_from_rows_that_did(where: StoreLocation, changed: str) -> None:
+def test_a_changed_checksum_is_distinguished_from_changed_rows(where: StoreLocation, changed: str) -> None:
     change(where, f"UPDATE seal SET {changed} WHERE name = 'device_1m' AND ts = {START + 3600}")
     assert "seal" in {fault.table for fault in faults(where)}
 
 
-def test_a_seal_of_a_table_that_is_none_is_told(where: StoreLocation) -> None:
+def test_a_checksum_of_an_unknown_table_is_reported(where: StoreLocation) -> None:
     change(where, f"UPDATE seal SET name = 'devicf_1m' WHERE name = 'device_1m' AND ts = {START + 3600}")
     assert {fault.table for fault in faults(where)} == {"seal", "device_1m"}
 
@@ -86,7 +86,7 @@ def test_what_was_damaged_is_not_made_good_by_writing_on(where: StoreLocation) -
     assert {fault.table for fault in faults(where)} == {"device", "counter_state"}
 
 
-def test_rows_of_two_owners_whose_checksums_change_by_opposite_amounts_still_add_up(where: StoreLocation) -> None:
+def test_rows_of_two_owners_with_opposite_changes_of_checksum_still_add_up(where: StoreLocation) -> None:
     def rows(value: int) -> list[tuple[int, int, str, int]]:
         return [(epoch, START, "m", value) for epoch in (1, 2)]
 
@@ -134,7 +134,7 @@ def test_an_empty_database_is_whole(tmp_path: Path) -> None:
     assert faults(where) == []
 
 
-def test_flipped_bits_are_told_and_named(tmp_path: Path) -> None:
+def test_flipped_bits_are_reported_with_their_file(tmp_path: Path) -> None:
     flipped = list(flips(tmp_path, 40, seed=7))
     assert [flip for flip in flipped if flip.changed and not flip.detected] == []
     assert {flip.file for flip in flipped if flip.changed} == {"telemetry.db", "telemetry.db-wal"}

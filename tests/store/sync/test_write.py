@@ -76,7 +76,7 @@ def test_a_batch_that_is_stored_otherwise_than_it_was_sent_is_refused_whole(
     assert server_rows(server, where) == local_rows(where)
 
 
-def test_text_that_needs_escaping_arrives_as_it_was(
+def test_text_that_needs_escaping_arrives_unchanged(
     owner_url: str, server: StoreLocation, let_in: str, tmp_path: Path
 ) -> None:
     name = "ship-text"

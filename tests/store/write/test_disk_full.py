@@ -210,7 +210,7 @@ def test_once_there_is_room_again_an_event_names_the_ticks_that_were_refused(tmp
     assert [fault for fault in verify(where) if fault is not None] == []
 
 
-def test_doctor_names_an_agent_whose_ticks_are_not_stored(tmp_path: Path) -> None:
+def test_doctor_reports_an_agent_that_cannot_store_its_ticks(tmp_path: Path) -> None:
     where = new_store(tmp_path)
     with Writer(where) as writer:
         writer.commit(filled_tick(1))

@@ -40,7 +40,7 @@ def faults(where: StoreLocation) -> list[Any]:
     return [fault for fault in verify(where) if fault is not None]
 
 
-def test_a_message_whose_figures_change_stays_one_row_with_its_newest_figures(where: StoreLocation) -> None:
+def test_a_message_with_changing_figures_stays_one_row_with_its_newest_figures(where: StoreLocation) -> None:
     with Writer(where) as writer:
         for n in range(300):
             texts = (

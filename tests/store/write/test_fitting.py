@@ -40,7 +40,7 @@ def stored(where: StoreLocation, table: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("number", [TOO_LARGE, 2**64 - 1, -(2**63) - 1, 10**40])
-def test_a_value_that_does_not_fit_is_null_and_told_and_every_other_is_stored(
+def test_a_value_out_of_range_is_null_with_an_event_and_the_others_are_stored(
     where: StoreLocation, number: int
 ) -> None:
     odd = DeviceSample(GPU.device_id, 10, 10_000, 10_000, power_mw=number, util_1e4=5000, ecc_corrected=LARGEST)

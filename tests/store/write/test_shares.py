@@ -62,7 +62,7 @@ def stored(where: StoreLocation, *samples: object) -> tuple[int, list[tuple[int,
     return n, allocated[60]
 
 
-def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: StoreLocation) -> None:
+def test_wholly_owned_devices_are_stored_in_the_row_of_their_deployment(where: StoreLocation) -> None:
     rows, held = stored(where, SERVED, share(5), share(6))
     assert rows == 0
     assert held == [(device_id, 0, 11, 10_000 * SHARE, 8_000 * SHARE, Provenance.REPORTED) for device_id in (5, 6)]
@@ -80,7 +80,9 @@ def test_devices_that_a_deployment_holds_whole_are_told_by_its_row(where: StoreL
     ],
     ids=["one in part", "one not held", "one less busy", "one shorter", "busy unknown to the row", "no row"],
 )
-def test_what_a_deployments_row_cannot_tell_stays_in_rows(where: StoreLocation, samples: tuple[object, ...]) -> None:
+def test_shares_that_the_row_of_a_deployment_cannot_express_stay_in_rows(
+    where: StoreLocation, samples: tuple[object, ...]
+) -> None:
     rows, held = stored(where, *samples)
     given = [sample for sample in samples if isinstance(sample, DeviceShare)]
     assert rows == len(given)

@@ -32,6 +32,14 @@ def test_the_first_column_is_cut_last() -> None:
     assert fit([["Alpha beta", "in the second hall, to the left"]], (NAME, where), 16) == {0: 6, 1: 6}
 
 
+def test_a_name_is_cut_below_its_least_before_the_last_figure_beside_it_is_dropped() -> None:
+    name: Column[Row] = Column("name", lambda row: row[0], 0, min_cells=20)
+    row = ["Release the idle device", "$1,200–1,640"]
+    assert fit([row], (name, SIZE), 32) == {0: 16, 1: 12}
+    assert fit([row], (name, SIZE), 28) == {0: 12, 1: 12}
+    assert fit([row], (name, SIZE), 27) == {0: 23}
+
+
 @given(st.integers(3, 60), st.lists(st.tuples(st.text(max_size=30), st.none() | st.floats(0, 1e6)), min_size=1))
 def test_columns_that_fit_never_exceed_the_width(width: int, rows: list[Row]) -> None:
     widths = fit(cells(rows), COLUMNS, width)

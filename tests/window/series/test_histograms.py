@@ -17,7 +17,7 @@ def test_a_quantile_lies_in_the_bucket_in_which_its_share_is_reached() -> None:
     assert quantile({(1.0, 2.0): [0, 10, 0]}, 0.0) == 1.0
 
 
-def test_what_lies_beyond_the_last_bound_is_told_as_that_bound() -> None:
+def test_a_quantile_beyond_the_last_bound_is_that_bound() -> None:
     assert quantile({(1.0, 2.0): [0, 0, 5]}, 0.95) == 2.0
 
 

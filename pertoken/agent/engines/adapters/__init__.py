@@ -1,4 +1,4 @@
-"""Inference engines: one file for each maps its metric names onto our words."""
+"""Adapters of inference engines: one file per engine maps its metric names onto the names of `metrics`."""
 
 from collections.abc import Mapping
 
@@ -21,16 +21,15 @@ _MODULES = (trtllm, nim, ray, vllm, sglang, lmdeploy, tgi, triton, llamacpp, oll
 ADAPTERS: Mapping[str, Adapter] = {
     adapter.kind: adapter for adapter in (*dynamo.WORKERS, dynamo.FRONTEND, *(module.ADAPTER for module in _MODULES))
 }
-"""All engines that can be read, by kind. Those whose page also holds another engine's series come before it."""
+"""Adapters by kind of engine. An engine with another engine's series on its page comes before that engine."""
 
 
 def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
-    """Return growth by word with `prompt_tokens = cached_tokens + computed_tokens` filled in where two of them are
-    known.
+    """Return increases by counter, with a missing one of `prompt_tokens = cached_tokens + computed_tokens` filled in.
 
-    Computed tokens below 0 (an engine that counts the cached part of a prompt before the prompt) are unknown.
+    Computed tokens below 0 are unknown: some engines count the cached part of a prompt before the prompt.
     """
-    prompt, cached, computed = (deltas.get(word) for word in ("prompt_tokens", "cached_tokens", "computed_tokens"))
+    prompt, cached, computed = (deltas.get(name) for name in ("prompt_tokens", "cached_tokens", "computed_tokens"))
     if prompt is None and cached is not None and computed is not None:
         prompt = cached + computed
     elif computed is None and prompt is not None and cached is not None:

@@ -32,7 +32,7 @@ def test_a_time_that_is_not_a_number_leaves_the_tokens_alone() -> None:
     assert VLLM.read(parse(body, VLLM.wanted)).counters == {"generated_tokens": 5}
 
 
-def test_a_reply_of_another_shape_tells_nothing() -> None:
+def test_a_reply_of_another_shape_gives_no_identity() -> None:
     def ask(path: str) -> object:
         return {"data": "no", "total_slots": "four", "vllm_config": ["tp"], "version": 3}
 

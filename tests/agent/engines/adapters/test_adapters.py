@@ -37,7 +37,7 @@ def identity(kind: str, name: str | None, replies: dict[str, object]) -> Identit
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
-def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: Any) -> None:
+def test_adapters_map_to_stored_metrics_and_name_the_source_of_their_names(adapter: Any) -> None:
     assert {counter.name for counter in adapter.counters} <= {*ENGINE_TOKENS, *ENGINE_COUNTERS, *ENGINE_TIMES}
     assert {gauge.name for gauge in adapter.gauges} <= set(ENGINE_GAUGES)
     assert {histogram.name for histogram in adapter.histograms} <= set(HISTOGRAMS)
@@ -47,7 +47,7 @@ def test_adapters_speak_our_words_and_say_where_their_names_come_from(adapter: A
     assert adapter.no_tokens is None or adapter.no_tokens.remedy
 
 
-def test_only_engines_that_ran_here_are_said_to_be_tested_live() -> None:
+def test_only_engines_that_ran_here_are_marked_tested_live() -> None:
     assert [adapter.kind for adapter in ADAPTERS.values() if adapter.tested_on is PageOrigin.LIVE] == [
         "vllm",
         "llama.cpp",
@@ -100,7 +100,7 @@ def test_sglang_is_read_from_what_its_collector_writes() -> None:
     assert ADAPTERS["sglang"].models(page("sglang", name)) == ("tiny-llama",)
 
 
-def test_sglang_ranks_that_tell_the_same_count_once_and_data_parallel_ranks_add_up() -> None:
+def test_sglang_tensor_parallel_ranks_count_once_and_data_parallel_ranks_add_up() -> None:
     line = '{}{{dp_rank="{}",model_name="m",moe_ep_rank="{}",pp_rank="0",tp_rank="{}"}} {}\n'
     text = ""
     for dp in (0, 1):
@@ -116,7 +116,7 @@ ranks = st.lists(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99)), min
 
 
 @given(ranks=ranks)
-def test_copies_that_lag_behind_each_other_never_make_a_count_fall_or_count_twice(
+def test_lagging_copies_never_make_a_count_fall_or_count_twice(
     ranks: list[list[tuple[int, int]]],
 ) -> None:
     line = 'sglang:num_retracted_requests_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
@@ -139,7 +139,7 @@ def test_sglang_requests_of_each_priority_are_part_of_all_that_wait() -> None:
     assert read("sglang", text).gauges == {"waiting": 5}
 
 
-def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_tell_it_again() -> None:
+def test_sglang_estimates_the_work_of_one_gpu_and_its_tensor_parallel_copies_repeat_it() -> None:
     names = {"flops": 3e12, "read_bytes": 5e9, "write_bytes": 2e6}
     line = 'sglang:estimated_{}_per_gpu_total{{dp_rank="{}",tp_rank="{}"}} {}\n'
     text = "".join(line.format(name, dp, tp, n) for name, n in names.items() for dp in (0, 1) for tp in (0, 1))
@@ -188,7 +188,7 @@ def test_a_release_that_finished_requests_and_shows_no_tokens_counts_none() -> N
     assert not {"prompt_tokens", "cached_tokens", "generated_tokens"} & set(older.counters)
 
 
-def test_sglang_tells_its_resolved_arguments_and_nothing_else() -> None:
+def test_only_the_resolved_arguments_of_sglang_become_knobs() -> None:
     info = {
         "model_path": "/models/llama",
         "served_model_name": "llama",
@@ -240,7 +240,7 @@ def test_trtllm_is_read_from_a_page_written_from_its_documents() -> None:
     )
 
 
-def test_triton_shows_its_queue_and_says_that_it_counts_no_tokens() -> None:
+def test_triton_exposes_its_queue_and_reports_that_it_counts_no_tokens() -> None:
     assert values("triton", "triton-written").gauges == {"running": 8, "waiting": 3, "kv_use": 0.25}
     deltas = counted("triton", "triton-written")
     assert (deltas["requests_finished"], deltas["requests_failed"]) == (40, 1)
@@ -289,7 +289,7 @@ def test_nim_of_both_generations_is_read() -> None:
     assert counted("nim", "vllm-0.32.0-metrics-after") == counted("vllm", "vllm-0.32.0-metrics-after")
 
 
-def test_ray_replicas_of_one_model_add_up_and_those_of_several_are_told_apart() -> None:
+def test_ray_replicas_of_one_model_add_up_and_several_models_are_distinguished() -> None:
     captured = (CAPTURES / "vllm-0.32.0-metrics-after.prom").read_text()
     renamed = re.sub(r"^vllm:", "ray_vllm_", captured, flags=re.M)
     replicas = [renamed.replace('engine="0"', f'ReplicaId="{name}",engine="0"') for name in "ab"]
@@ -315,7 +315,7 @@ def test_a_dynamo_frontend_counts_no_tokens_so_none_counts_twice() -> None:
     assert "DYN_SYSTEM_PORT" in (ADAPTERS["dynamo-frontend"].no_tokens or pytest.fail()).remedy  # type: ignore
 
 
-def test_ollama_tells_what_is_loaded() -> None:
+def test_ollama_reports_the_loaded_models() -> None:
     model = {"name": "llama3.1:8b", "context_length": 8192, "details": {"quantization_level": "Q4_K_M"}}
     version = {"/api/version": {"version": "0.12.0"}}
     assert identity("ollama", None, {"/api/ps": {"models": [model]}, **version}) == Identity(

@@ -87,7 +87,7 @@ def test_a_server_named_by_a_setting_is_detected_with_its_process(server: LlamaS
     assert (endpoint.kind, endpoint.found_by, endpoint.pid) == ("llama.cpp", "setting", server.pid)
 
 
-def test_a_server_tells_its_model_and_knobs(server: LlamaServer) -> None:
+def test_a_server_reports_its_model_and_knobs(server: LlamaServer) -> None:
     reading = read_one(EngineReader(discovered(server), LIMITS))
     assert (reading.served_model, reading.model_path) == (ALIAS, str(server.model))
     assert reading.knobs == {"max_num_seqs": SLOTS, "max_model_len": CONTEXT, "weight_dtype": "fp32"}
@@ -105,7 +105,7 @@ def test_its_epoch_knows_how_it_is_laid_out_on_the_device_it_holds(server: Llama
     assert json.loads(epoch.knobs) == {**layout, **expected}
 
 
-def test_a_server_seen_from_elsewhere_tells_its_lives_apart(server: LlamaServer) -> None:
+def test_restarts_of_a_remote_server_are_distinguished(server: LlamaServer) -> None:
     endpoint = Endpoint("llama.cpp", server.url, "setting", server.port)
     reader = EngineReader(endpoint, LIMITS, processes=lambda: HostProcesses({}))
     lives = [read_one(reader).life_ms, read_one(reader).life_ms]
@@ -175,7 +175,7 @@ def test_a_server_that_is_gone_is_a_fault_until_it_is_back(server: LlamaServer) 
     assert not meter.complete
 
 
-def test_a_server_without_metrics_is_found_and_says_how_to_switch_them_on(model: Path) -> None:
+def test_a_server_without_metrics_is_discovered_with_the_flag_that_enables_them(model: Path) -> None:
     with LlamaServer(model, metrics=False) as server:
         reading = read_one(EngineReader(discovered(server), LIMITS))
     assert reading.fault_kind == "metrics_off"
@@ -210,7 +210,7 @@ def test_llama_cpp_tokens_are_computed_cached_and_generated() -> None:
     }
 
 
-def test_llama_cpp_tells_its_slots_their_context_and_its_parameters() -> None:
+def test_llama_cpp_reports_its_slots_their_context_and_its_parameters() -> None:
     replies = {"/props": "llamacpp-props.json", "/v1/models": "llamacpp-v1-models.json"}
     assert identity("llama.cpp", "llamacpp-metrics-after", replies) == Identity(
         served_model="tiny-llama",

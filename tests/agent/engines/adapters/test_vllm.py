@@ -89,7 +89,7 @@ def test_older_names_of_vllm_mean_the_same() -> None:
     assert tpot.counts == (60, 23, 0)
 
 
-def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it() -> None:
+def test_vllm_reports_its_model_its_version_and_the_defaults_that_it_chose() -> None:
     reported = identity(
         "vllm",
         "vllm-0.32.0-metrics-after",
@@ -108,7 +108,7 @@ def test_vllm_tells_its_model_its_version_and_what_its_command_line_left_to_it()
     )
 
 
-def test_vllm_in_development_mode_tells_every_knob_and_nothing_else() -> None:
+def test_vllm_in_development_mode_reports_every_knob_and_nothing_else() -> None:
     replies = {"/server_info?config_format=json": "vllm-0.32.0-server-info.json"}
     assert identity("vllm", "vllm-0.32.0-dp2-api2-after", replies).knobs == {
         "tp": 1,

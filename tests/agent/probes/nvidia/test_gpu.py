@@ -48,7 +48,7 @@ def test_activity_is_the_mean_between_two_readings() -> None:
 
 
 @pytest.mark.parametrize(("gpm", "why"), [("no", "older than Hopper"), ("lies", "gives no sample")])
-def test_a_gpu_without_activity_says_why_and_is_not_asked_again(gpm: str, why: str) -> None:
+def test_a_gpu_without_activity_counters_gives_the_reason_and_is_not_asked_again(gpm: str, why: str) -> None:
     clock = ManualClock()
     with installed(Machine(gpus=(replace(H100, gpm=gpm),)), clock) as library:  # type: ignore[arg-type]
         probe = NvidiaProbe(clock)
@@ -70,7 +70,7 @@ def test_samples_are_allocated_once_and_given_back() -> None:
     assert library.calls["nvmlGpmSampleAlloc"] == library.calls["nvmlGpmSampleFree"] == 2
 
 
-def test_a_gh200_tells_its_gpu_apart_from_its_module() -> None:
+def test_power_of_a_gh200_gpu_is_distinguished_from_power_of_its_module() -> None:
     clock = ManualClock()
     gpu = Gpu("GPU-g", "NVIDIA GH200 480GB", power_mw=Wave(500_000), module_power_mw=Wave(800_000))
     with installed(Machine(gpus=(gpu,)), clock):
@@ -79,7 +79,7 @@ def test_a_gh200_tells_its_gpu_apart_from_its_module() -> None:
     assert (device.power_module_mw, device.energy_mj, device.energy_source) == (800_000, 8_000_000, "module")
 
 
-def test_an_a100_has_no_average_and_its_power_is_what_it_draws_at_the_instant() -> None:
+def test_an_a100_has_no_average_power_and_reports_the_instantaneous_one() -> None:
     clock = ManualClock()
     gpu = Gpu("GPU-a", "NVIDIA A100-SXM4-80GB", power_mw=Wave(300_000, 100_000, 4), power_averaged=False, gpm="no")
     with installed(Machine(gpus=(gpu,)), clock):
@@ -90,7 +90,7 @@ def test_an_a100_has_no_average_and_its_power_is_what_it_draws_at_the_instant() 
 SLICES = tuple(Slice(f"MIG-{n}", gpu_instance=7 + n, sm_percent=Wave(10 * n)) for n in range(7))
 
 
-def test_seven_mig_devices_are_devices_of_their_own_and_the_gpu_keeps_what_is_only_its() -> None:
+def test_seven_mig_devices_are_separate_devices_and_the_gpu_keeps_its_card_wide_metrics() -> None:
     clock = ManualClock()
     busy = replace(SLICES[2], processes=((ME, 2**30),))
     gpu = replace(H100, slices=(*SLICES[:2], busy, *SLICES[3:]), processes=((ME, 2**30),))
@@ -121,7 +121,7 @@ def test_mig_devices_come_and_go_while_the_gpu_stays() -> None:
         assert [reading.kind for reading in read_after(probe, clock, 10, processes=True)] == ["gpu"]
 
 
-def test_several_processes_are_told_apart_by_their_sm_time_since_the_list_before() -> None:
+def test_several_processes_are_weighted_by_their_sm_time_since_the_previous_list() -> None:
     clock = ManualClock()
     gpu = replace(H100, processes=((ME, 2**30), (PARENT, 2**30)), process_sm=((ME, 60), (PARENT, 20)))
     with installed(Machine(gpus=(gpu,)), clock):
@@ -139,7 +139,7 @@ def test_sm_time_of_a_pid_that_is_not_on_the_list_is_not_guessed_about() -> None
     assert [process.sm_time for process in device.processes or ()] == [None, None]
 
 
-def test_an_xid_is_told_of_the_gpu_it_struck() -> None:
+def test_an_xid_is_an_event_of_its_gpu() -> None:
     clock = ManualClock()
     gpus = list(eight())
     gpus[3] = replace(gpus[3], xids=((5.0, 79),))
@@ -166,7 +166,7 @@ def told_by(probe: NvidiaProbe, n: int) -> tuple[DriverEvent, ...]:
     return events
 
 
-def test_an_xid_is_told_of_the_mig_device_it_struck_or_of_the_gpu_with_why_no_nearer() -> None:
+def test_an_xid_is_an_event_of_its_mig_device_or_of_the_gpu_with_the_reason() -> None:
     clock = ManualClock()
     halves = (Slice("MIG-a", 3, 0), Slice("MIG-b", 3, 1))
     struck = ((5.0, 13, 3, 1), (6.0, 31, 3, 0), (7.0, 43), (8.0, 45, 9, 0))
@@ -181,7 +181,7 @@ def test_an_xid_is_told_of_the_mig_device_it_struck_or_of_the_gpu_with_why_no_ne
     assert "Xid 45" in events[3].message and "GPU instance 9" in events[3].message
 
 
-def test_xids_of_the_others_and_of_gpus_found_later_are_told_after_one_fell_off_the_bus() -> None:
+def test_xids_of_other_and_of_later_gpus_are_reported_after_one_fell_off_the_bus() -> None:
     clock, gpus = ManualClock(), eight()
     with installed(Machine(gpus=gpus[:7]), clock) as library:
         probe = NvidiaProbe(clock, watch=XidWatch())

@@ -23,7 +23,7 @@ def links(machine: Machine, looks: int = 2) -> list[dict[str, list[int]] | None]
     return [device and {kind: [slots[uuid] for uuid in uuids] for kind, uuids in device.items()} for device in known]
 
 
-def test_gpus_behind_nvlink_switches_reach_each_other_directly() -> None:
+def test_gpus_behind_nvlink_switches_are_linked_pairwise() -> None:
     links_found = links(Machine(gpus=eight()))
     assert links_found[3] == {"nvlink": [0, 1, 2, 4, 5, 6, 7]}
 

@@ -195,7 +195,7 @@ def test_an_old_driver_is_read_by_its_older_calls() -> None:
     assert devices[0].memory_used_bytes == 60 * 2**30 + 500 * 2**20, "v1 counts what is reserved"
 
 
-def test_what_no_call_of_an_old_driver_gives_is_a_gap_that_says_to_update() -> None:
+def test_metrics_missing_from_an_old_driver_are_unavailable_with_the_advice_to_update() -> None:
     without = (
         "nvmlDeviceGetFieldValues",
         ENERGY,
@@ -212,7 +212,7 @@ def test_what_no_call_of_an_old_driver_gives_is_a_gap_that_says_to_update() -> N
     }
 
 
-def test_memory_shared_with_the_host_is_the_hosts_and_says_so(tmp_path: Path) -> None:
+def test_memory_shared_with_the_host_is_reported_as_memory_of_the_host(tmp_path: Path) -> None:
     (tmp_path / "meminfo").write_text("MemTotal: 1000 kB\nMemFree: 1 kB\nMemAvailable: 400 kB\nHugePages_Total: 0\n")
     unified = Gpu("GPU-gb10", "NVIDIA GB10", unsupported=("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"))
     with installed(Machine(gpus=(unified,))):
@@ -377,7 +377,7 @@ def test_a_scrambled_process_list_is_not_believed(row: tuple[int, int]) -> None:
     assert by_metric(device)["processes"].status == "failing"
 
 
-def test_every_fault_says_what_and_all_but_the_hopeless_what_to_do() -> None:
+def test_every_fault_has_a_reason_and_every_fault_but_unsupported_a_remedy() -> None:
     for fault in FAULTS.values():
         assert fault.reason
         assert fault.remedy or fault.status == "unsupported"

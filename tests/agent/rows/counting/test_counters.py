@@ -53,7 +53,7 @@ def test_what_was_counted_before_anybody_watched_is_not_ours() -> None:
     assert step(first.states, {"prompt_tokens": 13}, start_ms=WATCHING_MS - 60_000).deltas == {"prompt_tokens": 3}
 
 
-def test_a_first_page_of_a_process_whose_start_cannot_be_seen_is_only_remembered() -> None:
+def test_the_first_page_of_a_process_with_an_unknown_start_only_sets_the_state() -> None:
     first = step({}, {"prompt_tokens": 10}, start_ms=None)
     assert first.deltas == {"prompt_tokens": None}
     assert step(first.states, {"prompt_tokens": 13}, start_ms=None).deltas == {"prompt_tokens": 3}
@@ -117,7 +117,7 @@ def test_a_counter_that_falls_in_a_living_process_is_unknown_and_counted_from_th
     assert third.complete
 
 
-def test_a_counter_that_rises_past_where_it_fell_from_counts_only_what_is_beyond() -> None:
+def test_a_counter_that_rises_past_its_earlier_peak_counts_only_the_excess() -> None:
     first = step({}, {"prompt_tokens": 999_999})
     second = step(first.states, {"prompt_tokens": 5}, peaks=first.peaks)
     third = step(second.states, {"prompt_tokens": 7}, peaks=second.peaks)
@@ -220,7 +220,7 @@ def test_a_series_last_read_of_an_earlier_process_than_the_others_is_incomplete(
     assert second.reason is not None and "earlier process" in second.reason
 
 
-def test_a_state_stored_by_an_older_schema_whose_process_cannot_be_identified_is_unknown_once() -> None:
+def test_a_state_of_an_older_schema_without_an_identifiable_process_is_unknown_once() -> None:
     state = CounterState(OWNER, "prompt_tokens", 10, None, 1000, process_start_ms=1_790_000_000_000)
     first = step({"prompt_tokens": state}, {"prompt_tokens": 12})
     assert first.deltas == {"prompt_tokens": None}
@@ -228,7 +228,7 @@ def test_a_state_stored_by_an_older_schema_whose_process_cannot_be_identified_is
     assert step(first.states, {"prompt_tokens": 15}).deltas == {"prompt_tokens": 3}
 
 
-def test_a_fall_is_all_that_tells_a_restart_where_the_start_cannot_be_seen() -> None:
+def test_a_restart_with_an_unknown_start_is_detected_only_by_a_falling_counter() -> None:
     first = step({}, {"prompt_tokens": 10, "generated_tokens": 5}, start_ms=None)
     second = step(first.states, {"prompt_tokens": 4, "generated_tokens": 6}, start_ms=None)
     assert second.deltas == {"prompt_tokens": 4, "generated_tokens": 1}

@@ -113,7 +113,7 @@ moves = st.lists(
 @example([("observe", 0, 3), ("tick", 2, 0), ("observe", 1, 1), ("restart", 0, 0), ("tick", 1, 0)], "seen")
 @example([("observe", 0, 3), ("tick", 6, 0), ("restart", 0, 0), ("observe", 1, 1), ("tick", 1, 0)], "exposed")
 @example([("generate", 5, 0), ("tick", 2, 0), ("restart", 0, 0), ("observe", 2, 1), ("tick", 2, 0)], "unknown")
-def test_what_pages_told_is_stored_once_across_restarts(moves: list[tuple[Any, ...]], start: str) -> None:
+def test_latencies_of_pages_are_stored_once_across_restarts(moves: list[tuple[Any, ...]], start: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         watched = Watched(start, patch)
         watched.tick()

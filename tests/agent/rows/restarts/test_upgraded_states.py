@@ -67,9 +67,7 @@ def test_a_process_that_lived_through_the_upgrade_is_counted_on(world: World) ->
 
 
 @pytest.mark.parametrize("off_ms", [1000, -86_400_000])
-def test_a_process_whose_start_was_stored_by_another_clock_is_marked_and_never_counted_again(
-    world: World, off_ms: int
-) -> None:
+def test_a_process_start_stored_by_another_clock_is_marked_and_never_counted_twice(world: World, off_ms: int) -> None:
     as_stored_before(world, off_ms)
     world.run(3, work=10)
     assert world.engine is not None

@@ -1,0 +1,72 @@
+"""Commands that buy and return hardware: instances, hosts and commitments."""
+
+from dataclasses import dataclass
+
+from pertoken.catalog.cloud_commands import cloud_commands
+from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
+from pertoken.state.placement import Commitment, Placement
+from pertoken.units import NANO_USD, format_usd
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Commands that belong together, and the commands that undo them."""
+
+    apply: tuple[str, ...] = ()
+    undo: tuple[str, ...] = ()
+
+
+def commit(commitment: Commitment) -> Step:
+    """Return the commands that buy a commitment. Nothing undoes them."""
+    location = " ".join(part for part in (commitment.provider, commitment.region) if part)
+    return Step(
+        (
+            f"Commit to {commitment.count} × {commitment.instance_type} at {location} for "
+            f"{format_usd(commitment.nano_usd_per_instance_hour)} per instance and hour{_term(commitment)}.",
+            *_buy(commitment),
+        ),
+        ("A commitment cannot be cancelled before it ends.",),
+    )
+
+
+def _buy(commitment: Commitment) -> tuple[str, ...]:
+    """Return the commands that buy a commitment; empty if the cloud is unknown or has no such command."""
+    cloud = cloud_commands().get(commitment.provider)
+    if cloud is None or not commitment.region or not commitment.years:
+        return ()
+    usd = commitment.count * commitment.nano_usd_per_instance_hour / NANO_USD
+    return cloud.committed(commitment.instance_type, commitment.region, years=commitment.years, usd_per_hour=usd)
+
+
+def _term(commitment: Commitment) -> str:
+    return f", for {commitment.years} year{'s' if commitment.years > 1 else ''}" if commitment.years else ""
+
+
+def release(name: str, host: Host | None, before: Fleet) -> Step:
+    """Return the commands that drain and return a host; `host` is None where only its name is known."""
+    count = len(
+        [device for device in before.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
+    )
+    placement = host.placement if host is not None else Placement()
+    instance = f" ({placement.instance_type})" if placement.instance_type else ""
+    devices = f" with its {count} device(s)" if count else ""
+    cloud = cloud_commands().get(placement.provider or "")
+    returned = cloud.released(name, placement.region) if cloud and placement.region else ()
+    return Step(
+        (f"Drain {name}{instance} and give it back{devices}.", *returned),
+        (f"Order {name}{instance} again.", *order(placement)),
+    )
+
+
+def order(placement: Placement) -> tuple[str, ...]:
+    """Return the command that starts an instance; empty if its cloud, region or type is unknown."""
+    cloud = cloud_commands().get(placement.provider or "")
+    if (
+        cloud is None
+        or not placement.region
+        or not placement.instance_type
+        or placement.purchase not in (None, "on_demand", "spot")
+    ):
+        return ()
+    return (cloud.ordered(placement.instance_type, placement.region, spot=placement.purchase == "spot"),)
