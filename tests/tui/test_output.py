@@ -40,7 +40,7 @@ async def test_x_writes_the_screen_as_text_and_svg_and_shows_the_names(
     assert (tmp_path / f"{stem}.svg").read_text().startswith("<svg")
 
 
-async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def full(*_: object, **__: object) -> None:
