@@ -1,8 +1,8 @@
-"""Amounts of money as people see them, in the currency of the settings.
+"""Amounts of money as text, in the currency of the settings.
 
 Everything is computed, stored and exported in US dollars. Screens and commands write amounts with `amount`, which
-converts them by the rate in force on the day they are of, and captions with `caption`. One process shows one currency
-at a time, as it has one locale: the command line sets it with `show_in` once it has read the settings.
+converts them at the rate of the day that the figures describe, and captions with `caption`. A process shows one
+currency at a time: the command line sets it with `show_in` after it has read the settings.
 """
 
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from pertoken.units import NANO_USD, format_money
 
 NO_AMOUNT = "–"
 SYMBOLS = {USD: "$", "EUR": "€", "GBP": "£"}
-"""Of currencies that share theirs with no other one; the rest is written with the code before the amount."""
+"""Symbols that mean one currency only; all other currencies are written with their code before the amount."""
 
 
 @dataclass(slots=True)
 class _Shown:
     currency: Currency
     day: date | None
-    """Day that figures are of; None: today."""
+    """Day (UTC) that the shown figures describe; None: today."""
     converted: bool
-    """Whether an amount was written since."""
+    """Whether an amount was written since the currency was set."""
 
     @property
     def rate(self) -> Rate | None:
@@ -43,17 +43,17 @@ def show_in(currency: Currency) -> None:
 
 
 def show_of(ts: float) -> None:
-    """Convert by the rate of the day (UTC) of an instant, epoch seconds, from now on."""
+    """Convert at the rate of the day (UTC) that holds `ts`, epoch seconds, from now on."""
     _shown.day = datetime.fromtimestamp(ts, UTC).date()
 
 
 def reset() -> None:
-    """Write US dollars again, of today."""
+    """Write amounts in US dollars again, with the rates of today."""
     _shown.currency, _shown.day, _shown.converted = Currency(), None, False
 
 
 def rate() -> float | None:
-    """Return the units of the shown currency for one US dollar; None if no rate is known."""
+    """Return how many units of the shown currency one US dollar buys; None if no rate is known."""
     if _shown.currency.code == USD:
         return 1.0
     _shown.converted = True
@@ -62,7 +62,10 @@ def rate() -> float | None:
 
 
 def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
-    """Return an amount of nano-USD in the shown currency: `$1,234`, `€0.0123`; `–` where it has no rate."""
+    """Return an amount of nano-USD in the shown currency: `$1,234`, `€0.0123`.
+
+    None is written as `unknown`; every amount is `–` while the currency has no rate.
+    """
     per_usd = rate()
     if nano_usd is None:
         return unknown
@@ -70,13 +73,13 @@ def amount(nano_usd: int | float | None, unknown: str = NO_AMOUNT) -> str:
 
 
 def symbol() -> str:
-    """Return what stands before an amount: `$`, `€`, or a code and a blank."""
+    """Return the prefix of an amount: `$`, `€`, or a currency code and a blank."""
     code = _shown.currency.code
     return SYMBOLS.get(code, f"{code} ")
 
 
 def caption(text: str) -> str:
-    """Return a caption in which dollars are named with the shown currency instead: `€/Mtok`."""
+    """Return a caption with the shown currency in place of dollars: `€/Mtok`."""
     if _shown.currency.code == USD:
         return text
     unit = SYMBOLS.get(_shown.currency.code, _shown.currency.code)
@@ -84,7 +87,7 @@ def caption(text: str) -> str:
 
 
 def no_rate() -> str | None:
-    """Return why no amount can be written; None if they can."""
+    """Return the reason why no amount can be written; None if amounts can be written."""
     code = _shown.currency.code
     if code == USD or _shown.rate is not None:
         return None
@@ -102,7 +105,7 @@ def note() -> str | None:
 
 
 def note_once() -> str | None:
-    """Return `note` if an amount was written since the currency was set, and forget that."""
+    """Return `note` if an amount was written since the last call or since the currency was set, else None."""
     written, _shown.converted = _shown.converted, False
     return note() if written else None
 
@@ -118,10 +121,10 @@ def currency_values() -> dict[str, Any] | None:
 
 
 def beside(values: Any) -> Any:
-    """Return values for JSON with the currency beside their dollars: of an object once, of a list in each object."""
-    found = currency_values()
-    if found is None:
+    """Return values for JSON with a `currency` key added to an object, or to each object of a list."""
+    currency = currency_values()
+    if currency is None:
         return values
     if isinstance(values, list):
-        return [{**each, "currency": found} if isinstance(each, dict) else each for each in values]
-    return {**values, "currency": found}
+        return [{**value, "currency": currency} if isinstance(value, dict) else value for value in values]
+    return {**values, "currency": currency}

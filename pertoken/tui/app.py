@@ -1,4 +1,4 @@
-"""The terminal program: its screens, and what each key does."""
+"""The terminal program: its screens and the actions of its keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # the first frame waits for no other screen
 
 
 class PertokenApp(TimeApp):
-    """Shows what a source holds on its screens; see `ReaderApp` for its arguments."""
+    """The app with all screens and key actions; `ReaderApp` documents the arguments."""
 
     TITLE = "pertoken"
     CSS_PATH = "pertoken.tcss"
@@ -59,12 +59,12 @@ class PertokenApp(TimeApp):
         return on_standard_output(super().get_driver_class())
 
     def on_load(self) -> None:
-        """Dress the screens before the first one is made: a theme that is chosen later parses every style again."""
+        """Set the theme before the first screen is made: a later change makes Textual parse every style again."""
         for theme in themes.ALL:
             self.register_theme(theme)
         self._ascii = themes.AsciiDrawing()
         chosen = self.remembered.theme or self.options.theme
-        if chosen == themes.DARK.name:  # as Textual's own, whose filters and classes are made already
+        if chosen == themes.DARK.name:  # dark like Textual's default theme: its filters and classes can stay
             self.set_reactive(App.theme, chosen)
             self.stylesheet.set_variables(self.get_css_variables())
         for mode in MODES:
@@ -86,18 +86,18 @@ class PertokenApp(TimeApp):
         self.set_class(self._ascii.enabled, "-ascii")
 
     def get_line_filters(self) -> list[LineFilter]:
-        """Draw in ASCII where that was chosen."""
+        """Add the filter that draws in ASCII if a person chose it."""
         ascii_drawing = getattr(self, "_ascii", None)
         return [*super().get_line_filters(), *([ascii_drawing] if ascii_drawing and ascii_drawing.enabled else [])]
 
     async def on_event(self, event: events.Event) -> None:
-        """Let a pointer that only passes by change nothing: no screen is drawn again because of it."""
+        """Ignore mouse moves without a pressed button, so that they do not redraw the screen."""
         if isinstance(event, events.MouseMove) and not event.button and self.mouse_captured is None:
             return
         await super().on_event(event)
 
     async def action_act(self, action: str) -> None:
-        """Do what a key stands for, or say why it does nothing here."""
+        """Run the action of a key, or notify why it does nothing on this page."""
         page = self.screen
         if not isinstance(page, Page):
             return
@@ -114,13 +114,13 @@ class PertokenApp(TimeApp):
             getattr(page, action)()
 
     def why_not(self, action: str) -> str | None:
-        """Return why an action does nothing on the page on top now; None if it does something."""
-        page = next((each for each in reversed(self.screen_stack) if isinstance(each, Page)), None)
+        """Return the reason why an action does nothing on the topmost page now; None if it does something."""
+        page = next((screen for screen in reversed(self.screen_stack) if isinstance(screen, Page)), None)
         writes = action in WRITES or (page is not None and action in page.OWN_WRITES)
         if writes and self._source.read_only is not None:
             return self._source.read_only
         if action == "suspend" and not (self._driver is not None and self._driver.can_suspend):
-            return "There is no shell to go back to: these screens are in a browser, or in no terminal."
+            return "There is no shell to go back to: these screens run in a browser, or without a terminal."
         return (None if page is None else page.cannot(action)) or self.cannot_now(action)
 
     def _close_boxes(self, page: Page) -> bool:
@@ -130,10 +130,10 @@ class PertokenApp(TimeApp):
             page.give_back_keys()
         return closed
 
-    # What pages ask for.
+    # Messages of pages.
 
     def on_plan_page_requested(self, event: PlanPage.Requested) -> None:
-        """Compose the plan that a person asks for."""
+        """Compose the plan with the limits and assumptions of a person."""
         self._request = event.request
         self._plan(fresh=event.fresh)
 
@@ -142,7 +142,7 @@ class PertokenApp(TimeApp):
         self._load_rules()
 
     def on_switch_page_switched(self, event: SwitchPage.Switched) -> None:
-        """Leave the question, switch the rule in the background, and load the rules again."""
+        """Close the question, switch the rule in the background, and load the rules again."""
         self.pop_screen()
 
         def switched(_: Report) -> RuleList:
@@ -152,20 +152,20 @@ class PertokenApp(TimeApp):
         self._compute("rules", switched)
 
     def on_advice_page_opened(self, event: AdvicePage.Opened) -> None:
-        """Compute all of a recommendation, and load the page of its rule."""
+        """Compute the detail of a recommendation, and load the rules for the page of its rule."""
         rows = self._reading.advice.value or ()
-        each, values = event.recommendation, event.values
-        self._compute("detail", lambda report: self._source.detail(rows, each, values, report))
+        recommendation, values = event.recommendation, event.values
+        self._compute("detail", lambda report: self._source.detail(rows, recommendation, values, report))
         if self._study.rules == Read():
             self._load_rules()
 
     def on_course_page_opened(self) -> None:
-        """Read the history of the host or deployment whose page was opened."""
+        """Read the history of the host or deployment of the page that was opened."""
         if not self._paused:
             self._read()
 
     def on_decision_page_confirmed(self, event: DecisionPage.Confirmed) -> None:
-        """Leave the question, and store the decision in a thread of its own."""
+        """Close the question, and store the decision in a thread of its own."""
         self.pop_screen()
         Thread(target=self._decide, args=(event.recommendation, event.decision), name="deciding", daemon=True).start()
 
@@ -175,7 +175,7 @@ class PertokenApp(TimeApp):
 
     @on(Rows.Arranged)
     def remember_table(self, event: Rows.Arranged) -> None:
-        """Remember which columns of a table are shown, and by which it is sorted."""
+        """Remember the hidden columns and the sort column of a table."""
         self.keep(self.remembered.with_table(event.table, event.arrangement))
 
     # Screens.
@@ -250,7 +250,7 @@ class PertokenApp(TimeApp):
         self.action_command_palette()
 
     def _redraw(self) -> None:
-        """Draw all of the screen after `fg`: the terminal has forgotten what Textual thinks is there."""
+        """Draw the whole screen after `fg`: the terminal no longer shows what Textual drew last."""
         for widget in (self.screen, *self.screen.walk_children()):
             widget.refresh()
 
@@ -274,13 +274,13 @@ class PertokenApp(TimeApp):
             self._load_rules()
 
     def _targets(self) -> tuple[Target, ...]:
-        rules = () if self._study.rules.value is None else (each.entry.id for each in self._study.rules.value.rules)
+        rules = () if self._study.rules.value is None else (rule.entry.id for rule in self._study.rules.value.rules)
         reading = self._reading
         return targets(reading.fleet.value, rules, reading.advice.value or (), self.options.settings())
 
     @on(JumpBox.Chosen)
     async def go_to_target(self, event: JumpBox.Chosen) -> None:
-        """Open what was named, or report that there is none of the name."""
+        """Open the page of the chosen name, or notify that no such name exists."""
         from pertoken.tui.pages.rules_page import RulesPage
         from pertoken.tui.pages.settings_page import SettingsPage
         from pertoken.window.course.course import Subject
@@ -308,7 +308,7 @@ class PertokenApp(TimeApp):
     # Choices.
 
     def choices(self) -> tuple[Choice, ...]:
-        """Return what the settings screen offers, with what is chosen."""
+        """Return the choices of the settings screen with their current values."""
         borders = "ascii" if self._ascii.enabled else "unicode"
         looks = (self.theme, borders, *(("NO_COLOR",) if self.no_color else ()))
         memory = None if self.options.memory is None else str(self.options.memory)
@@ -316,7 +316,7 @@ class PertokenApp(TimeApp):
         return choices(looks, seconds, self.options.currency, self.options.keymap, memory)
 
     def on_settings_page_changed(self, event: SettingsPage.Changed) -> None:
-        """Use another theme, drawing, time between readings or window from now on."""
+        """Apply and remember another theme, border style, refresh time or window."""
         name, value = event.name, event.value
         if name == "theme":
             self.theme = value

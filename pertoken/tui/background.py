@@ -1,15 +1,15 @@
-"""Work that takes seconds: one call at a time in a thread, so that no key waits for it."""
+"""Calls that take seconds, made one at a time in a thread so that no key waits for them."""
 
 from collections.abc import Callable
 from threading import Lock, Thread
 
 Report = Callable[[str, float], None]
 Call = Callable[[Report], Callable[[], None]]
-"""Computes, and returns what hands the result over."""
+"""Function that computes a result and returns a function that delivers it."""
 
 
 class Background:
-    """Makes one call at a time. Of calls that come meanwhile only the newest is made: it replaces those that wait."""
+    """A worker that makes one call at a time. A new call replaces the one that waits, so only the newest waits."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -17,12 +17,12 @@ class Background:
         self._waiting: Call | None = None
         self._busy = False
         self.phase: str | None = None
-        """What is being done now; None while there is nothing to do."""
+        """Step of the call that runs now; None while no call runs."""
         self.share = 0.0
-        """How much of it is done, of 1; 0 where that is not known."""
+        """Completed share of the call, 0 to 1; 0 if it is not known."""
 
     def ask(self, call: Call) -> None:
-        """Make a call soon. It is given a function to report its progress to, and raises nothing."""
+        """Schedule a call, which receives a function for its progress reports and must not raise."""
         with self._lock:
             self._waiting = call
             if self._busy:
@@ -42,7 +42,7 @@ class Background:
                 if last:
                     self._busy, self.phase = False, None
             if call is not None:
-                deliver()  # whoever is given the result sees whether more is being done
+                deliver()  # after the state is updated: the receiver reads `phase`
             if last:
                 return
 

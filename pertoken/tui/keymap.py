@@ -1,4 +1,4 @@
-"""Keys of a person's own: which key each action has, and what is wrong with a choice."""
+"""Custom keys: the key of each action, and errors in a custom choice."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,12 +11,12 @@ from pertoken.printable import literal
 from pertoken.tui.keys import KEY_OF, KEYS, Key
 
 FIXED = ("enter", "escape", "tab")
-"""Keys that widgets use, too: their actions keep them."""
+"""Keys that widgets also use: their actions keep them."""
 SETTING = "screens.keys"
 
 
 def keymap_of(chosen: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the key of each action that has one of its own, as Textual names keys.
+    """Return the custom key of each action that has one, by action, as Textual names keys.
 
     Raises BadInput for an action that does not exist, and for two actions with one key.
     """
@@ -28,7 +28,7 @@ def keymap_of(chosen: Iterable[tuple[str, str]]) -> dict[str, str]:
             raise BadInput(f"{SETTING}: {literal(action)}: no such action{did}")
         name = "+".join(_character_to_key(part) if len(part) == 1 else part.lower() for part in _parts(key))
         if KEY_OF[action].key in FIXED or name in FIXED:
-            raise BadInput(f"{SETTING}: {action} = {literal(key)!r}: enter, escape and tab stay what they are")
+            raise BadInput(f"{SETTING}: {action} = {literal(key)!r}: enter, escape and tab cannot be changed")
         keys[action] = name
     _refuse_clashes(mapped(keys), keys)
     return keys
@@ -39,20 +39,20 @@ def _parts(key: str) -> list[str]:
 
 
 def mapped(keymap: Mapping[str, str]) -> tuple[Key, ...]:
-    """Return the table of keys with a person's own."""
+    """Return the table of keys with custom keys in place of their defaults."""
     return tuple(
-        replace(each, key=keymap[each.action], shown=format_key(keymap[each.action])) if each.action in keymap else each
-        for each in KEYS
+        replace(key, key=keymap[key.action], shown=format_key(keymap[key.action])) if key.action in keymap else key
+        for key in KEYS
     )
 
 
 def _refuse_clashes(keys: Sequence[Key], keymap: Mapping[str, str]) -> None:
     owners: dict[str, Key] = {}
-    for each in keys:
-        other = owners.setdefault(each.key, each)
-        if other is not each:
-            mine, theirs = (each, other) if each.action in keymap else (other, each)
+    for key in keys:
+        other = owners.setdefault(key.key, key)
+        if other is not key:
+            mine, theirs = (key, other) if key.action in keymap else (other, key)
             raise BadInput(
-                f"{SETTING}: {mine.shown} is chosen for {mine.action} and is the key of {theirs.action}, too: choose "
-                "another, or give that one a key of its own"
+                f"{SETTING}: {mine.shown} is chosen for {mine.action} and is also the key of {theirs.action}: choose "
+                f"another key, or give {theirs.action} a key of its own"
             )

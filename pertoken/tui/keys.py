@@ -1,37 +1,37 @@
-"""The one table of keys: bindings, footer, palette, help page and documentation are made from it."""
+"""Table of all keys, from which bindings, footer, palette, help page and documentation are made."""
 
 from dataclasses import dataclass
 
 WINDOWS_S = (900, 3600, 21_600, 86_400, 604_800)
-"""Windows to choose from, seconds."""
+"""Windows that a person can choose, seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """One key and what it does."""
+    """One key with its action."""
 
     key: str
-    """As Textual names it."""
+    """Name of the key in Textual."""
     shown: str
-    """As printed on the keyboard."""
+    """Label of the key on the keyboard."""
     action: str
     command: str
-    """Its name in the palette."""
+    """Name of the action in the palette."""
     help: str
     footer: str = ""
-    """Its word in the footer of the pages that show it there."""
+    """Word in the footer of pages that list the key there."""
     elsewhere: str = ""
-    """Why it does nothing on other pages than its own; without one every page has it."""
+    """Reason shown on pages where the key does nothing; empty: every page has the key."""
     synonyms: str = ""
-    """Other words that find it in the palette."""
+    """More words that match it in the palette."""
 
 
 STEPS_S = {900: 60, 3600: 300, 21_600: 1800, 86_400: 7200, 604_800: 43_200}
-"""Step of a replay by window, seconds: about a twelfth of it."""
+"""Step of a replay in seconds, by window in seconds: about a twelfth of the window."""
 DECISIONS = ("accept", "trial", "snooze", "dismiss", "reopen", "applied", "undo")
-"""Actions on one recommendation: the commands of the same names."""
+"""Decisions on one recommendation; `pertoken` has commands of the same names."""
 WRITES = frozenset((*DECISIONS, "export", "dump", "price"))
-"""Actions that store something or write a file on the host that pertoken runs on: none of them is for readers."""
+"""Actions that store data, or write a file on the host of pertoken: refused in read-only screens."""
 _ADVICE = "This key is for a recommendation: press 2 and choose one."
 _PLAN = "This key is for the plan: press 3."
 _COPY = "This key copies commands: open a recommendation (2) or a step of the plan (3)."
@@ -39,9 +39,11 @@ KEYS = (
     Key("1", "1", "fleet", "Show the fleet", "What runs now, and what its tokens cost.", "Fleet"),
     Key("2", "2", "savings", "Show savings", "What could be cheaper, and what could not be evaluated.", "Savings"),
     Key("3", "3", "plan", "Show the plan", "The changes that save most together, in their order.", "Plan"),
-    Key("4", "4", "rules", "Show the rules", "Which rules run, what they found, and how right they were.", "Rules"),
+    Key(
+        "4", "4", "rules", "Show the rules", "Which rules run, what they proposed, and how accurate they were.", "Rules"
+    ),
     Key("h", "h", "hours", "Show the hours", "What a million tokens cost, by model and hour of the last day."),
-    Key("enter", "enter", "open", "Open the selected row", "Everything known of the row, reasons included.", "Open"),
+    Key("enter", "enter", "open", "Open the selected row", "Everything known about the row, reasons included.", "Open"),
     Key("escape", "esc", "back", "Go back", "Close details or help, or drop the filter.", "Back"),
     Key("tab", "tab", "next", "Go to the next table", "The next table of the screen, or the next tab.", "Next"),
     Key(
@@ -49,12 +51,14 @@ KEYS = (
         "/",
         "filter",
         "Filter the rows",
-        "Keep the rows that hold every word you type; !words leaves them out, ~word is fuzzy.",
+        "Keep the rows that contain every word you type; !words leaves them out, ~word is fuzzy.",
         "Filter",
         synonyms="search find",
     ),
-    Key("o", "o", "sort", "Sort by the next column", "Step through the columns; then the first order again.", "Sort"),
-    Key("O", "O", "reverse", "Reverse the sort order", "Turn the sorted column around."),
+    Key(
+        "o", "o", "sort", "Sort by the next column", "Step through the columns; then the original order again.", "Sort"
+    ),
+    Key("O", "O", "reverse", "Reverse the sort order", "Reverse the sorted column."),
     Key(
         "a",
         "a",
@@ -129,8 +133,8 @@ KEYS = (
         "space",
         "space",
         "toggle",
-        "Leave out or take in",
-        "Plan: leave a step out, or take it in again. Rules: switch a rule off or on.",
+        "Leave out or include",
+        "Plan: leave a step out, or include it again. Rules: switch a rule off or on.",
         "In/out",
         "This key is for a step of the plan (3) or a rule (4).",
     ),
@@ -159,7 +163,7 @@ KEYS = (
         "p",
         "pause",
         "Pause or go on",
-        "Freeze the figures to read them in peace.",
+        "Freeze the figures while you read them.",
         "Pause",
         synonyms="freeze stop",
     ),
@@ -176,7 +180,7 @@ KEYS = (
     ),
     Key("G", "G", "bottom", "Go to the last row", "The last row, or the end of the page.", synonyms="end"),
     Key("j", "j", "down", "Go to the next row", "One row or line down, as the arrow key does."),
-    Key("k", "k", "up", "Go to the row before", "One row or line up, as the arrow key does."),
+    Key("k", "k", "up", "Go to the previous row", "One row or line up, as the arrow key does."),
     Key(
         "c",
         "c",
@@ -192,8 +196,8 @@ KEYS = (
         "less_than_sign",
         "<",
         "event_before",
-        "Go to the event before",
-        "Show the time of the event before this one.",
+        "Go to the previous event",
+        "Show the time of the previous event.",
         "Event",
     ),
     Key("greater_than_sign", ">", "event_after", "Go to the next event", "Show the time of the next event.", "Event"),
@@ -227,7 +231,7 @@ KEYS = (
         "s",
         "settings",
         "Change the settings",
-        "Theme, borders, refresh and window; every other setting to read.",
+        "Theme, borders, refresh and window; all other settings are read-only.",
         synonyms="theme colour color dark light borders refresh currency options preferences config",
     ),
     Key(
@@ -235,7 +239,7 @@ KEYS = (
         "x",
         "dump",
         "Save the screen",
-        "Write it as text and as SVG into the folder pertoken was started in.",
+        "Write it as text and as SVG into the folder that pertoken was started in.",
         synonyms="screenshot print picture svg",
     ),
     Key(
@@ -257,7 +261,9 @@ KEYS = (
         "Go back to the shell; `fg` shows the screens again.",
         synonyms="shell background",
     ),
-    Key("q", "q", "quit", "Quit", "Leave; an agent that runs as a service goes on.", "Quit", synonyms="exit leave"),
+    Key(
+        "q", "q", "quit", "Quit", "Quit; an agent that runs as a service keeps running.", "Quit", synonyms="exit leave"
+    ),
 )
 """All keys, in the order they are shown."""
 KEY_OF = {key.action: key for key in KEYS}

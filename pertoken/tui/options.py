@@ -1,4 +1,4 @@
-"""Choices of the person at the screens: from the settings, and what was remembered."""
+"""Options of the screens, taken from the settings."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ if TYPE_CHECKING:
 
 
 class SettingLine(NamedTuple):
-    """One setting as it is in force."""
+    """One setting with the value that is in force."""
 
     name: str
     value: str
     origin: str
-    """Where it was set; empty at its default."""
+    """File or variable that set it; empty: it has its default."""
     meaning: str
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the screens look and what they remember."""
+    """Look of the screens, their state file, and functions for what they show of this host."""
 
     theme: str = "dark"
     borders: str = "unicode"
     refresh_s: float = 2.0
     keymap: Mapping[str, str] = field(default_factory=dict)
-    """Key of each action that has one of its own, as Textual names it."""
+    """Custom keys by action, as Textual names keys."""
     memory: Path | None = None
-    """File that remembers; None: nothing is."""
+    """State file of the screens; None: nothing is remembered."""
     currency: str = USD
     usd_per_kwh: float | None = None
-    """What a kilowatt-hour costs, facility included; None: energy is in the price of the devices."""
+    """Price of a kilowatt-hour times PUE; None: the price of the devices includes energy."""
     settings: Callable[[], Sequence[SettingLine]] = lambda: ()
-    """Returns every setting, without a secret."""
+    """Function that returns every setting, without secrets."""
     diagnose: Callable[[], Sequence[Any]] | None = None
-    """Returns the findings of `pertoken doctor`; None where the database is not of this host."""
+    """Function that returns the findings of `pertoken doctor`; None: the database is not of this host."""
 
 
 def options_of(settings: Settings, diagnose: Callable[[], Sequence[Any]] | None = None) -> Options:
-    """Return the options of some settings. Raises BadInput for keys that clash."""
+    """Return the options that the settings define. Raises BadInput for keys that clash."""
     return Options(
         settings.screens_theme,
         settings.screens_borders,
@@ -61,7 +61,7 @@ def options_of(settings: Settings, diagnose: Callable[[], Sequence[Any]] | None 
 
 
 def setting_lines(settings: Settings) -> tuple[SettingLine, ...]:
-    """Return every setting as it is in force, by its name; passwords are left out."""
+    """Return every setting with the value that is in force, without passwords."""
     import json
     from dataclasses import asdict, is_dataclass
 
@@ -69,13 +69,15 @@ def setting_lines(settings: Settings) -> tuple[SettingLine, ...]:
     from pertoken.settings.values import without_password
 
     explained, lines = meanings(), []
-    for each in settings.table():
-        value = getattr(settings, each.attribute)
-        if each.name in ("db", "ship.url") and value:
+    for setting in settings.table():
+        value = getattr(settings, setting.attribute)
+        if setting.name in ("db", "ship.url") and value:
             value = without_password(value)
-        elif each.name == "agent.access":
+        elif setting.name == "agent.access":
             value = f"{len(value)} servers" if value else ()
-        text = json.dumps(value, default=lambda one: asdict(one) if is_dataclass(one) else str(one))  # type: ignore[arg-type]
-        shown = "decided by what is there" if value is None else text
-        lines.append(SettingLine(each.name, shown, settings.set_by.get(each.attribute, ""), explained[each.attribute]))
+        text = json.dumps(value, default=lambda item: asdict(item) if is_dataclass(item) else str(item))  # type: ignore[arg-type]
+        shown = "(detected)" if value is None else text
+        lines.append(
+            SettingLine(setting.name, shown, settings.set_by.get(setting.attribute, ""), explained[setting.attribute])
+        )
     return tuple(lines)

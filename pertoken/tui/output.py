@@ -1,4 +1,4 @@
-"""What leaves the screens for people: a page in their pager, and a screen as files."""
+"""Output of the screens: a page in a pager, and a screen as files."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from textual.app import App
 
 PAGERS = ("less", "more", "cat")
-"""Programs that are tried where $PAGER is not set."""
+"""Programs to try if $PAGER is not set."""
 
 
 def screen_text(app: App[Any]) -> str:
-    """Return the screen as lines of text, without colours and without blanks at the ends."""
+    """Return the screen as lines of text, without colours and trailing blanks."""
     lines = ("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -37,7 +37,7 @@ def dump(app: App[Any], folder: Path, now_ts: float) -> tuple[Path, Path]:
 
 
 def pager() -> list[str]:
-    """Return the command of the person's pager. Empty if there is none."""
+    """Return the command of the pager as arguments; empty if there is no pager."""
     import shlex
     import shutil
 
@@ -51,15 +51,15 @@ def pager() -> list[str]:
 
 
 def page_through(app: App[Any], text: str) -> str | None:
-    """Give the terminal to the pager with a text until it ends; return why it could not be shown.
+    """Show a text in the pager, which has the terminal until it ends; return an error message, or None.
 
-    Raises SuspendNotSupported where there is no terminal to give away.
+    Raises SuspendNotSupported if the app does not run in a terminal.
     """
     import subprocess
 
     command = pager()
     if not command:
-        return "There is no pager here: set $PAGER to a program."
+        return "No pager was found: set $PAGER to a program."
     with app.suspend():
         try:
             subprocess.run(command, input=text.encode(), check=False)

@@ -1,4 +1,4 @@
-"""The palette: every key by its name, found by other words for it, too."""
+"""The palette: commands of all keys, matched by their names and synonyms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pertoken.tui.keys import Key
 from pertoken.tui.options import Options
 
 _SYNONYM = 0.9
-"""Weight of a match of a synonym beside one of the name."""
+"""Weight of a match of a synonym; a match of the name has 1."""
 
 
 class Acts(Protocol):
@@ -22,16 +22,16 @@ class Acts(Protocol):
     options: Options
 
     def why_not(self, action: str) -> str | None:
-        """Return why an action does nothing now."""
+        """Return the reason why an action does nothing now; None if it does something."""
         ...
 
     def action_act(self, action: str) -> Awaitable[None]:
-        """Do it."""
+        """Run the action."""
         ...
 
 
 class KeyCommands(Provider):
-    """Commands of the table of keys. One that does nothing now says why."""
+    """Commands of the table of keys. The help of a command that does nothing now is the reason."""
 
     @property
     def _app(self) -> Acts:

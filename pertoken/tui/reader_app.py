@@ -1,4 +1,4 @@
-"""The base of the terminal program: reads a source again and again in threads, and keeps what screens show."""
+"""Base of the terminal program: reads a source periodically in a thread, and keeps the values that screens show."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
 from pertoken.tui.remembered import recall
-from pertoken.tui.source import Asked, Read, Reading, Source, Study, View, attempt, read
+from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
 from pertoken.tui.text.words import progress_line
 
 if TYPE_CHECKING:
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 
 FIRST_FRAME_S = 2.0
-"""Longest wait of the first reading for the first figures to be drawn."""
+"""Longest wait in seconds for values to be drawn before more is read."""
 
 
-class Begun(Message):
-    """What a person waits for is read; `drawn` is set once it is on the screen."""
+class PartRead(Message):
+    """The part of a reading that a person waits for; the app sets `drawn` once it is on the screen."""
 
     def __init__(self, reading: Reading, drawn: Event) -> None:
         super().__init__()
@@ -47,17 +47,17 @@ class Begun(Message):
         self.drawn = drawn
 
 
-class Answered(Message):
-    """A reading is done."""
+class ReadingDone(Message):
+    """A reading is complete; `query` is its query."""
 
-    def __init__(self, reading: Reading, asked: Asked) -> None:
+    def __init__(self, reading: Reading, query: Query) -> None:
         super().__init__()
         self.reading = reading
-        self.asked = asked
+        self.query = query
 
 
 class Decided(Message):
-    """A decision was stored, or could not be."""
+    """A decision, price or switch was stored; with `stored` False, `line` is the error."""
 
     def __init__(self, line: str, *, stored: bool) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Decided(Message):
 
 
 class Computed(Message):
-    """A field of the study was computed, or could not be."""
+    """A field of the study was computed; `read` has the value, or the error."""
 
     def __init__(self, field: str, read: Read[Any]) -> None:
         super().__init__()
@@ -75,10 +75,10 @@ class Computed(Message):
 
 
 class ReaderApp(App[None]):
-    """Reads `source` every few seconds in a thread of its own, so that keys never wait for it.
+    """App that reads `source` every few seconds in a thread, so that keys never wait for it.
 
-    `now` gives epoch seconds, for the age of what is shown; `notice` gives what to show above every page, if anything.
-    `refresh_s` is for tests; without it, it is that of the options.
+    `now` returns epoch seconds, from which ages are computed; `notice` returns a sentence to show above every page, or
+    None. `refresh_s` is for tests and replaces the refresh time of the options.
     """
 
     def __init__(
@@ -98,27 +98,31 @@ class ReaderApp(App[None]):
         self._reading = Reading()
         self.window_s = self.remembered.window_s or WINDOWS_S[1]
         self._at: int | None = None
-        """Instant that is replayed; None: the newest there is."""
+        """Instant that is replayed; None: the newest time."""
         self._paused = False
         self._waiting = False
         self._study = Study()
         self._work = {name: Background(name) for name in ("plan", "records", "rules", "detail", "findings")}
         self._request: PlanRequest | None = None
         self._planned: object = None
-        """The advice that the plan and the records are of."""
+        """Version of the advice that plan and records were computed from."""
         self._stale_timer: Timer | None = None
         self._ticker: Timer | None = None
 
     def start_reading(self) -> None:
-        """Read now, and from now on every `refresh_s` seconds."""
+        """Read now, and then every `refresh_s` seconds."""
         if self._ticker is not None:
             self._ticker.stop()
         self._ticker = self.set_interval(self.refresh_s, self._tick)
         self._read()
 
     def view(self) -> View:
-        """What pages show now."""
-        working = {name: progress_line(each.phase, each.share) for name, each in self._work.items() if each.phase}
+        """Return everything that pages show now."""
+        working = {
+            name: progress_line(background.phase, background.share)
+            for name, background in self._work.items()
+            if background.phase
+        }
         notices = (self._notice(), note())
         return View(
             self._reading,
@@ -133,53 +137,53 @@ class ReaderApp(App[None]):
             self._request,
         )
 
-    def _asked(self) -> Asked:
-        """Return what the open page needs."""
+    def _current_query(self) -> Query:
+        """Return the query of the open page."""
         subject = self.screen.subject if self.screen_stack and isinstance(self.screen, CoursePage) else None
         tenants = any(isinstance(page, FleetPage) and page.group == "tenant" for page in self.screen_stack)
-        return Asked(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
+        return Query(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 
     def _tick(self) -> None:
         resume()
-        asked = not self._paused and not self._is_settled() and not self._waiting
-        if asked:
+        due = not self._paused and not self._is_settled() and not self._waiting
+        if due:
             self._read()
-        else:  # the answer shows the rest
+        else:  # a reading under way shows the page again
             self._renew()
 
     def _is_settled(self) -> bool:
-        """Return whether the past that is asked for is shown: it changes no more."""
+        """Return whether a replayed time is shown, which needs no further reading."""
         fleet = self._reading.fleet
         past = self._at is not None or self._source.recorded_until is not None
-        return past and self._reading.asked == self._asked() and fleet.error is None and fleet.ts is not None
+        return past and self._reading.query == self._current_query() and fleet.error is None and fleet.ts is not None
 
     def _read(self) -> None:
         if self._waiting:
             return
         self._waiting = True
         Thread(
-            target=self._ask,
-            args=(self._asked(), self._reading),
+            target=self._read_in_thread,
+            args=(self._current_query(), self._reading),
             name="reading",
             daemon=True,
         ).start()
 
-    def _ask(self, asked: Asked, last: Reading) -> None:
-        reading = read(self._source, asked, self._now, last, self._begun)
-        self._post(Answered(reading, asked))
-        if last.asked is None:
+    def _read_in_thread(self, query: Query, last: Reading) -> None:
+        reading = read(self._source, query, self._now, last, self._part_read)
+        self._post(ReadingDone(reading, query))
+        if last.query is None:
             load_later()
 
-    def _begun(self, reading: Reading) -> None:
-        """Show what a person waits for, and wait until it is drawn before more is read."""
+    def _part_read(self, reading: Reading) -> None:
+        """Show a part of a reading, and wait until it is drawn before more is read."""
         drawn = Event()
-        self._post(Begun(reading, drawn))
+        self._post(PartRead(reading, drawn))
         drawn.wait(FIRST_FRAME_S)
 
-    @on(Begun)
-    def show_first(self, event: Begun) -> None:
-        """Show what is read so far, unless figures are frozen."""
-        if self._paused and event.reading.asked is not None:
+    @on(PartRead)
+    def show_first(self, event: PartRead) -> None:
+        """Show the part of a reading, unless figures are frozen."""
+        if self._paused and event.reading.query is not None:
             event.drawn.set()
             return
         self._reading = event.reading
@@ -187,7 +191,7 @@ class ReaderApp(App[None]):
         self._when_drawn(event.drawn)
 
     def _when_drawn(self, drawn: Event) -> None:
-        """Set an event once the rows are on the screen: a table makes them after it was given its size."""
+        """Set an event once the rows are drawn: a table draws them only after it has a size."""
         page = self.screen
         if isinstance(page, Page) and not page.is_drawn():
             page.call_after_refresh(self._when_drawn, drawn)
@@ -195,31 +199,31 @@ class ReaderApp(App[None]):
             page.call_after_refresh(drawn.set)
 
     def _post(self, message: Message) -> None:
-        with suppress(RuntimeError):  # the loop has ended: nobody looks any more
+        with suppress(RuntimeError):  # the event loop has ended
             self.post_message(message)
 
-    @on(Answered)
-    def show_answer(self, event: Answered) -> None:
-        """Show what was read; read again if something else was asked for meanwhile."""
+    @on(ReadingDone)
+    def show_answer(self, event: ReadingDone) -> None:
+        """Show a reading; read again if the query has changed meanwhile."""
         self._waiting = False
         resume()
         if self._paused:
             return
-        now_asked = self._asked()
-        if (event.asked.window_s, event.asked.at) == (now_asked.window_s, now_asked.at):
+        current_query = self._current_query()
+        if (event.query.window_s, event.query.at) == (current_query.window_s, current_query.at):
             if self._reading.advice.error is not None and event.reading.advice.error is None:
-                self._planned = None  # what failed with the database is computed again
+                self._planned = None  # computations failed with the database: make them again
             self._reading = event.reading
             self._renew()
             self._watch_staleness()
             self._diagnose()
-        if event.asked != now_asked:
+        if event.query != current_query:
             self._read()
             return
         self._study_again()
 
     def _study_again(self) -> None:
-        """Compute what is of the advice where the advice is new."""
+        """Compute plan and records again if the advice has changed."""
         rows = self._reading.advice.value
         if rows is not None and (known := advice_version(rows)) != self._planned:
             self._planned = known
@@ -227,7 +231,7 @@ class ReaderApp(App[None]):
             self._plan()
 
     def _watch_staleness(self) -> None:
-        """Show the page again at the instant at which the next host becomes stale, not only at the next refresh."""
+        """Set a timer that shows the page again when the next host becomes stale, before the next refresh."""
         if self._stale_timer is not None:
             self._stale_timer.stop()
         wait_s = next_stale_s(self.view())
@@ -243,18 +247,18 @@ class ReaderApp(App[None]):
         self._compute("plan", lambda report: self._source.plan(rows, request, report, fresh=fresh))
 
     def _compute(self, field: str, call: Callable[[Report], Any]) -> None:
-        """Compute a field of the study in the background; it keeps its value where that fails."""
+        """Compute a field of the study in the background; if that fails, the field keeps its value."""
 
         def work(report: Report) -> Callable[[], None]:
-            found = attempt(partial(call, report), self._now, getattr(self._study, field))
-            return partial(self._post, Computed(field, found))
+            result = attempt(partial(call, report), self._now, getattr(self._study, field))
+            return partial(self._post, Computed(field, result))
 
         self._work[field].ask(work)
         self._renew()
 
     @on(Computed)
     def show_computed(self, event: Computed) -> None:
-        """Show what was computed."""
+        """Show a computed field of the study."""
         self._study = replace(self._study, **{event.field: event.read})
         self._renew()
 
@@ -262,21 +266,21 @@ class ReaderApp(App[None]):
         self._compute("rules", lambda _: self._source.rules())
 
     def _diagnose(self) -> None:
-        """Have this host examined once where nothing is served yet: the fleet says what was found."""
+        """Examine this host once if nothing is served yet; the fleet page shows the findings."""
         report, diagnose = self._reading.fleet.value, self.options.diagnose
         if diagnose is not None and report is not None and not report.deployments and self._study.findings == Read():
             self.options = replace(self.options, diagnose=None)
             self._compute("findings", lambda _: diagnose())
 
     def report_decision(self, line: str) -> None:
-        """Report from any thread that something was stored."""
+        """Post from any thread that something was stored."""
         self._post(Decided(line, stored=True))
 
     def _set_price(self, selector: str, nano_usd: int) -> None:
         self._store(lambda: self._source.set_price(selector, nano_usd))
 
-    def _decide(self, each: Recommendation, decision: str) -> None:
-        self._store(lambda: self._source.decide(each, decision))
+    def _decide(self, recommendation: Recommendation, decision: str) -> None:
+        self._store(lambda: self._source.decide(recommendation, decision))
 
     def _store(self, call: Callable[[], str]) -> None:
         try:
@@ -287,11 +291,11 @@ class ReaderApp(App[None]):
 
     @on(Decided)
     def show_decision(self, event: Decided) -> None:
-        """Report a decision, and read how things stand."""
+        """Notify the outcome, and read the new state."""
         self.notify(event.line, severity="information" if event.stored else "error", markup=False)
         self._read()
 
 
 def advice_version(rows: Sequence[Recommendation]) -> object:
-    """Return what changes whenever any of the advice does."""
-    return tuple((each.recommendation_id, each.version, each.updated_ts) for each in rows)
+    """Return a value that changes with any of the advice."""
+    return tuple((row.recommendation_id, row.version, row.updated_ts) for row in rows)

@@ -1,7 +1,6 @@
-"""What the screens remember between runs: window, last screen, theme, columns and sort, in a small JSON file.
+"""State of the screens that is kept between runs in a small JSON file: window, screen, theme, columns and sort order.
 
-Nothing of it is needed: a file that is damaged, newer or cannot be written is as none. Only the screens use it, never
-`--once`.
+It is optional: a file that is missing, damaged or of a newer version is ignored. `--once` does not use it.
 """
 
 from __future__ import annotations
@@ -23,18 +22,19 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """How a person left a table."""
+    """Hidden columns and sort order of a table."""
 
     hidden: tuple[str, ...] = ()
-    """Columns that are not shown, by their key."""
+    """Keys of the hidden columns."""
     by: str | None = None
-    """Column that is sorted by, by its key."""
+    """Key of the sort column; None: unsorted."""
     turned: bool = False
+    """Whether the sort order is reversed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """All that is remembered; None: nothing was chosen."""
+    """The remembered state; None: the default."""
 
     window_s: int | None = None
     screen: str | None = None
@@ -42,22 +42,22 @@ class Remembered:
     borders: str | None = None
     refresh_s: float | None = None
     tables: Mapping[str, Table] = field(default_factory=dict)
-    """By the id of the table."""
+    """Arrangements by the id of the table."""
 
     def with_table(self, name: str, table: Table) -> Remembered:
-        """Return it with one table as it is now."""
+        """Return a copy with the arrangement of one table replaced."""
         return replace(self, tables={**self.tables, name: table})
 
 
 def state_file() -> Path:
-    """Return the file in the platform's state folder for this person."""
+    """Return the path of the state file in the user's state folder."""
     import platformdirs
 
     return Path(platformdirs.user_state_dir("pertoken")) / "screens.json"
 
 
 def recall(file: Path | None) -> Remembered:
-    """Return what a file remembers; nothing where there is none, or it cannot be understood."""
+    """Return the state of a file; the defaults if it is missing or cannot be read."""
     if file is None:
         return Remembered()
     try:
@@ -78,7 +78,7 @@ def recall(file: Path | None) -> Remembered:
 
 
 def remember(file: Path | None, remembered: Remembered) -> str | None:
-    """Write it at once or not at all; return why it could not be written."""
+    """Replace the file atomically; return an error message if it cannot be written."""
     if file is None:
         return None
     import tempfile
@@ -111,14 +111,14 @@ def _refresh(value: Any) -> float | None:
 def _tables(values: Any) -> dict[str, Table]:
     if not isinstance(values, dict):
         return {}
-    found = {}
+    tables = {}
     for name, table in values.items():
         if not isinstance(table, dict):
             continue
         hidden, by = table.get("hidden"), table.get("by")
-        found[str(name)] = Table(
-            tuple(each for each in hidden if isinstance(each, str)) if isinstance(hidden, list) else (),
+        tables[str(name)] = Table(
+            tuple(key for key in hidden if isinstance(key, str)) if isinstance(hidden, list) else (),
             by if isinstance(by, str) else None,
             table.get("turned") is True,
         )
-    return found
+    return tables

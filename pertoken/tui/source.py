@@ -1,4 +1,4 @@
-"""Where screens get what they show, and what was last read of it."""
+"""The source that screens read from, and the values that were last read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from pertoken.errors import PertokenError
 from pertoken.tui.study import Detail, RuleList, ShownPlan
 
-if TYPE_CHECKING:  # the first frame waits for no module that only computes what is shown later
+if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import PlanRequest
     from pertoken.costs.hours.hour import ModelHours
     from pertoken.costs.hours.spend import Spend
@@ -24,27 +24,27 @@ if TYPE_CHECKING:  # the first frame waits for no module that only computes what
 T = TypeVar("T")
 
 TIMELINE_S = 60
-"""Age at which what happened is read again while the present is shown."""
+"""Age in seconds at which the timeline is read again while the present is shown."""
 
 
 class Source(Protocol):
-    """A database as screens see it. Every call may block, and may raise PertokenError.
+    """A database as the screens use it. Every call may block, and may raise PertokenError.
 
-    `decide` and `set_price` change it, nothing else does.
+    `decide`, `set_price` and `switch` store something; all other calls only read.
 
-    `at` is a whole minute in the past of which everything is shown; None is the newest time there is.
+    `at` is the time that figures describe, a whole minute as epoch seconds; None: the newest time.
     """
 
     def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
-        """Return what the fleet did and cost over the last `window_s` seconds."""
+        """Return the use and cost of the fleet over the last `window_s` seconds."""
         ...
 
     def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
-        """Return all advice as it stands, or stood and has not changed since."""
+        """Return all advice in its present state; at a past time, the advice that has not changed since."""
         ...
 
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
-        """Return what a million tokens cost, by model and hour of the last day."""
+        """Return the price of a million tokens by model and hour of the last day."""
         ...
 
     def tenants(self, window_s: int, at: int | None = None) -> Spend:
@@ -52,27 +52,27 @@ class Source(Protocol):
         ...
 
     def banked(self) -> Banked:
-        """Return what receipts of changes measured so far."""
+        """Return the savings that receipts measured so far."""
         ...
 
     def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
-        """Return what one host or deployment did over the window, slice by slice."""
+        """Return the history of one host or deployment over the window, in slices."""
         ...
 
     def timeline(self, now_ts: int) -> Timeline:
-        """Return what is recorded, from when to when, and what happened in it."""
+        """Return the recorded stretch of time and its events."""
         ...
 
     def records(self) -> Mapping[str, Record]:
-        """What each rule realised of what it promised, by the id of the rule."""
+        """Return the track record of each rule, by rule id."""
         ...
 
     def plan(
         self, rows: Sequence[Recommendation], request: PlanRequest | None, progress: Progress, *, fresh: bool = False
     ) -> ShownPlan:
-        """Compose the plan of some advice, as a person asks for it; without a request the best there is.
+        """Compose the plan of some advice with the limits and assumptions of a request; None: the best plan.
 
-        `fresh` reads telemetry again where that of the last plan would do. It may take seconds.
+        `fresh` reads telemetry again even if that of the last plan is recent enough. It may take seconds.
         """
         ...
 
@@ -81,45 +81,49 @@ class Source(Protocol):
         ...
 
     def switch(self, rule_id: str, on: bool) -> str:
-        """Switch a rule off or on for every later run, and return what that means."""
+        """Switch a rule off or on for all later runs; return a sentence about the effect."""
         ...
 
     def detail(
-        self, rows: Sequence[Recommendation], each: Recommendation, values: Mapping[str, float], progress: Progress
+        self,
+        rows: Sequence[Recommendation],
+        recommendation: Recommendation,
+        values: Mapping[str, float],
+        progress: Progress,
     ) -> Detail:
-        """All that is computed of one recommendation, with other numbers in place of some assumptions."""
+        """Compute the detail of one recommendation; `values` replaces some assumptions, by name."""
         ...
 
     def set_price(self, selector: str, nano_usd: int) -> str:
-        """Store what an hour of a device costs, and return what that means."""
+        """Store the price of a device-hour; return a sentence about the effect."""
         ...
 
-    def decide(self, each: Recommendation, decision: str) -> str:
-        """Make one of `keys.DECISIONS` on a recommendation as it was read, and return how it stands."""
+    def decide(self, recommendation: Recommendation, decision: str) -> str:
+        """Store one of `keys.DECISIONS` on a recommendation as it was read; return its new state as a sentence."""
         ...
 
     @property
     def recorded_until(self) -> int | None:
-        """End of a recording, or the instant of `--at`; None: more is recorded."""
+        """End of a recording, or the time of `--at`, epoch seconds; None: more is being recorded."""
         ...
 
     @property
     def read_only(self) -> str | None:
-        """Why nothing may be decided, switched or written here, as a sentence; None: it may."""
+        """Reason why nothing may be decided, switched or written, as a sentence; None: it may."""
         ...
 
     def describe(self) -> str:
-        """Which database it is, with no password in it."""
+        """Return the name of the database, without a password."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the screens ask a source for."""
+class Query:
+    """Window, time and parts that the screens need from a source."""
 
     window_s: int
     at: int | None = None
-    """Whole minute in the past that everything is of; None: the newest."""
+    """Whole minute in the past to show, epoch seconds; None: the newest time."""
     hours: bool = False
     tenants: bool = False
     subject: Subject | None = None
@@ -128,22 +132,22 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Read(Generic[T]):
-    """A value with the time it was read (epoch seconds), and why the newest reading failed, if it did."""
+    """A value with the time of its reading (epoch seconds), and the error of the newest reading if that failed."""
 
     value: T | None = None
     ts: float | None = None
     error: str | None = None
-    asked: Asked | None = None
-    """The question that the value answers; a newer one may have failed."""
+    query: Query | None = None
+    """Query that the value was read for; a newer one may have failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All that was last read."""
+    """The last reading of every part."""
 
-    place: Read[str] = field(default_factory=Read)
-    asked: Asked | None = None
-    """What this reading answers."""
+    database: Read[str] = field(default_factory=Read)
+    query: Query | None = None
+    """Query of this reading."""
     fleet: Read[FleetReport] = field(default_factory=Read)
     advice: Read[tuple[Recommendation, ...]] = field(default_factory=Read)
     hours: Read[tuple[ModelHours, ...]] = field(default_factory=Read)
@@ -155,44 +159,44 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What takes seconds to compute, and is computed only when what it is of has changed."""
+    """Values that take seconds to compute, and are computed only when their inputs have changed."""
 
     plan: Read[ShownPlan] = field(default_factory=Read)
     records: Read[Mapping[str, Record]] = field(default_factory=Read)
     rules: Read[RuleList] = field(default_factory=Read)
     detail: Read[Detail] = field(default_factory=Read)
     findings: Read[Sequence[Any]] = field(default_factory=Read)
-    """Of `pertoken doctor` on this host, where nothing is served."""
+    """Findings of `pertoken doctor` on this host, made if nothing is served."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a page shows: the newest reading, the window asked for, whether figures are frozen, and a notice."""
+    """Everything that pages show. `window_s` is the chosen window, `paused` is True while figures are frozen."""
 
     reading: Reading
     window_s: int
     paused: bool
     now_ts: float
     notice: str | None = None
-    """Sentence about what feeds the database, such as an agent that was killed."""
+    """Sentence to show above every page, such as that the agent was killed."""
     at: int | None = None
-    """The instant that was asked for; None: the newest."""
+    """The chosen instant, epoch seconds; None: the newest time."""
     recorded_until: int | None = None
-    """End of a recording, which never changes; None: more is recorded."""
+    """End of a recording, epoch seconds; None: more is being recorded."""
     study: Study = field(default_factory=Study)
     working: Mapping[str, str] = field(default_factory=dict)
-    """By field of the study, what is done for it right now."""
+    """Progress of the fields of the study that are being computed, by field."""
     request: PlanRequest | None = None
-    """What a person asks of the plan now; the plan that is shown may be of the request before."""
+    """Limits and assumptions of the plan now; the shown plan may still be that of the previous request."""
 
     def past(self, part: Read[Any]) -> int | None:
-        """Return the instant in the past that a part is of; None: it is of the time it was read."""
-        at = part.asked.at if part.asked is not None else self.at
+        """Return the past instant that a part describes; None: it describes the time of its reading."""
+        at = part.query.at if part.query is not None else self.at
         return self.recorded_until if at is None else at
 
     @property
     def older_s(self) -> float:
-        """Seconds by which the fleet's figures are older than now; 0 while the past is shown, which does not age."""
+        """Age in seconds of the figures of the fleet; 0 while the past is shown, which does not age."""
         fleet = self.reading.fleet
         if fleet.value is None or self.past(fleet) is not None:
             return 0.0
@@ -201,51 +205,52 @@ class View:
 
 def read(
     source: Source,
-    asked: Asked,
+    query: Query,
     now: Callable[[], float],
     last: Reading,
-    begun: Callable[[Reading], None] = lambda _: None,
+    on_part_read: Callable[[Reading], None] = lambda _: None,
 ) -> Reading:
-    """Read everything once, and what only some pages show where it is asked for.
+    """Read every part once; hours and tenants only if the query needs them.
 
-    What cannot be read keeps its last value, with the error. `begun` is given what a person waits for as soon as it is
-    read, and may take the time to show it: the history of a page that was just opened, and the first fleet there is.
+    A part that cannot be read keeps its last value, with the error. `on_part_read` is called as soon as the part that a
+    person waits for is read, and may wait until it is drawn: the history of a page that was just opened, and the first
+    fleet report.
     """
-    at, subject = asked.at, asked.subject
+    at, subject = query.at, query.subject
 
     def part(call: Callable[[], T], last: Read[T]) -> Read[T]:
-        return attempt(call, now, last, asked)
+        return attempt(call, now, last, query)
 
-    same = last.asked is not None and last.asked.subject == subject
+    same = last.query is not None and last.query.subject == subject
     course: Read[Course] = last.course if same else Read()
     if subject is not None:
-        course = part(lambda: source.course(subject, asked.window_s, at), course)
+        course = part(lambda: source.course(subject, query.window_s, at), course)
         if not same:
-            begun(replace(last, course=course))
-    place, fleet = part(source.describe, last.place), part(lambda: source.fleet(asked.window_s, at), last.fleet)
+            on_part_read(replace(last, course=course))
+    database, fleet = part(source.describe, last.database), part(lambda: source.fleet(query.window_s, at), last.fleet)
     if last.fleet.value is None and fleet.value is not None:
-        begun(replace(last, place=place, asked=asked, fleet=fleet, course=course))
+        on_part_read(replace(last, database=database, query=query, fleet=fleet, course=course))
     timeline = last.timeline
     if at is not None or timeline.ts is None or now() - timeline.ts > TIMELINE_S:
         timeline = part(lambda: source.timeline(int(now())), timeline)
     return Reading(
-        place=place,
-        asked=asked,
+        database=database,
+        query=query,
         fleet=fleet,
         advice=part(lambda: source.advice(at), last.advice),
-        hours=part(lambda: source.hours(at), last.hours) if asked.hours else last.hours,
-        tenants=part(lambda: source.tenants(asked.window_s, at), last.tenants) if asked.tenants else last.tenants,
+        hours=part(lambda: source.hours(at), last.hours) if query.hours else last.hours,
+        tenants=part(lambda: source.tenants(query.window_s, at), last.tenants) if query.tenants else last.tenants,
         banked=part(source.banked, last.banked),
         course=course,
         timeline=timeline,
     )
 
 
-def attempt(call: Callable[[], T], now: Callable[[], float], last: Read[T], asked: Asked | None = None) -> Read[T]:
-    """Return a new value with its time, or the last one with the error that stood in the way."""
+def attempt(call: Callable[[], T], now: Callable[[], float], last: Read[T], query: Query | None = None) -> Read[T]:
+    """Return a new value with its time; if the call fails, the last value with the error."""
     try:
-        return Read(call(), now(), asked=asked)
+        return Read(call(), now(), query=query)
     except PertokenError as error:
         return replace(last, error=str(error))
-    except Exception as error:  # a screen outlives what reads for it: shown until a reading succeeds
+    except Exception as error:  # screens must survive any fault of a reading: the error is shown until one succeeds
         return replace(last, error=f"unexpected {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The database behind the screens, with the decisions that a person stores in it."""
+"""Source of the screens over a database, with the calls that store decisions, prices and switches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class StoreSource(StoredStudies):
     """A `Source` over a database."""
 
     def switch(self, rule_id: str, on: bool) -> str:
-        """Switch a rule off or on for every later run with these settings. Raises BadInput."""
+        """Switch a rule off or on for all later runs with these settings. Raises BadInput."""
         from pertoken.advisor.rules import switches
 
         if self._read_only is not None:
@@ -36,7 +36,7 @@ class StoreSource(StoredStudies):
     def set_price(self, selector: str, nano_usd: int) -> str:
         """Store the price of a device-hour as `pertoken prices set` does by default. Raises BadInput, StoreError.
 
-        It counts from the beginning where nothing that the selector names had a price, else from now on.
+        It applies from the beginning if no device that the selector names had a price, else from the next minute.
         """
         from pertoken.costs.prices.repricing import read_prices
         from pertoken.migrations import upgrade
@@ -51,10 +51,10 @@ class StoreSource(StoredStudies):
         if self._as_of is not None:
             raise BadInput("this is the past: leave --at out to set a price")
         now_ts = int(time.time())
-        upgrade(self._place, "advice")
-        known = read_prices(self._place, now_ts)
+        upgrade(self._location, "advice")
+        known = read_prices(self._location, now_ts)
         from_ts = 0 if known.unpriced(selector) else (now_ts // 60 + 1) * 60
-        with AdviceRepository(self._place).writing() as connection:
+        with AdviceRepository(self._location).writing() as connection:
             repository.add_price(
                 connection,
                 read_seq=known.seq,
@@ -69,10 +69,10 @@ class StoreSource(StoredStudies):
         since = "now on" if from_ts else "the beginning"
         return f"{selector}: {amount(nano_usd)} an hour from {since}; `pertoken prices set` changes it."
 
-    def decide(self, each: Recommendation, decision: str) -> str:
-        """Store a decision; return how the recommendation stands. Raises BadInput, StoreError.
+    def decide(self, recommendation: Recommendation, decision: str) -> str:
+        """Store a decision; return the new state as a sentence. Raises BadInput, StoreError.
 
-        Raises AdviceChanged if somebody else changed the recommendation since it was read.
+        Raises AdviceChanged if the recommendation was changed since it was read.
         """
         from pertoken.proof.stored import store_acts
         from pertoken.store.repository import AdviceRepository
@@ -85,34 +85,39 @@ class StoreSource(StoredStudies):
         if self._as_of is not None:
             raise BadInput("this is the past: leave --at out to decide")
         if decision == "trial":
-            return self._try(each)
-        rows = store_acts(AdviceRepository(self._place), each, _acts(decision, each, self._now_ts()), getpass.getuser())
-        self._pace.forget()  # a person sees at once what was decided
+            return self._try(recommendation)
+        rows = store_acts(
+            AdviceRepository(self._location),
+            recommendation,
+            _acts(decision, recommendation, self._now_ts()),
+            getpass.getuser(),
+        )
+        self._pace.forget()  # so that the next reading shows the decision
         return acted(rows[-1])
 
-    def _try(self, each: Recommendation) -> str:
-        """Begin the trial of a recommendation, or look at the one that runs; return how it stands."""
+    def _try(self, recommendation: Recommendation) -> str:
+        """Begin the trial of a recommendation, or look at the running one; return its state as a sentence."""
         from pertoken.proof.trials.look import begin_or_look
         from pertoken.store.repository import AdviceRepository
         from pertoken.tui.text.proof.trial import stands
 
-        now_ts, store = self._now_ts(), open_store(self._place)
+        now_ts, store = self._now_ts(), open_store(self._location)
         row, trial, seen = begin_or_look(
-            store, AdviceRepository(self._place), each, self._settings, now_ts, getpass.getuser()
+            store, AdviceRepository(self._location), recommendation, self._settings, now_ts, getpass.getuser()
         )
         self._pace.forget()
         return stands(row, trial, seen, now_ts)
 
 
-def _acts(decision: str, each: Recommendation, now_ts: int) -> Sequence[Moved]:
+def _acts(decision: str, recommendation: Recommendation, now_ts: int) -> Sequence[Moved]:
     from pertoken.proof import acts
 
     by_decision: dict[str, Callable[[], Sequence[Moved]]] = {
-        "accept": lambda: acts.accept(each, now_ts),
-        "snooze": lambda: acts.snooze(each, now_ts, now_ts + acts.SNOOZE_S),
-        "dismiss": lambda: acts.dismiss(each, now_ts, now_ts + acts.DISMISS_S),
-        "reopen": lambda: acts.reopen(each, now_ts),
-        "applied": lambda: acts.declare(each, now_ts),
-        "undo": lambda: acts.roll_back(each, now_ts),
+        "accept": lambda: acts.accept(recommendation, now_ts),
+        "snooze": lambda: acts.snooze(recommendation, now_ts, now_ts + acts.SNOOZE_S),
+        "dismiss": lambda: acts.dismiss(recommendation, now_ts, now_ts + acts.DISMISS_S),
+        "reopen": lambda: acts.reopen(recommendation, now_ts),
+        "applied": lambda: acts.declare(recommendation, now_ts),
+        "undo": lambda: acts.roll_back(recommendation, now_ts),
     }
     return by_decision[decision]()

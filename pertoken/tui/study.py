@@ -1,4 +1,4 @@
-"""Values that take seconds to compute: the plan, the list of rules, and what is computed of one recommendation."""
+"""Values that take seconds to compute: the plan, the list of rules, and the detail of one recommendation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the first frame waits for no module that only computes what is shown later
+if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.plan.plan import Plan
     from pertoken.advisor.planning import PlanRequest, Tested
     from pertoken.advisor.rules.listing import Entry
@@ -19,46 +19,46 @@ if TYPE_CHECKING:  # the first frame waits for no module that only computes what
 
 @dataclass(frozen=True)
 class ShownPlan:
-    """A plan, and what it is of."""
+    """A plan with its request and the window that it was composed from."""
 
     plan: Plan
     request: PlanRequest | None
     window_s: int
-    """Seconds of telemetry."""
+    """Seconds of telemetry that the plan was composed from."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRule:
-    """One rule, or one place of rules that did not load."""
+    """One rule, or one file or distribution of rules that did not load."""
 
     entry: Entry
     page: str
-    """All that is known of it as text; of one that broke, its traceback."""
+    """Documentation of the rule as text; the traceback if it did not load."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuleList:
-    """Every rule that was found."""
+    """Every rule, loaded or not."""
 
     rules: tuple[ListedRule, ...]
     folder: str
-    """Where files with rules of one's own go."""
+    """Drop-in folder for files with rules."""
 
 
 @dataclass(frozen=True)
 class Detail:
-    """What is computed of one recommendation."""
+    """Computed values of one recommendation."""
 
     recommendation_id: int
     values: Mapping[str, float]
-    """Numbers in place of assumptions, by the names of these."""
+    """Values that a person set in place of assumptions, by assumption."""
     tested: Tested | None
     untested: str | None
-    """Why it could not be priced again."""
+    """Reason why it could not be priced again."""
     prospects: tuple[Prospect, ...] = ()
     receipts: tuple[StoredReceipt, ...] = ()
     journal: tuple[JournalEntry, ...] = ()
     trial: Trial | None = None
-    """The last one."""
+    """The last trial."""
     seen: Observed | None = None
-    """What telemetry shows of it while it runs."""
+    """State of the trial in telemetry while it runs."""

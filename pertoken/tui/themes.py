@@ -1,6 +1,6 @@
 """Colours of the screens, and characters for terminals without box drawing.
 
-Every text of a state has a contrast of 4.5:1 or more against its ground in `dark` and `light`; a test reads it off the
+In `dark` and `light` every text has a contrast of at least 4.5:1 against its background, which a test measures on the
 screens. `16-colour` uses the terminal's own colours.
 """
 
@@ -72,7 +72,7 @@ ASCII = str.maketrans(_DRAWN)
 
 
 class AsciiDrawing(LineFilter):
-    """Replaces every character that draws by one of ASCII; it keeps the width of each."""
+    """Filter that replaces every drawing character with an ASCII character of the same width."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return the segments of a line without box drawing."""
@@ -81,4 +81,4 @@ class AsciiDrawing(LineFilter):
 
 def names() -> Sequence[str]:
     """Return the names of the themes."""
-    return [each.name for each in ALL]
+    return [theme.name for theme in ALL]

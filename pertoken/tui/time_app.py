@@ -1,4 +1,4 @@
-"""The window and the instant that are shown: their keys, and what a replay steps through."""
+"""Keys that change the window and the instant that are shown, and pause."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FROZEN = "The figures are frozen: press p to go on, then change the window."
 
 
 class TimeApp(ReaderApp):
-    """Moves the window and the instant that everything is shown of."""
+    """App with the actions that change the window and the instant, or pause the figures."""
 
     def cannot_now(self, action: str) -> str | None:
-        """Return why an action does nothing at this time; None if it does something."""
+        """Return the reason why an action does nothing at the instant that is shown; None if it does something."""
         if action in REPLAYS:
             return _FROZEN_TIME if self._paused else cannot_replay(action, self._moment())
         if action in DECISIONS and self.view().at is not None:
@@ -36,7 +36,7 @@ class TimeApp(ReaderApp):
         return _FROZEN if self._paused else None
 
     def keep(self, remembered: Remembered) -> None:
-        """Remember this for the next run; what stands in the way is shown once."""
+        """Remember this state for the next run; an error is notified once."""
         if remembered == self.remembered:
             return
         self.remembered = remembered
@@ -59,14 +59,14 @@ class TimeApp(ReaderApp):
         self.choose_window(WINDOWS_S[WINDOWS_S.index(self.window_s) + 1])
 
     def choose_window(self, window_s: int) -> None:
-        """Show another window from now on."""
+        """Show and remember another window."""
         self.window_s = window_s
         self.keep(replace(self.remembered, window_s=window_s))
         self._read()
         self._renew()
 
     def _moment(self) -> Moment:
-        """Return where the replay stands."""
+        """Return the instant that is shown, with the timeline that it moves in."""
         timeline = self._reading.timeline.value
         end = self._source.recorded_until or int(self._now())
         return Moment(self._at, end, STEPS_S[self.window_s], timeline or Timeline(None, end))
@@ -98,7 +98,7 @@ class TimeApp(ReaderApp):
 
     @on(MomentBox.Chosen)
     def show_moment(self, event: MomentBox.Chosen) -> None:
-        """Show the time that was typed, or report why it cannot be shown."""
+        """Show the time that was typed, or notify why it cannot be shown."""
         at = at_of(event.text, self._moment())
         if isinstance(at, str):
             self.notify(at, severity="error", markup=False)

@@ -1,4 +1,4 @@
-"""A fleet with everything a screen shows, one with nothing, and their lines."""
+"""Reports of a fleet with all that screens show and of an empty one, with their lines."""
 
 from dataclasses import replace
 
@@ -146,7 +146,7 @@ MEASURED = replace(
     },
     power_source="average, gpu",
 )
-"""A GPU whose driver tells everything."""
+"""A GPU whose driver reports every metric."""
 
 
 def use(host: HostLine, models: tuple[str, ...] = (), accelerators: int = 2) -> HostUse:

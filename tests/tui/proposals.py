@@ -153,4 +153,4 @@ ADVICE = (
     ),
     replace(QUANTIZE, recommendation_id=301, state=State.EXPIRED, title="Expired and not to be shown"),
 )
-SILENT_ADVICE = tuple(each for each in ADVICE if each.state is not State.OPEN)
+SILENT_ADVICE = tuple(row for row in ADVICE if row.state is not State.OPEN)

@@ -1,4 +1,4 @@
-"""What tests of screens show: `figures`, `proposals`, `stretches`, and `sources` that give them."""
+"""Values that tests of screens show: `figures`, `proposals`, `stretches`, and the source that returns them."""
 
 from tests.tui.figures import (
     BARE,

@@ -1,4 +1,4 @@
-"""The real app under Pilot: what its screen shows as plain text, and golden files of it."""
+"""The real app under Pilot: its screen as plain text, compared with golden files."""
 
 import os
 import time
@@ -19,25 +19,25 @@ from tests.tui.reports import NOW, FixedSource
 
 GOLDEN = Path(__file__).parent / "golden"
 REWRITE = "PERTOKEN_REWRITE_GOLDEN"
-"""Set it to rewrite the golden files with what is shown now; then read their difference."""
+"""Variable that makes tests rewrite the golden files; read the difference before you commit it."""
 DEADLINE_S = 20.0
 DRAWN_S = 5.0
-"""Longest wait for a screen whose figures are there to be laid out."""
+"""Longest wait for a screen to be laid out."""
 NEVER_S = 3600.0
 _NOTICES: WeakKeyDictionary[App[None], list[str]] = WeakKeyDictionary()
 
 
 def text_of(pilot: Pilot[None]) -> str:
-    """The screen as lines of text, without colours and without blanks at the ends."""
+    """Return the screen as lines of text, without colours and trailing blanks."""
     strips = pilot.app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
 
 
 async def until(pilot: Pilot[None], condition: Callable[[], bool], what: str) -> None:
-    """Let the app work until a condition holds; fails with the screen after a deadline."""
+    """Run the app until a condition holds; after a deadline, fail with the screen."""
     end = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < end, f"{what} did not come about:\n{text_of(pilot)}"
+        assert time.monotonic() < end, f"{what} did not happen:\n{text_of(pilot)}"
         await pilot.pause()
 
 
@@ -50,22 +50,22 @@ async def until_gone(pilot: Pilot[None], text: str) -> None:
 
 
 async def notices(pilot: Pilot[None]) -> list[str]:
-    """What the app has notified so far."""
+    """Return the messages that the app has notified so far."""
     await pilot.pause()
     return list(_NOTICES[pilot.app])
 
 
 def _record_notices(app: PertokenApp) -> None:
-    """Keep what the app notifies: its own list forgets after seconds."""
-    told: list[str] = []
+    """Record all notifications: the app drops its own after seconds."""
+    messages: list[str] = []
     notify = app.notify
 
     def recorded(message: str, **kwargs: Any) -> None:
-        told.append(message)
+        messages.append(message)
         notify(message, **kwargs)
 
     app.notify = recorded  # type: ignore[method-assign]
-    _NOTICES[app] = told
+    _NOTICES[app] = messages
 
 
 @asynccontextmanager
@@ -77,7 +77,7 @@ async def running(
     notice: Callable[[], str | None] = lambda: None,
     options: Options | None = None,
 ) -> AsyncIterator[Pilot[None]]:
-    """The app over a source, once its first reading has come."""
+    """Run the app over a source; yield it after its first reading."""
     app = PertokenApp(source, refresh_s=refresh_s, now=now, notice=notice, options=options)
     app.animation_level = "none"
     _record_notices(app)
@@ -92,7 +92,7 @@ async def running(
 
 
 async def settled(pilot: Pilot[None]) -> str:
-    """The screen once it has not changed for a while: a busy machine lays it out in several steps."""
+    """Return the screen after it has stopped changing: a busy machine lays it out in several steps."""
     same, last = 0, ""
     while same < 4:
         await pilot.pause(0.1)
@@ -102,7 +102,7 @@ async def settled(pilot: Pilot[None]) -> str:
 
 
 async def check_golden(pilot: Pilot[None], name: str) -> None:
-    """Compare the screen with its golden file, once it is drawn: a layout may follow the figures by some messages."""
+    """Compare the screen with its golden file after it is drawn: the layout may follow the figures by some messages."""
     file = GOLDEN / f"{name}.txt"
     await pilot.pause()
     if os.environ.get(REWRITE):

@@ -1,4 +1,4 @@
-"""A source that gives what it holds."""
+"""Source that returns fixed values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,7 +29,7 @@ from tests.tui.studies import PLAN, RULES, shown_detail, shown_plan
 
 @dataclass
 class FixedSource:
-    """Gives what it holds. `error` fails every call; `wait` holds every call until it is set."""
+    """Source with fixed values. `error` makes every call fail; `wait` blocks every call until it is set."""
 
     report: FleetReport = RICH
     recommendations: tuple[Recommendation, ...] = ADVICE
@@ -108,8 +108,8 @@ class FixedSource:
         self.rules_asked += 1
         return RuleList(
             tuple(
-                replace(each, entry=replace(each.entry, state="disabled")) if each.entry.id in self.off else each
-                for each in RULES
+                replace(rule, entry=replace(rule.entry, state="disabled")) if rule.entry.id in self.off else rule
+                for rule in RULES
             ),
             "/etc/pertoken/rules.d",
         )
@@ -124,15 +124,19 @@ class FixedSource:
         return f"{rule_id}: {'on' if on else 'off'}"
 
     def detail(
-        self, rows: Sequence[Recommendation], each: Recommendation, values: Mapping[str, float], progress: Progress
+        self,
+        rows: Sequence[Recommendation],
+        recommendation: Recommendation,
+        values: Mapping[str, float],
+        progress: Progress,
     ) -> Detail:
         self._before()
-        self.details.append((each.recommendation_id, dict(values)))
-        return shown_detail(each, values)
+        self.details.append((recommendation.recommendation_id, dict(values)))
+        return shown_detail(recommendation, values)
 
-    def decide(self, each: Recommendation, decision: str) -> str:
+    def decide(self, recommendation: Recommendation, decision: str) -> str:
         self._before()
-        self.decisions.append((each.recommendation_id, decision))
+        self.decisions.append((recommendation.recommendation_id, decision))
         return f"{decision}: stored"
 
     def describe(self) -> str:

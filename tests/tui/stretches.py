@@ -10,7 +10,7 @@ from tests.tui.figures import CHAT, HOSTILE, NOW, USD
 
 
 def _hours(model: str, *per_mtok: int | None) -> ModelHours:
-    """Hours at so many micro-dollars per Mtok, with a million tokens each; -1: no token; None: nothing recorded."""
+    """Return hours with these micro-dollars per Mtok and a million tokens each; -1: no token; None: not recorded."""
     hours = (
         None if p is None else ModelHour(max(p, 1) * 1000, 10**6 if p >= 0 else 0, 3_600_000, 3_600_000)
         for p in per_mtok
@@ -25,7 +25,7 @@ DAY = (
         "no-price", NOW // 3600 * 3600 - 23 * 3600, (*[None] * 22, *[ModelHour(None, 4_200, 2_250_000, 3_600_000)] * 2)
     ),
 )
-"""What a million tokens cost, by model and hour: with gaps, an hour without a token, and a model without a price."""
+"""Prices by model and hour, with gaps, an hour without a token, and a model without a price."""
 
 
 TENANTS = Spend(
@@ -45,7 +45,7 @@ _MINUTES = 60
 
 
 def _wave(low: float, high: float, gap: range = range(0)) -> tuple[float | None, ...]:
-    """A value for each minute that rises and falls, with a gap."""
+    """Return values by minute that rise and fall, with a gap."""
     half = _MINUTES // 2
     return tuple(None if i in gap else low + (high - low) * (half - abs(half - i)) / half for i in range(_MINUTES))
 

@@ -1,4 +1,4 @@
-"""Fixed values that a real run computes for seconds: a plan, rules, and what is computed of one recommendation."""
+"""Fixed values for those that take seconds to compute: a plan, rules, and the detail of one recommendation."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -103,19 +103,19 @@ PLAN = Plan(
 
 
 def shown_plan(request: PlanRequest | None, plan: Plan) -> Plan:
-    """Return a plan as a search would make it of the same steps: in the wanted order, without what is left out."""
+    """Return a plan with the same steps in the requested order, without those that are left out."""
     limits = PlanRequest().limits if request is None else request.limits
     left = [LeftOut(e.rule_id, e.recommendation_id, e.title, e.where, "you left it out") for e in plan.steps]
     order = {key: at for at, key in enumerate(limits.order)}
-    kept = [each for each in plan.steps if each.recommendation_id not in limits.without]
-    kept.sort(key=lambda each: order.get(each.recommendation_id, len(order)))
+    kept = [step for step in plan.steps if step.recommendation_id not in limits.without]
+    kept.sort(key=lambda step: order.get(step.recommendation_id, len(order)))
     spend, steps = plan.spend, []
-    for each in kept:
-        steps.append(replace(each, spend_before=spend, spend_after=spend - each.bankable[1]))
-        spend -= each.bankable[1]
+    for step in kept:
+        steps.append(replace(step, spend_before=spend, spend_after=spend - step.bankable[1]))
+        spend -= step.bankable[1]
     assert all(one.spend_after == other.spend_before for one, other in pairwise(steps))
-    bankable = tuple(sum(each.bankable[end] for each in kept) for end in range(3))
-    gone = tuple(each for each in left if each.recommendation_id in limits.without)
+    bankable = tuple(sum(step.bankable[end] for step in kept) for end in range(3))
+    gone = tuple(step for step in left if step.recommendation_id in limits.without)
     return replace(plan, steps=tuple(steps), bankable=bankable, left_out=(*plan.left_out, *gone))  # type: ignore[arg-type]
 
 
@@ -141,18 +141,18 @@ RULES = (
 )
 
 
-def shown_detail(each: Recommendation, values: Mapping[str, float]) -> Detail:
-    """Return what a real source computes of an open recommendation."""
+def shown_detail(recommendation: Recommendation, values: Mapping[str, float]) -> Detail:
+    """Return the detail that a real source would compute of an open recommendation."""
     factor = values.get(LOAD.assumption, 1.0)
     likely = round(1500 * factor) * NANO_USD
     estimate = Estimate(bankable=(likely, likely, likely), capacity=NOTHING)
     return Detail(
-        each.recommendation_id,
+        recommendation.recommendation_id,
         dict(values),
         Tested(7270 * NANO_USD, estimate, (PRICE, LOAD)),
         None,
         (Prospect("Llama-70B on gpu-a", Detectable((0.2,) * 28, 12), 0.21),),
         (),
         (JournalEntry(1_799_990_000, "open", "advisor", f"proposed {HOSTILE}"),),
-        *((TRIAL, Observed(None, None, None, 0)) if each.state is State.ACCEPTED else ()),
+        *((TRIAL, Observed(None, None, None, 0)) if recommendation.state is State.ACCEPTED else ()),
     )

@@ -1,4 +1,4 @@
-"""Amounts as people see them: in the currency of the settings, by a dated rate."""
+"""Amounts in the currency of the settings, at a dated rate."""
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -33,7 +33,7 @@ def test_amounts_are_dollars_unless_a_currency_is_set() -> None:
     assert note() is None and beside({"usd": 1}) == {"usd": 1}
 
 
-def test_an_amount_is_converted_by_the_rate_of_the_day_it_is_of() -> None:
+def test_an_amount_is_converted_at_the_rate_of_its_day() -> None:
     show_in(EURO)
     show_of(NOVEMBER)
     assert amount(100 * NANO_USD) == "€92.00" and caption("$/Mtok") == "€/Mtok"
@@ -60,7 +60,7 @@ def test_a_currency_without_a_symbol_of_its_own_is_written_with_its_code() -> No
 def test_a_bill_still_adds_up_in_another_currency() -> None:
     show_in(EURO)
     paid, parts = usd_parts(10 * NANO_USD, (3_333_333_333, 3_333_333_333, 3_333_333_334))
-    assert paid == "€9.20" and sum(float(each.removeprefix("€")) for each in parts) == pytest.approx(9.2)
+    assert paid == "€9.20" and sum(float(part.removeprefix("€")) for part in parts) == pytest.approx(9.2)
 
 
 def test_headings_of_tables_have_the_currency_and_its_width() -> None:
@@ -84,8 +84,8 @@ def test_the_note_comes_once_and_only_where_an_amount_was_written() -> None:
     assert note_once() is not None and note_once() is None
 
 
-def test_every_screen_and_command_writes_amounts_through_this_door() -> None:
-    """A bill is compared to the cent in its own currency: `reconcile` alone writes dollars."""
+def test_every_screen_and_command_writes_amounts_with_this_module() -> None:
+    """Only `reconcile` writes dollars: an invoice is compared to the cent in its own currency."""
     package = Path(amounts.__file__).parents[1]
     others = {
         path.relative_to(package).as_posix()

@@ -1,4 +1,4 @@
-"""The app lives on whatever its database does."""
+"""Keys, pointer and start of the app."""
 
 import sys
 from subprocess import run
@@ -50,7 +50,7 @@ async def test_rows_and_pages_are_walked_with_j_k_g_and_capital_g() -> None:
         await pilot.press("g")
         assert tables.cursor_row == 0
         await pilot.press("question_mark", "G")
-        await until_shown(pilot, "No command is ever run")
+        await until_shown(pilot, "They never run a command")
         await pilot.press("g")
         await until_shown(pilot, "Show the fleet")
 

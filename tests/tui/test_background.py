@@ -1,4 +1,4 @@
-"""Work in the background: one call at a time, and of those that wait only the newest."""
+"""Background calls: one at a time, and only the newest waits."""
 
 from collections.abc import Callable
 from threading import Event

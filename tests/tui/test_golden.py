@@ -34,7 +34,7 @@ async def test_a_tiny_terminal_breaks_nothing(report: FleetReport, size: tuple[i
         await until_shown(pilot, "Show the fleet")
 
 
-async def test_forty_columns_and_ten_lines_show_a_row_and_less_says_too_small() -> None:
+async def test_forty_columns_and_ten_lines_show_a_row_and_fewer_are_titled_too_small() -> None:
     async with running(FixedSource(), (80, 24)) as pilot:
         await pilot.press("2")
         await until_shown(pilot, "Least certain")

@@ -1,4 +1,4 @@
-"""Keys of a person's own."""
+"""Custom keys."""
 
 import pytest
 
@@ -25,15 +25,15 @@ def test_two_actions_may_change_their_keys() -> None:
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        ([("sort", "p")], "screens.keys: p is chosen for sort and is the key of pause, too"),
+        ([("sort", "p")], "screens.keys: p is chosen for sort and is also the key of pause"),
         ([("sort", "f6"), ("pause", "f6")], "screens.keys: f6 is chosen for"),
         ([("srot", "f6")], "screens.keys: srot: no such action; did you mean sort?"),
         ([("quite\x1b", "f6")], r"quite\x1b: no such action"),
-        ([("back", "f6")], "enter, escape and tab stay what they are"),
-        ([("sort", "enter")], "enter, escape and tab stay what they are"),
+        ([("back", "f6")], "enter, escape and tab cannot be changed"),
+        ([("sort", "enter")], "enter, escape and tab cannot be changed"),
     ],
 )
-def test_a_choice_that_cannot_be_is_one_clear_line(chosen: list[tuple[str, str]], message: str) -> None:
+def test_an_impossible_choice_is_one_clear_line(chosen: list[tuple[str, str]], message: str) -> None:
     with pytest.raises(BadInput) as error:
         keymap_of(chosen)
     assert message.casefold() in str(error.value).casefold()
@@ -41,7 +41,7 @@ def test_a_choice_that_cannot_be_is_one_clear_line(chosen: list[tuple[str, str]]
 
 
 def test_the_table_shows_the_key_that_was_chosen() -> None:
-    keys = {each.action: each for each in mapped({"sort": "f6"})}
+    keys = {key.action: key for key in mapped({"sort": "f6"})}
     assert keys["sort"].shown.casefold() == "f6"
     assert keys["pause"] == KEY_OF["pause"]
 

@@ -1,4 +1,4 @@
-"""Every key of the table does what the table says."""
+"""Every key of the table has the effect that the table describes."""
 
 from collections import Counter
 

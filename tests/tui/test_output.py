@@ -1,4 +1,4 @@
-"""A screen as files, and a page in the pager."""
+"""Output of the screens: a screen as files, and a page in the pager."""
 
 import os
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ PAGES = (
     (("enter",), "$ per generated Mtok"),
     (("question_mark",), "Moving"),
 )
-"""Keys that lead to a page from the one before, and what its text holds."""
+"""Keys that open a page from the previous one, and a part of its text."""
 
 
 async def test_x_writes_the_screen_as_text_and_svg_and_shows_the_names(
@@ -30,7 +30,7 @@ async def test_x_writes_the_screen_as_text_and_svg_and_shows_the_names(
         names = await notices(pilot)
         await pilot.press("x")
         await pilot.pause()
-    files = sorted(each.name for each in tmp_path.iterdir())
+    files = sorted(path.name for path in tmp_path.iterdir())
     stem = "pertoken-screen-20270115-080000"
     assert files == [f"{stem}-2.svg", f"{stem}-2.txt", f"{stem}.svg", f"{stem}.txt"]
     assert names == [f"Wrote {tmp_path / stem}.txt and {tmp_path / stem}.svg"]
@@ -40,7 +40,7 @@ async def test_x_writes_the_screen_as_text_and_svg_and_shows_the_names(
     assert (tmp_path / f"{stem}.svg").read_text().startswith("<svg")
 
 
-async def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def full(*_: object, **__: object) -> None:
@@ -73,13 +73,13 @@ async def test_v_gives_the_page_to_the_pager_and_the_terminal_back(
             assert text in file.read_text()
 
 
-async def test_where_nothing_can_be_suspended_v_says_what_to_do() -> None:
+async def test_without_a_terminal_to_suspend_v_shows_what_to_do() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("v")
         assert await notices(pilot) == ["A browser has no pager: x saves the screen instead."]
 
 
-def test_the_pager_is_the_persons_else_one_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pager_is_that_of_the_environment_else_an_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAGER", "cat -n")
     assert pager() == ["cat", "-n"]
     monkeypatch.setenv("PAGER", "there-is-no-such-program")

@@ -1,4 +1,4 @@
-"""The palette finds keys by other words, and says why one does nothing."""
+"""The palette matches keys by synonyms, and shows why a key does nothing now."""
 
 from textual.command import CommandPalette
 
@@ -24,7 +24,7 @@ async def test_it_finds_a_command_by_a_synonym() -> None:
             await pilot.press("escape")
 
 
-async def test_a_command_that_does_nothing_here_says_why() -> None:
+async def test_a_command_that_does_nothing_now_shows_the_reason() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("ctrl+p")
         await until(pilot, lambda: isinstance(pilot.app.screen, CommandPalette), "the palette")

@@ -1,4 +1,4 @@
-"""The app reads whatever its database does."""
+"""Readings of the app while its database answers, fails or is slow."""
 
 from dataclasses import replace
 from threading import Event

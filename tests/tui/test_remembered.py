@@ -1,4 +1,4 @@
-"""What the screens remember between runs."""
+"""State of the screens that is kept between runs."""
 
 import json
 from pathlib import Path
@@ -16,11 +16,11 @@ FULL = Remembered(
 )
 
 
-def test_what_is_written_comes_back(tmp_path: Path) -> None:
+def test_a_written_state_is_read_back(tmp_path: Path) -> None:
     file = tmp_path / "state" / "screens.json"
     assert remember(file, FULL) is None
     assert recall(file) == FULL
-    assert [each.name for each in file.parent.iterdir()] == ["screens.json"]
+    assert [path.name for path in file.parent.iterdir()] == ["screens.json"]
 
 
 @pytest.mark.parametrize(
@@ -37,26 +37,26 @@ def test_what_is_written_comes_back(tmp_path: Path) -> None:
         " " * 100_000,
     ],
 )
-def test_a_file_that_cannot_be_understood_is_as_none(tmp_path: Path, text: str) -> None:
+def test_a_file_that_cannot_be_read_is_ignored(tmp_path: Path, text: str) -> None:
     file = tmp_path / "screens.json"
     file.write_bytes(text.encode(errors="surrogateescape"))
     assert recall(file) == Remembered()
 
 
 @pytest.mark.parametrize("value", [7, True, 1e400, -1, "dark ", {}, [], None])
-def test_a_value_that_there_is_not_is_left_out(tmp_path: Path, value: object) -> None:
+def test_an_unknown_value_is_ignored(tmp_path: Path, value: object) -> None:
     file = tmp_path / "screens.json"
     table = {"hidden": value, "by": value, "turned": value}
     names = ("window_s", "screen", "theme", "borders", "tables")
     file.write_text(json.dumps({"version": VERSION, **dict.fromkeys(names, value), "refresh_s": value}))
-    found = recall(file)
-    assert (found.window_s, found.screen, found.theme, found.borders) == (None, None, None, None)
-    assert found.refresh_s in (None, 7.0)
+    remembered = recall(file)
+    assert (remembered.window_s, remembered.screen, remembered.theme, remembered.borders) == (None, None, None, None)
+    assert remembered.refresh_s in (None, 7.0)
     file.write_text(json.dumps({"version": VERSION, "tables": {"hosts": table, "open": value}}))
     assert recall(file).tables["hosts"].hidden == ()
 
 
-def test_no_file_is_no_memory_and_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_without_a_file_nothing_is_remembered_and_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     assert recall(tmp_path / "none") == Remembered()
     assert remember(None, FULL) is None
     (tmp_path / "file").write_text("")
@@ -82,10 +82,10 @@ async def test_window_sort_columns_and_screen_are_as_they_were_left(tmp_path: Pa
     assert recall(options.memory).screen == "fleet"
 
 
-async def test_a_memory_that_cannot_be_written_is_said_once_and_stops_nothing(tmp_path: Path) -> None:
+async def test_an_unwritable_state_file_is_reported_once_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     options = Options(memory=tmp_path / "file" / "screens.json")
     async with running(FixedSource(), options=options) as pilot:
         await pilot.press("2", "3", "1")
         await until_shown(pilot, "run/wait")
-        assert len([each for each in await notices(pilot) if "nothing is remembered" in each]) == 1
+        assert len([notice for notice in await notices(pilot) if "nothing is remembered" in notice]) == 1

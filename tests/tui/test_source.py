@@ -1,4 +1,4 @@
-"""What screens read: whatever fails keeps its last value."""
+"""Readings of a source: a part that fails keeps its last value."""
 
 from tests.tui.reports import NOW, FixedSource, locked
 from tests.tui.screens import running, text_of, until_gone, until_shown
@@ -16,6 +16,6 @@ async def test_a_failing_database_keeps_the_last_figures_under_a_banner_with_the
         await until_gone(pilot, "These figures are from")
 
 
-async def test_an_error_nobody_foresaw_is_shown_and_not_fatal() -> None:
+async def test_an_unexpected_error_is_shown_and_not_fatal() -> None:
     async with running(FixedSource(error=lambda: ZeroDivisionError("[b]oops"))) as pilot:
         await until_shown(pilot, "unexpected ZeroDivisionError: [b]oops")

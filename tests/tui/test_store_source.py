@@ -1,4 +1,4 @@
-"""What the screens store in a database."""
+"""Decisions, prices and switches that the screens store in a database."""
 
 import time
 from pathlib import Path
@@ -47,10 +47,10 @@ def test_a_trial_is_begun_looked_at_and_shown_with_what_it_waits_for(
     checked = Settings(advisor_quality_check=("true",))
     source = StoreSource(where, settings=checked)
     line = source.decide(read, "trial")
-    assert "the trial goes on: waiting for the canary, tiny on gpu-1, to run with weight_dtype fp8" in line
+    assert "the trial is running: waiting for the canary, tiny on gpu-1, to run with weight_dtype fp8" in line
     (now,) = source.advice()
     assert now.state is State.ACCEPTED and now.estimate == read.best
-    assert source.decide(now, "trial").startswith(f"{short_id(now)}: the trial goes on: waiting for the canary")
+    assert source.decide(now, "trial").startswith(f"{short_id(now)}: the trial is running: waiting for the canary")
     detail = source.detail((), now, {}, no_progress)
     assert detail.trial is not None and detail.trial.status is Status.RUNNING
     assert detail.seen is not None and detail.seen.canary_ts is None
@@ -65,7 +65,7 @@ def test_rules_are_loaded_with_their_pages_and_switched_in_a_file_beside_the_set
     source = StoreSource(locate(str(tmp_path / "db")), settings=Settings(source=tmp_path / "pertoken.toml"))
     known = source.rules()
     assert known.folder == str(tmp_path / "rules.d")
-    assert [(each.entry.id, each.entry.state) for each in known.rules] == [("mine", "broken")]
+    assert [(rule.entry.id, rule.entry.state) for rule in known.rules] == [("mine", "broken")]
     assert "SyntaxError" in known.rules[0].page
     assert source.switch("mine", False) == "mine is off from the next run on."
     assert source.rules().rules[0].entry.state == "disabled"

@@ -1,4 +1,4 @@
-"""Every text can be read: in both themes, without colours, and without box drawing."""
+"""Legibility of all text: in both themes, without colours, and without box drawing."""
 
 import os
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from tests.tui.reports import FixedSource, locked
 from tests.tui.screens import running, text_of, until_shown
 
 MIN_CONTRAST = 4.5
-"""WCAG 2.2, 1.4.3: of text."""
+"""Least contrast of text by WCAG 2.2, 1.4.3."""
 PATHS: tuple[tuple[tuple[str, ...], str], ...] = (
     ((), "run/wait"),
     (("g",), "By host"),
     (("tab",), "GPUs"),
-    (("g", "g", "slash", *"zebra"), "No row here"),
+    (("g", "g", "slash", *"zebra"), "No row contains"),
     (("escape", "enter"), "Where a dollar goes"),
     (("2",), "Serve FP8"),
     (("down", "enter"), "Why"),
@@ -35,7 +35,7 @@ PATHS: tuple[tuple[tuple[str, ...], str], ...] = (
 
 
 def texts(pilot: Pilot[None]) -> Iterator[Segment]:
-    """Segments that hold more than blanks and drawing."""
+    """Return the segments with more than blanks and drawing characters."""
     for strip in pilot.app.screen._compositor.render_strips():
         for segment in strip:
             if any(ord(letter) not in ASCII and not letter.isspace() for letter in segment.text):
@@ -43,7 +43,7 @@ def texts(pilot: Pilot[None]) -> Iterator[Segment]:
 
 
 def luminance(colour: Color) -> float:
-    """Relative luminance of WCAG 2.2."""
+    """Return the relative luminance of WCAG 2.2."""
     parts = (part / 255 for part in colour.rgb)
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
@@ -55,40 +55,40 @@ def contrast_of(one: Color, other: Color) -> float:
 
 
 def poor(pilot: Pilot[None]) -> set[str]:
-    """Texts that cannot be read well, with their colours."""
-    found = set()
+    """Return the texts with too little contrast, with their colours."""
+    styles = set()
     for segment in texts(pilot):
         style = segment.style
         assert style is not None and style.color is not None and style.bgcolor is not None, segment
         fore, back = Color.from_rich_color(style.color), Color.from_rich_color(style.bgcolor)
         contrast = contrast_of(fore, back)
         if contrast < MIN_CONTRAST:
-            found.add(f"{segment.text.strip()!r}: {fore.hex} on {back.hex}, {contrast:.2f}")
-    return found
+            styles.add(f"{segment.text.strip()!r}: {fore.hex} on {back.hex}, {contrast:.2f}")
+    return styles
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
 async def test_every_text_of_every_state_has_enough_contrast(theme: str) -> None:
     source = FixedSource()
     async with running(source, (100, 30), options=Options(theme=theme)) as pilot:
-        found: set[str] = set()
+        colours: set[str] = set()
         for keys, text in PATHS:
             await pilot.press(*keys)
             await until_shown(pilot, text)
             await pilot.pause()
-            found |= poor(pilot)
+            colours |= poor(pilot)
         await pilot.press("escape", "n", "1")
         source.error = locked
         await pilot.press("right_square_bracket")
         await until_shown(pilot, "These figures are from")
-        assert found | poor(pilot) == set()
+        assert colours | poor(pilot) == set()
 
 
 async def test_sixteen_colours_are_the_terminals_own() -> None:
     async with running(FixedSource(), options=Options(theme="16-colour")) as pilot:
         await until_shown(pilot, "run/wait")
-        colours = {each for segment in texts(pilot) if segment.style for each in (segment.style.color,) if each}
-        assert colours and all(each.triplet is None for each in colours)
+        colours = {colour for segment in texts(pilot) if segment.style for colour in (segment.style.color,) if colour}
+        assert colours and all(colour.triplet is None for colour in colours)
 
 
 async def test_without_colours_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:

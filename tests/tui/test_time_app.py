@@ -21,10 +21,10 @@ async def test_brackets_change_the_window_between_its_ends() -> None:
         assert source.windows == [3600, 900, 3600, 21_600, 86_400, 604_800]
 
 
-async def test_savings_have_no_window_and_say_so() -> None:
+async def test_savings_have_no_window_and_show_the_reason() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("2", "right_square_bracket")
-        assert await notices(pilot) == ["The window belongs to the fleet: press 1 first."]
+        assert await notices(pilot) == ["Only the fleet has a window: press 1 first."]
 
 
 async def test_pause_freezes_the_figures_until_pressed_again() -> None:
@@ -58,7 +58,7 @@ async def test_comma_and_full_stop_step_through_history_and_back_to_now() -> Non
         await pilot.press("full_stop", "full_stop")
         await until_shown(pilot, "· live ·")
         await pilot.press("full_stop")
-        assert await notices(pilot) == ["This is the newest time: , steps back."]
+        assert await notices(pilot) == ["This is the newest time; , (comma) steps back."]
 
 
 async def test_angle_brackets_go_from_event_to_event() -> None:

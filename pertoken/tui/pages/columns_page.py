@@ -1,4 +1,4 @@
-"""The columns of one table: each is hidden or shown here."""
+"""Page that hides and shows the columns of one table."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +13,7 @@ from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
-_HEAD = "Columns. space or enter hides one, or shows it again; esc goes back. It is remembered."
+_HEAD = "Columns. space or enter hides a column, or shows it again; esc goes back. The choice is remembered."
 
 
 class _Line(NamedTuple):
@@ -25,13 +25,13 @@ class _Line(NamedTuple):
 
 _COLUMNS: tuple[Column[_Line], ...] = (
     Column("", lambda line: line.mark, 0),
-    Column("column", lambda line: line.name, 0, least=10),
+    Column("column", lambda line: line.name, 0, min_cells=10),
     Column("now", lambda line: line.state, 1),
 )
 
 
 class ColumnsPage(ListPage):
-    """`table` is the one whose columns are chosen."""
+    """List of the columns of `table`, each of which can be hidden or shown."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("toggle", "back", "keys", "quit")
     OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
@@ -42,17 +42,17 @@ class ColumnsPage(ListPage):
         self._table = table
 
     def lists(self) -> ComposeResult:
-        """What to press, and the columns."""
+        """Yield the instructions and the list of columns."""
         yield PlainText(id="columns-head")
         with Stack():
             yield Rows[_Line](lambda line: line.key, "columns")
 
     def part(self, view: View) -> Read[Any]:
-        """This page is of no reading."""
+        """Return a constant value: this page shows nothing that was read."""
         return Read(True, view.now_ts)
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """Each column with whether it is shown."""
+        """Return the columns, each with its state."""
         shown = self._table.shown_columns
         lines = []
         for column in self._table.columns_known:
@@ -62,12 +62,12 @@ class ColumnsPage(ListPage):
         return lines
 
     def fill(self, view: View) -> None:
-        """Show the columns."""
+        """Fill the list of columns."""
         self.query_one("#columns-head", PlainText).update(_HEAD)
         self.query_one("#columns", Rows).show(self.lines_of("columns", view), _COLUMNS, lambda _: False)
 
     def cannot(self, action: str) -> str | None:
-        """The first column names the rows: it stays."""
+        """Return the reason why an action does nothing now: the first column names the rows and cannot be hidden."""
         if action == "back":
             return None
         if action == "columns":
@@ -75,7 +75,7 @@ class ColumnsPage(ListPage):
         if action in ("toggle", "open"):
             line = self._selected()
             if line is None:
-                return "There is no column here."
+                return "No column is selected."
             if line.key == self._table.columns_known[0].key:
                 return "This column names the rows: it is always shown."
             return None

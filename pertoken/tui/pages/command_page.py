@@ -1,4 +1,4 @@
-"""A page of facts with commands that can be copied. Nothing is ever run."""
+"""Page of facts with commands that can be copied. pertoken runs no command."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -6,40 +6,40 @@ from typing import ClassVar
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.text.words import literal
 
-NO_COMMANDS = "There is no command here to copy."
+NO_COMMANDS = "This page has no command to copy."
 SHOWN = 50
-"""Characters of a command in the notice that it was copied."""
+"""Characters of a command that the notice about its copy shows."""
 
 
 class CommandPage(SheetPage):
-    """A subclass names the commands that apply something and those that undo it."""
+    """Sheet page with commands. A subclass returns the commands that apply a change and those that undo it."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("savings", "plan", "back", "copy", "copy_all", "keys", "quit")
     OWN: ClassVar[frozenset[str]] = frozenset({"copy", "copy_all"})
     _next = 0
 
     def commands(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the commands that apply it, and those that undo it."""
+        """Return the commands that apply the change, and those that undo it."""
         return (), ()
 
     def cannot(self, action: str) -> str | None:
-        """Return why there is nothing to copy."""
+        """Return the reason why an action does nothing now; None if it does something."""
         if action in ("copy", "copy_all") and not any(self.commands()):
             return NO_COMMANDS
         return super().cannot(action)
 
     def copy(self) -> None:
-        """Copy one command, each time the next one: first those that apply it, then those that undo it."""
-        every = [each for some in self.commands() for each in some]
-        at = self._next % len(every)
-        self._next = at + 1
-        self.app.copy_to_clipboard(every[at])
-        short = literal(every[at])
+        """Copy the next command on every call: first those that apply the change, then those that undo it."""
+        commands = [command for part in self.commands() for command in part]
+        index = self._next % len(commands)
+        self._next = index + 1
+        self.app.copy_to_clipboard(commands[index])
+        short = literal(commands[index])
         short = short if len(short) <= SHOWN else f"{short[:SHOWN]}…"
-        self.app.notify(f"Copied {at + 1} of {len(every)}: {short}", markup=False)
+        self.app.notify(f"Copied {index + 1} of {len(commands)}: {short}", markup=False)
 
     def copy_all(self) -> None:
-        """Copy every command, those that undo it as comments."""
+        """Copy every command; those that undo the change are copied as comments."""
         apply, undo = self.commands()
-        self.app.copy_to_clipboard("\n".join((*apply, *(f"# undo: {each}" for each in undo))) + "\n")
-        self.app.notify(f"Copied all {len(apply) + len(undo)} lines; those that undo it are comments.", markup=False)
+        self.app.copy_to_clipboard("\n".join((*apply, *(f"# undo: {command}" for command in undo))) + "\n")
+        self.app.notify(f"Copied all {len(apply) + len(undo)} lines; the undo commands are comments.", markup=False)

@@ -1,4 +1,4 @@
-"""One host or service: where a dollar goes, plots that share one window, what changed, and all facts."""
+"""Page of one host or service: its share of the bill, plots over one window, changes, and all facts."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 PANELS = 7
 _READING = "Reading its history…"
-_GONE = "It is no longer there: esc goes back."
+_GONE = "It no longer exists: esc goes back."
 
 
 class CoursePage(SheetPage):
-    """`sheet` makes the facts of a view; `dollars` its share of the bill as sentences."""
+    """Page of `subject`. `sheet` returns its facts in a view, `line` its line of the fleet report; None: it is gone."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
         *("fleet", "savings", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
     )
 
     class Opened(Message):
-        """The page is there: its history is to be read."""
+        """The page was opened: its history has to be read."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class CoursePage(SheetPage):
         self._line = line
 
     def body(self) -> ComposeResult:
-        """Dollars, plots, marks and facts in one column that scrolls."""
+        """Yield dollars, plots, marks and facts in one column that scrolls."""
         from pertoken.tui.widgets.course_plot import CoursePlot  # plotext is loaded by the page that plots
 
         with VerticalScroll():
@@ -61,7 +61,7 @@ class CoursePage(SheetPage):
             yield self._text
 
     def on_mount(self) -> None:
-        """Ask for its history, and show what is known already."""
+        """Ask for the history of the subject, and show what is known before it arrives."""
         super().on_mount()
         self.post_message(self.Opened())
 
@@ -71,12 +71,12 @@ class CoursePage(SheetPage):
         return options.usd_per_kwh
 
     def part(self, view: View) -> Read[Any]:
-        """Return its history; until it is read, the fleet that its facts are of."""
+        """Return the reading of the history; until it arrives, that of the fleet."""
         course = view.reading.course
         return view.reading.fleet if course.value is None and course.error is None else course
 
     def show(self, view: View) -> None:
-        """Show what is now known of it."""
+        """Show the subject as the view has it."""
         from pertoken.tui.widgets.course_plot import CoursePlot
 
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
@@ -86,11 +86,11 @@ class CoursePage(SheetPage):
         if line is not None:
             busy = busy_line(line, report)
             notes = [*dollar_lines(line, report), *([] if busy is None else [busy])]
-        found: tuple[Panel, ...] = ()
+        plotted: tuple[Panel, ...] = ()
         if course is None:
             notes.append(_READING)
         else:
-            found, missing = panels(course, course.slo)
+            plotted, missing = panels(course, course.slo)
             notes += filter(None, [token_sentence(course, self._usd_per_kwh, split=busy is None)])
             if missing:
                 notes.append(f"Not measured in this window: {', '.join(missing)}.")
@@ -100,7 +100,7 @@ class CoursePage(SheetPage):
             if course is None:
                 plot.display = False
             else:
-                plot.show(found[n] if n < len(found) else None, course)
+                plot.show(plotted[n] if n < len(plotted) else None, course)
         marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
@@ -108,11 +108,11 @@ class CoursePage(SheetPage):
         self.draw(sheet or ())
 
     def as_text(self) -> str:
-        """Return its dollars, what changed, and all its facts."""
+        """Return the dollars, the changes and all facts as text."""
         shown = (self.query_one(f"#{name}", PlainText) for name in ("subject", "dollars", "marks"))
-        return "\n".join((*(str(each.content) for each in shown if each.display), "", super().as_text()))
+        return "\n".join((*(str(text.content) for text in shown if text.display), "", super().as_text()))
 
     def _course(self, view: View) -> Course | None:
-        """Return its history, not that of the page that was open before."""
+        """Return the history of this subject; None while the view has that of another page."""
         read = view.reading.course
-        return read.value if read.asked is not None and read.asked.subject == self.subject else None
+        return read.value if read.query is not None and read.query.subject == self.subject else None

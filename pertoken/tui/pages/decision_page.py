@@ -1,4 +1,4 @@
-"""Decisions on a recommendation: its details with their keys, and the page that asks before one is stored."""
+"""Pages for decisions: the details of a recommendation, and the confirmation before a decision is stored."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
 
 PROVABLE = ("accept", "trial")
-"""Decisions that freeze an estimate: the page shows first what could be proven of it."""
-_GONE = "It is no longer there: esc goes back."
-_ASK = "Set an assumption to another number: its number = value, such as 1=1.5. An empty line is as measured."
+"""Decisions that freeze an estimate: the confirmation shows which saving telemetry could prove."""
+_GONE = "It no longer exists: esc goes back."
+_ASK = "Set an assumption to another value: NUMBER=VALUE, such as 1=1.5. An empty line restores what was measured."
 
 
 def advice_part(view: View) -> Read[Any]:
-    """Return the part of a reading that these pages show."""
+    """Return the reading of the advice, which these pages show."""
     return view.reading.advice
 
 
-def detail_of(view: View, each: Recommendation) -> Detail | None:
-    """Return what was computed of a recommendation; None until it is."""
+def detail_of(view: View, recommendation: Recommendation) -> Detail | None:
+    """Return the computed detail of a recommendation; None until it is computed."""
     detail = view.study.detail.value
-    return detail if detail is not None and detail.recommendation_id == each.recommendation_id else None
+    return detail if detail is not None and detail.recommendation_id == recommendation.recommendation_id else None
 
 
 class AdvicePage(CommandPage):
-    """All of one recommendation, which can be decided on here."""
+    """Details of one recommendation, with the keys of its decisions."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
         "back",
@@ -63,7 +63,7 @@ class AdvicePage(CommandPage):
     OWN: ClassVar[frozenset[str]] = frozenset({*DECISIONS, "copy", "copy_all", "assume"})
 
     class Opened(Message):
-        """All that can be computed of a recommendation is wanted, with other numbers for some assumptions."""
+        """The detail of a recommendation has to be computed; `values` replaces some assumptions, by name."""
 
         def __init__(self, recommendation: Recommendation, values: Mapping[str, float]) -> None:
             super().__init__()
@@ -75,110 +75,115 @@ class AdvicePage(CommandPage):
         super().__init__(view, heading, self._sheet_of, advice_part)
 
     def body(self) -> ComposeResult:
-        """The text, and the line to type a number in."""
+        """Yield the text and the input line for assumptions."""
         yield from super().body()
         yield AskBox()
 
     def on_mount(self) -> None:
-        """Ask for what has to be computed; what is stored is shown by then."""
-        each = self.line(self.view())
-        if each is not None:
-            self.post_message(self.Opened(each, {}))
+        """Ask for the computed detail; the stored facts are shown meanwhile."""
+        recommendation = self.line(self.view())
+        if recommendation is not None:
+            self.post_message(self.Opened(recommendation, {}))
 
     def _sheet_of(self, view: View) -> Sheet | None:
-        each = self.line(view)
-        if each is None:
+        recommendation = self.line(view)
+        if recommendation is None:
             return None
         rules = view.study.rules.value.rules if view.study.rules.value is not None else ()
-        own = PAGE if each.rule_id == RULE else None
-        page = next((rule.page for rule in rules if rule.entry.id == each.rule_id), own)
+        own = PAGE if recommendation.rule_id == RULE else None
+        page = next((rule.page for rule in rules if rule.entry.id == recommendation.rule_id), own)
         detail = self._detail(view)
-        computed = detail_sections(detail, view.working.get("detail")) if each.chosen is not None else ()
-        tried = trial_section(each, detail, view.now_ts)
-        return (*tried, *advice_sheet(each, view.now_ts, computed), *history_sections(detail), *page_section(page))
+        computed = detail_sections(detail, view.working.get("detail")) if recommendation.chosen is not None else ()
+        tried = trial_section(recommendation, detail, view.now_ts)
+        return (
+            *tried,
+            *advice_sheet(recommendation, view.now_ts, computed),
+            *history_sections(detail),
+            *page_section(page),
+        )
 
     def _detail(self, view: View) -> Detail | None:
-        each = self.line(view)
-        return None if each is None else detail_of(view, each)
+        recommendation = self.line(view)
+        return None if recommendation is None else detail_of(view, recommendation)
 
     def cannot(self, action: str) -> str | None:
-        """Its state decides which decisions are possible."""
+        """Return the reason why an action does nothing now; the state allows some decisions only."""
         if action in DECISIONS:
-            each = self.line(self.view())
-            return _GONE if each is None else refused(each, action)
+            recommendation = self.line(self.view())
+            return _GONE if recommendation is None else refused(recommendation, action)
         if action == "assume":
             detail = self._detail(self.view())
             if detail is None:
-                return "Its assumptions are not computed yet."
-            return None if editable(detail.tested) else "No number is assumed here that could be set."
+                return "Its assumptions are still being computed."
+            return None if editable(detail.tested) else "It has no assumption that could be set."
         return super().cannot(action)
 
     def decide(self, decision: str) -> None:
-        """Ask before a decision is stored."""
-        each = self.line(self.view())
-        if each is not None:
-            self.app.push_screen(DecisionPage(self.view, each, decision))
+        """Open the confirmation of a decision."""
+        recommendation = self.line(self.view())
+        if recommendation is not None:
+            self.app.push_screen(DecisionPage(self.view, recommendation, decision))
 
     def commands(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Those of the variant that was chosen, else the best."""
-        each = self.line(self.view())
-        chosen = each.chosen if each is not None else None
+        """Return the commands of the chosen variant, else of the best."""
+        recommendation = self.line(self.view())
+        chosen = recommendation.chosen if recommendation is not None else None
         return ((), ()) if chosen is None else (chosen.commands, chosen.undo)
 
     def assume(self) -> None:
-        """Type a number for one assumption."""
+        """Open the input line for assumptions."""
         detail = self._detail(self.view())
         assert detail is not None
-        names = [each.assumption for each in editable(detail.tested)]
+        names = [sensitivity.assumption for sensitivity in editable(detail.tested)]
         known = [f"{names.index(name) + 1}={value:g}" for name, value in detail.values.items() if name in names]
         self.query_one(AskBox).ask(_ASK, " ".join(known))
 
     def on_ask_box_given(self, event: AskBox.Given) -> None:
-        """Compute it with the numbers that were typed."""
+        """Compute the detail again with the values that were typed."""
         event.stop()
-        each, detail = self.line(self.view()), self._detail(self.view())
-        if each is None or detail is None:
+        recommendation, detail = self.line(self.view()), self._detail(self.view())
+        if recommendation is None or detail is None:
             return
-        names = [one.assumption for one in editable(detail.tested)]
+        names = [sensitivity.assumption for sensitivity in editable(detail.tested)]
         values = numbers(event.text, names)
         if isinstance(values, str):
             self.app.notify(values, severity="error", markup=False)
             return
         self.close_input()
-        self.post_message(self.Opened(each, values))
+        self.post_message(self.Opened(recommendation, values))
 
     def close_input(self) -> bool:
-        """Leave the numbers as they are."""
-        was = self.query_one(AskBox).close()
-        if was:
+        """Close the input line without a change; return whether it was open."""
+        was_open = self.query_one(AskBox).close()
+        if was_open:
             self.query_one("VerticalScroll").focus()
-        return was
+        return was_open
 
 
 def numbers(text: str, names: Sequence[str]) -> dict[str, float] | str:
-    """Return the values by assumption of a line such as `1=1.5 3=400`, or why it cannot be read."""
-    found: dict[str, float] = {}
+    """Return the values of a line such as `1=1.5 3=400` by assumption, or an error message."""
+    values: dict[str, float] = {}
     for word in text.split():
         number, _, value = word.partition("=")
         try:
             at, amount = int(number), float(value)
         except ValueError:
-            return f"{literal(word)}: write the number of an assumption, =, and its value, such as 1=1.5"
+            return f"{literal(word)}: write NUMBER=VALUE, such as 1=1.5 for assumption 1"
         if not 1 <= at <= len(names):
-            return f"{at}: there is no such assumption; they have the numbers 1 to {len(names)}"
+            return f"{at}: no such assumption; they are numbered 1 to {len(names)}"
         if not 0 < amount < 1e9:
             return f"{literal(word)}: use a value above 0"
-        found[names[at - 1]] = amount
-    return found
+        values[names[at - 1]] = amount
+    return values
 
 
 class DecisionPage(SheetPage):
-    """What a decision does; enter stores it, escape goes back."""
+    """Confirmation of a decision: enter stores it, escape goes back."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
 
     class Confirmed(Message):
-        """A person decided."""
+        """A person confirmed the decision."""
 
         def __init__(self, recommendation: Recommendation, decision: str) -> None:
             super().__init__()
@@ -190,19 +195,19 @@ class DecisionPage(SheetPage):
         super().__init__(view, "Savings", self._sheet_of, advice_part)
 
     def on_mount(self) -> None:
-        """Ask for what its history could prove, before a person accepts it."""
+        """Ask for the computed detail: it holds which saving telemetry could prove."""
         if self._decision in PROVABLE and detail_of(self.view(), self._recommendation) is None:
             self.post_message(AdvicePage.Opened(self._recommendation, {}))
 
     def _sheet_of(self, view: View) -> Sheet:
-        each = self._recommendation
+        recommendation = self._recommendation
         lines: tuple[str, ...] = ()
         if self._decision in PROVABLE:
-            lines = provable_lines(detail_of(view, each), view.working.get("detail"), view.study.detail.error)
-        return question(each, self._decision, view.now_ts, lines)
+            lines = provable_lines(detail_of(view, recommendation), view.working.get("detail"), view.study.detail.error)
+        return question(recommendation, self._decision, view.now_ts, lines)
 
     def cannot(self, action: str) -> str | None:
-        """Only enter and escape answer it."""
+        """Return the reason why an action does nothing: only enter and escape do something."""
         if action == "open":
             return None
         if action in DECISIONS:
@@ -210,5 +215,5 @@ class DecisionPage(SheetPage):
         return super().cannot(action)
 
     def open(self) -> None:
-        """Confirm."""
+        """Confirm the decision."""
         self.app.post_message(self.Confirmed(self._recommendation, self._decision))

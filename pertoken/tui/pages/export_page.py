@@ -1,4 +1,4 @@
-"""The formats that a plan is exported in: written to a file, or copied."""
+"""Page that exports a plan: a list of formats, each of which can be written to a file or copied."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class _Form:
 
 
 _FORMS = (
-    _Form("md", "Markdown", "a page for people: the bill, each step, its commands and their undo"),
-    _Form("sh", "shell script", "commands to read and run; work for people and all undo are comments"),
+    _Form("md", "Markdown", "for people: the bill, and each step with its commands and how to undo it"),
+    _Form("sh", "shell script", "commands to read and run; manual steps and undo commands are comments"),
     _Form("yaml", "Kubernetes patches", "for a kustomization.yaml: arguments of engines in pods"),
     _Form("json", "JSON", "for other programs; as `pertoken plan --json` prints it"),
 )
 _COLUMNS: tuple[Column[_Form], ...] = (
-    Column("format", lambda each: each.name, 0),
-    Column("what it is", lambda each: each.use, 1, least=20),
+    Column("format", lambda form: form.name, 0),
+    Column("content", lambda form: form.use, 1, min_cells=20),
 )
 
 
 class ExportPage(ListPage):
-    """`enter` writes a file into the folder that pertoken was started in, `y` copies."""
+    """List of formats. `enter` writes a file into the folder that pertoken was started in, `y` copies the text."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("open", "back", "copy", "keys", "quit")
     OWN: ClassVar[frozenset[str]] = frozenset({"copy"})
@@ -50,27 +50,27 @@ class ExportPage(ListPage):
         self._shown = shown
 
     def lists(self) -> ComposeResult:
-        """What is done with a format, and the formats."""
+        """Yield the instructions and the list of formats."""
         yield PlainText(id="export-head")
         with Stack():
-            yield Rows[_Form](lambda each: each.suffix, "formats")
+            yield Rows[_Form](lambda form: form.suffix, "formats")
 
     def part(self, view: View) -> Read[Any]:
-        """This page is of the plan."""
+        """Return the computed plan, which this page exports."""
         return view.study.plan
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The formats."""
+        """Return the formats."""
         return _FORMS
 
     def fill(self, view: View) -> None:
-        """Show the formats."""
+        """Fill the list of formats."""
         head = f"Export the plan. enter writes a file into {Path.cwd()}; y copies it instead; esc goes back."
         self.query_one("#export-head", PlainText).update(head)
         self.query_one("#formats", Rows).show(_FORMS, _COLUMNS, lambda _: False)
 
     def cannot(self, action: str) -> str | None:
-        """Escape goes back to the plan."""
+        """Return the reason why an action does nothing now; None if it does something."""
         return None if action == "back" else super().cannot(action)
 
     def back(self) -> None:
@@ -78,7 +78,7 @@ class ExportPage(ListPage):
         self.app.pop_screen()
 
     def open(self) -> None:
-        """Write a file that was not there before, and show its path."""
+        """Write the plan into a new file, and notify its path."""
         form = self._selected()
         made = datetime.fromtimestamp(self.view().now_ts, UTC)
         name = f"pertoken-plan-{made:%Y%m%d-%H%M%S}"
@@ -92,7 +92,7 @@ class ExportPage(ListPage):
         self.app.notify(f"Wrote {file}", markup=False)
 
     def copy(self) -> None:
-        """Copy the text of a format."""
+        """Copy the plan in the selected format."""
         form = self._selected()
         self.app.copy_to_clipboard(self._text(form))
         self.app.notify(f"Copied the plan as {form.name}.", markup=False)
@@ -110,7 +110,7 @@ class ExportPage(ListPage):
 
 
 def _written(folder: Path, name: str, suffix: str, text: str) -> Path:
-    """Write a new file; one of that name that is there already stays, and the new one gets a number."""
+    """Write a new file and return its path; if the name exists, a number is added to it."""
     number = 1
     while True:
         file = folder / f"{name}{'' if number == 1 else f'-{number}'}.{suffix}"

@@ -1,4 +1,4 @@
-"""The fleet: what it costs now, the bill of the window, and its services, hosts or tenants."""
+"""The fleet page: figures now, the bill of the window, and tables of services, hosts or tenants."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 _EVENTS = 3
 _TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
-"""Tables of each group, in their order."""
+"""Ids of the tables that each group shows, in their order."""
 
 
 class FleetPage(ListPage):
-    """The first screen."""
+    """Screen 1."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
         *("savings", "plan", "rules", "open", "filter", "group", "narrow", "widen", "keys", "quit"),
@@ -55,7 +55,7 @@ class FleetPage(ListPage):
     OWN: ClassVar[frozenset[str]] = frozenset({"group", "price"})
 
     class Priced(Message):
-        """A person entered what an hour of a device costs."""
+        """A person entered a price: nano-USD for an hour of the device that `selector` names."""
 
         def __init__(self, selector: str, nano_usd: int) -> None:
             super().__init__()
@@ -66,19 +66,19 @@ class FleetPage(ListPage):
         super().__init__(view, heading, windowed)
         self._chosen: str | None = None
         self._selector = ""
-        """The device whose price is asked for."""
+        """Name of the device in the price question, as `pertoken prices` uses it."""
         self._filled: tuple[object, ...] = ()
         self._filled_by: tuple[object, ...] | None = None
-        """What the page was last filled from."""
+        """Values and settings that the page was last filled from."""
 
     @property
     def group(self) -> str:
-        """What its rows are: `service`, `host` or `tenant`; until somebody chooses, by the number of hosts."""
+        """Grouping of the rows: `service`, `host` or `tenant`. The default depends on the number of hosts."""
         report = self.view().reading.fleet.value
         return self._chosen or ("service" if report is None else first_group(report))
 
     def lists(self) -> ComposeResult:
-        """Figures, hints, tables, events."""
+        """Yield figures, hints, tables and events."""
         yield Headline()
         yield BillBar()
         yield Notices("hints")
@@ -95,7 +95,7 @@ class FleetPage(ListPage):
         yield Notices("events")
 
     def show(self, view: View) -> None:
-        """Fill the page where something that it shows is new: a refresh of a large fleet costs next to nothing else."""
+        """Fill the page if anything that it shows has changed, so that a refresh of a large fleet stays cheap."""
         values, settings = self._values(view), self._settings(view)
         same = len(values) == len(self._filled) and not any(map(is_not, values, self._filled))
         if not same or settings is None or settings != self._filled_by:
@@ -104,21 +104,21 @@ class FleetPage(ListPage):
 
     @staticmethod
     def _values(view: View) -> tuple[object, ...]:
-        """Return what the page is filled from: large values, compared by identity."""
+        """Return the large values that the page is filled from, to compare by identity."""
         reading, study = view.reading, view.study
         read = (reading.fleet.value, reading.advice.value, reading.tenants.value, reading.banked.value)
         return (*read, study.plan.value, study.findings)
 
     def _settings(self, view: View) -> tuple[object, ...] | None:
-        """Return what else it depends on; None where time alone changes it: ages of stale rows are counted on."""
+        """Return everything else that the page depends on; None if it changes with time: ages of stale rows."""
         report, tenants = view.reading.fleet.value, view.reading.tenants
         if report is None or any(map(staleness(report, view.older_s), report.hosts)):
             return None
-        state = (tenants.error, tenants.asked, view.past(view.reading.fleet), view.working.get("findings"))
+        state = (tenants.error, tenants.query, view.past(view.reading.fleet), view.working.get("findings"))
         return (*state, self.size, self.group, self.focused is None)
 
     def fill(self, view: View) -> None:
-        """Show a report."""
+        """Fill figures, tables and notes from the report of the fleet."""
         report = view.reading.fleet.value
         assert report is not None
         reading = view.reading
@@ -127,8 +127,8 @@ class FleetPage(ListPage):
         self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value)
         self.query_one(BillBar).show(report)
         hints = [f"→ {literal(hint)}" for hint in report.hints]
-        found = _findings(view, report)
-        self.query_one("#hints", Notices).show([*hints, *found])
+        examined = _findings(view, report)
+        self.query_one("#hints", Notices).show([*hints, *examined])
         self.query_one("#events", Notices).show(event_lines(report)[:_EVENTS])
 
         late, older_s = staleness(report, view.older_s), view.older_s
@@ -156,11 +156,11 @@ class FleetPage(ListPage):
         return self.query_one(f"#{name}", Rows)
 
     def on_resize(self) -> None:
-        """Draw the chart again, or give its lines back to the tables."""
+        """Draw the chart for the new height, or hide it."""
         self.call_after_refresh(self._fill_height)
 
     def _fill_height(self) -> None:
-        """Draw the tokens of the window where the tables leave lines free."""
+        """Draw the chart of generated tokens in the lines that the tables leave free."""
         report = self.view().reading.fleet.value
         if report is None or not self.is_attached or not self.query("#chart"):
             return
@@ -170,29 +170,29 @@ class FleetPage(ListPage):
         free = lists.size.height - sum(widget.outer_size.height for widget in others)
         free -= sum(table.wanted_height for table in self.query(Rows))
         lines: tuple[str, ...] = ()
-        if free > MIN_HEIGHT:  # else the lines of a thousand engines are not made in vain
-            together = [
+        if free > MIN_HEIGHT:  # summing a thousand engines takes time
+            totals = [
                 sum(known) if (known := [value for value in values if value is not None]) else None
                 for values in zip(*(line.spark for line in report.deployments), strict=False)
             ]
-            lines = chart("Generated tok/s of the fleet in the window", together, max(1, self.size.width - 2), free - 1)
+            lines = chart("Generated tok/s of the fleet in the window", totals, max(1, self.size.width - 2), free - 1)
         drawing.display = bool(lines)
         drawing.update("\n".join(lines))
 
     def cannot(self, action: str) -> str | None:
-        """Hints and events can be opened, too; only a row without a price takes one."""
+        """Return the reason why an action does nothing now; hints and events can be opened as rows can."""
         if action == "price":
             rows, report = self.rows(), self.view().reading.fleet.value
             line = None if rows is None else rows.selected
             if line is None or report is None:
-                return "There is no row to price."
+                return "No row is selected."
             if self.view().past(self.view().reading.fleet) is not None:
                 return "This is the past: press n to go back to now, then set a price."
             return None if unpriced_device(line, report) else PRICED
         return None if action == "open" and isinstance(self.focused, Notices) else super().cannot(action)
 
     def price(self) -> None:
-        """Type what an hour of the selected device costs."""
+        """Open the input line for the price of the selected device."""
         rows, report = self.rows(), self.view().reading.fleet.value
         device = None if rows is None or report is None else unpriced_device(rows.selected, report)
         if device is not None:
@@ -206,7 +206,7 @@ class FleetPage(ListPage):
         self.query_one(AskBox).ask(question, "")
 
     def on_ask_box_given(self, event: AskBox.Given) -> None:
-        """Hand over the price that was typed."""
+        """Send the price that was typed."""
         event.stop()
         try:
             dollars = Decimal(event.text.strip().removeprefix("$"))
@@ -214,27 +214,27 @@ class FleetPage(ListPage):
         except InvalidOperation:
             usable = False
         if not usable:
-            said = f"{literal(event.text)}: type dollars from 0 to {MAX_USD_PER_HOUR:,}, such as 2.49"
-            self.app.notify(said, severity="error", markup=False)
+            problem = f"{literal(event.text)}: type US dollars from 0 to {MAX_USD_PER_HOUR:,}, such as 2.49"
+            self.app.notify(problem, severity="error", markup=False)
             return
         self.close_input()
         self.post_message(self.Priced(self._selector, int(dollars * NANO_USD)))
 
     def close_input(self) -> bool:
-        """Leave the price as it is."""
-        was = any([box.close() for box in self.query(AskBox)])
-        if was:
+        """Close the input line without a price; return whether it was open."""
+        was_open = any([box.close() for box in self.query(AskBox)])
+        if was_open:
             self.give_back_keys()
-        return was
+        return was_open
 
     def group_next(self) -> None:
-        """Group the rows by the next of service, host and tenant."""
+        """Group the rows by service, host or tenant: the one after the current."""
         self._chosen = next_group(self.group)
         self.renew()
         self.give_back_keys()
 
     def open(self) -> None:
-        """Open a row, or all hints and events."""
+        """Open the selected row, or the page of all hints and events."""
         if isinstance(self.focused, Notices):
             sheet = _ended if self.focused.id == "ended" else self._notices_sheet
             self.app.push_screen(SheetPage(self.view, self.heading, sheet, self.part, windowed=True))
@@ -245,11 +245,11 @@ class FleetPage(ListPage):
         report = view.reading.fleet.value
         if report is None:
             return None
-        found = _findings(view, report)
-        return (*notices_sheet(report), *((Section("What this host has", tuple(found)),) if found else ()))
+        examined = _findings(view, report)
+        return (*notices_sheet(report), *((Section("This host, as examined", tuple(examined)),) if examined else ()))
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """Return the lines of a table that belongs to the group that is shown; engines that ended are not rows."""
+        """Return the lines of a table; none if the current group does not show it. Ended engines are no rows."""
         report = view.reading.fleet.value
         if report is None or table not in _TABLES[self.group]:
             return ()
@@ -260,8 +260,8 @@ class FleetPage(ListPage):
         return report.uses if table == "hosts" else report.devices
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
-        """Return the page of a line: with plots for a service or host."""
-        from pertoken.window.course.course import Subject  # the first frame waits for nothing that reads
+        """Return the page of a line; that of a service or host has plots."""
+        from pertoken.window.course.course import Subject  # not needed for the first frame
 
         shown = line(self.view())
         if not isinstance(shown, DeploymentLine | HostUse):
@@ -274,18 +274,18 @@ class FleetPage(ListPage):
         return self.page_about(subject)
 
     def page_about(self, subject: Subject) -> CoursePage:
-        """Return the page of a host or deployment."""
+        """Return the page of a host or deployment, with plots."""
         of_host = subject.kind == "host"
         current = partial(_host if of_host else _deployment, subject.id)
 
         def sheet(view: View) -> Sheet | None:
-            found = current(view)
-            return None if found is None else self.details(found, view)
+            shown = current(view)
+            return None if shown is None else self.details(shown, view)
 
         return CoursePage(self.view, "Host" if of_host else "Service", subject, sheet, current)
 
     def details(self, line: Any, view: View) -> Sheet:
-        """Return all facts of a deployment, a device, a host or a tenant."""
+        """Return the facts of a deployment, device, host or tenant."""
         report = view.reading.fleet.value
         assert report is not None
         if isinstance(line, DeploymentLine):
@@ -296,8 +296,8 @@ class FleetPage(ListPage):
 
 
 def _findings(view: View, report: FleetReport) -> list[str]:
-    found = view.study.findings
-    return finding_lines(found.value, found.error, view.working.get("findings"), report)
+    findings = view.study.findings
+    return finding_lines(findings.value, findings.error, view.working.get("findings"), report)
 
 
 def _deployment(deployment_id: int, view: View) -> DeploymentLine | None:

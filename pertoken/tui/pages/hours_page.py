@@ -1,4 +1,4 @@
-"""Hours: what a million tokens cost, by model and hour of the last day."""
+"""The hours page: the price of a million tokens by model and hour of the last day."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,32 +14,32 @@ from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
-_NONE = "No model was served in the last 24 hours: the fleet (1) says what is there now."
+_NONE = "No model was served in the last 24 hours: the fleet (1) shows what runs now."
 
 
 class HoursPage(ListPage):
-    """A table of models; `enter` opens one hour by hour."""
+    """Table of models; `enter` opens the hours of one."""
 
     def lists(self) -> ComposeResult:
-        """What the hours are, and the table."""
+        """Yield a note about the hours, and the table."""
         yield PlainText(id="hours-note")
         with Stack():
             yield Rows[ModelHours](lambda line: line.model, "models")
 
     def part(self, view: View) -> Read[Any]:
-        """This page shows hours."""
+        """Return the reading of the hours."""
         return view.reading.hours
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The models."""
+        """Return the models with their hours."""
         return view.reading.hours.value or ()
 
     def details(self, line: Any, view: View) -> Sheet:
-        """One model's hours."""
+        """Return the hours of one model."""
         return hours_sheet(line)
 
     def fill(self, view: View) -> None:
-        """Show the hours."""
+        """Fill the table of models."""
         lines = self.lines_of("models", view)
         self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else _NONE)
         self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)

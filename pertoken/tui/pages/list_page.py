@@ -1,4 +1,4 @@
-"""A screen with tables: filter, sort, and opening rows."""
+"""Base of screens with tables: filter, sort, and pages of rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,10 +23,10 @@ _NO_SORT = "There is no row to sort."
 
 
 class ListPage(Page):
-    """Tables with a filter above the footer."""
+    """Page with tables, and an input line for a filter above the footer. Subclasses yield and fill the tables."""
 
     def body(self) -> ComposeResult:
-        """What the page is before its first reading, its lists, and the filter."""
+        """Yield the text shown before the first reading, the tables, and the filter."""
         yield PlainText(id="waiting")
         with Vertical(id="lists"):
             yield from self.lists()
@@ -34,57 +34,57 @@ class ListPage(Page):
         yield FilterBox()
 
     def lists(self) -> ComposeResult:
-        """The tables and what stands beside them."""
+        """Yield the tables and the widgets around them."""
         yield from ()
 
     def show(self, view: View) -> None:
-        """Show the lists once there is anything to show."""
+        """Fill the tables if their part of the view has a value; else show why it has none."""
         part = self.part(view)
-        there = part.value is not None
+        filled = part.value is not None
         waiting = self.query_one("#waiting", PlainText)
-        waiting.display = not there
+        waiting.display = not filled
         waiting.update(self.waiting(view))
-        self.query_one("#lists", Vertical).display = there
-        if there:
+        self.query_one("#lists", Vertical).display = filled
+        if filled:
             self.fill(view)
             self._settle()
             if self.focused is None:
                 self._focus_rows()
 
     def shows_banner(self, view: View) -> bool:
-        """Return whether a banner stands above the page; one that was never filled holds the error itself."""
+        """Return whether a banner is shown; a page that was never filled shows its error in place of the tables."""
         part = self.part(view)
         return super().shows_banner(view) and not (part.value is None and part.error is not None)
 
     def waiting(self, view: View) -> str:
-        """Return what stands here before the first reading, or why it failed."""
+        """Return the text shown before the first reading, or the error of a reading that failed."""
         error = self.part(view).error
         if error is None:
             return "Reading the database…"
-        again = "It is tried again all the time" if self.late_s is not None else "r tries again"
+        again = "It is tried again at every refresh" if self.late_s is not None else "r tries again"
         return "\n".join(
             ("Nothing could be read yet:", *literal_lines(error), "", f"{again}; this page fills once it works.")
         )
 
     def fill(self, view: View) -> None:
-        """Fill the tables from a view that has their part."""
+        """Fill the tables from a view in which `part` has a value."""
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The lines of the table with this id."""
+        """Return the lines of the table with the id `table`."""
         return ()
 
     def details(self, line: Any, view: View) -> Sheet:
-        """All that is known of a line."""
+        """Return the facts of a line."""
         return ()
 
     def rows(self) -> Rows[Any] | None:
-        """The table that has the keys, or the first with rows."""
+        """Return the focused table if it has rows, else the first with rows; None without any."""
         shown = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
         ordered = sorted(shown, key=lambda table: table is not self.focused)
         return next((table for table in ordered if table.matched), None)
 
     def cannot(self, action: str) -> str | None:
-        """Tables may be empty."""
+        """Return the reason why an action does nothing now, such as an empty table; None if it does something."""
         rows = self.rows()
         if action in ("open", "sort", "columns") and (rows is None or rows.selected is None):
             return f"There is no row to {'open' if action == 'open' else 'show'}." if action != "sort" else _NO_SORT
@@ -95,7 +95,7 @@ class ListPage(Page):
         return super().cannot(action)
 
     def open(self) -> None:
-        """Open the details of the row under the cursor."""
+        """Open the page of the selected row."""
         rows = self.rows()
         if rows is None or rows.selected is None:
             return
@@ -107,25 +107,25 @@ class ListPage(Page):
         self.app.push_screen(self.page_of(line))
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
-        """Return the page of a line, which is None once it is gone."""
+        """Return the page of a line; `line` returns it from a view, or None once it is gone."""
 
         def sheet(view: View) -> Sheet | None:
-            found = line(view)
-            return None if found is None else self.details(found, view)
+            current = line(view)
+            return None if current is None else self.details(current, view)
 
         return SheetPage(self.view, self.heading, sheet, self.part, self.windowed, self.late_s)
 
     def back(self) -> None:
-        """Drop the filter."""
+        """Clear and close the filter."""
         self.query_one(FilterBox).drop()
         self._focus_rows()
 
     def next(self) -> None:
-        """Give the keys to the next table."""
+        """Move the focus to the next table."""
         self.focus_next()
 
     def filter(self) -> None:
-        """Type a filter."""
+        """Open the input line of the filter."""
         self.query_one(FilterBox).open()
 
     def sort(self) -> None:
@@ -134,12 +134,12 @@ class ListPage(Page):
             rows.sort_next()
 
     def reverse(self) -> None:
-        """Turn the order around."""
+        """Reverse the order."""
         if rows := self.rows():
             rows.reverse()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open a row by `enter` or a click."""
+        """Open the page of a row after `enter` or a click."""
         event.stop()
         reason = self.cannot("open")
         if reason is None:
@@ -156,11 +156,11 @@ class ListPage(Page):
         self._settle()
 
     def on_filter_box_left(self) -> None:
-        """Give the keys back to the rows."""
+        """Move the focus back to the rows."""
         self._focus_rows()
 
     def _settle(self) -> None:
-        """Share the height among the tables, and report a filter that no row passes."""
+        """Divide the height among the tables, and show a note if no row passes the filter."""
         for stack in self.query(Stack):
             stack.settle()
         tables = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
@@ -170,11 +170,11 @@ class ListPage(Page):
         note.update(nothing_matches(self.query_one(FilterBox).value))
 
     def give_back_keys(self) -> None:
-        """Give the keys back to the rows."""
+        """Move the focus back to the rows."""
         self._focus_rows()
 
     def is_drawn(self) -> bool:
-        """Return whether the tables have their rows."""
+        """Return whether every table with lines has drawn rows."""
         tables = [rows for rows in self.query(Rows) if rows.display and rows.matched]
         return all(rows.row_count for rows in tables)
 
@@ -184,7 +184,7 @@ class ListPage(Page):
             rows.move_cursor(row=0)
 
     def bottom(self) -> None:
-        """Go to the last row; more rows are made until it is there."""
+        """Go to the last row, for which the table adds all missing rows."""
         if rows := self.rows():
             rows.go_to_end()
 
@@ -199,7 +199,7 @@ class ListPage(Page):
             rows.action_cursor_up()
 
     def as_text(self) -> str:
-        """Return every row and column that a filter keeps."""
+        """Return all columns of all rows that the filter keeps, as text."""
         lines = [self.heading]
         for rows in self.query(Rows):
             if rows.matched:

@@ -1,4 +1,4 @@
-"""The screens that a key opens from anywhere, by mode. The modules of one are imported when it is first shown."""
+"""Pages that a key opens from anywhere, by mode. The modules of a page are imported when it is first shown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MODES = ("fleet", "savings", "plan", "rules", "hours", "settings")
 LATER = ("savings_page", "decision_page", "plan_page", "rules_page", "hours_page", "settings_page", "columns_page")
-"""Modules of pages that the first frame of the fleet does without."""
+"""Modules of pages that the first frame of the fleet does not need."""
 
 
 def page_of(
@@ -36,7 +36,7 @@ def page_of(
 
 
 def load_later() -> None:
-    """Import what the first frame did without, so that the key that opens a page does not wait for its modules."""
+    """Import the modules that the first frame did not need, so that keys do not wait for them later."""
     for name in LATER:
         import_module(f"pertoken.tui.pages.{name}")
     import_module("pertoken.tui.widgets.course_plot")

@@ -1,4 +1,4 @@
-"""What all screens have in common: the title line, the banner of a failed reading, the keys, the footer."""
+"""Base of all screens: title line, banner of a failed reading, keys and footer."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
@@ -19,16 +19,16 @@ from pertoken.units import format_duration, format_utc
 from pertoken.window.observed import STALE_TICKS
 
 NOW_S = 5
-"""Seconds up to which what was computed is of now."""
+"""Age in seconds up to which computed figures are titled `now`."""
 MIN_HEIGHT = 10
-"""Lines of a terminal in which every screen shows a row."""
+"""Fewest lines of a terminal in which every screen has space for a row."""
 _JUST_AFTER_S = 0.05
 LATE_S = 10
-"""Seconds without an answer of the database after which the title says so."""
+"""Seconds without an answer of the database after which the title reports it."""
 
 
 def bindings(footer: Collection[str]) -> list[Binding]:
-    """Return the bindings of all keys; the footer shows those of some actions."""
+    """Return the bindings of all keys; the footer shows those of the actions in `footer`."""
     words = [key.footer for key in KEYS]
     groups = {word: Binding.Group(word, compact=True) for word in words if word and words.count(word) > 1}
     return [
@@ -47,26 +47,26 @@ def bindings(footer: Collection[str]) -> list[Binding]:
 
 
 class Page(Screen[None]):
-    """One screen. A subclass composes its body and shows a view in it."""
+    """Base of a screen. A subclass composes the body and shows a view in it."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "open", "filter", "sort", "keys", "quit")
-    """Actions of which the footer shows the keys, in the order of the table of keys."""
+    """Actions with a key in the footer, which has the order of the table of keys."""
     REPLAY_FOOTER: ClassVar[tuple[str, ...]] = (
         *("savings", "open", "earlier", "later", "event_before", "event_after", "moment", "now", "keys", "quit"),
     )
     OWN: ClassVar[frozenset[str]] = frozenset()
-    """Actions of keys that do nothing on most pages, and something on this one."""
+    """Actions that do something on this page and nothing on most others."""
     OWN_WRITES: ClassVar[frozenset[str]] = frozenset()
-    """Actions that store something on this page only."""
+    """Actions that store something on this page, but not on others."""
     late_s: float | None = LATE_S
-    """Seconds without an answer after which the title says so; None where figures are made once, and have an age."""
+    """Seconds without an answer after which the title reports it; None: no refresh, and the title has an age."""
     BINDINGS = bindings(FOOTER)  # type: ignore[assignment]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide"), (110, "-broad")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall"), (32, "-high")]  # noqa: RUF012
     AUTO_FOCUS = ""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Give a subclass with a footer of its own the bindings for it."""
+        """Make the bindings of a subclass that defines its own footer."""
         if "FOOTER" in vars(cls) and "BINDINGS" not in vars(cls):
             cls.BINDINGS = bindings(cls.FOOTER)
         super().__init_subclass__(**kwargs)
@@ -76,14 +76,16 @@ class Page(Screen[None]):
         self.view = view
         self.heading = heading
         self.windowed = windowed
-        """Whether what it shows depends on the window."""
+        """Whether the figures of the page depend on the window."""
         self._composed = False
         self._small = False
-        self._css_update_count = 0  # of Textual: it is made by the style sheet of the start, unless the theme changed
+        self._css_update_count = (
+            0  # of Textual: the style sheet parsed at the start applies, so a new screen is not styled twice
+        )
         self._in_footer: tuple[str, ...] = self.FOOTER
 
     def compose(self) -> ComposeResult:
-        """Title, banner, body, footer."""
+        """Yield title, banner, body and footer."""
         yield PlainText(id="title")
         yield PlainText(id="banner")
         yield EventLane()
@@ -92,41 +94,41 @@ class Page(Screen[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> ComposeResult:
-        """The widgets between banner and footer."""
+        """Yield the widgets between banner and footer."""
         yield from ()
 
     def part(self, view: View) -> Read[Any]:
-        """The part of a reading that this page shows."""
+        """Return the part of the view that this page shows, with its time and error."""
         return view.reading.fleet
 
     def show(self, view: View) -> None:
-        """Show a view."""
+        """Show a view in the body."""
 
     def shows_banner(self, view: View) -> bool:
-        """Return whether a failed reading, or a notice, stands above the page."""
+        """Return whether the banner is shown: for a failed reading or a notice."""
         return self.part(view).error is not None or view.notice is not None
 
     def cannot(self, action: str) -> str | None:
-        """Why an action does nothing here now; None if it does something."""
+        """Return the reason why an action does nothing on this page now; None if it does something."""
         if action in ("narrow", "widen") and not self.windowed:
-            return "The window belongs to the fleet: press 1 first."
+            return "Only the fleet has a window: press 1 first."
         key = KEY_OF[action]
         return key.elsewhere if key.elsewhere and action not in self.OWN else None
 
     def decide(self, decision: str) -> None:
-        """Ask before a decision is stored; `cannot` returns why there is nothing to decide on."""
+        """Open the confirmation of a decision; called only if `cannot` returned None."""
 
     def is_drawn(self) -> bool:
-        """Return whether what was shown last has all its parts on the screen."""
+        """Return whether everything that was last shown is drawn."""
         return True
 
     def top(self) -> None:
-        """Go to the start of what scrolls."""
+        """Scroll to the start."""
         if self.focused is not None:
             self.focused.scroll_home(animate=False)
 
     def bottom(self) -> None:
-        """Go to the end of what scrolls."""
+        """Scroll to the end."""
         if self.focused is not None:
             self.focused.scroll_end(animate=False)
 
@@ -141,41 +143,41 @@ class Page(Screen[None]):
             self.focused.scroll_up(animate=False)
 
     def as_text(self) -> str:
-        """Return all that the page holds as text."""
+        """Return the content of the page as text."""
         return ""
 
     def footer(self, view: View) -> tuple[str, ...]:
-        """Return the actions of which the footer shows the keys now: those of a replay while the past is shown."""
+        """Return the actions with a key in the footer now: those of a replay while the past is shown."""
         replays = view.at is not None and self.late_s is not None and {"savings", "quit"} <= set(self.FOOTER)
         return self.REPLAY_FOOTER if replays else self.FOOTER
 
     def close_input(self) -> bool:
-        """Close the line a person types in, if one is open; return whether it was."""
+        """Close the input line; return whether it was open."""
         return False
 
     def give_back_keys(self) -> None:
-        """Give the keys back to the page after something was typed."""
+        """Move the focus back to the page after an input line was closed."""
 
     def on_mount(self) -> None:
-        """Show what was read before."""
+        """Show the newest view."""
         self._composed = True
         self.renew()
 
     def on_resize(self) -> None:
-        """Show whether the terminal has become too small, or is not any more."""
+        """Update the title when the terminal becomes too small, or large enough again."""
         small = self.size.height < MIN_HEIGHT
         if small != self._small:
             self._small = small
             self.renew()
 
     def on_screen_resume(self) -> None:
-        """Catch up with what was read meanwhile."""
+        """Show what was read while the page was hidden."""
         self.renew()
 
     def renew(self) -> None:
-        """Show the newest view, while there is where to show it."""
+        """Show the newest view if the page has its widgets."""
         if not (self._composed and self.is_attached and self.app.is_running and self.query("#title")):
-            return  # a tick may come before the page has all its widgets, and once more while the app ends
+            return  # a tick may come before the page has all its widgets, or while the app ends
         view = self.view()
         part = self.part(view)
         self._show_keys(self.footer(view))
@@ -191,13 +193,14 @@ class Page(Screen[None]):
             self.show(view)
 
     def _show_keys(self, actions: tuple[str, ...]) -> None:
-        """Have the footer show the keys of these actions."""
+        """Show the keys of these actions in the footer."""
         if actions == self._in_footer:
             return
         self._in_footer = actions
         for key, bindings in self._bindings.key_to_bindings.items():
             self._bindings.key_to_bindings[key] = [
-                replace(each, show=each.id in actions) if each.id in KEY_OF else each for each in bindings
+                replace(binding, show=binding.id in actions) if binding.id in KEY_OF else binding
+                for binding in bindings
             ]
         self.refresh_bindings()
 
@@ -222,26 +225,26 @@ class Page(Screen[None]):
         else:
             state = "live"
         window = _time_of(view, part, self.windowed)
-        place = literal(view.reading.place.value or "")
-        return " · ".join(filter(None, (f"pertoken  {self.heading}", *window, state, place)))
+        database = literal(view.reading.database.value or "")
+        return " · ".join(filter(None, (f"pertoken  {self.heading}", *window, state, database)))
 
 
 def _time_of(view: View, part: Read[Any], windowed: bool) -> tuple[str, ...]:
-    """Return the time that the figures are of; what was asked for and is not read yet is added, never put instead."""
-    asked = part.asked
-    window_s = view.window_s if asked is None else asked.window_s
+    """Return the time that the figures describe; a window or time that is not read yet is added in parentheses."""
+    query = part.query
+    window_s = view.window_s if query is None else query.window_s
     past = view.past(part)
     shown = [f"last {format_duration(window_s)}"] if windowed else []
     shown += [f"{'to' if windowed else 'of'} {format_utc(past)}"] if past is not None else []
     pending = [format_duration(view.window_s)] if windowed and view.window_s != window_s else []
-    if asked is not None and asked.at != view.at:
+    if query is not None and query.at != view.at:
         pending.append("now" if view.at is None else f"to {format_utc(view.at)}")
     text = " ".join(shown) + (f" ({' '.join(pending)} is not read yet)" if pending else "")
     return (text.strip(),) if text else ()
 
 
 def _silent_s(view: View) -> float | None:
-    """Seconds since the newest row, where every host stopped reporting."""
+    """Return the seconds since the newest row if every host stopped reporting, else None."""
     report = view.reading.fleet.value
     if report is None or not report.hosts:
         return None
@@ -253,13 +256,13 @@ def _silent_s(view: View) -> float | None:
 
 
 def next_stale_s(view: View) -> float | None:
-    """Return the seconds until the next host that reports becomes stale unless a row comes; None without any."""
+    """Return the seconds until the next host becomes stale if it reports no row; None if none can become stale."""
     report = view.reading.fleet.value
     if report is None or view.past(view.reading.fleet) is not None:
         return None
     older_s = view.older_s
     left = [STALE_TICKS * host.interval_s - host.age_s - older_s for host in report.hosts if host.age_s is not None]
-    return min((each + _JUST_AFTER_S for each in left if each >= 0), default=None)
+    return min((left_s + _JUST_AFTER_S for left_s in left if left_s >= 0), default=None)
 
 
 def _failure(part: Read[Any], now_ts: float) -> str:

@@ -1,4 +1,4 @@
-"""The plan: which changes, in which order, and what they save together; steps are moved, left out, and asked about."""
+"""The plan page: steps in their order with their total saving; a person moves them, leaves them out, asks what if."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from pertoken.tui.study import ShownPlan
 from pertoken.tui.text.notes import advice_note
 from pertoken.tui.text.plan.head import EXAMPLE, capacity_line, headline, weakest, what_if_words
 from pertoken.tui.text.plan.lines import (
+    AFTER,
     LEFT_OUT_COLUMNS,
+    NOW,
     PLAN_COLUMNS,
     PlanLine,
     others_left_out,
@@ -38,13 +40,17 @@ if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
 
 _ACTIONS = frozenset({"toggle", "move_up", "move_down", "assume", "export", "reload"})
-_A_BILL = "This line is the bill: choose a step."
-_NOT_A_STEP = "It cannot be a step: enter shows why."
-_ASK = f"What if: {EXAMPLE}\nType some of these, then enter. An empty line: as it is today. esc closes."
+_BILLS = {
+    NOW: "This row is the monthly bill as it is now. Select a step to open or change it.",
+    AFTER: "This row is the monthly bill after all steps. Select a step to open or change it.",
+}
+"""Reasons why keys of steps do nothing on the first and the last row, by key of the row."""
+_NOT_A_STEP = "The search left this change out: enter shows why."
+_ASK = f"What if: {EXAMPLE}\nType one or more of these, then enter. An empty line: no assumptions. esc closes."
 
 
 class PlanPage(ListPage):
-    """The third screen."""
+    """Screen 3."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
         *("savings", "rules", "open", "toggle", "move_up", "move_down", "assume", "export", "keys"),
@@ -53,7 +59,7 @@ class PlanPage(ListPage):
     late_s = None
 
     class Requested(Message):
-        """A person asks something else of the plan."""
+        """The plan has to be composed again; `fresh`: from the newest telemetry."""
 
         def __init__(self, request: PlanRequest | None, *, fresh: bool = False) -> None:
             super().__init__()
@@ -61,43 +67,43 @@ class PlanPage(ListPage):
             self.fresh = fresh
 
     def body(self) -> ComposeResult:
-        """Lists, and the line to type assumptions in."""
+        """Yield the tables, and the input line for assumptions."""
         yield from super().body()
         yield AskBox()
 
     def lists(self) -> ComposeResult:
-        """Figures, steps as a waterfall, and what was left out."""
+        """Yield figures, steps as a waterfall, and proposals that were left out."""
         yield PlainText(id="plan-head")
         with Stack():
             yield Rows[PlanLine](lambda line: line.key, "steps")
-            yield Rows[Any](lambda each: each.recommendation_id, "left-out")
+            yield Rows[Any](lambda proposal: proposal.recommendation_id, "left-out")
 
     def part(self, view: View) -> Read[Any]:
-        """Return the plan; where there is none since no advice could be read, the advice with its error."""
+        """Return the plan; if it is missing because the advice could not be read, the advice with its error."""
         plan, advice = view.study.plan, view.reading.advice
         return advice if plan == Read() and advice.value is None and advice.error is not None else plan
 
     def waiting(self, view: View) -> str:
-        """What is being done for the first plan."""
+        """Return the progress of the first plan."""
         doing = view.working.get("plan")
         return super().waiting(view) if doing is None else f"Composing the plan: {literal(doing)}…"
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The steps between both bills, or what was left out."""
+        """Return the steps between the bills before and after, or the proposals that were left out."""
         shown: ShownPlan | None = view.study.plan.value
         if shown is None:
             return ()
         without = frozenset() if shown.request is None else shown.request.limits.without
-        asked = frozenset() if view.request is None else view.request.limits.without
+        without_next = frozenset() if view.request is None else view.request.limits.without
         if table == "left-out":
             return others_left_out(shown.plan, without)
         return [
-            replace(line, mark="[ ]") if line.step is not None and line.recommendation_id in asked else line
+            replace(line, mark="[ ]") if line.step is not None and line.recommendation_id in without_next else line
             for line in plan_lines(shown.plan, without)
         ]
 
     def fill(self, view: View) -> None:
-        """Show the plan."""
+        """Fill the figures and both tables."""
         self.query_one("#plan-head", PlainText).update("\n".join(self._head(view)))
         self.query_one("#steps", Rows).show(self.lines_of("steps", view), PLAN_COLUMNS, lambda _: False)
         self.query_one("#left-out", Rows).show(self.lines_of("left-out", view), LEFT_OUT_COLUMNS, lambda _: False)
@@ -113,35 +119,37 @@ class PlanPage(ListPage):
         if plan.unpriced_hosts:
             lines.append(f"Without a price, and not counted: {literal(', '.join(plan.unpriced_hosts))}.")
         if not plan.exact:
-            lines.append("Some services act on each other in too many ways to try all: other plans may be better.")
+            lines.append("Not every combination of changes could be tried: another plan may be better.")
         if shown.request is not None and shown.request.what_if:
-            lines.append(f"What if: {literal(what_if_words(shown.request.what_if))}. Not as it is today: w changes it.")
+            lines.append(
+                f"What if: {literal(what_if_words(shown.request.what_if))}. These are assumptions: w changes them."
+            )
         doing = view.working.get("plan")
         lines.append(f"Composing again: {literal(doing)}…" if doing is not None else "")
         return [line for line in lines if line]
 
     def details(self, line: Any, view: View) -> Sheet:
-        """All of a step, or why something is none."""
+        """Return the facts of a step, or the reason why a proposal was left out."""
         return step_sheet(line) if isinstance(line, PlanLine) else left_out_sheet(line)
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
-        """A step can be copied from."""
+        """Return the page of a line; that of a step has commands to copy."""
         shown = line(self.view())
         if isinstance(shown, PlanLine) and shown.step is not None:
             return StepPage(self.view, self.heading, line)
         return super().page_of(line)
 
     def cannot(self, action: str) -> str | None:
-        """Steps alone are moved and left out."""
+        """Return the reason why an action does nothing now; only steps are moved and left out."""
         if action in ("toggle", "move_up", "move_down", "open"):
             rows = self.rows()
             line = None if rows is None else rows.selected
             if isinstance(line, PlanLine) and line.recommendation_id is None:
-                return _A_BILL
+                return _BILLS[line.key]
             if action == "open":
                 return super().cannot(action)
             if not isinstance(line, PlanLine):
-                return "There is no step here." if line is None else _NOT_A_STEP
+                return "No step is selected." if line is None else _NOT_A_STEP
             return None if action == "toggle" else self._cannot_move(line, -1 if action == "move_up" else 1)
         if action == "export" and self.view().study.plan.value is None:
             return "There is no plan yet."
@@ -150,15 +158,15 @@ class PlanPage(ListPage):
     def _cannot_move(self, line: PlanLine, by: int) -> str | None:
         rows = self.rows()
         if rows is not None and rows.is_sorted:
-            return "The table is sorted: press o until it is not, then move steps."
+            return "The table is sorted: press o until it is unsorted, then move steps."
         if line.number is None:
-            return "It is left out: space takes it in."
+            return "It is left out: space includes it again."
         if not 0 <= line.number - 1 + by < len(self._shown(self.view()).plan.steps):
-            return f"It is the {'first' if by < 0 else 'last'} step."
+            return f"This is the {'first' if by < 0 else 'last'} step."
         return None
 
     def toggle(self) -> None:
-        """Leave a step out of the plan, or take it in again."""
+        """Leave a step out of the plan, or include it again."""
         line = self._selected()
         limits = self._limits()
         recommendation_id = line.recommendation_id
@@ -166,28 +174,28 @@ class PlanPage(ListPage):
         self._ask_for(replace(limits, without=limits.without ^ {recommendation_id}))
 
     def move_up(self) -> None:
-        """Make a step before the one above it."""
+        """Move the selected step up."""
         self._move(-1)
 
     def move_down(self) -> None:
-        """Make a step after the one below it."""
+        """Move the selected step down."""
         self._move(1)
 
     def _move(self, by: int) -> None:
         line = self._selected()
-        order = [each.recommendation_id for each in self._shown(self.view()).plan.steps]
+        order = [step.recommendation_id for step in self._shown(self.view()).plan.steps]
         assert line.number is not None
-        at = line.number - 1
-        order[at], order[at + by] = order[at + by], order[at]
+        index = line.number - 1
+        order[index], order[index + by] = order[index + by], order[index]
         self._ask_for(replace(self._limits(), order=tuple(order)))
 
     def assume(self) -> None:
-        """Type other traffic, prices, a tariff or objectives."""
+        """Open the input line for traffic, prices, a tariff or objectives."""
         request = self.view().request
         self.query_one(AskBox).ask(_ASK, "" if request is None else what_if_words(request.what_if))
 
     def on_ask_box_given(self, event: AskBox.Given) -> None:
-        """Plan with what was typed."""
+        """Ask for a plan with the assumptions that were typed."""
         from pertoken.advisor.plan.what_if import what_if_of
 
         event.stop()
@@ -200,19 +208,19 @@ class PlanPage(ListPage):
         self.post_message(self.Requested(replace(self._request(), what_if=what_if)))
 
     def close_input(self) -> bool:
-        """Leave the assumptions as they are."""
-        was = self.query_one(AskBox).close()
-        if was:
+        """Close the input line without a change; return whether it was open."""
+        was_open = self.query_one(AskBox).close()
+        if was_open:
             self._focus_rows()
-        return was
+        return was_open
 
     def export(self) -> None:
-        """Choose a format."""
+        """Open the page of export formats."""
         shown = self._shown(self.view())
         self.app.push_screen(ExportPage(self.view, self.heading, shown))
 
     def reload(self) -> None:
-        """Compose it again from the newest telemetry."""
+        """Ask for the plan again, from the newest telemetry."""
         self.post_message(self.Requested(self.view().request, fresh=True))
 
     def _request(self) -> PlanRequest:
@@ -238,7 +246,7 @@ class PlanPage(ListPage):
 
 
 class StepPage(CommandPage):
-    """All of one step of the plan."""
+    """Page of one step, with its commands."""
 
     def __init__(self, view: Callable[[], View], heading: str, line: Callable[[View], Any]) -> None:
         self.line = line
@@ -249,6 +257,6 @@ class StepPage(CommandPage):
         return None if line is None else step_sheet(line)
 
     def commands(self) -> tuple[Sequence[str], Sequence[str]]:
-        """Those of the step as it is now."""
+        """Return the commands of the step as it is now."""
         line: PlanLine | None = self.line(self.view())
         return ((), ()) if line is None or line.step is None else (line.step.commands, line.step.undo)

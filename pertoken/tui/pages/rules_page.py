@@ -1,4 +1,4 @@
-"""The rules: which run, what they found, how right they were; a rule is switched off or on here."""
+"""The rules page: state, proposals and track record of each rule; a person switches rules off and on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pertoken.tui.widgets.stack import Stack
 
 
 class RulesPage(ListPage):
-    """The fourth screen."""
+    """Screen 4."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
         "fleet",
@@ -40,24 +40,24 @@ class RulesPage(ListPage):
     late_s = None
 
     class Reload(Message):
-        """A person wants the rules loaded again."""
+        """The rules have to be loaded again."""
 
     def lists(self) -> ComposeResult:
-        """How many there are, and the table."""
+        """Yield the counts and the table."""
         yield PlainText(id="rules-head")
         with Stack():
             yield Rows[RuleLine](lambda line: line.rule_id, "rules")
 
     def part(self, view: View) -> Read[Any]:
-        """This page shows rules."""
+        """Return the list of rules."""
         return view.study.rules
 
     def waiting(self, view: View) -> str:
-        """Rules are loaded when they are first looked at."""
+        """Return the text shown before the rules are loaded, which the first visit of this page starts."""
         return super().waiting(view) if self.part(view).error is not None else "Loading the rules…"
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The rules."""
+        """Return the rules with their advice and records."""
         known: RuleList | None = view.study.rules.value
         if known is None:
             return ()
@@ -65,11 +65,11 @@ class RulesPage(ListPage):
         return rule_lines(known.rules, advice, view.study.records.value or {}, view.now_ts)
 
     def details(self, line: Any, view: View) -> Sheet:
-        """All of one rule."""
+        """Return the facts of a rule."""
         return rule_sheet(line)
 
     def fill(self, view: View) -> None:
-        """Show the rules."""
+        """Fill the counts and the table."""
         known: RuleList | None = view.study.rules.value
         assert known is not None
         lines = self.lines_of("rules", view)
@@ -78,46 +78,46 @@ class RulesPage(ListPage):
         self.query_one("#rules", Rows).show(lines, RULE_COLUMNS, lambda line: line.is_off)
 
     def cannot(self, action: str) -> str | None:
-        """A rule that may not be loaded at all is no matter of a switch."""
+        """Return the reason why an action does nothing now: a denied rule cannot be switched on."""
         if action == "toggle":
             rows = self.rows()
             line = None if rows is None else rows.selected
             if line is None:
-                return "There is no rule here."
+                return "No rule is selected."
             if line.listed.entry.state == "denied":
-                return f"It is denied: {literal(line.listed.entry.reason or '')}"
+                return f"This rule is denied: {literal(line.listed.entry.reason or '')}"
             return None
         return super().cannot(action)
 
     def toggle(self) -> None:
-        """Ask before a rule is switched off or on."""
+        """Open the confirmation that switches the selected rule off or on."""
         rows = self.rows()
         assert rows is not None and rows.selected is not None
         self.app.push_screen(SwitchPage(self.view, rows.selected.rule_id, on=rows.selected.is_off))
 
     def page_about(self, rule_id: str) -> SheetPage:
-        """Return the page of a rule, also while the rules are being loaded."""
+        """Return the page of a rule, which can be opened while the rules are still being loaded."""
 
         def facts(view: View) -> Sheet | None:
             if view.study.rules.value is None:
                 return (Section(literal(rule_id), (self.waiting(view),)),)
-            line = next((each for each in self.lines_of("rules", view) if each.rule_id == rule_id), None)
+            line = next((line for line in self.lines_of("rules", view) if line.rule_id == rule_id), None)
             return None if line is None else self.details(line, view)
 
         return SheetPage(self.view, self.heading, facts, self.part, late_s=None)
 
     def reload(self) -> None:
-        """Load files of the drop-in folder again."""
+        """Ask for the rules to be loaded again, files of the drop-in folder included."""
         self.post_message(self.Reload())
 
 
 class SwitchPage(SheetPage):
-    """What switching a rule means; enter does it, escape goes back."""
+    """Confirmation of a switch: enter switches the rule, escape goes back."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
 
     class Switched(Message):
-        """A person decided."""
+        """A person confirmed the switch."""
 
         def __init__(self, rule_id: str, *, on: bool) -> None:
             super().__init__()
@@ -129,21 +129,21 @@ class SwitchPage(SheetPage):
         super().__init__(view, "Rules", lambda _: _question(rule_id, on=on), lambda view: view.study.rules, late_s=None)
 
     def cannot(self, action: str) -> str | None:
-        """Enter and escape answer it."""
+        """Return the reason why an action does nothing: only enter and escape do something."""
         return None if action == "open" else super().cannot(action)
 
     def open(self) -> None:
-        """Confirm."""
+        """Confirm the switch."""
         self.app.post_message(self._switched)
 
 
 def _question(rule_id: str, *, on: bool) -> Sheet:
     text = (
-        "It runs again from the next advice run on."
+        "It runs again from the next advice run."
         if on
-        else "No later advice run has it, that of a service included. Its open proposals close after two runs."
+        else "It is left out of all later advice runs, also those of a service. Its proposals close after two runs."
     )
     return (
         Section(f"Switch {literal(rule_id)} {'on' if on else 'off'}?", (text,)),
-        Section("enter confirms, esc goes back", ("Kept in disabled-rules.txt beside the settings file.",)),
+        Section("enter confirms, esc goes back", ("Stored in disabled-rules.txt beside the settings file.",)),
     )

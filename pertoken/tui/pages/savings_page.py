@@ -1,4 +1,4 @@
-"""Savings: what could be cheaper, what was decided, what it saved, and what could not be evaluated."""
+"""The savings page: open proposals, decisions, measured savings, and rules that could not be evaluated."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -38,43 +38,43 @@ _TABS = {
     "done": ("Done", done, DONE_COLUMNS),
     "silent": ("Not evaluated", not_evaluated, NOT_EVALUATED_COLUMNS),
 }
-"""Tables by id: title, which advice is in it, columns."""
+"""Title, selection of advice and columns of each table, by its id."""
 _ALWAYS = ("open", "silent")
-"""Tabs that are there without a row."""
+"""Tabs that are shown without rows too."""
 
 
 class SavingsPage(ListPage):
-    """The second screen."""
+    """Screen 2."""
 
     def lists(self) -> ComposeResult:
-        """Totals, and a tab for each group of advice."""
+        """Yield the totals, and a tab for each group of advice."""
         yield PlainText(id="totals")
         with TabbedContent(initial="open-tab"):
             for table, (title, _, _) in _TABS.items():
                 with TabPane(title, id=f"{table}-tab"), Stack():
-                    yield Rows[Recommendation](lambda each: each.recommendation_id, table)
+                    yield Rows[Recommendation](lambda row: row.recommendation_id, table)
 
     def part(self, view: View) -> Read[Any]:
-        """This page shows advice."""
+        """Return the reading of the advice."""
         return advice_part(view)
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """The advice of one tab."""
+        """Return the advice of one tab."""
         advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
         return _TABS[table][1](advice)
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
-        """All of one recommendation, wherever a decision moves it."""
+        """Return the page of a recommendation, which follows it when a decision moves it to another tab."""
         shown: Recommendation = line(self.view())
 
         def current(view: View) -> Recommendation | None:
             advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
-            return next((each for each in advice if each.recommendation_id == shown.recommendation_id), None)
+            return next((row for row in advice if row.recommendation_id == shown.recommendation_id), None)
 
         return AdvicePage(self.view, self.heading, current)
 
     def fill(self, view: View) -> None:
-        """Show the advice."""
+        """Fill totals, tabs and tables."""
         advice = view.reading.advice.value or ()
         proposed = self.lines_of("open", view)
         self.query_one("#totals", PlainText).update("\n".join(filter(None, (*_head(proposed, view), declined(advice)))))
@@ -94,7 +94,7 @@ class SavingsPage(ListPage):
                 tabs.hide_tab(f"{table}-tab")
 
     def cannot(self, action: str) -> str | None:
-        """The state of the selected row decides which decisions are possible."""
+        """Return the reason why an action does nothing now; the state of a row allows some decisions only."""
         if action in DECISIONS:
             rows = self.rows()
             if rows is None or rows.selected is None:
@@ -103,24 +103,24 @@ class SavingsPage(ListPage):
         return super().cannot(action)
 
     def decide(self, decision: str) -> None:
-        """Ask before a decision on the selected row is stored."""
+        """Open the confirmation of a decision on the selected row."""
         rows = self.rows()
         if rows is not None and rows.selected is not None:
             self.app.push_screen(DecisionPage(self.view, rows.selected, decision))
 
     def next(self) -> None:
-        """Go to the next tab that is there."""
+        """Go to the next tab that is shown."""
         tabs = self.query_one(TabbedContent)
         shown = [f"{table}-tab" for table in _TABS if tabs.get_tab(f"{table}-tab").display]
         tabs.active = shown[(shown.index(tabs.active) + 1) % len(shown)]
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """Give the keys to the rows that came up."""
+        """Move the focus to the rows of the new tab."""
         self.call_after_refresh(self._focus_rows)
 
 
 def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
-    """Return what all proposals save together: the figures of the plan, with the assumption that moves them most."""
+    """Return the total saving of all proposals: the figures of the plan with their least certain assumption."""
     shown: ShownPlan | None = view.study.plan.value
     if not proposed:
         return [advice_note(view.reading.advice.value or ())]
@@ -128,5 +128,5 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
         return [totals(proposed)]
     together = [headline(shown.plan), weakest(shown.plan) or "", capacity_line(shown.plan)]
     if shown.request is not None:
-        together.append("The plan (3) is as you changed it there: steps left out, moved, or other assumptions.")
+        together.append("You changed the plan (3): these figures are with your steps and assumptions.")
     return [*filter(None, together), "Each row: low–likely–high, alone. The plan (3) counts nothing twice."]

@@ -1,4 +1,4 @@
-"""Choices of the person at the screens, and every setting to read."""
+"""The settings page: choices that a person can change here, and all settings, read-only."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -18,30 +18,32 @@ from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
-_HEAD = "enter or space chooses the next value; it is remembered. Below: every setting, changed in the settings file."
+_HEAD = (
+    "enter or space chooses the next value, which is remembered. Below: all settings; change them in the settings file."
+)
 _CHOICES: tuple[Column[Choice], ...] = (
-    Column("screens", lambda each: each.name, 0),
-    Column("value", lambda each: each.value, 0, least=12, keep_start=True),
-    Column("of", lambda each: " · ".join(each.values) or "only shown here", 2, least=10, keep_start=True),
-    Column("what it is", lambda each: each.note, 1, least=16, keep_start=True),
+    Column("screens", lambda choice: choice.name, 0),
+    Column("value", lambda choice: choice.value, 0, min_cells=12, keep_start=True),
+    Column("values", lambda choice: " · ".join(choice.values) or "only shown here", 2, min_cells=10, keep_start=True),
+    Column("what it is", lambda choice: choice.note, 1, min_cells=16, keep_start=True),
 )
 _SETTINGS: tuple[Column[SettingLine], ...] = (
-    Column("setting", lambda each: each.name, 0, least=16),
-    Column("value", lambda each: literal(each.value), 0, least=10, keep_start=True),
-    Column("set by", lambda each: literal(each.origin) or "default", 2, least=8),
-    Column("meaning", lambda each: each.meaning, 1, least=16, keep_start=True),
+    Column("setting", lambda setting: setting.name, 0, min_cells=16),
+    Column("value", lambda setting: literal(setting.value), 0, min_cells=10, keep_start=True),
+    Column("set by", lambda setting: literal(setting.origin) or "default", 2, min_cells=8),
+    Column("meaning", lambda setting: setting.meaning, 1, min_cells=16, keep_start=True),
 )
 
 
 class SettingsPage(ListPage):
-    """`choices` returns what can be chosen, `settings` every setting without a secret."""
+    """Tables of choices and settings; `settings` returns them without secrets."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "open", "filter", "keys", "quit")
     OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
     late_s = None
 
     class Changed(Message):
-        """Another value was chosen."""
+        """A person chose another value."""
 
         def __init__(self, name: str, value: str) -> None:
             super().__init__()
@@ -60,18 +62,18 @@ class SettingsPage(ListPage):
         self._lines: Sequence[SettingLine] | None = None
 
     def lists(self) -> ComposeResult:
-        """What to press, choices, settings."""
+        """Yield the instructions, the choices and the settings."""
         yield PlainText(id="settings-head")
         with Stack():
-            yield Rows[Choice](lambda each: each.name, "choices")
-            yield Rows[SettingLine](lambda each: each.name, "settings")
+            yield Rows[Choice](lambda choice: choice.name, "choices")
+            yield Rows[SettingLine](lambda setting: setting.name, "settings")
 
     def part(self, view: View) -> Read[Any]:
-        """This page is of no reading."""
+        """Return a constant value: this page shows nothing that was read."""
         return Read(True, view.now_ts)
 
     def lines_of(self, table: str, view: View) -> Sequence[Any]:
-        """Choices, or settings, which stay what they were at the start."""
+        """Return the choices, or the settings, which are read once."""
         if table == "choices":
             return self._choices()
         if self._lines is None:
@@ -79,8 +81,8 @@ class SettingsPage(ListPage):
         return self._lines
 
     def details(self, line: Any, view: View) -> Sheet:
-        """All of one setting."""
-        facts = (("value", literal(line.value)), ("set by", literal(line.origin) or "nobody: its default"))
+        """Return the facts of a setting."""
+        facts = (("value", literal(line.value)), ("set by", literal(line.origin) or "nobody: it has its default"))
         return sheet(
             Section(line.name, facts),
             Section("What it means", (line.meaning,)),
@@ -88,7 +90,7 @@ class SettingsPage(ListPage):
         )
 
     def fill(self, view: View) -> None:
-        """Show both."""
+        """Fill both tables."""
         self.query_one("#settings-head", PlainText).update(_HEAD)
         self.query_one("#choices", Rows).show(self.lines_of("choices", view), _CHOICES, lambda _: False)
         self.query_one("#settings", Rows).show(self.lines_of("settings", view), _SETTINGS, lambda _: False)
@@ -97,29 +99,29 @@ class SettingsPage(ListPage):
         """Return the page of a setting."""
 
         def facts(view: View) -> Sheet | None:
-            line = next((each for each in self.lines_of("settings", view) if each.name == name), None)
+            line = next((setting for setting in self.lines_of("settings", view) if setting.name == name), None)
             return None if line is None else self.details(line, view)
 
         return SheetPage(self.view, self.heading, facts, self.part, late_s=None)
 
     def cannot(self, action: str) -> str | None:
-        """A choice that is only shown cannot be changed here."""
+        """Return the reason why an action does nothing now; some choices are read-only."""
         line = self._selected()
         if action in ("toggle", "open") and isinstance(line, Choice):
-            return None if line.values else f"It is only shown here: {line.note}."
+            return None if line.values else f"It cannot be changed here: {line.note}."
         if action == "toggle":
             return "A setting is changed in the settings file: enter explains it."
         return super().cannot(action)
 
     def open(self) -> None:
-        """Choose the next value, or open a setting."""
+        """Choose the next value of a choice, or open the page of a setting."""
         if isinstance(self._selected(), Choice):
             self.toggle()
         else:
             super().open()
 
     def toggle(self) -> None:
-        """Choose the next value."""
+        """Choose the next value of the selected choice."""
         line = self._selected()
         if isinstance(line, Choice) and line.values:
             self.post_message(self.Changed(line.name, line.next))

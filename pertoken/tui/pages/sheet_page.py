@@ -1,4 +1,4 @@
-"""A page of facts: the details of a row, or help. It follows the readings."""
+"""Page of facts, such as the details of a row or help; it is updated by every reading."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -15,11 +15,11 @@ from pertoken.tui.source import Read, View
 from pertoken.tui.text.sheet import Section, Sheet, text_of
 from pertoken.tui.widgets.plain_text import PlainText
 
-_ALONE = "This page shows one thing: esc goes back to the list."
+_ALONE = "This page has no rows: esc goes back to the list."
 
 
 class SheetPage(Page):
-    """`sheet` makes the page of a view, or None when what it is about is gone."""
+    """Page of one sheet. `sheet` makes it from a view; None once its subject is gone."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "back", "jump", "pager", "keys", "quit")
     AUTO_FOCUS = "VerticalScroll"
@@ -40,42 +40,42 @@ class SheetPage(Page):
         self._shown: Sheet | None = None
 
     def body(self) -> ComposeResult:
-        """One text that scrolls."""
+        """Yield a text that scrolls."""
         with VerticalScroll():
             yield self._text
 
     def part(self, view: View) -> Read[Any]:
-        """The part its list shows."""
+        """Return the part of the view that the sheet is made from."""
         return self._part(view)
 
     def cannot(self, action: str) -> str | None:
-        """There are no rows here."""
+        """Return the reason why an action does nothing now; this page has no rows."""
         if action in ("open", "filter", "sort", "reverse", "next", "columns"):
             return _ALONE
         return super().cannot(action)
 
     def show(self, view: View) -> None:
-        """Show what is now known of it."""
+        """Show the sheet of a view."""
         sheet = self._sheet(view)
         if sheet is None:
             self._shown = None
-            self._text.update("It is no longer there: esc goes back.")
+            self._text.update("It no longer exists: esc goes back.")
         else:
             self.draw(sheet)
 
     def as_text(self) -> str:
-        """Return all its facts."""
+        """Return the sheet as text."""
         return text_of(self._shown or ())
 
     def draw(self, sheet: Sheet) -> None:
-        """Draw facts, where they are others than those that are shown."""
+        """Draw a sheet if it differs from the one that is shown."""
         if sheet != self._shown:
             self._shown = sheet
             self._text.update(drawn_sheet(sheet))
 
 
 def drawn_sheet(sheet: Sheet) -> RenderableType:
-    """Return a sheet as it is shown."""
+    """Return a sheet for Textual to draw."""
     return Group(*(_section(section) for section in sheet))
 
 

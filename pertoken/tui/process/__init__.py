@@ -1,1 +1,1 @@
-"""What screens take of the process they run in: its CPU (`pace`) and its terminal (`terminal`)."""
+"""Use of the process by the screens: CPU time (`pace`) and terminal (`terminal`)."""

@@ -1,4 +1,4 @@
-"""How often something is read again: not while nothing has changed, and never for more than a share of one core."""
+"""Pace of readings: not while nothing has changed, and never for more than a share of one core."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MAX_SHARE = 0.015
-"""Of one core, for each thing that is read: a reading that took 0.3 s of CPU is used for 20 s."""
+"""Share of one core for each kind of reading: the result of 0.3 s of CPU is used for 20 s."""
 MAX_AGE_S = 60.0
-"""Age at which something is read again although nobody has committed: a window ends at the time it is read."""
+"""Age in seconds at which a value is read again without a commit: a window ends at the time of its reading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class _Kept:
 
 
 class Pace:
-    """What was last read of each kind. `clock` and `cpu` give seconds: of the day, and of CPU of the calling thread."""
+    """Cache of the last reading of each kind. `clock` returns wall seconds, `cpu` CPU seconds of the calling thread."""
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time
@@ -41,10 +41,10 @@ class Pace:
         read: Callable[[], T],
         outdated: Callable[[T], bool] = lambda _: False,
     ) -> T:
-        """Return what was read for the same key, or read it now.
+        """Return the last value of a kind if it was read for the same key and is recent enough; else read it.
 
-        `changes` is equal as long as nothing was committed, and None where nobody can tell. A value that is `outdated`
-        is read again at once.
+        `changes` stays equal while nothing is committed; None: commits cannot be observed. A value for which `outdated`
+        returns True is read again in any case.
         """
         last = self._kept.get(kind)
         if last is not None and last.key == key and not self._due(last, changes) and not outdated(last.value):
@@ -55,7 +55,7 @@ class Pace:
         return value
 
     def forget(self) -> None:
-        """Read everything again when it is asked for next."""
+        """Drop all values."""
         self._kept.clear()
 
     def _due(self, last: _Kept, changes: object) -> bool:

@@ -1,4 +1,4 @@
-"""Where screens are drawn: on standard output, as other programs do."""
+"""Driver that draws the screens on standard output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver draws on standard error, so that `2>/dev/null` would leave the screen blank."""
+    """Driver for standard output: Textual's own draws on standard error, so `2>/dev/null` would blank the screen."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -18,5 +18,5 @@ class TerminalDriver(LinuxDriver):
 
 
 def on_standard_output(driver: type[Driver]) -> type[Driver]:
-    """Return the driver to use in place of Textual's for a terminal; any other, as a browser's, stays."""
+    """Return `TerminalDriver` in place of Textual's driver for a terminal; other drivers are returned as they are."""
     return TerminalDriver if driver is LinuxDriver else driver

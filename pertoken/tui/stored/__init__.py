@@ -1,1 +1,1 @@
-"""A pertoken database as the screens read it. `pertoken.tui.store_source` is the front door."""
+"""Readings and computations over a pertoken database. Import `pertoken.tui.store_source`, the front door."""

@@ -1,4 +1,4 @@
-"""What the screens show, read from a pertoken database: the fleet, its advice, and its history."""
+"""Readings of the screens from a pertoken database: fleet, advice and history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pertoken.store.connect.changes import changes
 from pertoken.store.connect.open import Store, open_store
 from pertoken.tui.process.pace import Pace
 
-if TYPE_CHECKING:  # the first frame waits for no module that only reads what is shown later
+if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import Planner
     from pertoken.costs.hours.hour import ModelHours
     from pertoken.costs.hours.spend import Spend
@@ -30,19 +30,19 @@ if TYPE_CHECKING:  # the first frame waits for no module that only reads what is
 T = TypeVar("T")
 
 _BANKED_S = 60
-"""Age at which receipts are read again: each holds all hours that it compares."""
+"""Age in seconds at which receipts are read again: they are large, as each holds all hours that it compares."""
 _HOUR = 3600
 
 
 class StoredReadings:
     """The readings of a `Source` over a database.
 
-    The database is opened again while a part of it is missing: an agent or advisor may just have started.
+    The database is opened again while its advice is missing, because the advisor may create it at any time.
     """
 
     def __init__(
         self,
-        place: StoreLocation,
+        location: StoreLocation,
         as_of: int | None = None,
         watch: Callable[[], ChangeWatch] | None = None,
         settings: Settings | None = None,
@@ -52,15 +52,15 @@ class StoredReadings:
         recorded_from: int | None = None,
         read_only: str | None = None,
     ) -> None:
-        """`as_of`: a whole minute in the past that everything is shown of; None: the present.
+        """`as_of`: a whole minute in the past to show, epoch seconds; None: the present.
 
-        `watch` makes what looks for changes of configuration and for verdicts that are due, each time that advice is
-        read.
-        `settings` are those of plans and rules. `teams` are the teams of keys and namespaces of gateways; `objectives`
-        returns those of a served model. `shown_as` is how people call the database, where it is not by its place.
-        `recorded_from` is the start of a recording, which cannot be decided on. `read_only`: see `Source.read_only`.
+        `watch` makes the object that looks for changes of configuration and for due verdicts on every reading of
+        advice. `settings` apply to plans and rules. `teams` maps keys and namespaces of gateways to teams;
+        `objectives` returns the SLO of a served model. `shown_as` is the name of the database for people; None: its
+        location. `recorded_from` is the start of a recording, epoch seconds; a recording takes no decisions.
+        `read_only`: see `Source.read_only`.
         """
-        self._place = place
+        self._location = location
         self._as_of = as_of
         self._new_watch = watch
         self._watch: ChangeWatch | None = None
@@ -80,16 +80,16 @@ class StoredReadings:
 
     @property
     def recorded_until(self) -> int | None:
-        """The instant that everything is shown of; None: the present."""
+        """The past instant that is shown, epoch seconds; None: the present."""
         return self._as_of
 
     @property
     def read_only(self) -> str | None:
-        """Why nothing may be changed, as a sentence."""
+        """Reason why nothing may be changed, as a sentence; None: it may."""
         return self._read_only
 
     def describe(self) -> str:
-        """Return how people call the database, without a password, and whether it is a demo. Raises StoreError."""
+        """Return the name of the database without a password, marked if it is a demo. Raises StoreError."""
         if self._shown_as is not None:
             return self._shown_as
         if self._described is None:
@@ -97,7 +97,7 @@ class StoredReadings:
 
             store, now_ts = self._opened(), self._now_ts()
             with store.read() as connection:
-                self._described = shown_place(self._place, read_inventory(connection, now_ts, now_ts))
+                self._described = shown_place(self._location, read_inventory(connection, now_ts, now_ts))
         return self._described
 
     def fleet(self, window_s: int, at: int | None = None) -> FleetReport:
@@ -118,7 +118,7 @@ class StoredReadings:
         return self._paced("fleet", (window_s, self._past(at)), read, outdated)
 
     def hours(self, at: int | None = None) -> tuple[ModelHours, ...]:
-        """Return the last 24 hours, model by model. Raises StoreError."""
+        """Return the last 24 hours by model. Raises StoreError."""
         from pertoken.costs.hours.hourly import hourly
         from pertoken.tui.text.hours import HOURS
 
@@ -128,7 +128,7 @@ class StoredReadings:
         return self._paced("hours", self._past(at), read)
 
     def advice(self, at: int | None = None) -> tuple[Recommendation, ...]:
-        """Return all advice as it stands, or stood and has not changed since. Raises StoreError."""
+        """Return all advice in its present state; at a past time, what has not changed since. Raises StoreError."""
         from pertoken.proof.stored import standing
 
         past = self._past(at)
@@ -138,7 +138,7 @@ class StoredReadings:
         return self._paced("advice", past, lambda store: standing(store, past))
 
     def tenants(self, window_s: int, at: int | None = None) -> Spend:
-        """Return the dollars of each tenant over the hours of the clock that cover the window. Raises StoreError."""
+        """Return the dollars of each tenant over the whole hours that cover the window. Raises StoreError."""
         from pertoken.costs.hours.spend import spend
 
         def read(store: Store) -> Spend:
@@ -149,7 +149,7 @@ class StoredReadings:
         return self._paced("tenants", (window_s, self._past(at)), read)
 
     def banked(self) -> Banked:
-        """Return what receipts measured, at most `_BANKED_S` old. Raises StoreError."""
+        """Return the savings that receipts measured, at most `_BANKED_S` old. Raises StoreError."""
         from pertoken.proof.judging.banked import Banked, banked
         from pertoken.proof.judging.receipts import read_receipts
 
@@ -162,7 +162,7 @@ class StoredReadings:
         return self._banked[1]
 
     def course(self, subject: Subject, window_s: int, at: int | None = None) -> Course:
-        """Return what a host or deployment did over the window, with verdicts on its changes. Raises StoreError."""
+        """Return the history of a host or deployment, with verdicts on its changes. Raises StoreError."""
 
         def read(store: Store) -> Course:
             return self._course(store, subject, window_s, at)
@@ -177,29 +177,35 @@ class StoredReadings:
         now_ts = self._now_ts(at)
         start = now_ts - window_s
         with store.read() as connection:
-            found = read_course(connection, subject, start, now_ts, dated=self._past(at) is not None)
-        if self._objectives is not None and len(found.models) == 1:
-            found = replace(found, slo=self._objectives(found.models[0]))
+            course = read_course(connection, subject, start, now_ts, dated=self._past(at) is not None)
+        if self._objectives is not None and len(course.models) == 1:
+            course = replace(course, slo=self._objectives(course.models[0]))
         if store.advice is None:
-            return found
+            return course
         with store.read("advice") as connection:
-            verdicts = [each for each in read_verdicts(connection) if each.deployment_id in found.deployment_ids]
+            verdicts = [
+                verdict for verdict in read_verdicts(connection) if verdict.deployment_id in course.deployment_ids
+            ]
         marks = [
-            Mark(each.changed_ts, "verdict", verdict_line(each).partition("  ")[2])
-            for each in verdicts
-            if start <= each.changed_ts <= now_ts
+            Mark(verdict.changed_ts, "verdict", verdict_line(verdict).partition("  ")[2])
+            for verdict in verdicts
+            if start <= verdict.changed_ts <= now_ts
         ]
-        return replace(found, marks=tuple(sorted((*found.marks, *marks), key=lambda mark: mark.ts)))
+        return replace(course, marks=tuple(sorted((*course.marks, *marks), key=lambda mark: mark.ts)))
 
     def timeline(self, now_ts: int) -> Timeline:
-        """Return from when to when the database reaches, and what happened in it. Raises StoreError."""
+        """Return the recorded stretch of time and its events. Raises StoreError."""
         from pertoken.window.course.timeline import read_timeline
 
-        found = read_timeline(self._opened(), self._as_of or now_ts)
-        if self._recorded_from is None or found.first_ts is None:
-            return found
-        first = max(found.first_ts, self._recorded_from)
-        return replace(found, first_ts=first, happenings=tuple(each for each in found.happenings if each.ts >= first))
+        timeline = read_timeline(self._opened(), self._as_of or now_ts)
+        if self._recorded_from is None or timeline.first_ts is None:
+            return timeline
+        first = max(timeline.first_ts, self._recorded_from)
+        return replace(
+            timeline,
+            first_ts=first,
+            happenings=tuple(happening for happening in timeline.happenings if happening.ts >= first),
+        )
 
     def _past(self, at: int | None) -> int | None:
         return self._as_of if at is None else at
@@ -215,8 +221,10 @@ class StoredReadings:
         read: Callable[[Store], T],
         outdated: Callable[[T], bool] = lambda _: False,
     ) -> T:
-        """Return what was last read of a kind while that will do. Raises StoreError, and opens the database anew then:
-        it may be another one, or of another version."""
+        """Return the last value of a kind while it is recent enough, else read it.
+
+        Raises StoreError; the database is then opened again, because it may have been replaced or migrated.
+        """
         store = self._opened()
         try:
             known = changes(store)
@@ -232,7 +240,7 @@ class StoredReadings:
 
     def _opened(self) -> Store:
         if self._store is None or self._store.advice is None:
-            self._store = open_store(self._place, keep=True)
+            self._store = open_store(self._location, keep=True)
         return self._store
 
     def _reopened(self) -> Store:
@@ -242,7 +250,7 @@ class StoredReadings:
 
 
 def _with_verdicts(report: FleetReport, store: Store, as_of: int | None) -> FleetReport:
-    """Add verdicts on changes to the events; who has none does not load what reads them."""
+    """Add verdicts on changes to the events; their modules are imported only if there are verdicts."""
     from pertoken.store import repository
 
     if store.advice is None:
@@ -257,7 +265,7 @@ def _with_verdicts(report: FleetReport, store: Store, as_of: int | None) -> Flee
 
 
 def _turned_stale(report: FleetReport, now_ts: int) -> bool:
-    """Return whether a host of a report has become stale since, so that its figures of now are no more."""
+    """Return whether a host of a report has become stale since, so that its present figures are outdated."""
     from pertoken.window.observed import STALE_TICKS
 
     later_s = now_ts - report.now_ts

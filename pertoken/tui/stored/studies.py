@@ -1,4 +1,4 @@
-"""What takes seconds to compute from a pertoken database: plan, track records, rules, details of a recommendation."""
+"""Computations over a pertoken database that take seconds: plan, track records, rules, detail of a recommendation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pertoken.store.connect.open import open_store
 from pertoken.tui.stored.readings import StoredReadings
 from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
 
-if TYPE_CHECKING:  # the first frame waits for no module that only computes what is shown later
+if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.planning import Planner, PlanRequest
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.track_record import Record
@@ -21,18 +21,20 @@ class StoredStudies(StoredReadings):
     """The computations of a `Source` over a database."""
 
     def records(self) -> Mapping[str, Record]:
-        """What each rule realised of what it promised, by its id. Raises StoreError."""
+        """Return the track record of each rule, by rule id. Raises StoreError."""
         from pertoken.proof.judging.receipts import read_receipts
         from pertoken.proof.judging.record import records
 
-        store = open_store(self._place)
+        store = open_store(self._location)
         if store.advice is None:
             return {}
         with store.read("advice") as connection:
-            found = [
-                each for each in read_receipts(connection) if self._as_of is None or each.created_ts <= self._as_of
+            receipts = [
+                receipt
+                for receipt in read_receipts(connection)
+                if self._as_of is None or receipt.created_ts <= self._as_of
             ]
-        return {each.rule: each.record for each in records(found)}
+        return {rule.rule: rule.record for rule in records(receipts)}
 
     def plan(
         self, rows: Sequence[Recommendation], request: PlanRequest | None, progress: Progress, *, fresh: bool = False
@@ -44,8 +46,8 @@ class StoredStudies(StoredReadings):
             if fresh:
                 self._planner = None
             planner = self._planner_of()
-            found = planner.plan(open_store(self._place), rows, request or PlanRequest(), progress)
-        return ShownPlan(found, request, planner.window_s)
+            plan = planner.plan(open_store(self._location), rows, request or PlanRequest(), progress)
+        return ShownPlan(plan, request, planner.window_s)
 
     def rules(self) -> RuleList:
         """Load every rule. Raises BadInput for a list of disabled rules that cannot be read."""
@@ -53,32 +55,38 @@ class StoredStudies(StoredReadings):
         from pertoken.advisor.rules.listing import entries, listed, page
 
         known = listed(self._settings)
-        rules = tuple(ListedRule(each, page(each.id, known)) for each in entries(known))
+        rules = tuple(ListedRule(entry, page(entry.id, known)) for entry in entries(known))
         return RuleList(rules, str(self._settings.folder / DROP_IN))
 
     def detail(
-        self, rows: Sequence[Recommendation], each: Recommendation, values: Mapping[str, float], progress: Progress
+        self,
+        rows: Sequence[Recommendation],
+        recommendation: Recommendation,
+        values: Mapping[str, float],
+        progress: Progress,
     ) -> Detail:
-        """All that is computed of one recommendation. Raises StoreError."""
+        """Compute the detail of one recommendation. Raises StoreError."""
         from pertoken.proof.journal import journal
         from pertoken.proof.judging.prospect import prospects
         from pertoken.proof.judging.receipts import read_receipts
         from pertoken.proof.trials.look import last_trial
 
-        store = open_store(self._place)
-        provable = prospects(store, each, self._now_ts())
+        store = open_store(self._location)
+        provable = prospects(store, recommendation, self._now_ts())
         with store.read("advice") as connection:
-            entries = journal(connection, each.recommendation_id)
-            receipts = read_receipts(connection, each.recommendation_id)
-        trial, seen = last_trial(store, each, self._settings, self._now_ts())
+            entries = journal(connection, recommendation.recommendation_id)
+            receipts = read_receipts(connection, recommendation.recommendation_id)
+        trial, seen = last_trial(store, recommendation, self._settings, self._now_ts())
         tested, untested = None, None
-        if each.chosen is not None:
+        if recommendation.chosen is not None:
             try:
                 with self._planning:
-                    tested = self._planner_of().tested(store, rows, each, values, progress)
+                    tested = self._planner_of().tested(store, rows, recommendation, values, progress)
             except BadInput as error:
                 untested = str(error)
-        return Detail(each.recommendation_id, dict(values), tested, untested, provable, receipts, entries, trial, seen)
+        return Detail(
+            recommendation.recommendation_id, dict(values), tested, untested, provable, receipts, entries, trial, seen
+        )
 
     def _planner_of(self) -> Planner:
         from pertoken.advisor.planning import Planner

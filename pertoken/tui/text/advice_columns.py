@@ -1,4 +1,4 @@
-"""Columns of advice, its order and its totals."""
+"""Advice in tables: selections, order, columns and totals."""
 
 from __future__ import annotations
 
@@ -19,55 +19,55 @@ if TYPE_CHECKING:
 
 Money = tuple[int, int, int]
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
-"""States without a proposal, most surprising first."""
+"""States without a proposal, in the order they are listed."""
 _UNPRICED = "not priced"
 
 
 def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """What is proposed now: largest bankable first, then largest capacity, then the unpriced."""
+    """Return the open proposals: largest bankable saving first, then largest capacity, then without a price."""
 
-    def worth(each: Recommendation) -> tuple[int, int]:
-        return (_likely(bankable(each)) or 0, _likely(capacity(each)) or 0)
+    def worth(row: Recommendation) -> tuple[int, int]:
+        return (_likely(bankable(row)) or 0, _likely(capacity(row)) or 0)
 
-    return sorted((each for each in advice if each.state is State.OPEN), key=worth, reverse=True)
+    return sorted((row for row in advice if row.state is State.OPEN), key=worth, reverse=True)
 
 
 def not_evaluated(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Rules without a proposal, each with its reason: broken ones first, then blocked, then those that refused."""
-    found = [each for each in advice if each.state in NOT_EVALUATED]
-    return sorted(found, key=lambda each: (NOT_EVALUATED.index(each.state), each.rule_id, natural_key(each.target)))
+    """Return the results without a proposal: rules that failed first, then blocked, then refused."""
+    rows = [row for row in advice if row.state in NOT_EVALUATED]
+    return sorted(rows, key=lambda row: (NOT_EVALUATED.index(row.state), row.rule_id, natural_key(row.target)))
 
 
 def decided(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return what people decided on or changes applied, and what has no verdict yet: under way, then put off."""
+    """Return the advice with a decision and no verdict yet: under way first, then put off."""
     states = (*reversed(UNDER_WAY), *PUT_OFF)
-    found = [each for each in advice if each.state in states]
-    return sorted(found, key=lambda each: (states.index(each.state), each.rule_id, natural_key(each.target)))
+    rows = [row for row in advice if row.state in states]
+    return sorted(rows, key=lambda row: (states.index(row.state), row.rule_id, natural_key(row.target)))
 
 
 def done(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return what was applied and judged or undone, newest first."""
-    return sorted((each for each in advice if each.state in DONE), key=lambda each: -each.updated_ts)
+    """Return the advice that was applied and then judged or undone, newest first."""
+    return sorted((row for row in advice if row.state in DONE), key=lambda row: -row.updated_ts)
 
 
 def declined(advice: Iterable[Recommendation]) -> str | None:
-    """Return the dollars of what was dismissed, which count in no total; None where nothing was."""
-    found = [each for each in advice if each.state is State.DISMISSED]
-    if not found:
+    """Return a sentence with the dollars of dismissed advice, which count in no total; None if there is none."""
+    dismissed = [row for row in advice if row.state is State.DISMISSED]
+    if not dismissed:
         return None
-    figures = (("bankable", total(map(bankable, found))), ("capacity", total(map(capacity, found))))
+    figures = (("bankable", total(map(bankable, dismissed))), ("capacity", total(map(capacity, dismissed))))
     worth = ", ".join(f"{name} {usd_range(money)}" for name, money in figures if money is not None)
-    return f"Declined ({len(found)}): {worth or _UNPRICED} a month."
+    return f"Declined ({len(dismissed)}): {worth or _UNPRICED} a month."
 
 
-def bankable(each: Recommendation) -> Money | None:
-    """Return what the variant that was chosen, else the best one, takes off the bill."""
-    return each.chosen.bankable if each.chosen else None
+def bankable(row: Recommendation) -> Money | None:
+    """Return the bankable saving of the chosen variant, else of the best: low, likely, high nano-USD a month."""
+    return row.chosen.bankable if row.chosen else None
 
 
-def capacity(each: Recommendation) -> Money | None:
-    """Return what the variant that was chosen, else the best one, lets the same bill serve."""
-    return each.chosen.capacity if each.chosen else None
+def capacity(row: Recommendation) -> Money | None:
+    """Return the capacity saving of the chosen variant, else of the best: low, likely, high nano-USD a month."""
+    return row.chosen.capacity if row.chosen else None
 
 
 def alternative(variant: Variant) -> str:
@@ -78,22 +78,22 @@ def alternative(variant: Variant) -> str:
 
 
 def best_of_each_target(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return what is open, best first, without what touches a service or host that a better one touches already.
+    """Return the open proposals, best first, but only the best of those that touch the same service or host.
 
-    Two changes of one target may exclude each other, so that only one of them counts in a total.
+    Changes of one target may exclude each other, so only one of them counts in a total.
     """
     touched: set[object] = set()
     kept = []
-    for each in open_advice(advice):
-        here = set(each.best.touches if each.best and each.best.touches else (f"{each.target_kind}:{each.target_key}",))
-        if not here & touched:
-            touched |= here
-            kept.append(each)
+    for row in open_advice(advice):
+        targets = set(row.best.touches if row.best and row.best.touches else (f"{row.target_kind}:{row.target_key}",))
+        if not targets & touched:
+            touched |= targets
+            kept.append(row)
     return kept
 
 
 def total(monies: Iterable[Money | None]) -> Money | None:
-    """Sum of (low, likely, high) nano-USD per month over what is known; None where nothing is."""
+    """Return the sums of the known (low, likely, high) nano-USD a month; None if none is known."""
     known = [money for money in monies if money is not None]
     if not known:
         return None
@@ -116,26 +116,27 @@ RESULTS = {
     State.DECAYED: "↓",
     State.ROLLED_BACK: "↺",
 }
-"""Mark of each result, which reads without colour."""
+"""Mark of each result, readable without colour."""
 
 
 def confidence(variant: Variant | None) -> str:
-    """Return by its least certain input how sure a figure is: measured, forecast or listed, assumed."""
+    """Return the confidence of a saving, by its weakest input: measured, forecast or listed, assumed."""
     return _CONFIDENCE.get(variant.provenance or "", "") if variant is not None else ""
 
 
-def mtok_words(report: FleetReport, each: Recommendation) -> str:
-    """Return what a million tokens of its target cost, and about what after it: `$8.11 → ≈$5.60`; empty if unknown.
+def mtok_words(report: FleetReport, row: Recommendation) -> str:
+    """Return the price of a million tokens of the target now and after the change: `$8.11 → ≈$5.60`.
 
-    The bill of the target falls by what is bankable; with more capacity the rest of it serves more tokens.
+    The bankable saving lowers the bill of the target; with the capacity saving the bill serves more tokens. Empty if
+    one of them is unknown.
     """
-    variant = each.chosen
+    variant = row.chosen
     ids = (
-        {each.deployment_id, *(int(edit.target) for edit in variant.edits if edit.kind == "deployment")}
+        {row.deployment_id, *(int(edit.target) for edit in variant.edits if edit.kind == "deployment")}
         if variant
         else set()
     )
-    lines = [line for line in report.deployments if line.deployment_id in ids or _serves(each, line.model)]
+    lines = [line for line in report.deployments if line.deployment_id in ids or _serves(row, line.model)]
     priced = [(line.nano_usd, line.nano_usd_per_mtok, line.nano_usd_per_hour) for line in lines]
     if variant is None or not lines or not all(usd and mtok and hour for usd, mtok, hour in priced):
         return ""
@@ -143,103 +144,103 @@ def mtok_words(report: FleetReport, each: Recommendation) -> str:
     off, more = ((money or (0, 0, 0))[1] for money in (variant.bankable, variant.capacity))
     if not 0 <= off < monthly or more < 0 or not (off or more):
         return ""
-    # What each served in this window, in Mtok, is its dollars over its price.
+    # Mtok that a deployment served in the window = its dollars / its price.
     before = sum(usd or 0 for usd, _, _ in priced) / sum((usd or 0) / (mtok or 1) for usd, mtok, _ in priced)
     after = before * (monthly - off) / monthly * monthly / (monthly + more)
     return f"{amount(round(before))} → ≈{amount(round(after))}"
 
 
-def _serves(each: Recommendation, model: str) -> bool:
-    return each.target_kind == "service" and each.target_key == model
+def _serves(row: Recommendation, model: str) -> bool:
+    return row.target_kind == "service" and row.target_key == model
 
 
 def record_words(record: Record | None) -> str:
-    """Return which part of its promises a rule kept: `0.92× of 4`; `no receipts` before the first."""
+    """Return measured / promised savings of a rule and its receipts: `0.92× of 4`; `no receipts` before the first."""
     if record is None or not record.receipts:
         return "no receipts"
     return f"{record.ratio:.2f}× of {record.receipts}"
 
 
-def _reason(each: Recommendation) -> str:
-    """One line of it; the last of an error, which names it."""
-    lines = [line for line in literal_lines(each.reason or "") if line.strip()]
-    return lines[-1 if each.state is State.FAILED else 0] if lines else ""
+def _reason(row: Recommendation) -> str:
+    """Return one line of the reason; of a failure the last line, which names the error."""
+    lines = [line for line in literal_lines(row.reason or "") if line.strip()]
+    return lines[-1 if row.state is State.FAILED else 0] if lines else ""
 
 
-def _money(each: Recommendation, money: Money | None) -> str:
-    return _UNPRICED if money is None and each.best and each.best.unpriced else usd_triple(money)
+def _money(row: Recommendation, money: Money | None) -> str:
+    return _UNPRICED if money is None and row.best and row.best.unpriced else usd_triple(money)
 
 
-def _until(each: Recommendation) -> str:
-    return "" if each.until_ts is None else format_utc(each.until_ts).partition(" ")[0]
+def _until(row: Recommendation) -> str:
+    return "" if row.until_ts is None else format_utc(row.until_ts).partition(" ")[0]
 
 
 def _likely(money: Money | None) -> int | None:
     return None if money is None else money[1]
 
 
-def _ratio(each: Recommendation) -> tuple[float, float, float] | None:
-    return each.best.throughput_ratio if each.best else None
+def _ratio(row: Recommendation) -> tuple[float, float, float] | None:
+    return row.best.throughput_ratio if row.best else None
 
 
-def _middle(each: Recommendation) -> float | None:
-    ratio = _ratio(each)
+def _middle(row: Recommendation) -> float | None:
+    ratio = _ratio(row)
     return None if ratio is None else ratio[1]
 
 
 def open_columns(
     records: Mapping[str, Record] | None = None, report: FleetReport | None = None
 ) -> tuple[Column[Recommendation], ...]:
-    """Return the columns of what is proposed; a column of which nothing is known is left out.
+    """Return the columns of open proposals.
 
-    `records` are the track records by rule, `report` is what tokens cost now.
+    `records` are track records by rule id; `report` has the present prices of tokens.
     """
     known = records or {}
 
-    def record(each: Recommendation) -> str:
-        return record_words(known[each.rule_id]) if each.rule_id in known else ""
+    def record(row: Recommendation) -> str:
+        return record_words(known[row.rule_id]) if row.rule_id in known else ""
 
-    def per_mtok(each: Recommendation) -> str:
-        return "" if report is None else mtok_words(report, each)
+    def per_mtok(row: Recommendation) -> str:
+        return "" if report is None else mtok_words(report, row)
 
     return (
-        Column("change", lambda each: literal(each.title), 0, least=20),
-        Column("rule", lambda each: literal(each.rule_id), 8, least=10),
-        Column("bankable $/month", lambda each: _money(each, bankable(each)), 1, lambda each: _likely(bankable(each))),
-        Column("SLO", lambda each: marked_verdict(each.best.slo if each.best else "unknown"), 2),
-        Column("confidence", lambda each: confidence(each.best), 4),
-        Column("capacity $/month", lambda each: _money(each, capacity(each)), 5, lambda each: _likely(capacity(each))),
-        Column("target", lambda each: literal(each.target), 3, least=10, keep_end=True),
+        Column("change", lambda row: literal(row.title), 0, min_cells=20),
+        Column("rule", lambda row: literal(row.rule_id), 8, min_cells=10),
+        Column("bankable $/month", lambda row: _money(row, bankable(row)), 1, lambda row: _likely(bankable(row))),
+        Column("SLO", lambda row: marked_verdict(row.best.slo if row.best else "unknown"), 2),
+        Column("confidence", lambda row: confidence(row.best), 4),
+        Column("capacity $/month", lambda row: _money(row, capacity(row)), 5, lambda row: _likely(capacity(row))),
+        Column("target", lambda row: literal(row.target), 3, min_cells=10, keep_end=True),
         Column("$/Mtok", per_mtok, 6),
-        Column("risk", lambda each: each.best.risk if each.best else "", 9),
-        Column("effort", lambda each: EFFORTS.get(each.best.effort, "") if each.best else "", 10),
+        Column("risk", lambda row: row.best.risk if row.best else "", 9),
+        Column("effort", lambda row: EFFORTS.get(row.best.effort, "") if row.best else "", 10),
         Column("record", record, 7),
-        Column("throughput", lambda each: ratio_range(_ratio(each)), 11, _middle),
+        Column("throughput", lambda row: ratio_range(_ratio(row)), 11, _middle),
     )
 
 
 OPEN_COLUMNS = open_columns()
 DECIDED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("change", lambda each: literal(each.chosen.title if each.chosen else each.title), 0, least=16),
-    Column("state", lambda each: each.state.label, 1),
+    Column("change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16),
+    Column("state", lambda row: row.state.label, 1),
     Column("until", _until, 3),
-    Column("bankable $/month", lambda each: _money(each, bankable(each)), 2, lambda each: _likely(bankable(each))),
-    Column("capacity $/month", lambda each: _money(each, capacity(each)), 4, lambda each: _likely(capacity(each))),
-    Column("target", lambda each: literal(each.target), 5, least=10, keep_end=True),
-    Column("rule", lambda each: literal(each.rule_id), 6, least=10),
+    Column("bankable $/month", lambda row: _money(row, bankable(row)), 2, lambda row: _likely(bankable(row))),
+    Column("capacity $/month", lambda row: _money(row, capacity(row)), 4, lambda row: _likely(capacity(row))),
+    Column("target", lambda row: literal(row.target), 5, min_cells=10, keep_end=True),
+    Column("rule", lambda row: literal(row.rule_id), 6, min_cells=10),
 )
 DONE_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("change", lambda each: literal(each.chosen.title if each.chosen else each.title), 0, least=16),
-    Column("result", lambda each: f"{RESULTS.get(each.state, '·')} {each.state.label}", 1, least=10),
-    Column("promised $/month", lambda each: _money(each, bankable(each)), 3, lambda each: _likely(bankable(each))),
-    Column("measured", _reason, 2, least=20),
-    Column("target", lambda each: literal(each.target), 4, least=10, keep_end=True),
-    Column("rule", lambda each: literal(each.rule_id), 5, least=10),
+    Column("change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16),
+    Column("result", lambda row: f"{RESULTS.get(row.state, '·')} {row.state.label}", 1, min_cells=10),
+    Column("promised $/month", lambda row: _money(row, bankable(row)), 3, lambda row: _likely(bankable(row))),
+    Column("measured", _reason, 2, min_cells=20),
+    Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
+    Column("rule", lambda row: literal(row.rule_id), 5, min_cells=10),
 )
 NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("rule", lambda each: literal(each.rule_id), 1, least=16),
-    Column("state", lambda each: each.state.lower(), 2),
-    Column("reason", _reason, 0, least=30, keep_start=True),
-    Column("what would unlock it", lambda each: literal_lines(each.remedy or "")[0], 3, least=16, keep_start=True),
-    Column("target", lambda each: literal(each.target), 4, least=10, keep_end=True),
+    Column("rule", lambda row: literal(row.rule_id), 1, min_cells=16),
+    Column("state", lambda row: row.state.lower(), 2),
+    Column("reason", _reason, 0, min_cells=30, keep_start=True),
+    Column("what would unlock it", lambda row: literal_lines(row.remedy or "")[0], 3, min_cells=16, keep_start=True),
+    Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
 )

@@ -1,4 +1,4 @@
-"""Everything a rule has for one target, in words."""
+"""Details of one recommendation as a sheet."""
 
 from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
@@ -26,69 +26,84 @@ _WHY = {
 }
 
 
-def advice_sheet(each: Recommendation, now_ts: float, computed: Sheet = ()) -> Sheet:
-    """One piece of advice: why, how much, how to do and undo it, what speaks for and against it.
+_INPUTS = {
+    "counter": "a counter",
+    "integral": "samples summed over time",
+    "reported": "a value that the engine or driver reports",
+    "forecast": "a forecast",
+    "listed": "a catalog value, such as a list price",
+    "bound": "an upper bound",
+    "assumed": "an assumption",
+}
+"""Kinds of inputs in words, by provenance."""
 
-    `computed` sections follow the commands.
+
+def advice_sheet(row: Recommendation, now_ts: float, computed: Sheet = ()) -> Sheet:
+    """Return the details of a recommendation: reason, worth, commands, latency, evidence and objections.
+
+    The `computed` sections follow the commands. Sections without content are left out.
     """
-    best = each.chosen or Variant("", "")
+    best = row.chosen or Variant("", "")
     return sheet(
         Section(
-            literal(each.title),
+            literal(row.title),
             (
-                ("target", literal(each.target)),
-                ("rule", literal(each.rule_id)),
-                ("state", described(each) + (f"  ({decisions})" if (decisions := possible(each)) else "")),
-                *((("decided on", literal(each.estimate.title)),) if each.estimate is not None else ()),
-                *(((_last(each), ago(now_ts - each.updated_ts)),) if each.updated_ts else ()),
+                ("target", literal(row.target)),
+                ("rule", literal(row.rule_id)),
+                ("state", described(row) + (f"  ({decisions})" if (decisions := possible(row)) else "")),
+                *((("decided on", literal(row.estimate.title)),) if row.estimate is not None else ()),
+                *(((_last(row), ago(now_ts - row.updated_ts)),) if row.updated_ts else ()),
             ),
         ),
-        Section(_WHY.get(each.state, "Why"), literal_lines(each.reason) if each.reason else ()),
-        Section("Not confirmed by the last run", _unconfirmed(each)),
-        Section("What to do about it", literal_lines(each.remedy) if each.remedy else ()),
-        Section("Worth, per month", _worth(best) if each.chosen else ()),
+        Section(_WHY.get(row.state, "Why"), literal_lines(row.reason) if row.reason else ()),
+        Section("Not confirmed by the last run", _unconfirmed(row)),
+        Section("What to do about it", literal_lines(row.remedy) if row.remedy else ()),
+        Section("Worth, per month", _worth(best) if row.chosen else ()),
         Section(HOW_TO_APPLY, _commands(best.commands)),
         Section(HOW_TO_UNDO, _commands(best.undo)),
         *computed,
         Section("Latency at the p95 demand, before → after", _latencies(best)),
         Section("Changes", tuple(_change(line, best.changes) for line in best.changes)),
-        Section("Alternatives", _alternatives(each, best)),
-        Section(_evidence_of(each.window_s), tuple(_evidence(line) for line in each.evidence)),
+        Section("Alternatives", _alternatives(row, best)),
+        Section(_evidence_of(row.window_s), tuple(_evidence(line) for line in row.evidence)),
         Section("Assumed", tuple(f"· {literal(line)}" for line in best.assumptions)),
-        Section("Against it", tuple(f"· {literal(line)}" for line in best.against)),
-        Section("What the rule printed", literal_lines(each.output.strip("\n")) if each.output else ()),
-        Section("Not proposed", tuple(_refusal(refusal) for refusal in each.refusals) if each.best else ()),
+        Section("Objections", tuple(f"· {literal(line)}" for line in best.against)),
+        Section("What the rule printed", literal_lines(row.output.strip("\n")) if row.output else ()),
+        Section("Not proposed", tuple(_refusal(refusal) for refusal in row.refusals) if row.best else ()),
     )
 
 
-def _last(each: Recommendation) -> str:
-    return "last evaluated" if each.state in SET_BY_RUN else "last change"
+def _last(row: Recommendation) -> str:
+    return "last evaluated" if row.state in SET_BY_RUN else "last change"
 
 
-def _alternatives(each: Recommendation, best: Variant) -> tuple[str, ...]:
-    """Return the other variants; their key accepts one of them."""
-    others = [variant for variant in each.variants if variant.key != best.key]
+def _alternatives(row: Recommendation, best: Variant) -> tuple[str, ...]:
+    """Return the other variants, with the option of `pertoken accept` that chooses each."""
+    others = [variant for variant in row.variants if variant.key != best.key]
     return tuple(f"· {alternative(variant)}  (--variant {variant.key[:4]})" for variant in others)
 
 
-def _unconfirmed(each: Recommendation) -> tuple[str, ...]:
-    if each.unconfirmed is None:
+def _unconfirmed(row: Recommendation) -> tuple[str, ...]:
+    if row.unconfirmed is None:
         return ()
-    return (*literal_lines(each.unconfirmed), "If the next run does not confirm it either, it closes.")
+    return (*literal_lines(row.unconfirmed), "It closes unless the next run confirms it.")
 
 
 def _evidence_of(window_s: int | None) -> str:
-    return "Evidence the rule read" + (f" of the last {format_duration(window_s)}" if window_s else "")
+    return "Evidence that the rule read" + (f", last {format_duration(window_s)}" if window_s else "")
 
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:
     rows: list[Fact] = [
-        ("bankable", _money(best, best.bankable, "the bill falls by this while demand stays as it is")),
-        ("capacity", _money(best, best.capacity, "what the same bill could serve more; never added to bankable")),
+        ("bankable", _money(best, best.bankable, "the bill falls by this if demand stays the same")),
+        (
+            "capacity",
+            _money(best, best.capacity, "work that the same bill could serve in addition; never added to bankable"),
+        ),
         ("throughput", ratio_range(best.throughput_ratio)),
         ("latency objective", "not known" if best.slo == "unknown" else slo_verdict(best.slo)),
         ("risk, effort", f"{best.risk}, {best.effort}"),
-        ("confidence", f"{confidence(best) or UNKNOWN}  (least certain input: {best.provenance or UNKNOWN})"),
+        ("confidence", f"{confidence(best) or UNKNOWN}  ({_weakest_input(best)})"),
     ]
     if best.record is not None:
         rows.append(("track record", record_line(best.record)))
@@ -104,6 +119,13 @@ def _worth(best: Variant) -> tuple[Fact | str, ...]:
     return (*notes, *rows)
 
 
+def _weakest_input(best: Variant) -> str:
+    """Return the least certain kind of input of the figures: `least certain input: a forecast`."""
+    if best.provenance is None:
+        return "the origin of its inputs is unknown"
+    return f"least certain input: {_INPUTS.get(best.provenance, best.provenance)}"
+
+
 def _refusal(refusal: Refusal) -> Fact:
     return refusal.code, " ".join(literal_lines(refusal.reason))
 
@@ -114,9 +136,7 @@ def _latencies(best: Variant) -> tuple[Fact | str, ...]:
         rows.append(f"Not known: {literal(best.latency_unknown)}")
     if best.replicas_needed is not None:
         before, after = ("more than were tried" if n is None else str(n) for n in best.replicas_needed)
-        rows.append(
-            ("replicas needed", f"{before} → {after}  (fewest that hold all requests of the service and the SLO)")
-        )
+        rows.append(("replicas needed", f"{before} → {after}  (the fewest that serve all requests within the SLO)"))
     return tuple(rows)
 
 
@@ -138,8 +158,8 @@ def _money(best: Variant, money: tuple[int, int, int] | None, meaning: str) -> s
 
 
 def _change(line: ChangeLine, lines: tuple[ChangeLine, ...]) -> Fact:
-    """Return a changed field; what it is of only where several things change."""
-    several = len({each.where for each in lines}) > 1
+    """Return a changed field; if several deployments or services change, with the name of its own."""
+    several = len({change.where for change in lines}) > 1
     name = f"{line.where}: {line.field}" if several else line.field
     return literal(name), f"{literal(line.before)} → {literal(line.after)}"
 

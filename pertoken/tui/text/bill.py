@@ -1,4 +1,4 @@
-"""The bill of a window in words, and as a bar."""
+"""The bill of a window as a sentence, and as a bar."""
 
 from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
@@ -6,22 +6,23 @@ from pertoken.tui.text.words import observed, usd_parts
 from pertoken.units import format_duration
 
 PARTS = ("busy", "idle", "other", "unallocated")
-"""In the order they are written; `Bill` says what each is."""
+"""Parts of a bill in the order they are written; `Bill` defines them."""
 
 
 GLYPHS = "█▓▒░"
-"""Of the parts of the bar, in the order of `PARTS`."""
+"""Glyphs of the bar, in the order of `PARTS`."""
 
 
 def bill_sentence(report: FleetReport, legend: str = "") -> str:
-    """`Paid $8.00 in 1h, 62% observed: busy $3.00 + idle $2.00 + ...`, adding up as it is read.
+    """Return the bill as a sentence: `Paid $8.00 in 1h, 62% observed: busy $3.00 + idle $2.00 + ...`.
 
-    Where busy time is an upper bound, it is `busy ≤ $3.00 + idle ≥ $2.00`. `legend`: a glyph for each part.
+    The rounded parts add up to the rounded sum. If busy time is an upper bound: `busy ≤ $3.00 + idle ≥ $2.00`.
+    `legend` has a glyph for each part, or is empty.
     """
     window = format_duration(report.window_s)
     if report.bill is None:
-        why = "no device has a price yet" if report.bill_observed is None else "nothing was recorded in it"
-        return f"Paid in {window}: not known, since {why}."
+        why = "no device has a price yet" if report.bill_observed is None else "nothing was recorded"
+        return f"Paid in {window}: not known, because {why}."
     paid, parts = usd_parts(report.bill.paid, _amounts(report.bill))
     sign = {"busy": "≤ ", "idle": "≥ "} if report.bill.busy_is_bound else {}
     marks = [f"{glyph} " for glyph in legend] or [""] * len(PARTS)
@@ -33,7 +34,7 @@ def bill_sentence(report: FleetReport, legend: str = "") -> str:
 
 
 def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:
-    """Cells of a bar of `width` for each of `PARTS`, by largest remainder; all 0 where nothing was paid."""
+    """Return the cells of each of `PARTS` in a bar of `width` cells, by largest remainder; 0 if nothing was paid."""
     amounts = _amounts(bill)
     if not bill.paid:
         return (0,) * len(amounts)

@@ -1,4 +1,4 @@
-"""Columns of tables: how a line becomes cells, and which columns fit a width."""
+"""Columns of tables: text of cells, and the columns that fit a width."""
 
 import re
 import sys
@@ -28,29 +28,30 @@ class Column(Generic[L]):
     name: str
     text: Callable[[L], str]
     rank: int
-    """Columns of a higher rank go first where the screen is narrow."""
+    """On a narrow screen, columns of the highest rank are left out first."""
     order: Callable[[L], float | None] | None = None
-    """Number to sort by, shown at the right; without it the column is text."""
-    least: int | None = None
-    """It may be cut to this many cells."""
+    """Number to sort by; its cells are aligned right. None: the column is text."""
+    min_cells: int | None = None
+    """Fewest cells that it may be cut to; None: it is never cut."""
     keep_start: bool = False
-    """Cut its end alone: sentences are read from their start, also where several then look alike."""
+    """Cut only the end, as for sentences, although several texts may then look the same."""
     wide: Callable[[L, int], str] | None = None
-    """Its text in cells that are left over, where it can use them."""
+    """Text for a given number of cells, used if the table has cells left over."""
     keep_end: bool = False
-    """Cut it at its start, where the end tells more: `…Llama-3.1-70B`; in its middle where that tells lines apart."""
+    """Cut the start, because the end is more specific: `…Llama-3.1-70B`. `cut_apart` has the exceptions."""
 
     @property
     def key(self) -> str:
-        """Its name without the window that its figures are of: what a choice of columns is remembered by."""
+        """Name without the window, by which hidden columns and the sort column are remembered."""
         return _WINDOW.sub("", self.name)
 
 
 def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int) -> dict[int, int]:
-    """Width of each column that is shown, by its index. `cells` are rows of all columns.
+    """Return the width in cells of each column that is shown, by its index. `cells` are rows of all columns.
 
-    Columns with nothing in them are left out; then, until the rest fits in `width`, columns are cut to their least, the
-    first by rank last, and dropped by rank. The last two stay together as long as `NAME_CELLS` are left for the first.
+    Empty columns are left out. If the rest does not fit in `width` with all columns at their `min_cells`, those of the
+    highest rank are left out; then the widest are cut, columns of rank 0 last. The last two columns are both shown as
+    long as `NAME_CELLS` are left for the first.
     """
     natural = {
         i: max(cell_len(caption(column.name)), *(cell_len(row[i]) for row in cells))
@@ -58,9 +59,9 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
         if any(row[i] for row in cells)
     }
 
-    def least(i: int) -> int:
-        cells = columns[i].least or natural[i]
-        is_name = len(natural) == 2 and columns[i].least is not None and i == min(natural, key=rank_of)
+    def min_width(i: int) -> int:
+        cells = columns[i].min_cells or natural[i]
+        is_name = len(natural) == 2 and columns[i].min_cells is not None and i == min(natural, key=rank_of)
         return min(natural[i], cells, NAME_CELLS) if is_name else min(natural[i], cells)
 
     def rank_of(i: int) -> int:
@@ -69,11 +70,11 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
     def total(widths: dict[int, int]) -> int:
         return sum(widths.values()) + GAP * len(widths)
 
-    while len(natural) > 1 and total({i: least(i) for i in natural}) > width:
+    while len(natural) > 1 and total({i: min_width(i) for i in natural}) > width:
         del natural[max(natural, key=rank_of)]
     shown = dict(natural)
     while total(shown) > width:
-        able = [i for i in shown if shown[i] > least(i)] or list(shown)
+        able = [i for i in shown if shown[i] > min_width(i)] or list(shown)
         widest = max(able, key=lambda i: (columns[i].rank > 0, shown[i]))
         if shown[widest] <= 1:
             break
@@ -82,7 +83,7 @@ def fit(cells: Sequence[Sequence[str]], columns: Sequence[Column[L]], width: int
 
 
 def cut(texts: Sequence[str], width: int, column: Column[L]) -> list[str]:
-    """Return the texts of a column in exactly `width` cells, numbers at the right; see `cut_apart` for what goes."""
+    """Return the texts of a column in exactly `width` cells, numbers aligned right; see `cut_apart` for what is cut."""
     fits = all(cell_len(text) <= width for text in texts)
     if fits:
         shown: Sequence[str] = texts
@@ -95,7 +96,7 @@ def cut(texts: Sequence[str], width: int, column: Column[L]) -> list[str]:
 
 
 def table(title: str, lines: Sequence[L], columns: Sequence[Column[L]], width: int | None) -> list[str]:
-    """Return the lines of a table with its title, `width` cells wide; None cuts nothing. No lines make no table."""
+    """Return a table with its title as lines of `width` cells; None: nothing is cut. Empty without lines."""
     if not lines:
         return []
     cells = [[column.text(line) for column in columns] for line in lines]
@@ -109,11 +110,11 @@ def table(title: str, lines: Sequence[L], columns: Sequence[Column[L]], width: i
 
 
 def arranged(lines: Sequence[L], columns: Sequence[Column[L]], by: str | None, turned: bool) -> Sequence[L]:
-    """Lines sorted by the column with the key `by`: numbers from the largest, text from A, unknown last.
+    """Return the lines sorted by the column with the key `by`: numbers from the largest, text from A, unknown last.
 
-    `turned` reverses all but the unknown; without `by` the order is kept.
+    `turned` reverses the known values only; with `by` None the order is kept.
     """
-    column = next((each for each in columns if each.key == by), None)
+    column = next((candidate for candidate in columns if candidate.key == by), None)
     if column is None:
         return lines
     if column.order is None:

@@ -24,13 +24,13 @@ from pertoken.window.observed import STALE_TICKS
 Line = DeploymentLine | DeviceLine | HostLine | HostUse
 SPARK_CELLS = 15
 UNKNOWN_INTERVAL_S = 60
-"""Of the ticks of a host that is not in the report."""
+"""Interval assumed for a host that is not in the report."""
 
 
 def staleness(report: FleetReport, older_s: float = 0.0) -> Callable[[Line], bool]:
-    """Return whether nothing was heard of a line for longer than its host's ticks explain.
+    """Return a test for stale lines: older than a few intervals of their host's agent.
 
-    `older_s`: how much older than now the report is.
+    `older_s` is the age of the report in seconds.
     """
     interval_s = {host.name: host.interval_s for host in report.hosts}
 
@@ -42,27 +42,27 @@ def staleness(report: FleetReport, older_s: float = 0.0) -> Callable[[Line], boo
 
 
 def label(line: DeviceLine) -> str:
-    """A device as deployments name it: `NVIDIA H100 #3`."""
+    """Return the name of a device as deployments list it: `NVIDIA H100 #3`."""
     return line.name if line.slot is None else f"{line.name} #{line.slot}"
 
 
 def usd_per_mtok(line: DeploymentLine) -> str:
-    """Its price of a million tokens, with a star where unseen tokens make it an upper bound."""
+    """Return the price of a million tokens, with a star if unseen tokens make it an upper bound."""
     return amount(line.nano_usd_per_mtok) + ("*" if line.incomplete and line.nano_usd_per_mtok else "")
 
 
 def busy_share(line: DeploymentLine) -> str:
-    """How busy its engine was; `≤12%` where that is an upper bound."""
+    """Return the busy share of the engine: `12%`, or `≤12%` if it is an upper bound."""
     return (at_most if line.busy_is_bound else percent)(line.busy)
 
 
 def deployment_columns(
     report: FleetReport, older_s: float = 0.0, advice: Mapping[int, int] | None = None
 ) -> tuple[Column[DeploymentLine], ...]:
-    """Deployments; state, and how much was seen, only show up where they are worth a word."""
+    """Return the columns of deployments; state and seen are empty for fresh and fully observed lines."""
     window, stale = format_duration(report.window_s), staleness(report, older_s)
     columns: tuple[Column[DeploymentLine], ...] = (
-        Column("model", lambda line: literal(line.model), 0, least=11, keep_end=True),
+        Column("model", lambda line: literal(line.model), 0, min_cells=11, keep_end=True),
         Column("state", lambda line: _state(stale, line, older_s), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
         Column("seen", _seen, 2),
@@ -84,17 +84,17 @@ def deployment_columns(
             lambda line: (advice or {}).get(line.deployment_id, 0),
         ),
         Column("engine", lambda line: literal(line.engine), 9),
-        Column("host", lambda line: literal(line.host), 5, least=14),
-        Column("devices", _devices, 10, least=24, keep_end=True),
+        Column("host", lambda line: literal(line.host), 5, min_cells=14),
+        Column("devices", _devices, 10, min_cells=24, keep_end=True),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
 def device_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[DeviceLine], ...]:
-    """Devices."""
+    """Return the columns of devices."""
     stale = staleness(report, older_s)
     columns: tuple[Column[DeviceLine], ...] = (
-        Column("device", lambda line: literal(label(line)), 0, least=14, keep_end=True),
+        Column("device", lambda line: literal(label(line)), 0, min_cells=14, keep_end=True),
         Column("state", lambda line: age(stale, line, older_s), 2),
         Column("util", lambda line: percent(line.util), 3, lambda line: line.util),
         Column(
@@ -112,17 +112,17 @@ def device_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[De
         Column("power", lambda line: watts(line.power_w), 4, lambda line: line.power_w),
         Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
         Column("$/hour", lambda line: amount(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
-        Column("held by", _held, 5, least=13, keep_end=True),
-        Column("host", lambda line: literal(line.host), 1, least=14),
+        Column("used by", _used_by, 5, min_cells=13, keep_end=True),
+        Column("host", lambda line: literal(line.host), 1, min_cells=14),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
 def host_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[HostLine], ...]:
-    """Hosts."""
+    """Return the columns of hosts."""
     stale = staleness(report, older_s)
     return (
-        Column("host", lambda line: literal(line.name), 0, least=10),
+        Column("host", lambda line: literal(line.name), 0, min_cells=10),
         Column("state", lambda line: age(stale, line, older_s), 1),
         Column("CPU", lambda line: percent(line.cpu_util), 2, lambda line: line.cpu_util),
         Column("load", lambda line: number(line.load), 4, lambda line: line.load),
@@ -137,12 +137,12 @@ def _activity(line: DeviceLine, stored: str) -> float | None:
 
 
 def with_peak(values: tuple[float | None, ...], cells: int) -> str:
-    """Return a sparkline with its highest value, the scale of its bars."""
+    """Return a sparkline followed by its highest value, the scale of the bars."""
     return f"{sparkline(values, cells)} {peak(values)}" if peak(values) else ""
 
 
 def age(stale: Callable[[Line], bool], line: Line, older_s: float) -> str:
-    """Return `stale 21s` of a line that is; empty of any other."""
+    """Return `stale 21s` for a stale line, else an empty text."""
     if not stale(line):
         return ""
     return "stale, never read" if line.age_s is None else f"stale {format_duration(line.age_s + older_s)}"
@@ -153,7 +153,7 @@ def _state(stale: Callable[[Line], bool], line: DeploymentLine, older_s: float) 
 
 
 def _seen(line: DeploymentLine) -> str:
-    """How much of the window its figures are of, where that is not all."""
+    """Return the observed share of the window; empty if all of it was observed."""
     share = observed(line.coverage)
     return "" if share == "100%" else share
 
@@ -168,7 +168,7 @@ def _devices(line: DeploymentLine) -> str:
     return literal(", ".join(line.devices)) or UNKNOWN
 
 
-def _held(line: DeviceLine) -> str:
+def _used_by(line: DeviceLine) -> str:
     return UNKNOWN if line.held_by is None else literal(", ".join(line.held_by)) or "nothing"
 
 

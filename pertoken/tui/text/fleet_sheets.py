@@ -1,4 +1,4 @@
-"""Everything known of one deployment, device or host, in words."""
+"""Details of one deployment, device or host as a sheet."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -35,18 +35,18 @@ from pertoken.units import format_count, format_duration
 from pertoken.window.engine_counts import EngineCounts
 
 WIDE_SPARK_CELLS = 60
-_NO_PRICE = "None is known, so its hours are in no dollar figure. `pertoken prices set --help` says how to set one."
+_NO_PRICE = "Not known, so no dollar figure includes it. `pertoken prices set --help` explains how to set a price."
 
 
 def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float = 0.0) -> Sheet:
-    """One deployment: money, tokens, latency, and how far the figures can be trusted."""
+    """Return the details of a deployment: money, tokens, latency, and limits of the figures."""
     window = format_duration(report.window_s)
-    # Of a host that stopped reporting nothing is known of now.
+    # If the host stopped reporting, the present values are those of the last reading.
     stale = staleness(report, older_s)(line)
     return sheet(
         Section("Fault", (literal(line.fault),) if line.fault else ()),
         Section(
-            "What it is",
+            "Deployment",
             (
                 ("model", literal(line.model)),
                 ("engine", literal(line.engine)),
@@ -74,10 +74,10 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float =
                 ("busy", busy_share(line)),
                 ("TTFT p95", seconds(line.ttft_p95_s)),
                 ("TPOT p50", seconds(line.tpot_p50_s)),
-                ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (a gap was not observed)"),
+                ("generated tok/s", f"{sparkline(line.spark, WIDE_SPARK_CELLS)}  (blank: not observed)"),
             ),
         ),
-        Section("What its engine counts", _counted(line.counts, busy_is_bound=line.busy_is_bound)),
+        Section("Counters of its engine", _counted(line.counts, busy_is_bound=line.busy_is_bound)),
         Section(
             f"When last read, {ago(line.age_s)}" if stale else "Now",
             (
@@ -93,7 +93,7 @@ def deployment_sheet(report: FleetReport, line: DeploymentLine, older_s: float =
 
 
 def _counted(counts: EngineCounts, *, busy_is_bound: bool) -> tuple[Fact, ...]:
-    """What it counts beside tokens, as far as it does."""
+    """Return the counters beside tokens that the engine has."""
     accepted = counts.spec_acceptance_length
     facts = (
         ("requests ended", ", ".join(f"{literal(how)} {format_count(n)}" for how, n in counts.ended)),
@@ -115,40 +115,40 @@ def _increase(metric: EngineMetric, n: int) -> str:
 def _utilization(share: float | None, *, busy_is_bound: bool) -> str:
     if share is None:
         return ""
-    # The time it is divided by is an upper bound, so the quotient is a lower one.
+    # Busy time is the divisor: if it is an upper bound, the quotient is a lower bound.
     text = (at_least if busy_is_bound else percent)(share)
-    return f"{text}  (by the engine's own estimate, of the catalog's peak)"
+    return f"{text}  (the engine's estimate, relative to the peak in the catalog)"
 
 
 def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) -> Sheet:
-    """One device: every value, what is not measured and why, and its host."""
+    """Return the details of a device: all values, metrics that are not measured with reasons, and its host."""
     kind = {
         "gpu": "GPU",
-        "mig": f"MIG device, a slice of {literal(line.part_of or 'a GPU')}",
-        "partition": f"partition, a part of {literal(line.part_of or 'a GPU')}",
+        "mig": f"MIG instance of {literal(line.part_of or 'a GPU')}",
+        "partition": f"partition of {literal(line.part_of or 'a GPU')}",
         "cpu": "CPUs of the host",
     }.get(line.kind, literal(line.kind))
-    host = next((each for each in report.hosts if each.name == line.host), None)
+    host = next((candidate for candidate in report.hosts if candidate.name == line.host), None)
     return sheet(
         Section(
             literal(label(line)),
             (("kind", kind), ("host", literal(line.host)), *_facts(device_columns(report), line, {"device", "host"})),
         ),
         Section(
-            "What its time went into",
+            "Activity",
             _measured(line, ratios=True),
         ),
-        Section("Its links and clocks", _measured(line, ratios=False)),
-        Section("Its power is", (literal(line.power_source),) if line.power_source else ()),
+        Section("Links and clocks", _measured(line, ratios=False)),
+        Section("Source of the power figure", (literal(line.power_source),) if line.power_source else ()),
         Section("Price", _price(line)),
         Section("Not measured", _missing(report, line.device_id)),
         Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
-        Section("How far to trust it", (_heard(report, line, older_s),)),
+        Section("How far to trust it", (_last_read(report, line, older_s),)),
     )
 
 
 def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> Sheet:
-    """One host and the agent on it."""
+    """Return the details of a host and its agent."""
     return sheet(
         Section(
             literal(line.name),
@@ -159,17 +159,19 @@ def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> She
         ),
         Section("Agent", (("reads every", format_duration(line.interval_s)),)),
         Section("Not measured", _missing(report, line.host_id)),
-        Section("How far to trust it", (_heard(report, line, older_s),)),
+        Section("How far to trust it", (_last_read(report, line, older_s),)),
     )
 
 
 def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> Sheet:
-    """Return one host with its devices, what runs on them, and the agent."""
+    """Return the details of a host with its devices, deployments and agent."""
     devices = [line for line in report.devices if line.host == use.name]
     served = [line for line in report.deployments if line.host == use.name]
-    columns = [each for each in device_columns(report, older_s) if each.name != "host"]
+    columns = [column for column in device_columns(report, older_s) if column.name != "host"]
     return sheet(
-        Section("Devices, partitions and who holds them", tuple(table("", devices, columns, None)[1:])),
+        Section(
+            "Devices and partitions, with the deployments that use them", tuple(table("", devices, columns, None)[1:])
+        ),
         Section(
             "What runs on it",
             tuple(
@@ -186,12 +188,12 @@ def host_page_sheet(report: FleetReport, use: HostUse, older_s: float = 0.0) -> 
 
 
 def _facts(columns: Sequence[Column[L]], line: L, without: set[str]) -> tuple[Fact, ...]:
-    """A line's cells, by the names of their columns."""
+    """Return the cells of a line with the names of their columns; empty cells, `without` and state are left out."""
     cells = [(column.name, column.text(line)) for column in columns if column.name not in without | {"state"}]
     return tuple((name, text) for name, text in cells if text)
 
 
-_WRITTEN: Mapping[str, Callable[[float], str]] = {
+_FORMATS: Mapping[str, Callable[[float], str]] = {
     "ratio": percent,
     "bytes/s": bytes_per_s,
     "MHz": megahertz,
@@ -201,49 +203,52 @@ _WRITTEN: Mapping[str, Callable[[float], str]] = {
 
 
 def _measured(line: DeviceLine, *, ratios: bool) -> tuple[Fact, ...]:
-    """Return the gauges of the metric table that were read of a device: shares of its time, or all others."""
+    """Return the measured gauges of a device: with `ratios` those that are shares, else all others."""
     return tuple(
-        (each.label, _WRITTEN[each.unit](value) if each.unit in _WRITTEN else f"{number(value)} {each.unit}".rstrip())
-        for each in rolled(RollUp.GAUGE)
-        if (each.unit == "ratio") is ratios and (value := line.values.get(each.stored)) is not None
+        (
+            metric.label,
+            _FORMATS[metric.unit](value) if metric.unit in _FORMATS else f"{number(value)} {metric.unit}".rstrip(),
+        )
+        for metric in rolled(RollUp.GAUGE)
+        if (metric.unit == "ratio") is ratios and (value := line.values.get(metric.stored)) is not None
     )
 
 
 def _known(*facts: tuple[str, Callable[[float], str], float | None]) -> tuple[Fact, ...]:
-    """Those of (label, how it is written, value) that were measured."""
-    return tuple((label, written(value)) for label, written, value in facts if value is not None)
+    """Return the facts (label, format, value) that have a value."""
+    return tuple((label, format_value(value)) for label, format_value, value in facts if value is not None)
 
 
 def _price(line: DeviceLine) -> tuple[str, ...]:
     if line.nano_usd_per_hour is None:
         return (_NO_PRICE,)
-    return (f"Nobody set one: {literal(line.listed_price)}.",) if line.listed_price else ()
+    return (f"Not set by a person: {literal(line.listed_price)}.",) if line.listed_price else ()
 
 
 def _no_dollars(report: FleetReport, line: DeploymentLine) -> str:
     unpriced = [name for name in line.devices if name in report.unpriced_devices]
     if unpriced:
-        return f"No dollars are shown, since no price is set for {literal(', '.join(unpriced))}."
+        return f"No dollars are shown, because no price is set for {literal(', '.join(unpriced))}."
     return "No dollars are shown yet: none of its time on a priced device was observed."
 
 
 def _trust(report: FleetReport, line: DeploymentLine, older_s: float) -> tuple[str, ...]:
     share = f"{observed(line.coverage)} of the window since it first appeared was observed."
     unseen = (
-        "Some tokens went unseen (the engine restarted between two readings): token counts are lower bounds, "
+        "Some tokens were missed (the engine restarted between two readings): counts are lower bounds, "
         f"and {caption('$ per Mtok')}, marked *, is an upper bound."
     )
     words = " and ".join(word.replace("_", " ") for word in line.late)
     late = (
-        f"Its engine counts {words} when a request ends: totals are exact but for requests still running at the two "
-        "ends of the window, and rates over less than a few requests lag behind what it does."
+        f"Its engine counts {words} when a request ends: totals are exact except for requests running at the start "
+        "or end of the window, and rates lag behind if few requests end."
     )
     at_most = (
-        "Busy is an upper bound: its engine counts the time of requests, which overlaps where several run together, or "
-        "exposes no time. Busy dollars are an upper bound with it."
+        "Busy is an upper bound: its engine counts the time of requests, which overlap, or exposes no time. Busy "
+        "dollars are therefore an upper bound, too."
     )
     return (
-        _heard(report, line, older_s),
+        _last_read(report, line, older_s),
         share,
         *((unseen,) if line.incomplete else ()),
         *((late,) if words else ()),
@@ -251,9 +256,9 @@ def _trust(report: FleetReport, line: DeploymentLine, older_s: float) -> tuple[s
     )
 
 
-def _heard(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine, older_s: float) -> str:
+def _last_read(report: FleetReport, line: DeploymentLine | DeviceLine | HostLine, older_s: float) -> str:
     if line.age_s is None:
-        return "Nothing was ever read of it."
+        return "It was never read."
     late = ": the figures are stale" if staleness(report, older_s)(line) else ""
     return f"Last read {ago(line.age_s)}{late}."
 

@@ -1,4 +1,4 @@
-"""The figures a person looks for first."""
+"""The main figures of the fleet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pertoken.tui.amounts import amount, caption, no_rate
 from pertoken.tui.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
 from pertoken.units import format_count, format_duration
 
-if TYPE_CHECKING:  # the first frame waits for nothing that composes plans
+if TYPE_CHECKING:  # modules that the first frame does not need
     from pertoken.advisor.plan.plan import Plan
     from pertoken.proof.judging.banked import Banked
 
@@ -22,7 +22,7 @@ CAPTION_CELLS = 18
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One value. Its caption says why where it is not known."""
+    """One value with unit and caption. The caption of an unknown value is the reason."""
 
     value: str
     unit: str
@@ -30,13 +30,16 @@ class Figure:
 
     @property
     def sentence(self) -> str:
-        """Value and unit, or why there is none."""
+        """Value and unit; of an unknown value, the reason."""
         return self.caption if self.value == UNKNOWN else f"{self.value}{self.unit}"
 
 
 def figures(report: FleetReport) -> tuple[Figure, ...]:
-    """Return dollars per Mtok over the window, with how much of it was observed; of hosts that report, dollars per hour
-    and tokens per second now; the idle share of the bill; and watts."""
+    """Return the main figures, in this order.
+
+    Dollars per Mtok over the window, with its observed share; dollars per hour and tokens per second now, of the hosts
+    that report; the idle share of the bill; and watts.
+    """
     window = f"{observed(report.coverage)} of {format_duration(report.window_s)}"
     silent = sum(host.stale for host in report.hosts)
     reporting = len(report.hosts) - silent
@@ -46,7 +49,7 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
         full = f"{unit}{part}"
         return full if len(full) <= CAPTION_CELLS else full.removesuffix(" hosts")
 
-    nobody = "no reports" if report.hosts and not reporting else None
+    no_reports = "no reports" if report.hosts and not reporting else None
     per_hour = amount(report.nano_usd_per_hour)
     without = report.unpriced_n
     power = UNKNOWN if report.power_w is None else f"{report.power_w:,.0f}"
@@ -62,21 +65,21 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
             per_hour,
             "/hour",
             caption(f"$/hour, {without} unpriced" if without else of_hosts("$/hour") if silent else "$/hour now"),
-            caption(f"$/hour: {nobody or no_rate() or 'no price'}"),
+            caption(f"$/hour: {no_reports or no_rate() or 'no price'}"),
         ),
         _figure(
             format_count(report.generated_tok_s_now),
             " tok/s",
             of_hosts("tok/s") if silent else "tokens/s now",
-            f"tok/s: {nobody or 'no engine'}",
+            f"tok/s: {no_reports or 'no engine'}",
         ),
         _figure(_idle(report.bill), " idle", "of dollars idle", "idle: no price"),
-        _figure(power, " W", f"watts{part}", f"watts: {nobody or 'not read'}"),
+        _figure(power, " W", f"watts{part}", f"watts: {no_reports or 'not read'}"),
     )
 
 
 def _idle(bill: Bill | None) -> str:
-    """Return the share of the bill that nothing ran for: idle while reserved, and unallocated."""
+    """Return the share of the bill without work: idle while reserved, and unallocated."""
     if bill is None or not bill.paid:
         return UNKNOWN
     share = (bill.idle + bill.unallocated) / bill.paid
@@ -84,18 +87,18 @@ def _idle(bill: Bill | None) -> str:
 
 
 def savings_line(plan: Plan | None, banked: Banked | None) -> str:
-    """Return what the plan takes off the bill, with its least certain assumption, and what was saved so far.
+    """Return the bankable saving of the plan with its least certain assumption, and the savings measured so far.
 
-    `plan`: None while it is being composed.
+    `plan` is None while it is being composed.
     """
     saved = "not known yet" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
     if plan is None:
         return f"Bankable: not known yet · banked so far: {saved}"
     if not any(plan.bankable):
-        return f"Bankable: {NONE_FOUND} (2 says why) · banked so far: {saved}"
+        return f"Bankable: {NONE_FOUND} (2 shows why) · banked so far: {saved}"
     weakest = f" · least certain: {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
     low, likely, high = map(amount, plan.bankable)
-    dollars = likely if low == high else f"{likely} ({low}–{high})"  # short: its assumption fits beside it
+    dollars = likely if low == high else f"{likely} ({low}–{high})"  # short, to leave space for the assumption
     return f"Bankable {dollars}/month{weakest} · banked so far: {saved}"
 
 

@@ -1,4 +1,4 @@
-"""What a million tokens cost by model and hour: columns of all models, and one model's hours."""
+"""Price of a million tokens by model and hour: columns of all models, and the hours of one."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,16 +13,16 @@ from pertoken.units import NANO_USD, format_count
 HOURS = 24
 BAR_CELLS = 24
 NOTE = (
-    "Hours of the clock (UTC); the last one is under way. A gap was not recorded, has no price or served no token. "
-    "Seen: share of its time observed."
+    "Hours of the clock (UTC); the last one is not complete. A gap was not recorded, has no price or served no token. "
+    "Seen: observed share of the time."
 )
-ABOUT = "~ The minutes of an hour were deleted: its dollars are divided by time at a change of price."
+ABOUT = "~ An estimate: the minutes of the hour were deleted, so a change of price within it is applied by time."
 
 
 def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
-    """Return the columns of all models or services: the whole, its extremes, and its course."""
+    """Return the columns of all models or services: the whole day, its lowest and highest hour, and all hours."""
     return (
-        Column(by, lambda line: literal(line.model), 0, least=14, keep_end=True),
+        Column(by, lambda line: literal(line.model), 0, min_cells=14, keep_end=True),
         Column("$/Mtok", lambda line: f"{_about(line.together)}{amount(_whole(line))}", 1, _whole),
         Column("seen", lambda line: observed(line.together.observed), 1, lambda line: line.together.observed),
         Column("now", lambda line: amount(_price(line.hours[-1])), 3, lambda line: _price(line.hours[-1])),
@@ -35,24 +35,28 @@ def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
 
 
 def hours_sheet(line: ModelHours) -> Sheet:
-    """One model hour by hour, newest first."""
+    """Return the hours of one model, newest first."""
     course = _course(line)
     top = max((price for price in course if price is not None), default=0.0)
     facts = []
     for i in reversed(range(len(line.hours))):
         hour, price = line.hours[i], course[i]
         bar = "█" * max(1, round(price / top * BAR_CELLS)) if price is not None and top else ""
-        said = f"{_tokens(hour)}, {_dollars(hour)}{_partly(hour)}" if hour and hour.recorded else "nothing recorded"
-        facts.append((_clock(line.start_ts + 3600 * i), f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {said}"))
+        facts_of_hour = (
+            f"{_tokens(hour)}, {_dollars(hour)}{_partly(hour)}" if hour and hour.recorded else "nothing recorded"
+        )
+        facts.append(
+            (_clock(line.start_ts + 3600 * i), f"{amount(_price(hour)):>8}  {bar:{BAR_CELLS}}  {facts_of_hour}")
+        )
     return sheet(
         Section(f"{literal(line.model)}: {caption('$ per Mtok')} by hour", tuple(facts)),
-        Section("What it is", notes((line,))),
+        Section("Notes", notes((line,))),
     )
 
 
 def notes(models: Sequence[ModelHours]) -> tuple[str, ...]:
-    """What the hours are, and what the mark means where there is one."""
-    return (NOTE, ABOUT) if any(each.together.estimated for each in models) else (NOTE,)
+    """Return notes on the hours, and on the mark of estimates if there are any."""
+    return (NOTE, ABOUT) if any(model.together.estimated for model in models) else (NOTE,)
 
 
 def _partly(hour: ModelHour) -> str:
@@ -61,7 +65,7 @@ def _partly(hour: ModelHour) -> str:
 
 
 def _about(hour: ModelHour) -> str:
-    """The mark of dollars that were divided by time, as the minutes of the hour are gone."""
+    """Return the mark of estimated dollars: the minutes of the hour were deleted."""
     return "~" if hour.estimated and hour.nano_usd is not None else ""
 
 

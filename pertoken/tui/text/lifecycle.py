@@ -1,4 +1,4 @@
-"""The lifecycle of a recommendation in words: how it stands, its journal, and its commands."""
+"""Lifecycle of a recommendation as text: state, journal, receipts and commands."""
 
 from __future__ import annotations
 
@@ -21,41 +21,42 @@ if TYPE_CHECKING:
 _KEYS = {"accept": "a", "trial": "T", "snooze": "z", "dismiss": "d", "reopen": "b", "applied": "m", "undo": "u"}
 
 
-def acted(each: Recommendation) -> str:
-    """Return how a recommendation stands after an act: `1a2b3c4d  quantize-weights, chat: bf16 → fp8: accepted`."""
-    line = (
-        f"{short_id(each)}  {literal(each.rule_id)}, {literal(each.target)}: {literal(each.title)}: {described(each)}"
-    )
-    return line if each.estimate is None else f"{line}, promised {_promised(each.estimate)}"
+def acted(row: Recommendation) -> str:
+    """Return the new state of a recommendation: `1a2b3c4d  quantize-weights, chat: bf16 → fp8: accepted`."""
+    line = f"{short_id(row)}  {literal(row.rule_id)}, {literal(row.target)}: {literal(row.title)}: {described(row)}"
+    return line if row.estimate is None else f"{line}, promised {_promised(row.estimate)}"
 
 
-def possible(each: Recommendation) -> str | None:
-    """Return the decisions that are possible now, with their keys: `a accept, z snooze`; None without one."""
-    return ", ".join(f"{_KEYS[name]} {name}" for name in commands(each.state)) or None
+def possible(row: Recommendation) -> str | None:
+    """Return the decisions that are possible now, with their keys: `a accept, z snooze`; None if there are none."""
+    return ", ".join(f"{_KEYS[name]} {name}" for name in commands(row.state)) or None
 
 
-def refused(each: Recommendation, command: str) -> str | None:
-    """Return why a command cannot be used on a recommendation now, for a screen; None if it can."""
-    if command in commands(each.state):
+def refused(row: Recommendation, command: str) -> str | None:
+    """Return the reason why a decision is not possible now, as a sentence for a screen; None if it is possible."""
+    if command in commands(row.state):
         return None
-    others = possible(each)
-    return f"It is {described(each)}: " + (f"possible now: {others}." if others else "there is nothing to decide.")
+    others = possible(row)
+    return f"It is {described(row)}: " + (f"possible now: {others}." if others else "there is nothing to decide.")
 
 
 _QUESTIONS = {
     "accept": (
         "Accept this recommendation?",
-        "Its estimate is frozen: what is measured later is compared with it. Nothing is executed; the commands are in "
-        "its details.",
+        "Its estimate is frozen, to be compared with what is measured later. Nothing is executed; the details list the "
+        "commands.",
     ),
     "trial": (
         "Try this recommendation?",
-        "Its estimate is frozen. Telemetry shows what runs and compares it: the change on one replica beside an "
-        "unchanged one, or on and off in turn. Nothing is executed; what to restart is in its details.",
+        "Its estimate is frozen. pertoken compares one replica with the change to an unchanged one, or one replica "
+        "with the change on and off in turn. Nothing is executed; the details list what to restart.",
     ),
     "snooze": ("Snooze this recommendation?", "It leaves the totals until {end}."),
     "dismiss": ("Dismiss this recommendation?", "It leaves the totals and counts as declined dollars until {end}."),
-    "reopen": ("Reopen this recommendation?", "It counts in the totals again. A frozen estimate ends with its ID."),
+    "reopen": (
+        "Reopen this recommendation?",
+        "It counts in the totals again. A frozen estimate is dropped together with its ID.",
+    ),
     "applied": (
         "Was this recommendation applied?",
         "Changes of an engine's configuration are detected without this; declare what telemetry does not show.",
@@ -65,36 +66,36 @@ _QUESTIONS = {
 _LENGTH_S = {"snooze": SNOOZE_S, "dismiss": DISMISS_S}
 
 
-def question(each: Recommendation, decision: str, now_ts: float, provable: Sequence[str] = ()) -> Sheet:
-    """Return what a screen asks before a decision is stored. `provable`: what its history could prove, in lines."""
+def question(row: Recommendation, decision: str, now_ts: float, provable: Sequence[str] = ()) -> Sheet:
+    """Return the confirmation of a decision. `provable`: lines about the savings that telemetry could prove."""
     title, text = _QUESTIONS[decision]
-    chosen = each.chosen
+    chosen = row.chosen
     worth = _promised(chosen) if chosen is not None else "no dollars"
     undo = tuple(commands_lines(chosen.undo)) if decision == "undo" and chosen is not None else ()
     return sheet(
         Section(
             title,
             (
-                ("change", literal(chosen.title if chosen is not None else each.title)),
-                ("target", literal(each.target)),
+                ("change", literal(chosen.title if chosen is not None else row.title)),
+                ("target", literal(row.target)),
                 ("worth", worth),
                 text.format(end=format_utc(now_ts + _LENGTH_S.get(decision, 0))),
                 *undo,
             ),
         ),
         Section("What its history could prove (savings of device time per token)", tuple(provable)),
-        Section("enter confirms, esc goes back", ("A reason of your own is kept with `pertoken … ID --why TEXT`.",)),
+        Section("enter confirms, esc goes back", ("To store a reason, use `pertoken … ID --why TEXT`.",)),
     )
 
 
-def applying(each: Recommendation) -> list[str]:
-    """Return how to apply what was accepted."""
-    commands = each.estimate.commands if each.estimate is not None else ()
+def applying(row: Recommendation) -> list[str]:
+    """Return the commands that apply an accepted recommendation, as lines."""
+    commands = row.estimate.commands if row.estimate is not None else ()
     return ["", "How to apply it (pertoken runs none of this)", *commands_lines(commands)]
 
 
 def undoing(undone: Variant, entries: Iterable[Entry]) -> list[str]:
-    """Return how to undo what was applied. Changes beyond it, made at the same time, are named: they stay."""
+    """Return the commands that undo a change, as lines, and the changes made with it that they do not undo."""
     own = {(edit.kind, edit.target, edit.field): edit for edit in undone.edits}
     seen = [(own.get((edit.kind, edit.target, edit.field)), edit) for entry in entries for edit in entry.edits]
     more = [edit for promised, edit in seen if promised is None]
@@ -106,11 +107,11 @@ def undoing(undone: Variant, entries: Iterable[Entry]) -> list[str]:
     return lines
 
 
-_OTHER_BEFORE = "Another value was replaced than these commands restore; restore this one"
+_OTHER_BEFORE = "These commands restore another value than the one that was replaced; restore this one"
 
 
 def _differs(promised: Edit, seen: Edit) -> bool:
-    """Return whether a change replaced another value than its commands restore; a change back is none."""
+    """Return whether a change replaced another value than its undo commands restore; False for a change back."""
     return bool(seen.after == promised.after and seen.before != promised.before)
 
 
@@ -120,18 +121,18 @@ def journal_lines(entries: Sequence[Entry]) -> list[str]:
 
 
 def journal_line(entry: Entry) -> str:
-    """Return one entry: when, what, by whom and why."""
+    """Return one entry as a line: time, change, author and reason."""
     what = f"{literal(entry.what)}: {', '.join(map(_edit, entry.edits))}" if entry.edits else literal(entry.what)
     return f"{format_utc(entry.ts)}  {what} ({literal(entry.who)}: {' '.join(literal_lines(entry.why))})"
 
 
 def verdict_line(verdict: Verdict) -> str:
-    """Return one change of configuration and what it did: `… chat on gpu-a: tp 1 → 2: dearer, +12.0% …`."""
+    """Return one change of configuration with its effect: `… chat on gpu-a: tp 1 → 2: dearer, +12.0% …`."""
     return f"{format_utc(verdict.changed_ts)}  {verdict_text(verdict)}"
 
 
 def verdict_text(verdict: Verdict) -> str:
-    """Return the same without the time."""
+    """Return `verdict_line` without the time."""
     what = ", ".join(map(_edit, verdict.edits)) or "its configuration changed"
     judgement = verdict.judgement
     figures = "" if judgement.effect is None else f" {_percent(judgement.effect)} per token"
@@ -151,32 +152,32 @@ def receipt_line(stored: StoredReceipt) -> str:
 
 
 def receipt_lines(stored: Sequence[StoredReceipt]) -> list[str]:
-    """Return the receipts of a recommendation, a line for each; nothing where there is none."""
-    lines = [f"  {receipt_line(each)}" for each in stored]
+    """Return the receipts of a recommendation as lines with a title; empty without receipts."""
+    lines = [f"  {receipt_line(receipt)}" for receipt in stored]
     return ["", "Receipts (`pertoken receipt ID` prints one)", *lines] if lines else []
 
 
 def prospect_lines(prospects: Sequence[Prospect]) -> list[str]:
-    """Return what could be proven of a recommendation before it is accepted; nothing where nothing could be asked."""
-    lines = [f"  {literal(each.name)}: {_prospect(each)}" for each in prospects]
+    """Return the savings that telemetry could prove, as lines with a title; empty without prospects."""
+    lines = [f"  {literal(prospect.name)}: {_prospect(prospect)}" for prospect in prospects]
     return ["", "What its history could prove (savings of device time per token)", *lines] if lines else []
 
 
-def _prospect(each: Prospect) -> str:
-    found = each.detectable
-    if found.reason is not None:
-        return f"not known: {literal(found.reason)}"
-    from pertoken.proof.judging.prospect import LOOKS_DAYS  # the first frame waits for no module of the proof
+def _prospect(prospect: Prospect) -> str:
+    detectable = prospect.detectable
+    if detectable.reason is not None:
+        return f"not known: {literal(detectable.reason)}"
+    from pertoken.proof.judging.prospect import LOOKS_DAYS  # not needed for the first frame
 
-    week, month = (_least(found.after(days)) for days in LOOKS_DAYS)
+    week, month = (_detectable(detectable.after(days)) for days in LOOKS_DAYS)
     text = f"{week} a week after the change, {month} four weeks after"
-    if each.promised is None:
+    if prospect.promised is None:
         return f"{text}; no such saving is promised"
-    when = "not within four weeks" if found.days_to_proof is None else f"after {found.days_to_proof} days"
-    return f"{text}; the promised {each.promised:.1%} {when}"
+    when = "not within four weeks" if detectable.days_to_proof is None else f"after {detectable.days_to_proof} days"
+    return f"{text}; the promised {prospect.promised:.1%} {when}"
 
 
-def _least(saving: float | None) -> str:
+def _detectable(saving: float | None) -> str:
     return "none" if saving is None or saving >= 1 else f"{saving:.1%} or more"
 
 
@@ -188,11 +189,11 @@ def record_line(record: RecordLine) -> str:
 
 
 def checked_line(check: Check) -> str:
-    """Return whether a receipt was reproduced."""
+    """Return the result of the check of a receipt as a sentence."""
     if check.reproduced:
         return "Checked: unaltered, and reproduced from the hours stored beside it."
-    intact = "unaltered, but not reproduced" if check.intact else "not as it was made"
-    return f"Checked: {intact}: {literal(check.difference or 'not known why')}."
+    intact = "unaltered, but not reproduced" if check.intact else "not intact"
+    return f"Checked: {intact}: {literal(check.difference or 'the reason is not known')}."
 
 
 def _percent(effect: tuple[float, float, float]) -> str:
@@ -215,6 +216,6 @@ def _promised(estimate: Variant) -> str:
 
 
 def commands_lines(commands: Iterable[str]) -> list[str]:
-    """Return commands, a line for each of theirs."""
+    """Return the lines of all commands, or a sentence if there are none."""
     lines = [f"  {line}" for command in commands for line in literal_lines(command)]
     return lines or ["  There is no command for it: see `pertoken advise show`."]

@@ -1,4 +1,4 @@
-"""A page of facts as plain values: sections of sentences and of labelled values."""
+"""Sheets: pages of facts as plain values, with sections of sentences and labelled values."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ Fact = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A title and what stands under it. All text is literal: nothing in it acts on a terminal."""
+    """A title with lines. All text is literal: it has no characters that control a terminal."""
 
     title: str
     lines: tuple[Fact | str, ...]
@@ -18,12 +18,12 @@ Sheet = tuple[Section, ...]
 
 
 def sheet(*sections: Section) -> Sheet:
-    """The sections that have anything to say."""
+    """Return the sections that have lines."""
     return tuple(section for section in sections if section.lines)
 
 
 def text_of(sheet: Sheet) -> str:
-    """Return a sheet as text, a line each; nothing is cut."""
+    """Return a sheet as text, with a line for each of its lines; nothing is cut."""
     lines: list[str] = []
     for section in sheet:
         label = label_width(section) + 2
@@ -33,5 +33,5 @@ def text_of(sheet: Sheet) -> str:
 
 
 def label_width(section: Section) -> int:
-    """Cells of its longest label."""
+    """Return the length of the longest label."""
     return max((len(line[0]) for line in section.lines if not isinstance(line, str)), default=0)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 def spend_summary(bill: Spend, width: int | None) -> str:
-    """Return the lines of a bill, its sum and its notes; tables take `width` cells, None: what they need."""
+    """Return the lines of a bill, their sum and notes, in `width` cells; None: nothing is cut."""
     title = f"{format_utc(bill.start_ts)} to {format_utc(bill.end_ts)}, by {bill.by}"
     if not bill.lines:
         return "\n".join((title, "  Nothing was recorded in this time.", *map(literal, bill.notes))) + "\n"
-    from pertoken.costs.hours.spend import SpendLine  # the first frame waits for no module of the costs
+    from pertoken.costs.hours.spend import SpendLine  # not needed for the first frame
 
     total = None if bill.nano_usd is None else SpendLine("together", bill.nano_usd)
     lines = [*bill.lines, *([total] if total else [])]
@@ -27,7 +27,7 @@ def spend_summary(bill: Spend, width: int | None) -> str:
 
 
 def tenant_sheet(line: SpendLine) -> Sheet:
-    """Return all that is known of one tenant."""
+    """Return the details of one tenant."""
     named = (("team", line.team), ("key", line.key), ("user", line.user))
     facts = (
         ("dollars", amount(line.nano_usd)),
@@ -49,7 +49,7 @@ def spend_columns(bill: Spend) -> tuple[Column[SpendLine], ...]:
         return line.nano_usd_per_mtok if priced else None
 
     return (
-        Column(bill.by, lambda line: literal(line.name), 0, least=14),
+        Column(bill.by, lambda line: literal(line.name), 0, min_cells=14),
         Column("dollars", lambda line: amount(line.nano_usd if priced else None), 1, lambda line: line.nano_usd),
         Column("share", lambda line: "" if (part := share(line)) is None else f"{part:.1%}", 2, share),
         Column("tokens", lambda line: "" if line.tokens is None else format_count(line.tokens), 3, lambda x: x.tokens),

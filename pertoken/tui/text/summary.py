@@ -1,4 +1,4 @@
-"""The facts of the screens as plain text, for where there is no terminal."""
+"""The facts of the screens as plain text, without a terminal."""
 
 from collections.abc import Sequence
 
@@ -35,10 +35,10 @@ WIDTH = 118
 MAX_CHANGES = 10
 """Newest changes of configuration that a summary lists; JSON has all."""
 _NEXT = (
-    "All of one: `pertoken advise show ID`, by the first digits of its id. "
+    "Details: `pertoken advise show ID`, with the first digits of the id. "
     "To decide: `pertoken accept`, `snooze` or `dismiss ID`."
 )
-ID_COLUMN: Column[Recommendation] = Column("id", lambda each: short_id(each), 0)
+ID_COLUMN: Column[Recommendation] = Column("id", lambda row: short_id(row), 0)
 
 
 def summary(
@@ -48,17 +48,16 @@ def summary(
     no_advice: str | None = None,
     verdicts: Sequence[Verdict] = (),
 ) -> str:
-    """Return what a window cost and what could be cheaper.
+    """Return the costs of a window and the advice.
 
-    Tables take `width` cells; None is for files and pipes, where nothing is cut. Hints and reasons are never cut.
-    `verdicts` are newest first. `no_advice` is the sentence in place of proposals where there are none; None: the usual
-    one.
+    Tables are at most `width` cells wide; None (for files and pipes): nothing is cut. Hints and reasons are never cut.
+    `verdicts` are newest first. `no_advice` is the sentence shown if there are no proposals; None: the usual one.
     """
     proposed, silent = open_advice(recommendations), not_evaluated(recommendations)
-    changes = [f"  {verdict_line(each)}" for each in verdicts[:MAX_CHANGES]]
+    changes = [f"  {verdict_line(verdict)}" for verdict in verdicts[:MAX_CHANGES]]
     blocks = (
         [f"pertoken, last {format_duration(report.window_s)}, from {literal(report.source)}"],
-        [*(f"{each.value:>10}  {each.caption}" for each in figures(report)), bill_sentence(report)],
+        [*(f"{figure.value:>10}  {figure.caption}" for figure in figures(report)), bill_sentence(report)],
         [f"→ {literal(hint)}" for hint in report.hints],
         table("Deployments", report.deployments, deployment_columns(report), width),
         [f"  {note}" for note in fleet_notes(report)],
@@ -70,7 +69,7 @@ def summary(
         table("Decided", decided(recommendations), (ID_COLUMN, *DECIDED_COLUMNS), width),
         [line for line in (declined(recommendations),) if line is not None],
         table("Done", done(recommendations), (ID_COLUMN, *DONE_COLUMNS), width),
-        ["Not evaluated", *(_silence(each) for each in silent)] if silent else [],
+        ["Not evaluated", *(_silence(row) for row in silent)] if silent else [],
         ["Changes of configuration", *changes] if changes else [],
         [_NEXT] if recommendations else [],
         list(event_lines(report)[:3]),
@@ -78,13 +77,13 @@ def summary(
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def sheet_text(each: Recommendation, now_ts: float) -> str:
-    """Return all that is known of one piece of advice, as text."""
-    return text_of(advice_sheet(each, now_ts))
+def sheet_text(row: Recommendation, now_ts: float) -> str:
+    """Return the details of one recommendation as text."""
+    return text_of(advice_sheet(row, now_ts))
 
 
 HOST_COLUMNS: tuple[Column[HostCost], ...] = (
-    Column("host", lambda line: literal(line.name), 0, least=14),
+    Column("host", lambda line: literal(line.name), 0, min_cells=14),
     Column("$/Mtok", lambda line: amount(line.nano_usd_per_mtok), 2, lambda line: line.nano_usd_per_mtok),
     Column("dollars", lambda line: amount(line.nano_usd), 1, lambda line: line.nano_usd),
     Column("tokens", lambda line: format_count(line.tokens), 3, lambda line: line.tokens),
@@ -94,33 +93,33 @@ HOST_COLUMNS: tuple[Column[HostCost], ...] = (
 
 
 def hosts_summary(hosts: Sequence[HostCost], hours: int, width: int | None = WIDTH) -> str:
-    """Return what each host cost and what a million of its tokens cost; `width` as in `summary`."""
+    """Return the cost of each host and the price of a million of its tokens; `width` as in `summary`."""
     if not hosts:
         return "Nothing was recorded in this time.\n"
     title = f"Hosts, last {hours} hours of the clock (UTC)" if hours > 1 else "Hosts, this hour of the clock"
-    note = "Dollars are of all its devices with a price, whoever held them; tokens of the engines on it."
+    note = "Dollars are those of all devices with a price, in use or not; tokens are those of the engines on the host."
     return "\n".join((*table(title, hosts, HOST_COLUMNS, width), note)) + "\n"
 
 
 def hours_summary(models: Sequence[ModelHours], width: int | None = WIDTH, by: str = "model") -> str:
-    """Return what a million tokens cost by model or service and hour; `width` as in `summary`."""
+    """Return the price of a million tokens by model or service and hour; `width` as in `summary`."""
     if not models:
         return "No model was served in this time.\n"
     return "\n".join((*table("$ per Mtok", models, hour_columns(by), width), *notes(models))) + "\n"
 
 
-def _silence(each: Recommendation) -> str:
-    why = " ".join(filter(None, (each.reason, each.remedy)))
-    what = f"{short_id(each)}  {literal(each.rule_id)}, {literal(each.target)}"
-    return f"  {what}: {each.state.lower()}: {' '.join(literal_lines(why))}"
+def _silence(row: Recommendation) -> str:
+    why = " ".join(filter(None, (row.reason, row.remedy)))
+    what = f"{short_id(row)}  {literal(row.rule_id)}, {literal(row.target)}"
+    return f"  {what}: {row.state.lower()}: {' '.join(literal_lines(why))}"
 
 
 def _beside(proposed: Sequence[Recommendation]) -> list[str]:
-    """Return track records, variants and refusals beside the best variant of each proposal."""
+    """Return track records, other variants and refusals of the proposals, as lines."""
     lines = []
-    for each in proposed:
-        what = f"  {literal(each.rule_id)}, {literal(each.target)}"
-        lines += [f"{what}: {record_line(best.record)}" for best in (each.best,) if best and best.record]
-        lines += [f"{what}: or {alternative(variant)}" for variant in each.variants[1:]]
-        lines += [f"{what}: not {reason}" for reason in (" ".join(literal_lines(r.reason)) for r in each.refusals)]
-    return ["Beside these", *lines] if lines else []
+    for row in proposed:
+        what = f"  {literal(row.rule_id)}, {literal(row.target)}"
+        lines += [f"{what}: {record_line(best.record)}" for best in (row.best,) if best and best.record]
+        lines += [f"{what}: or {alternative(variant)}" for variant in row.variants[1:]]
+        lines += [f"{what}: not {reason}" for reason in (" ".join(literal_lines(r.reason)) for r in row.refusals)]
+    return ["More on these", *lines] if lines else []

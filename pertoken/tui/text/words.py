@@ -1,4 +1,4 @@
-"""How values are written on screens: a dash for unknown, and nothing a name holds can act on the terminal."""
+"""Values as text for screens: unknown is a dash, and names lose all characters that control a terminal."""
 
 from collections.abc import Iterable
 
@@ -16,68 +16,68 @@ _SLO = {"pass": "kept", "near_miss": "near miss", "fail": "broken"}
 
 
 def percent(share: float | None) -> str:
-    """A share of 1: `43%`, `<1%`."""
+    """Return a share, 0 to 1, as `43%` or `<1%`."""
     if share is None:
         return UNKNOWN
     return "<1%" if 0 < share < 0.005 else f"{share * 100:.0f}%"
 
 
 def at_most(share: float | None) -> str:
-    """An upper bound of a share of 1: `≤43%`, `≤1%`."""
+    """Return an upper bound of a share, 0 to 1, as `≤43%` or `≤1%`."""
     return UNKNOWN if share is None else f"≤{percent(share).removeprefix('<')}"
 
 
 def at_least(share: float | None) -> str:
-    """A lower bound of a share of 1: `≥43%`; `>0%` where `percent` is `<1%`."""
+    """Return a lower bound of a share, 0 to 1, as `≥43%`, or as `>0%` where `percent` returns `<1%`."""
     return UNKNOWN if share is None else f"≥{percent(share)}".replace("≥<1%", ">0%")
 
 
 def observed(share: float | None) -> str:
-    """How much of a time was observed, rounded down: `62%`; only what lacks nothing is `100%`."""
+    """Return the observed share of a time, rounded down: `62%`; only a complete observation is `100%`."""
     return percent(share if share is None or share < 0.005 else int(share * 100) / 100)
 
 
 def number(value: float | None) -> str:
-    """A small mean: `0`, `0.4`, `12`."""
+    """Return a small mean: `0`, `0.4`, `12`."""
     if value is None:
         return UNKNOWN
     return f"{value:.0f}" if value >= 10 or value == int(value) else f"{value:.1f}"
 
 
 def watts(power_w: float | None) -> str:
-    """Power: `412 W`."""
+    """Return power: `412 W`."""
     return UNKNOWN if power_w is None else f"{power_w:,.0f} W"
 
 
 def bytes_per_s(value: float) -> str:
-    """A rate: `1.2 GiB/s`."""
+    """Return a rate: `1.2 GiB/s`."""
     return f"{format_bytes(round(value))}/s"
 
 
 def megahertz(clock_mhz: float) -> str:
-    """A clock: `1,980 MHz`."""
+    """Return a clock rate: `1,980 MHz`."""
     return f"{clock_mhz:,.0f} MHz"
 
 
 def celsius(temperature_c: float) -> str:
-    """A temperature: `61 °C`."""
+    """Return a temperature: `61 °C`."""
     return f"{temperature_c:.0f} °C"
 
 
 def seconds(value_s: float | None) -> str:
-    """A latency: `412 ms`, `1.24 s`."""
+    """Return a latency in seconds as `412 ms` or `1.24 s`."""
     if value_s is None:
         return UNKNOWN
     return f"{value_s * 1000:.3g} ms" if value_s < 1 else f"{value_s:.3g} s"
 
 
 def ago(age_s: float | None) -> str:
-    """An age: `40s ago`."""
+    """Return an age in seconds as `40s ago`."""
     return "never" if age_s is None else f"{format_duration(max(0.0, age_s))} ago"
 
 
 def usd_range(money: tuple[int, int, int] | None) -> str:
-    """Low to high of (low, likely, high) nano-USD: `$1,200 to $2,400`."""
+    """Return low to high of (low, likely, high) nano-USD: `$1,200 to $2,400`."""
     if money is None:
         return UNKNOWN
     low, high = amount(money[0]), amount(money[2])
@@ -85,7 +85,7 @@ def usd_range(money: tuple[int, int, int] | None) -> str:
 
 
 def usd_triple(money: tuple[int, int, int] | None) -> str:
-    """Low, likely and high of nano-USD in few cells: `$1,200–1,640–1,818`; `none found` for none."""
+    """Return (low, likely, high) nano-USD in few cells: `$1,200–1,640–1,818`; `none found` if there are none."""
     if money is None or not any(money):
         return NONE_FOUND
     low, likely, high = map(amount, money)
@@ -95,9 +95,9 @@ def usd_triple(money: tuple[int, int, int] | None) -> str:
 
 
 def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]:
-    """A sum of nano-USD and its parts written to the same cent, so that what is read adds up, too.
+    """Return a sum of nano-USD and its parts with the same decimals, rounded so that the texts add up.
 
-    The parts must sum to `total`; what rounding leaves over goes to the parts with the largest remainders.
+    The parts must add up to `total`; the units left over by rounding go to the parts with the largest remainders.
     """
     per_usd = rate()
     if per_usd is None:
@@ -119,7 +119,7 @@ def usd_parts(total: int, parts: tuple[int, ...]) -> tuple[str, tuple[str, ...]]
 
 
 def ratio_range(ratio: tuple[float, float, float] | None) -> str:
-    """Low to high of a ratio: `1.4–1.9×`."""
+    """Return low to high of a (low, likely, high) ratio: `1.4–1.9×`."""
     if ratio is None:
         return UNKNOWN
     low, high = f"{ratio[0]:.2g}", f"{ratio[2]:.2g}"
@@ -127,17 +127,17 @@ def ratio_range(ratio: tuple[float, float, float] | None) -> str:
 
 
 def slo_verdict(slo: str) -> str:
-    """Whether a change keeps the latency objective."""
+    """Return the verdict on the latency objective in words: `kept`."""
     return _SLO.get(slo, UNKNOWN)
 
 
 def marked_verdict(slo: str) -> str:
-    """Whether a change keeps the latency objective, with a mark that reads without colour."""
+    """Return the verdict on the latency objective with a mark that is readable without colour: `✓ kept`."""
     return _MARKED.get(slo, "? not judged")
 
 
 def progress_line(phase: str, share: float) -> str:
-    """Return what is being done with a bar of how much is done: `reading telemetry ████░░░░░░ 40%`."""
+    """Return a phase with a progress bar: `reading telemetry ████░░░░░░ 40%`."""
     if not share:
         return phase
     full = min(PROGRESS_CELLS, round(share * PROGRESS_CELLS))
@@ -145,26 +145,26 @@ def progress_line(phase: str, share: float) -> str:
 
 
 def peak(values: Iterable[float | None]) -> str:
-    """Return the highest value, the upper end of a sparkline's scale; empty where nothing was observed."""
+    """Return the highest value, the upper end of the scale of a sparkline; empty without values."""
     known = [value for value in values if value is not None]
     return format_count(max(known)) if known else ""
 
 
 def stretched(values: tuple[float | None, ...], width: int) -> str:
-    """Return a sparkline of exactly `width` cells, with its highest value after it."""
+    """Return a sparkline and its highest value in exactly `width` cells."""
     top = peak(values)
     cells = max(1, width - len(top) - 1)
     n = len(values)
     if not n:
         return ""
-    each_cell = values if n >= cells else tuple(values[i * n // cells] for i in range(cells))
-    return f"{sparkline(each_cell, cells)} {top}"
+    cell_values = values if n >= cells else tuple(values[i * n // cells] for i in range(cells))
+    return f"{sparkline(cell_values, cells)} {top}"
 
 
 def sparkline(values: tuple[float | None, ...], width: int) -> str:
-    """Bars from 0 to the highest value, oldest first, at most `width` of them; what was not observed stays a gap.
+    """Return at most `width` bars from 0 to the highest value, oldest first; a value of None is a gap.
 
-    Where values outnumber the width, a bar is the mean of the observed values it stands for.
+    If there are more values than `width`, a bar is the mean of the known values of its stretch.
     """
     n = min(width, len(values))
     groups = [values[i * len(values) // n : (i + 1) * len(values) // n] for i in range(n)]

@@ -1,1 +1,1 @@
-"""The pieces of the screens, one in each file."""
+"""Widgets of the screens, one in each file."""

@@ -1,4 +1,4 @@
-"""A line to type an answer in, with what may be typed above it."""
+"""Input line for an answer, with the question above it."""
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -9,7 +9,7 @@ from pertoken.tui.widgets.plain_text import PlainText
 
 
 class AskBox(Vertical):
-    """Hidden until something is asked. `enter` gives the answer, `escape` none."""
+    """Question with an input line, hidden until `ask`. `enter` sends the answer, `escape` closes it."""
 
     class Given(Message):
         """A person answered."""
@@ -19,17 +19,17 @@ class AskBox(Vertical):
             self.text = text
 
     def compose(self) -> ComposeResult:
-        """The question above the line."""
+        """Yield the question and the line."""
         yield PlainText()
         yield Input(compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
-        """Stay away until something is asked."""
+        """Hide the box."""
         self.display = False
         self.query_one(Input).cursor_blink = False
 
     def ask(self, question: str, text: str) -> None:
-        """Show a question with an answer to change, and take the keys."""
+        """Show a question with a text to edit, and take the focus."""
         self.query_one(PlainText).update(question)
         box = self.query_one(Input)
         box.value, box.cursor_position = text, len(text)
@@ -37,15 +37,15 @@ class AskBox(Vertical):
         box.focus()
 
     def close(self) -> bool:
-        """Hide it; return whether it was open."""
-        was, self.display = self.display, False
-        return was
+        """Hide the box; return whether it was open."""
+        was_open, self.display = self.display, False
+        return was_open
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Keep what is typed from those who filter by it."""
+        """Stop the event: the page would use the text as a filter."""
         event.stop()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Give the answer; whoever asked closes the line if it is a possible one."""
+        """Send the answer; the page closes the box if it accepts it."""
         event.stop()
         self.post_message(self.Given(event.value))

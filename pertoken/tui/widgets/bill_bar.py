@@ -14,7 +14,7 @@ from pertoken.tui.widgets.plain_text import PlainText
 
 
 class Bar(Widget):
-    """The parts of a bill by length, in the order of the sentence; colours are in the style sheet."""
+    """Bar of the parts of a bill, in the order of the sentence; the style sheet has their colours."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = set(PARTS)
 
@@ -23,17 +23,17 @@ class Bar(Widget):
         self.bill = Bill(0, 0, 0, 0, 0)
 
     def render(self) -> Text:
-        """One line."""
+        """Return the bar at the present width."""
         cells = bar_cells(self.bill, self.size.width)
         parts = zip(PARTS, GLYPHS, cells, strict=True)
         return Text.assemble(*((glyph * n, self.get_component_rich_style(name)) for name, glyph, n in parts))
 
 
 class BillBar(Vertical):
-    """What was paid, and for what."""
+    """Sentence and bar of a bill."""
 
     def compose(self) -> ComposeResult:
-        """The sentence above the bar."""
+        """Yield the sentence and the bar."""
         yield PlainText()
         yield Bar()
 

@@ -1,4 +1,4 @@
-"""One plot of a window. It loads plotext: import it where a plot is shown."""
+"""Plot of one panel over a window. This module loads plotext: import it only to show a plot."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pertoken.window.course.course import Course
 
 _MARKERS = ("hd", "·", "x")
-"""Markers of plotext for `plots.MARKERS`."""
+"""Markers in plotext that look like `plots.MARKERS`."""
 _COLOURS = {True: ("green+", "orange+", "cyan+"), False: ("green", "red", "blue")}
-"""Of the lines, by whether the ground is dark."""
+"""Colours of the lines; the key is whether the background is dark."""
 _MARK_COLOUR = "magenta"
 _LEVEL_COLOUR = "red+"
 
@@ -31,7 +31,7 @@ class _Drawing(PlotextPlot):
         self.drawn: tuple[Panel, Course] | None = None
 
     def render(self) -> Text:
-        """Draw at the present size, which decides how many times stand under it."""
+        """Draw at the present size; the width limits the number of times under the plot."""
         if self.drawn is None or self.size.width < 8 or self.size.height < 3:
             return Text()
         panel, course = self.drawn
@@ -50,8 +50,8 @@ class _Drawing(PlotextPlot):
                 plot.vline((mark.ts - course.start_ts) / course.slice_s, _MARK_COLOUR)
         plot.xlim(0, max(1, n - 1))
         plot.ylim(0, panel.highest * (1.0 if panel.top else 1.05))
-        at = ticks(course, self.size.width)
-        plot.xticks([i for i, _ in at], [label for _, label in at])
+        times = ticks(course, self.size.width)
+        plot.xticks([i for i, _ in times], [label for _, label in times])
         plot.yfrequency(3)
         rendered = super().render()
         assert isinstance(rendered, Text)
@@ -62,7 +62,7 @@ class CoursePlot(Vertical):
     """A caption with the newest values, and the plot under it."""
 
     def compose(self) -> ComposeResult:
-        """Caption and drawing."""
+        """Yield caption and drawing."""
         yield PlainText(classes="caption")
         yield _Drawing()
 

@@ -1,4 +1,4 @@
-"""The lane of a replay: the recorded stretch, its events, and where it stands."""
+"""Timeline of a replay: the recorded stretch, its events, and the instant that is shown."""
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -9,15 +9,15 @@ from pertoken.window.course.timeline import Timeline
 
 
 class EventLane(Vertical):
-    """Hidden while the present is shown."""
+    """Timeline as one line with the newest event below it, hidden while the present is shown."""
 
     def compose(self) -> ComposeResult:
-        """The line, and the newest event of the window."""
+        """Yield the line, and the newest event of the window."""
         yield PlainText(id="lane-line")
         yield PlainText(id="lane-event")
 
     def show(self, timeline: Timeline | None, end_ts: int, at: int | None, window_s: int) -> None:
-        """Show where an instant stands; None, the present, hides the lane."""
+        """Show the instant `at` on the timeline; None, the present, hides it."""
         self.display = at is not None and timeline is not None
         if at is None or timeline is None:
             return

@@ -1,4 +1,4 @@
-"""The line to type a filter in."""
+"""Input line for a filter."""
 
 from textual import events
 from textual.message import Message
@@ -6,35 +6,35 @@ from textual.widgets import Input
 
 
 class FilterBox(Input):
-    """Hidden until asked for; what is typed applies at once."""
+    """Input line that is hidden until opened; the page applies every change at once."""
 
     class Left(Message):
-        """The person is done typing; the filter stays."""
+        """A person pressed enter; the filter stays."""
 
     def __init__(self) -> None:
         super().__init__(
-            placeholder="Words that rows must hold; ! before them: must not; ~ fuzzy. enter keeps, esc drops",
+            placeholder="Words that rows must contain; ! first: must not; ~ first: fuzzy. enter keeps, esc drops",
             compact=True,
         )
         self.cursor_blink = False
         self.display = False
 
     def open(self) -> None:
-        """Show it and take the keys."""
+        """Show the line and take the focus."""
         self.display = True
         self.focus()
 
     def drop(self) -> bool:
-        """Empty and hide it; whether there was anything to drop."""
-        was, self.display, self.value = self.display, False, ""
-        return was
+        """Empty and hide the line; return whether it was shown."""
+        was_shown, self.display, self.value = self.display, False, ""
+        return was_shown
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Keep the filter, and give the keys back."""
+        """Keep the filter, and let the page move the focus."""
         event.stop()
         self.display = bool(self.value)
         self.post_message(self.Left())
 
     def on_blur(self, _: events.Blur) -> None:
-        """An empty filter needs no room."""
+        """Hide the line if it is empty."""
         self.display = bool(self.value)

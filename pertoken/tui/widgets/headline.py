@@ -1,4 +1,4 @@
-"""The figures a person looks for first, large where there is room."""
+"""The main figures of the fleet, in large digits if the screen has space."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _FIGURES = 4
 
 
 class Headline(Vertical):
-    """Large digits with captions, or one paragraph on a small screen (by CSS); then what could be saved, and was."""
+    """Large digits with captions, or one paragraph on a small screen (by CSS), above a line of savings."""
 
     def compose(self) -> ComposeResult:
-        """One large figure each, and the paragraph."""
+        """Yield the large figures, the paragraph and the line of savings."""
         with Horizontal(classes="large"):
             for _ in range(_FIGURES):
                 with Vertical():
@@ -33,12 +33,12 @@ class Headline(Vertical):
         yield PlainText(id="savings-line")
 
     def show(self, report: FleetReport, plan: Plan | None, banked: Banked | None) -> None:
-        """Show the figures of a report, and of the plan and receipts beside it."""
-        found = figures(report)
+        """Show the figures of a report, and the savings of the plan and of receipts."""
+        shown = figures(report)
         captions = self.query(".large Static").results(PlainText)
-        for figure, digits, caption in zip(found, self.query(Digits), captions, strict=False):
+        for figure, digits, caption in zip(shown, self.query(Digits), captions, strict=False):
             if digits.value != figure.value:
                 digits.update(figure.value)
             caption.update(figure.caption)
-        self.query_one(".small", PlainText).update(" · ".join(figure.sentence for figure in found))
+        self.query_one(".small", PlainText).update(" · ".join(figure.sentence for figure in shown))
         self.query_one("#savings-line", PlainText).update(savings_line(plan, banked))

@@ -1,4 +1,4 @@
-"""The line to type a name in, with the names that it may become above it."""
+"""Input line for a name, with the matching names above it."""
 
 from collections.abc import Callable, Sequence
 from typing import ClassVar
@@ -18,7 +18,7 @@ _HINT = "A host, service, rule, setting or screen: tab completes, enter goes the
 
 
 class JumpBox(Vertical):
-    """Hidden until asked for. `enter` goes to the marked name."""
+    """Input line with matching names, hidden until opened. `enter` goes to the marked name."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("tab", "complete", show=False),
@@ -27,7 +27,7 @@ class JumpBox(Vertical):
     ]
 
     class Chosen(Message):
-        """A name was chosen; a sentence where there is none of it."""
+        """A person chose a name; `target` is an error message if no name matches."""
 
         def __init__(self, target: Target | str) -> None:
             super().__init__()
@@ -36,20 +36,20 @@ class JumpBox(Vertical):
     def __init__(self, known: Callable[[], Sequence[Target]]) -> None:
         super().__init__()
         self._known = known
-        self._found: Sequence[Target] = ()
+        self._matches: Sequence[Target] = ()
         self._marked = 0
 
     def compose(self) -> ComposeResult:
-        """The names above the line."""
+        """Yield the matching names and the line."""
         yield PlainText()
         yield Input(placeholder=_HINT, compact=True, select_on_focus=False)
 
     def on_mount(self) -> None:
-        """Stand still."""
+        """Stop the cursor from blinking."""
         self.query_one(Input).cursor_blink = False
 
     def open(self) -> None:
-        """Show it empty and take the keys."""
+        """Show the empty line and take the focus."""
         box = self.query_one(Input)
         box.value = ""
         self.display = True
@@ -57,55 +57,55 @@ class JumpBox(Vertical):
         box.focus()
 
     def close(self) -> bool:
-        """Hide it; return whether it was open."""
-        was, self.display = self.display, False
-        return was
+        """Hide the box; return whether it was open."""
+        was_open, self.display = self.display, False
+        return was_open
 
     def _find(self, text: str) -> None:
-        self._found, self._marked = candidates(text, self._known()), 0
+        self._matches, self._marked = candidates(text, self._known()), 0
         self._list()
 
     def _list(self) -> None:
-        first = max(0, min(self._marked - MAX_SHOWN + 1, len(self._found) - MAX_SHOWN))
+        first = max(0, min(self._marked - MAX_SHOWN + 1, len(self._matches) - MAX_SHOWN))
         lines = [
-            f"{'▸' if n == self._marked else ' '} {each.label}"
-            for n, each in enumerate(self._found[first : first + MAX_SHOWN], first)
+            f"{'▸' if n == self._marked else ' '} {target.label}"
+            for n, target in enumerate(self._matches[first : first + MAX_SHOWN], first)
         ]
-        more = len(self._found) - first - len(lines)
+        more = len(self._matches) - first - len(lines)
         text = "\n".join([*lines, *([f"  and {more} more"] if more > 0 else [])])
-        self.query_one(PlainText).update(text or "  no such name")
+        self.query_one(PlainText).update(text or "  no matching name")
 
     def action_mark(self, by: int) -> None:
-        """Mark another name."""
-        self._marked = max(0, min(len(self._found) - 1, self._marked + by))
+        """Mark the name `by` lines below."""
+        self._marked = max(0, min(len(self._matches) - 1, self._marked + by))
         self._list()
 
     def action_complete(self) -> None:
-        """Type the marked name to its end."""
-        if self._found:
+        """Complete the line with the marked name."""
+        if self._matches:
             box = self.query_one(Input)
-            box.value = self._found[self._marked].name
+            box.value = self._matches[self._marked].name
             box.cursor_position = len(box.value)
 
     @on(Input.Changed)
     def find(self, event: Input.Changed) -> None:
-        """List what the text may become; no filter sees it."""
+        """List the names that match the text; the event stops, because the page would filter by it."""
         event.stop()
         self._find(event.value)
 
     @on(Input.Submitted)
     def choose(self, event: Input.Submitted) -> None:
-        """Go to the marked name; a name that there is not leaves the line open to be mended."""
+        """Go to the marked name; if no name matches, the line stays open to be corrected."""
         event.stop()
         if not event.value.strip() and not self._marked:
             self.close()
             self.screen.set_focus(None)
-        elif self._found:
+        elif self._matches:
             self.close()
-            self.post_message(self.Chosen(self._found[self._marked]))
+            self.post_message(self.Chosen(self._matches[self._marked]))
         else:
             self.post_message(self.Chosen(unknown(event.value, self._known())))
 
     def on_descendant_blur(self, _: events.DescendantBlur) -> None:
-        """Close it when something else takes the keys."""
+        """Hide the box when it loses the focus."""
         self.display = False

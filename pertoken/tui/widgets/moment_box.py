@@ -1,4 +1,4 @@
-"""The line to type a time in."""
+"""Input line for a time."""
 
 from textual import events
 from textual.message import Message
@@ -6,33 +6,35 @@ from textual.widgets import Input
 
 
 class MomentBox(Input):
-    """Hidden until asked for; a time that is entered is replayed."""
+    """Input line for the time of a replay, hidden until opened."""
 
     class Chosen(Message):
-        """A time was entered."""
+        """A person entered a time."""
 
         def __init__(self, text: str) -> None:
             super().__init__()
             self.text = text
 
     def __init__(self) -> None:
-        super().__init__(placeholder="A time to show: 2026-11-21T10:00Z, 2026-11-21, or 3h for ago", compact=True)
+        super().__init__(
+            placeholder="A time to show: 2026-11-21T10:00Z, 2026-11-21, or 3h for 3 hours ago", compact=True
+        )
         self.cursor_blink = False
         self.display = False
 
     def open(self) -> None:
-        """Show it and take the keys."""
+        """Show the empty line and take the focus."""
         self.value = ""
         self.display = True
         self.focus()
 
     def drop(self) -> bool:
-        """Hide it; return whether it was open."""
-        was, self.display = self.display, False
-        return was
+        """Hide the line; return whether it was open."""
+        was_open, self.display = self.display, False
+        return was_open
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Hand over what was typed, and give the keys back."""
+        """Send the time, and give up the focus."""
         event.stop()
         text = event.value.strip()
         self.screen.set_focus(None)
@@ -41,9 +43,9 @@ class MomentBox(Input):
             self.post_message(self.Chosen(text))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Keep what is typed from the filter of the page."""
+        """Stop the event: the page would use the text as a filter."""
         event.stop()
 
     def on_blur(self, _: events.Blur) -> None:
-        """Close it when something else takes the keys."""
+        """Hide the line when it loses the focus."""
         self.display = False

@@ -1,4 +1,4 @@
-"""A table of lines that fits its width, keeps its cursor, and can be filtered and sorted."""
+"""Table of lines that fits its width, keeps its cursor, and can be filtered and sorted."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -19,16 +19,16 @@ from pertoken.tui.text.table.matching import matching
 
 _SCROLLBAR = 1
 AHEAD = 8
-"""Rows that are made below those that are visible."""
+"""Rows that are made below the visible ones."""
 PAGE = 60
 """Rows that are made each time the last one is reached."""
 
 
 class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
-    """Lines of one kind. `key` names a line across readings. `enter` is left to the page."""
+    """Table of lines. `key` identifies a line across readings. The page handles `enter`."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--stale"}
-    BINDINGS = [each for each in DataTable.BINDINGS if isinstance(each, Binding) and each.key != "enter"]  # noqa: RUF012
+    BINDINGS = [binding for binding in DataTable.BINDINGS if isinstance(binding, Binding) and binding.key != "enter"]  # noqa: RUF012
 
     class Arranged(Message):
         """A person sorted the table, or hid or showed a column."""
@@ -42,7 +42,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
         self.key = key
         self.spare = spare
-        """Whether it stays away where not every table has all its rows."""
+        """Whether the table is hidden unless all tables of the page fit."""
         self._all: Sequence[L] = ()
         self.columns_known: Sequence[Column[L]] = ()
         """Every column, hidden ones included."""
@@ -54,43 +54,43 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._drawn: list[list[tuple[str, Style | None]]] = []
         """Text and style of each cell of each row."""
         self.matched: Sequence[L] = ()
-        """Lines that pass the filter, in the order shown; the first `_most` of them have rows."""
-        self._most = 0
+        """Lines that pass the filter, in the order shown; the first `_row_limit` lines have rows."""
+        self._row_limit = 0
         self._laid_out_width = 0
         self._shown_columns: tuple[str, ...] = ()
 
     @property
     def wanted_height(self) -> int:
-        """Lines it takes to show every row, the header included; 0 without lines."""
+        """Height that shows every row, the header included; 0 without lines."""
         return len(self.matched) + 1 if self._all else 0
 
     @property
     def selected(self) -> L | None:
-        """The line under the cursor."""
+        """The line under the cursor; None without rows."""
         return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
 
     def on_mount(self) -> None:
-        """Stand as it was left, and take over the colours of another theme."""
-        self.watch(self.app, "theme", self._dress_again, init=False)
+        """Restore the remembered columns and order, and follow changes of the theme."""
+        self.watch(self.app, "theme", self._restyle, init=False)
         remembered = getattr(self.app, "remembered", Remembered())
         self.arrangement = remembered.tables.get(self.id or "", Table())
 
-    def _dress_again(self) -> None:
+    def _restyle(self) -> None:
         self.call_after_refresh(self._lay_out)
 
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
-        """Show these lines from now on; those that `dim` names are stale."""
+        """Show these lines; those for which `dim` returns True are drawn as stale."""
         self._all, self.columns_known, self._dim = lines, columns, dim
         self._choose_columns()
         self._lay_out()
 
     def _choose_columns(self) -> None:
         first, hidden = self.columns_known[:1], self.arrangement.hidden
-        self._kinds = (*first, *(each for each in self.columns_known[1:] if each.key not in hidden))
+        self._kinds = (*first, *(column for column in self.columns_known[1:] if column.key not in hidden))
 
     @property
     def shown_columns(self) -> tuple[str, ...]:
-        """Keys of the columns that have room."""
+        """Keys of the columns that fit."""
         return self._shown_columns
 
     def toggle(self, key: str) -> None:
@@ -106,19 +106,20 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.post_message(self.Arranged(self.id or "", arrangement))
         self._choose_columns()
         self._lay_out()
-        if at_top:  # nobody chose a row: who sorts looks for the first
+        if at_top:  # no row was selected: show the first in the new order
             self.move_cursor(row=0)
 
     def filter_by(self, words: str) -> None:
-        """Keep the lines that hold every word."""
-        self._words, self._most = words, 0
+        """Show the lines that pass a filter; see `matching`."""
+        self._words, self._row_limit = words, 0
         self._lay_out()
 
     def sort_next(self) -> None:
-        """Sort by the next column shown, then by none again."""
+        """Sort by the next column; after the last, restore the original order."""
         names, by = self.shown_columns, self.arrangement.by
-        at = names.index(by) + 1 if by in names else 0
-        self._arrange(replace(self.arrangement, by=names[at] if at < len(names) else None, turned=False))
+        index = names.index(by) + 1 if by in names else 0
+        by = names[index] if index < len(names) else None
+        self._arrange(replace(self.arrangement, by=by, turned=False))
 
     @property
     def is_sorted(self) -> bool:
@@ -126,11 +127,11 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         return self.arrangement.by is not None
 
     def reverse(self) -> None:
-        """Turn the sorted column around."""
+        """Reverse the order."""
         self._arrange(replace(self.arrangement, turned=not self.arrangement.turned))
 
     def on_click(self, event: events.Click) -> None:
-        """Open the row that was clicked, or sort by the column of a header; again on it turns the order around."""
+        """Open a clicked row, or sort by a clicked header; a second click reverses the order."""
         event.prevent_default()
         row, column = event.style.meta.get("row"), event.style.meta.get("column")
         if row is None or column is None:
@@ -147,35 +148,35 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def go_to_end(self) -> None:
         """Put the cursor on the last line."""
-        self._most = max(self._most, len(self.matched))
+        self._row_limit = max(self._row_limit, len(self.matched))
         self._lay_out()
         self.move_cursor(row=len(self.matched) - 1)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the columns to a new width, and fill a new height."""
+        """Fit the columns to the new width, and add rows for the new height."""
         if event.size.width != self._laid_out_width or self._has_more_rows(event.size.height):
             self._lay_out()
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Make more rows where the cursor has come to the last."""
+        """Make more rows if the cursor has reached the last."""
         self._make_more(event.cursor_row + 1)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Make more rows where a wheel or the scroll bar has come to the last."""
+        """Make more rows if scrolling has reached the last."""
         super().watch_scroll_y(old_value, new_value)
         self._make_more(int(new_value) + self.size.height)
 
     def _make_more(self, reached: int) -> None:
-        if 0 < self._most <= reached and self._most < len(self.matched):
-            self._most += PAGE
+        if 0 < self._row_limit <= reached and self._row_limit < len(self.matched):
+            self._row_limit += PAGE
             self._lay_out()
 
     def _has_more_rows(self, height: int) -> bool:
-        """Return whether a height shows lines that have no rows yet."""
+        """Return whether `height` would show lines that have no rows yet."""
         return min(height, len(self.matched)) > len(self._drawn)
 
     def _marked(self) -> list[Column[L]]:
-        """The columns, an arrow at the one that is sorted by."""
+        """Return the columns, with an arrow on the sort column."""
         by, turned = self.arrangement.by, self.arrangement.turned
         return [
             replace(column, name=column.name + ("▲" if (column.order is None) != turned else "▼"))
@@ -195,8 +196,8 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.matched = arranged(matching(self._all, self.columns_known, self._words), self.columns_known, by, turned)
         if not self.size.width:
             return  # its first resize lays it out
-        self._most = max(self._most, self.size.height + AHEAD)
-        shown = self.matched[: self._most]
+        self._row_limit = max(self._row_limit, self.size.height + AHEAD)
+        shown = self.matched[: self._row_limit]
         cells, keys = self._cells(shown), [str(self.key(line)) for line in shown]
         widths = self._fit(cells)
         self._laid_out_width, self._shown_columns = self.size.width, tuple(self._kinds[i].key for i in widths)
@@ -205,7 +206,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         stale = Style(color=self.get_component_rich_style("rows--stale").color)
         styles = [stale if self._dim(line) else None for line in shown]
         rows = [[(column[n], style) for column in texts] for n, style in enumerate(styles)]
-        layout = (tuple(widths.items()), tuple(keys), by, turned, tuple(each.key for each in self._kinds))
+        layout = (tuple(widths.items()), tuple(keys), by, turned, tuple(column.key for column in self._kinds))
         if layout != self._layout:
             self._rebuild(widths, keys, rows)
         else:
@@ -213,7 +214,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._layout, self._drawn = layout, rows
 
     def _change(self, widths: dict[int, int], keys: list[str], rows: list[list[tuple[str, Style | None]]]) -> None:
-        """Write the cells that differ from those that are drawn."""
+        """Update the cells that differ from the drawn ones."""
         for key, drawn, row in zip(keys, self._drawn, rows, strict=True):
             if drawn == row:
                 continue
@@ -222,7 +223,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
                     self.update_cell(key, str(i), _text(cell))
 
     def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L]) -> None:
-        """Give the cells that are left over to the first column that can use them."""
+        """Give left-over cells to the first column that has a wide form."""
         at = next((i for i in widths if self._kinds[i].wide is not None), None)
         left = self.size.width - _SCROLLBAR - sum(widths.values()) - GAP * len(widths)
         wide = None if at is None else self._kinds[at].wide
@@ -233,7 +234,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
             row[at] = wide(line, widths[at]) if row[at] else ""
 
     def _rebuild(self, widths: dict[int, int], keys: list[str], rows: list[list[tuple[str, Style | None]]]) -> None:
-        """Make columns and rows again; the cursor stays on its line where that is still there."""
+        """Make columns and rows again; the cursor stays on its line if that still exists."""
         at = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
         scrolled = self.scroll_y
         self.clear(columns=True)

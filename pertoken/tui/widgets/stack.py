@@ -1,4 +1,4 @@
-"""Tables above one another that share a height fairly."""
+"""Tables above one another that share one height."""
 
 from collections.abc import Sequence
 
@@ -7,38 +7,38 @@ from textual.containers import Vertical
 
 from pertoken.tui.widgets.rows import Rows
 
-_LEAST = 2
-"""Lines of a table worth showing: its header and a row."""
+_MIN_LINES = 2
+"""Fewest lines of a table that is shown: its header and a row."""
 
 
 def shares(wanted: Sequence[int], height: int) -> list[int]:
-    """Lines for each of several tables: what it wants, or a fair share of what is left, first come first served.
+    """Return the lines of each table: what it wants, or an equal share of what is left.
 
-    A table that would get less than two lines gets none.
+    If a share would be under two lines, the last tables get none.
     """
     given = [0] * len(wanted)
-    open_ = [i for i, lines in enumerate(wanted) if lines]
-    while open_ and height // len(open_) < _LEAST:
-        open_.pop()
-    while open_:
-        fair = height // len(open_)
-        content = [i for i in open_ if wanted[i] <= fair]
-        for i in content or open_[:1]:
-            given[i] = min(wanted[i], height - fair * (len(open_) - 1))
+    unserved = [i for i, lines in enumerate(wanted) if lines]
+    while unserved and height // len(unserved) < _MIN_LINES:
+        unserved.pop()
+    while unserved:
+        fair = height // len(unserved)
+        content = [i for i in unserved if wanted[i] <= fair]
+        for i in content or unserved[:1]:
+            given[i] = min(wanted[i], height - fair * (len(unserved) - 1))
             height -= given[i]
-            open_.remove(i)
+            unserved.remove(i)
     return given
 
 
 class Stack(Vertical):
-    """Shares its height among its tables."""
+    """Container that shares its height among its tables."""
 
     def on_resize(self, _: events.Resize) -> None:
         """Share the new height."""
         self.settle()
 
     def settle(self) -> None:
-        """Give every table its lines, after what they show has changed."""
+        """Set the height of every table; call it when their rows have changed."""
         if not self.size.height:
             return  # its first resize settles it
         tables = list(self.query(Rows))

@@ -59,7 +59,7 @@ def test_a_trial_prints_what_to_restart_and_is_looked_at_again(db: str) -> None:
         "",
         "1. Restart the canary, tiny on gpu-1 (http://127.0.0.1:8000), with the change, and no other replica:",
         "  restart chat with --quantization fp8",
-        "2. Restart the control, tiny on gpu-1 (http://127.0.0.1:8001), as it is and at about the same time: both "
+        "2. Restart the control, tiny on gpu-1 (http://127.0.0.1:8001), unchanged and at about the same time: both "
         "begin with cold caches.",
         "",
     ]
@@ -73,7 +73,7 @@ def test_a_trial_prints_what_to_restart_and_is_looked_at_again(db: str) -> None:
     assert stopped.output.splitlines()[1:] == [
         "Trial: stopped, nothing was compared.",
         "",
-        "To go back:",
+        "To undo the change:",
         "  restart chat with bf16",
     ]
     assert run("trial", ID, "--stop", "--db", db).exit_code == 2

@@ -66,7 +66,7 @@ def test_a_receipt_that_was_altered_is_not_printed_and_exits_with_1(saved: tuple
         connection.commit()
     assert (done.exit_code, done.stdout) == (
         1,
-        "Checked: not as it was made: its figures were altered after it was made.\n",
+        "Checked: not intact: its figures were altered after it was made.\n",
     )
 
 

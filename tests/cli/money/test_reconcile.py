@@ -56,7 +56,7 @@ def test_billed_prices_lead_once_they_are_applied_and_past_costs_change_as_shown
 
 def test_an_instance_is_named_as_its_bill_does_by_a_setting(db: str, tmp_path: Path) -> None:
     bill = str(EXPORTS / "aws.csv")
-    assert "No line is of a recorded host" in run("reconcile", bill, "--db", db).output
+    assert "No line belongs to a recorded host" in run("reconcile", bill, "--db", db).output
     refused = run("reconcile", bill, "--apply", "--yes", "--db", db)
     assert refused.exit_code == 2 and "there is no price to store" in refused.output
     config = tmp_path / "pertoken.toml"

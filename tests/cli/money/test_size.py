@@ -13,7 +13,7 @@ def test_sizing_needs_no_database_and_names_price_fit_and_latency_of_the_cheapes
     assert done.exit_code == 0
     for words in ("API, by the token", "replicas ", "price ", "TTFT p95 about", "KV cache", "--quantization fp8"):
         assert words in done.output
-    assert "dearer ones (--rows, or --json for all)" in done.output
+    assert "more expensive ones (--rows, or --json for all)" in done.output
 
 
 def test_nothing_that_holds_the_slo_exits_with_3_and_the_nearest_miss() -> None:

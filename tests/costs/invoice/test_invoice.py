@@ -71,7 +71,7 @@ def test_a_bill_s_text_sums_to_the_cent_and_names_each_kind_of_line(store: Store
         for line in text.split("\n\n")[1].splitlines()
     ]
     assert sum(amounts[:-1]) == amounts[-1] == 8100
-    for words in ("other resources (1 line)", "tax (1 line)", "credits (1 line)", "commitments' fees", "gpu-1"):
+    for words in ("other resources (1 line)", "tax (1 line)", "credits (1 line)", "fees of commitments", "gpu-1"):
         assert words in text
     assert max(map(len, text.splitlines())) <= 80
     plain = invoice_plain(*of(store, "aws.csv"))
@@ -192,6 +192,6 @@ def test_a_file_that_is_no_bill_is_refused_with_its_row_and_column(tmp_path: Pat
 def test_an_unmatched_bill_explains_how_a_line_is_matched(store: Store) -> None:
     invoice = read_invoice(EXPORTS / "aws.csv")
     text = invoice_text(compared(store, invoice, {}, NOW), invoice)
-    assert "No line is of a recorded host" in text and "Recorded: gpu-1." in text
+    assert "No line belongs to a recorded host" in text and "Recorded: gpu-1." in text
     later = replace(invoice, lines=tuple(replace(line, start_ts=NOW * 2, end_ts=NOW * 2 + 1) for line in invoice.lines))
     assert compared(store, later, STATED, NOW).reconciliation.rows == () or later.span[0] > NOW

@@ -177,7 +177,7 @@ def test_the_bill_states_the_observed_share_of_the_window(tmp_path: Path) -> Non
     assert "$/Mtok, 50% of 1h" in summary(half, ()) and "model" in summary(half, ())
     none = fleet_report(open_store(where), 3600, END + 3600 + 60)
     assert (none.bill, none.bill_observed) == (None, 0.0)
-    assert "Paid in 1h: not known, since nothing was recorded in it." in summary(none, ())
+    assert "Paid in 1h: not known, because nothing was recorded." in summary(none, ())
 
 
 def test_devices_that_came_within_the_window_are_expected_since_then(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The screens in a real browser: every one of them, and nothing that a reader may not do."""
+"""All screens in a real browser, and the refusal of every write in read-only screens."""
 
 import os
 import signal
@@ -40,7 +40,7 @@ window.WebSocket = class extends Real {
   }
 };
 """
-"""The terminal of the page is drawn on a canvas: what it was sent is kept beside it, since the last key."""
+"""Script that keeps the text sent to the terminal since the last key, because the terminal is drawn on a canvas."""
 SEEN = "return window.seen.replace(/\\x1b\\[[0-9;?<>=]*[a-zA-Z]/g, '')"
 SCREENS = (
     ("2", "bankable $/month"),
@@ -50,19 +50,19 @@ SCREENS = (
     ("?", "Show the fleet"),
     ("1", "run/wait"),
 )
-"""Keys in turn, each with what it leads to."""
+"""Keys in turn, each with a text of the screen that it opens."""
 REFUSED = "These screens are read-only"
 PNG = "PERTOKEN_SCREENSHOT"
-"""Names the file that a picture of the browser is written to."""
+"""Variable with the file to write a picture of the browser to."""
 
 
 def shows(page: browser.Page, text: str) -> None:
-    """Wait until the page was sent a text."""
+    """Wait until a text was sent to the page."""
     page.until(f"{SEEN}.includes({text!r})", f"{text!r}, not {page.run(SEEN)!r}")
 
 
 def press(page: browser.Page, key: str, text: str) -> None:
-    """Press a key, and wait for what it leads to."""
+    """Press a key, and wait for a text."""
     page.run("window.seen = ''")
     page.type(key)
     shows(page, text)
@@ -94,13 +94,13 @@ def _listens(port: int) -> bool:
 
 
 def state(folder: Path) -> State:
-    (found,) = standing(open_store(locate(str(folder / "db"))))
-    return found.state
+    (accepted,) = standing(open_store(locate(str(folder / "db"))))
+    return accepted.state
 
 
 @contextmanager
 def opened(folder: Path, *options: str) -> Iterator[browser.Page]:
-    """Open the screens of a database in a browser, once the fleet is shown."""
+    """Open the screens of a database in a browser; return when the fleet is shown."""
     with served(folder, *options) as address, browser.chromium(folder / "profile") as page:
         page.prepare(LISTEN)
         page.open(address)
@@ -127,10 +127,10 @@ def test_every_screen_is_shown_and_nothing_is_decided_switched_or_written(tmp_pa
         page.type("q")
         page.until("return document.body.classList.contains('-closed')", "the screens to end")
     assert state(tmp_path) is State.OPEN
-    assert {each.name for each in tmp_path.iterdir()} == {"db", "profile"}
+    assert {path.name for path in tmp_path.iterdir()} == {"db", "profile"}
 
 
-def test_who_serves_them_with_web_writes_lets_a_browser_decide(tmp_path: Path) -> None:
+def test_with_web_writes_a_browser_can_decide(tmp_path: Path) -> None:
     with opened(tmp_path, "--web-writes") as page:
         press(page, "2", "bankable $/month")
         press(page, "a", "Accept")

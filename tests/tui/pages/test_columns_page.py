@@ -1,4 +1,4 @@
-"""Columns are hidden and shown."""
+"""Page that hides and shows columns."""
 
 from pertoken.tui.widgets.rows import Rows
 from tests.tui.reports import FixedSource

@@ -21,9 +21,9 @@ async def test_y_copies_one_command_after_the_other_and_upper_y_all_with_the_und
         assert pilot.app.clipboard == f"{APPLY}\n# undo: {UNDO}\n"
 
 
-async def test_without_a_command_the_key_says_so() -> None:
+async def test_without_a_command_the_key_shows_the_reason() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("2", "tab", "enter")
         await until_shown(pilot, "How the rule failed")
         await pilot.press("y")
-        assert await notices(pilot) == ["There is no command here to copy."]
+        assert await notices(pilot) == ["This page has no command to copy."]

@@ -28,7 +28,7 @@ async def test_a_host_opens_from_its_row_with_its_devices() -> None:
         await until_shown(pilot, "gpu-a · 2 accelerators")
         await until_shown(pilot, "Power, W: ▪ drawn 716  ─ limit 1.40k")
         await pilot.press("end")
-        await until_shown(pilot, "Devices, partitions and who holds them")
+        await until_shown(pilot, "Devices and partitions, with the deployments that use them")
         assert source.subjects[0] == Subject("host", 1)
 
 
@@ -43,7 +43,7 @@ async def test_facts_stay_when_the_history_cannot_be_read() -> None:
         assert "Where a dollar goes" in text_of(pilot)
 
 
-async def test_a_service_that_is_gone_says_so() -> None:
+async def test_the_page_of_a_service_that_is_gone_is_marked() -> None:
     source = FixedSource()
     async with running(source, refresh_s=0.05) as pilot:
         await pilot.press("enter")

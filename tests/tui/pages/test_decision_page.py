@@ -16,7 +16,7 @@ REALIZED = replace(
 DECIDED: tuple[Recommendation, ...] = (*ADVICE, ACCEPTED, DISMISSED, REALIZED)
 
 
-async def test_a_decision_is_asked_for_and_enter_stores_it() -> None:
+async def test_a_decision_is_confirmed_and_enter_stores_it() -> None:
     source = FixedSource()
     async with running(source) as pilot:
         await pilot.press("2", "down", "a")
@@ -30,14 +30,14 @@ async def test_a_decision_is_asked_for_and_enter_stores_it() -> None:
         assert await notices(pilot) == ["accept: stored"]
 
 
-async def test_a_trial_is_asked_for_and_details_show_what_to_restart() -> None:
+async def test_a_trial_is_confirmed_and_details_show_what_to_restart() -> None:
     source = FixedSource(recommendations=(ACCEPTED,))
     async with running(source, (120, 60)) as pilot:
         await pilot.press("2", "tab")
         await until_shown(pilot, "accepted")
         await pilot.press("T")
         await until_shown(pilot, "Try this recommendation?")
-        await until_shown(pilot, "Nothing is executed; what to restart is in its details.")
+        await until_shown(pilot, "Nothing is executed; the details list what to restart.")
         await until_shown(pilot, "What its history could prove")
         await pilot.press("enter")
         await until(pilot, lambda: source.decisions == [(401, "trial")], "a decision")
@@ -74,7 +74,7 @@ async def test_details_are_decided_on_by_the_same_keys() -> None:
         assert not isinstance(pilot.app.screen, DecisionPage)
 
 
-async def test_a_key_that_is_not_possible_says_why() -> None:
+async def test_a_decision_that_is_not_possible_shows_the_reason() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("a")
         assert await notices(pilot) == ["This key is for a recommendation: press 2 and choose one."]
@@ -87,7 +87,7 @@ async def test_a_key_that_is_not_possible_says_why() -> None:
         assert "there is nothing to decide" in (await notices(pilot))[-1]
 
 
-async def test_what_was_decided_and_what_is_done_have_tabs_and_declined_dollars_a_line() -> None:
+async def test_decided_and_done_advice_have_tabs_and_declined_dollars_a_line() -> None:
     async with running(FixedSource(recommendations=DECIDED)) as pilot:
         await pilot.press("2")
         await until_shown(pilot, "Declined (1): bankable $1,200 to $1,818, capacity $0 to $400 a month.")
@@ -112,7 +112,7 @@ async def test_a_tab_that_loses_its_last_row_stays_until_it_is_left() -> None:
         assert "use-spot" in text_of(pilot)
 
 
-async def test_details_show_what_a_figure_rests_on_and_a_number_typed_for_it_prices_it_again() -> None:
+async def test_details_show_the_assumptions_and_a_typed_value_prices_it_again() -> None:
     source = FixedSource()
     async with running(source, (120, 90)) as pilot:
         await pilot.press("2", "down", "enter")
@@ -124,7 +124,7 @@ async def test_details_show_what_a_figure_rests_on_and_a_number_typed_for_it_pri
         await until_shown(pilot, "With the load stays as measured = 0.5: bankable $750, capacity none found a month.")
         assert source.details[-1] == (QUANTIZE.recommendation_id, {"the load stays as measured": 0.5})
         await pilot.press("w", "ctrl+u", *"9=1", "enter")
-        assert "9: there is no such assumption; they have the numbers 1 to 2" in (await notices(pilot))[-1]
+        assert "9: no such assumption; they are numbered 1 to 2" in (await notices(pilot))[-1]
         await pilot.press("escape")
         assert isinstance(pilot.app.screen, AdvicePage)
 

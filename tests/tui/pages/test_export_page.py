@@ -21,7 +21,7 @@ async def test_a_format_is_written_to_a_new_file_whose_path_is_shown_or_copied(
             await until_shown(pilot, "shell script")
             await pilot.press("enter")
             await until_shown(pilot, "bill now")
-        assert [each.name for each in sorted(tmp_path.iterdir())] == [
+        assert [path.name for path in sorted(tmp_path.iterdir())] == [
             "pertoken-plan-20270115-080000-2.md",
             "pertoken-plan-20270115-080000.md",
         ]

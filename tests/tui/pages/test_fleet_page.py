@@ -4,7 +4,7 @@ from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until_shown
 
 
-async def test_names_are_shown_as_they_are_and_never_act() -> None:
+async def test_names_are_shown_as_text_without_effect() -> None:
     async with running(FixedSource(), (160, 40)) as pilot:
         await until_shown(pilot, "[/b]evil\\x1b[31m\\u202emodel[red]")
         assert "\x1b" not in text_of(pilot)

@@ -1,4 +1,4 @@
-"""Advice of hostile plugins on the screens: every text of theirs is shown as text and acts on nothing."""
+"""Advice of hostile plugins on the screens: every text is shown as text and controls nothing."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until, until_shown
 
 TEXT = "[/b][link=file:///]\\x1b[31m\\x1b]0;t\\x07\\u202e\\u200f<b>"
-"""As Python source: markup, sequences of terminals, marks of direction, HTML."""
+"""Hostile text as Python source: markup, terminal sequences, direction marks, HTML."""
 UNSTORABLE = "\\ud800\\x00"
 """A lone surrogate and NUL, which no refusal or proposal may have."""
 LONG = "n" * 300
@@ -39,7 +39,7 @@ PLUGINS = {
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> FixedSource:
-    """What is stored after an advice run with all of the plugins."""
+    """Return a source with the advice that a run with all of the plugins stores."""
     folder = tmp_path_factory.mktemp("hostile")
     seed(folder / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=NOW)
     config = folder / "pertoken.toml"
@@ -48,9 +48,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> FixedSource:
     for name, text in PLUGINS.items():
         (folder / "rules.d" / name).write_text(text)
     advise(folder / "db", "--config", str(config))
-    built_in = {each.name for each in installed() if each.distribution == "pertoken"} - {"use-spot"}
+    built_in = {rule.name for rule in installed() if rule.distribution == "pertoken"} - {"use-spot"}
     advice = StoreSource(locate(str(folder / "db"))).advice()
-    return FixedSource(recommendations=tuple(each for each in advice if each.rule_id not in built_in))
+    return FixedSource(recommendations=tuple(row for row in advice if row.rule_id not in built_in))
 
 
 def assert_harmless(pilot: Pilot[None]) -> None:
@@ -58,7 +58,7 @@ def assert_harmless(pilot: Pilot[None]) -> None:
 
 
 async def test_every_text_of_a_hostile_plugin_is_shown_as_text(hostile: FixedSource) -> None:
-    states = {each.rule_id: each.state.value for each in hostile.recommendations}
+    states = {row.rule_id: row.state.value for row in hostile.recommendations}
     assert states["raises"] == states["breaks"] == "FAILED" and states["refuses"] == "REFUSED"
     assert states["proposes"] == "OPEN"
     for size in ((80, 24), (120, 40)):
@@ -80,7 +80,7 @@ async def test_every_text_of_a_hostile_plugin_is_shown_as_text(hostile: FixedSou
 
 
 async def test_the_traceback_of_a_rule_that_failed_is_shown_with_its_markup_written_out(hostile: FixedSource) -> None:
-    (failed,) = [each for each in hostile.recommendations if each.rule_id == "breaks"]
+    (failed,) = [row for row in hostile.recommendations if row.rule_id == "breaks"]
     only = FixedSource(recommendations=(failed,))
     async with running(only, (120, 40)) as pilot:
         await pilot.press("2", "tab", "enter")

@@ -4,7 +4,7 @@ from tests.tui.reports import FixedSource
 from tests.tui.screens import running, until, until_gone, until_shown
 
 
-async def test_hours_are_read_while_somebody_looks_at_them() -> None:
+async def test_hours_are_read_only_while_their_page_is_open() -> None:
     source = FixedSource()
     async with running(source, refresh_s=0.05) as pilot:
         asked = len(source.windows)

@@ -6,12 +6,12 @@ from tests.tui.reports import FixedSource
 from tests.tui.screens import notices, running, until_gone, until_shown
 
 
-async def test_a_filter_that_no_row_passes_is_said_and_dropped_by_escape() -> None:
+async def test_a_filter_that_no_row_passes_shows_a_note_and_escape_drops_it() -> None:
     async with running(FixedSource(), (100, 30)) as pilot:
         await pilot.press("slash", *"nothing-like-it")
-        await until_shown(pilot, "No row here holds every word of “nothing-like-it”: esc drops the filter.")
+        await until_shown(pilot, "No row contains every word of “nothing-like-it”: esc drops the filter.")
         await pilot.press("escape")
-        await until_gone(pilot, "No row here")
+        await until_gone(pilot, "No row contains")
         await until_shown(pilot, "70B-Instruct")
 
 
@@ -25,7 +25,7 @@ async def test_enter_opens_the_row_under_the_cursor_and_escape_goes_back_to_it()
         assert pilot.app.screen.query_one("#deployments", Rows).cursor_row == 1
 
 
-async def test_escape_at_the_top_says_why_it_does_nothing() -> None:
+async def test_escape_on_a_first_page_shows_why_it_does_nothing() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("escape")
         assert await notices(pilot) == ["There is nothing to go back to: 1 to 4 and h change screens, q quits."]
@@ -42,7 +42,7 @@ async def test_a_filter_keeps_rows_that_hold_all_words_and_escape_drops_it() -> 
         assert not pilot.app.screen.query_one(FilterBox).display
 
 
-async def test_turning_around_what_is_not_sorted_says_why_not() -> None:
+async def test_reversing_an_unsorted_table_shows_the_reason() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("O")
         assert await notices(pilot) == ["Nothing is sorted yet: o sorts by the first column."]

@@ -1,4 +1,4 @@
-"""What every page has: a title with its state, and a banner."""
+"""Parts that every page has: a title with its state, and a banner."""
 
 from dataclasses import replace
 from threading import Event
@@ -18,7 +18,7 @@ async def test_a_notice_stands_above_every_page_until_it_is_no_longer_true() -> 
         await until_gone(pilot, "The agent")
 
 
-async def test_what_no_host_reports_to_any_more_is_not_live() -> None:
+async def test_figures_are_not_live_once_no_host_reports() -> None:
     source, clock = FixedSource(), [float(NOW)]
     async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
         await until_shown(pilot, "· live ·")
@@ -30,7 +30,7 @@ async def test_what_no_host_reports_to_any_more_is_not_live() -> None:
         await until_shown(pilot, "· live ·")
 
 
-async def test_the_title_says_since_when_nothing_was_answered() -> None:
+async def test_the_title_shows_how_long_the_database_has_not_answered() -> None:
     gate, clock = Event(), [float(NOW)]
     gate.set()
     source = FixedSource(wait=gate)

@@ -9,7 +9,7 @@ async def test_rules_are_loaded_when_they_are_looked_at_and_again_by_r() -> None
     async with running(source) as pilot:
         assert source.rules_asked == 0
         await pilot.press("4")
-        await until_shown(pilot, "3 loaded, 1 broken. Files with rules of your own go into")
+        await until_shown(pilot, "3 loaded, 1 broken. Put files with your own rules into")
         await until_shown(pilot, "0.92× of 4")
         await pilot.press("1", "4")
         assert source.rules_asked == 1
@@ -17,7 +17,7 @@ async def test_rules_are_loaded_when_they_are_looked_at_and_again_by_r() -> None
         await until(pilot, lambda: source.rules_asked == 2, "a second loading")
 
 
-async def test_a_broken_rule_stands_first_and_opens_with_its_traceback_as_text() -> None:
+async def test_a_broken_rule_is_first_and_opens_with_its_traceback_as_text() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("4")
         await until_shown(pilot, "✗ broken")
@@ -45,7 +45,7 @@ async def test_a_rule_is_switched_off_after_a_question_and_on_again() -> None:
         await until_gone(pilot, "○ off")
 
 
-async def test_without_a_rule_under_the_cursor_the_switch_says_so() -> None:
+async def test_without_a_selected_rule_the_switch_shows_the_reason() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("space")
         assert await notices(pilot) == ["This key is for a step of the plan (3) or a rule (4)."]

@@ -1,4 +1,4 @@
-"""The settings screen: choices that are kept, and every setting to read."""
+"""The settings screen: choices that are remembered, and all settings, read-only."""
 
 from pathlib import Path
 
@@ -21,19 +21,24 @@ async def test_a_choice_takes_its_next_value_at_once_and_is_remembered(tmp_path:
         await until_shown(pilot, "borders     ascii")
         await pilot.press("down", "space", "down", "space")
         await until_shown(pilot, "window      6h")
-    found = recall(options.memory)
-    assert (found.theme, found.borders, found.refresh_s, found.window_s) == ("light", "ascii", 1.0, 21_600)
+    remembered = recall(options.memory)
+    assert (remembered.theme, remembered.borders, remembered.refresh_s, remembered.window_s) == (
+        "light",
+        "ascii",
+        1.0,
+        21_600,
+    )
 
 
-async def test_what_is_only_shown_says_where_it_is_changed() -> None:
+async def test_a_read_only_choice_shows_where_it_is_changed() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("s")
         await until_shown(pilot, "currency")
         await pilot.press("down", "down", "down", "down", "enter")
-        assert await notices(pilot) == ["It is only shown here: set currency.code in the settings file."]
+        assert await notices(pilot) == ["It cannot be changed here: set currency.code in the settings file."]
 
 
-async def test_every_setting_can_be_read_and_none_changed() -> None:
+async def test_all_settings_are_shown_read_only() -> None:
     options = options_of(Settings(screens_remember=False, screens_theme="light"))
     async with running(FixedSource(), (120, 40), options=options) as pilot:
         assert pilot.app.theme == "light"
@@ -45,7 +50,7 @@ async def test_every_setting_can_be_read_and_none_changed() -> None:
         await until_shown(pilot, "What it means")
 
 
-async def test_another_time_between_readings_counts_at_once() -> None:
+async def test_another_refresh_time_applies_at_once() -> None:
     source = FixedSource()
     async with running(source) as pilot:
         await pilot.press("s")

@@ -1,10 +1,10 @@
-"""Nothing is read again while nothing changed, and no reading takes more than its share of a core."""
+"""Pace of readings: none while nothing has changed, and none beyond its share of a core."""
 
 from pertoken.tui.process.pace import MAX_AGE_S, MAX_SHARE, Pace
 
 
 class Clocks:
-    """A clock and the CPU time of a thread, which pass when a test lets them."""
+    """Clock and CPU time that a test advances."""
 
     def __init__(self) -> None:
         self.now_s = self.cpu_s = 0.0
@@ -19,7 +19,7 @@ class Clocks:
         return self.read
 
 
-def test_what_nobody_committed_to_is_not_read_again_until_it_is_a_minute_old() -> None:
+def test_without_a_commit_a_value_is_read_again_only_after_a_minute() -> None:
     clocks = Clocks()
     pace = clocks.pace()
     for now_s, expected in ((0.0, 1), (2.0, 1), (MAX_AGE_S - 1, 1), (MAX_AGE_S, 2), (MAX_AGE_S + 2, 2)):
@@ -27,7 +27,7 @@ def test_what_nobody_committed_to_is_not_read_again_until_it_is_a_minute_old() -
         assert pace.get("fleet", 3600, "same", clocks.reading) == expected
 
 
-def test_a_commit_or_another_question_is_answered_at_once_where_reading_is_cheap() -> None:
+def test_after_a_commit_or_for_another_key_a_cheap_value_is_read_at_once() -> None:
     clocks = Clocks()
     pace = clocks.pace()
     assert pace.get("fleet", 3600, 1, clocks.reading) == 1
@@ -47,7 +47,7 @@ def test_a_reading_that_took_long_is_used_until_it_has_taken_its_share_of_a_core
     assert pace.get("fleet", 3600, 9, clocks.reading) == 2
 
 
-def test_what_is_outdated_is_read_at_once_and_forgotten_values_too() -> None:
+def test_outdated_and_forgotten_values_are_read_at_once() -> None:
     clocks = Clocks()
     pace = clocks.pace()
     pace.get("fleet", 3600, 0, lambda: clocks.reading(60.0))

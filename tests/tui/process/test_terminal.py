@@ -1,4 +1,4 @@
-"""Screens are drawn where people look."""
+"""Driver that draws the screens on standard output."""
 
 import sys
 

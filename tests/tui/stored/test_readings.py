@@ -1,4 +1,4 @@
-"""What the screens read from a database, also while parts of it are still missing."""
+"""Readings of the screens from a database, also while parts of it are missing."""
 
 from pathlib import Path
 

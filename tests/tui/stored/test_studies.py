@@ -1,4 +1,4 @@
-"""What is computed of a stored fleet."""
+"""Computations over a stored fleet."""
 
 from pathlib import Path
 

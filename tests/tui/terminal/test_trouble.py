@@ -1,4 +1,4 @@
-"""What the screens show while what feeds them breaks: a killed agent, and a database that is taken away."""
+"""Screens in a terminal while their data fails: a killed agent, and a database that is moved away."""
 
 import os
 import re
@@ -24,7 +24,7 @@ STALE = re.compile(r"stale (\d+)s")
 
 @contextmanager
 def agent(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent of eight stand-in GPUs that records into `db`; killed at the end."""
+    """Run an agent of eight stand-in GPUs that records into `db`; kill it at the end."""
     command = [sys.executable, "-P", "-m", "pertoken", "agent", "--db", str(folder / "db")]
     command += ["--interval", f"{INTERVAL_S}s"]
     with (folder / "agent.log").open("wb") as log:
@@ -39,7 +39,7 @@ def agent(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def newest_ts(db: Path) -> int:
-    """Return when the agent last stored something of its host."""
+    """Return the time of the last stored row of the host."""
     with closing(sqlite3.connect(f"file:{db / 'telemetry.db'}?mode=ro", uri=True)) as connection:
         (ts,) = connection.execute("SELECT max(ts) FROM host_sample").fetchone()
     return int(ts)
@@ -55,10 +55,10 @@ def test_a_killed_agent_is_stale_with_its_age_after_two_intervals(tmp_path: Path
         last = newest_ts(tmp_path / "db")
         shown = window.until_it(lambda shown: STALE.search(shown) is not None, "the word stale with its age")
         seen = time.time()
-        found = STALE.search(shown)
-        assert found is not None
-        # By the clock of the screens, which may be drawn late where the machine is busy: the age they show is exact.
-        assert 2 * INTERVAL_S <= int(found[1]) <= 2 * INTERVAL_S + 1
+        match = STALE.search(shown)
+        assert match is not None
+        # Compare by the clock of the screens: a busy machine may draw late, but the age is exact.
+        assert 2 * INTERVAL_S <= int(match[1]) <= 2 * INTERVAL_S + 1
         assert last + 2 * INTERVAL_S <= seen
 
 
@@ -78,7 +78,7 @@ def test_a_database_deleted_locked_or_of_another_version_is_named_and_shown_agai
 
         with closing(sqlite3.connect(file, isolation_level=None, timeout=30)) as connection:
             (revision,) = connection.execute("SELECT version_num FROM alembic_version").fetchone()
-            # As a newer pertoken's migration does: it alters a table, and then says so.
+            # As a newer pertoken's migration does: it alters a table, then stores its revision.
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ALTER TABLE host ADD COLUMN of_tomorrow TEXT")
             connection.execute("UPDATE alembic_version SET version_num = '9999'")
@@ -88,7 +88,7 @@ def test_a_database_deleted_locked_or_of_another_version_is_named_and_shown_agai
             connection.execute("UPDATE alembic_version SET version_num = ?", (revision,))
         window.until_gone("not answering")
 
-        # Nobody can lock telemetry against readers while they have it open; advice has no write-ahead log.
+        # Telemetry cannot be locked against open readers; advice has no write-ahead log, so it can.
         with closing(sqlite3.connect(file.with_name("advice.db"), isolation_level=None, timeout=30)) as connection:
             connection.execute("BEGIN EXCLUSIVE")
             window.until("These figures are from", "database is locked", "another process writes it")

@@ -1,4 +1,4 @@
-"""A real terminal: a shell in tmux, on a server of the test's own."""
+"""A real terminal: a shell in tmux, on a server of its own."""
 
 import os
 import shlex
@@ -11,19 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 TMUX = shutil.which("tmux")
-"""None where it is not installed; `.ci/run` installs it where it may."""
+"""Path of tmux; None if it is not installed. `.ci/run` installs it if it can."""
 DEADLINE_S = 120.0
 PROMPT = "ready>"
 
 
 class Terminal:
-    """One window with a shell in it."""
+    """One window with a shell."""
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
 
     def tmux(self, *arguments: str) -> str:
-        """Run a command of tmux's and return what it prints."""
+        """Run a tmux command and return its output."""
         assert TMUX is not None
         command = [TMUX, "-S", str(self._socket), "-f", "/dev/null", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -38,7 +38,7 @@ class Terminal:
         self.press("Enter")
 
     def press(self, *keys: str) -> None:
-        """Press keys by tmux's names."""
+        """Press keys, by their names in tmux."""
         self.tmux("send-keys", "-t", "screens", *keys)
 
     def resize(self, columns: int, lines: int) -> None:
@@ -46,11 +46,11 @@ class Terminal:
         self.tmux("resize-window", "-t", "screens", "-x", str(columns), "-y", str(lines))
 
     def value(self, name: str) -> str:
-        """Return a variable of tmux's on this window, such as `alternate_on`."""
+        """Return a tmux variable of this window, such as `alternate_on`."""
         return self.tmux("display-message", "-p", "-t", "screens", f"#{{{name}}}").strip()
 
     def until(self, *texts: str, deadline_s: float = DEADLINE_S) -> str:
-        """Wait until all texts are in the window and return it; fails with what it shows instead."""
+        """Wait until the window contains all texts and return it; on failure show the window."""
         return self.until_it(lambda shown: all(text in shown for text in texts), str(texts), deadline_s)
 
     def until_gone(self, text: str) -> str:
@@ -58,7 +58,7 @@ class Terminal:
         return self.until_it(lambda shown: text not in shown, f"the end of {text!r}")
 
     def until_it(self, condition: Callable[[str], bool], what: str, deadline_s: float = DEADLINE_S) -> str:
-        """Wait until what the window shows meets a condition."""
+        """Wait until the text of the window meets a condition."""
         deadline = time.monotonic() + deadline_s
         while not condition(shown := self.text()):
             assert time.monotonic() < deadline, f"{what} did not come about:\n{shown}"
@@ -69,20 +69,20 @@ class Terminal:
 @contextmanager
 def terminal(folder: Path, columns: int = 80, lines: int = 24) -> Iterator[Terminal]:
     """Open a window with an interactive shell in a folder."""
-    found = Terminal(folder / "tmux")
+    terminal = Terminal(folder / "tmux")
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("TMUX", "COLUMNS", "LINES"))}
     shell = shlex.join(["env", f"PS1={PROMPT} ", "ENV=", "sh", "-i"])
     assert TMUX is not None
     start = [TMUX, "-S", str(folder / "tmux"), "-f", "/dev/null", "new-session", "-d", "-s", "screens"]
     subprocess.run([*start, "-x", str(columns), "-y", str(lines), shell], check=True, cwd=folder, env=keep)
     try:
-        found.resize(columns, lines)
-        found.until(PROMPT)
-        yield found
+        terminal.resize(columns, lines)
+        terminal.until(PROMPT)
+        yield terminal
     finally:
-        found.tmux("kill-server")
+        terminal.tmux("kill-server")
 
 
 def pertoken(*arguments: str) -> str:
-    """Return a command line of this pertoken."""
+    """Return a command line that runs this pertoken."""
     return shlex.join([sys.executable, "-P", "-m", "pertoken", *arguments])

@@ -22,8 +22,8 @@ def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
     assert open_advice((*ADVICE, more)) == [RELEASE, more, QUANTIZE, MOVE, UNPRICED]
 
 
-def test_what_broke_comes_before_what_is_blocked_and_what_refused() -> None:
-    assert [each.state for each in not_evaluated(ADVICE)] == [State.FAILED, State.BLOCKED, State.REFUSED]
+def test_failed_rules_come_before_blocked_and_refused_ones() -> None:
+    assert [row.state for row in not_evaluated(ADVICE)] == [State.FAILED, State.BLOCKED, State.REFUSED]
 
 
 def test_two_changes_of_one_target_are_never_added() -> None:
@@ -50,7 +50,7 @@ def test_confidence_is_by_the_least_certain_input() -> None:
 
 
 def test_a_million_tokens_cost_less_by_what_leaves_the_bill_and_by_what_more_is_served() -> None:
-    (line,) = (each for each in RICH.deployments if each.deployment_id == QUANTIZE.deployment_id)
+    (line,) = (candidate for candidate in RICH.deployments if candidate.deployment_id == QUANTIZE.deployment_id)
     priced = replace(line, nano_usd=10 * USD, nano_usd_per_mtok=8 * USD, nano_usd_per_hour=10 * USD)
     report = replace(RICH, deployments=(priced,))
     half = 3650 * USD

@@ -42,11 +42,11 @@ async def test_a_failed_rule_shows_its_traceback_as_text() -> None:
         await until_shown(pilot, "Ask the author of the rule.")
 
 
-async def test_the_range_of_the_plan_stands_beside_its_weakest_assumption_on_a_small_terminal() -> None:
-    there = gathered(replicas(5))
-    found = advised(there, use_spot)
-    plan = compose(there, found, sensitivity=True)
-    async with running(FixedSource(recommendations=found, planned=plan), (80, 24)) as pilot:
+async def test_the_range_of_the_plan_is_beside_its_least_certain_assumption_on_a_small_terminal() -> None:
+    present = gathered(replicas(5))
+    advice = advised(present, use_spot)
+    plan = compose(present, advice, sensitivity=True)
+    async with running(FixedSource(recommendations=advice, planned=plan), (80, 24)) as pilot:
         await pilot.press("2")
         await until_shown(pilot, "on_demand → spot")
         await until_shown(pilot, "Least certain")
@@ -55,7 +55,7 @@ async def test_the_range_of_the_plan_stands_beside_its_weakest_assumption_on_a_s
     assert "Least certain: the forecast and prices elsewhere, within their interval (low end: $" in head
 
 
-def test_what_a_rule_printed_is_shown_without_acting_on_the_terminal() -> None:
+def test_output_of_a_rule_is_shown_without_control_of_the_terminal() -> None:
     (row,) = advised(gathered(replicas(1)), use_spot)
     text = sheet_text(replace(row, output="\x1b]0;title\x07[b]one[/b]\ntwo\n"), 0)
     shown = text[text.index("What the rule printed") :].splitlines()

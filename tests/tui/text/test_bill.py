@@ -1,4 +1,4 @@
-"""The bill in words, and as a bar."""
+"""The bill as a sentence, and as a bar."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ MONEY = st.integers(0, 10**15)
 
 
 @given(MONEY, MONEY, MONEY, MONEY)
-def test_a_bill_adds_up_as_it_is_read(busy: int, idle: int, other: int, unallocated: int) -> None:
+def test_the_written_parts_of_a_bill_add_up(busy: int, idle: int, other: int, unallocated: int) -> None:
     amounts = (busy, idle, other, unallocated)
     paid, parts = usd_parts(sum(amounts), amounts)
 
@@ -24,6 +24,6 @@ def test_a_bill_adds_up_as_it_is_read(busy: int, idle: int, other: int, unalloca
 
 
 @given(MONEY, MONEY, MONEY, MONEY, st.integers(1, 300))
-def test_a_bar_is_exactly_as_long_as_its_room(busy: int, idle: int, other: int, unallocated: int, width: int) -> None:
+def test_a_bar_has_exactly_its_width(busy: int, idle: int, other: int, unallocated: int, width: int) -> None:
     cells = bar_cells(Bill(busy + idle + other + unallocated, busy, idle, other, unallocated), width)
     assert sum(cells) == (width if busy + idle + other + unallocated else 0)

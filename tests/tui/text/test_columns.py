@@ -5,7 +5,7 @@ from rich.cells import cell_len
 from pertoken.tui.text.columns import GAP, Column, arranged, cut, fit
 
 Row = tuple[str, float | None]
-NAME: Column[Row] = Column("name", lambda row: row[0], 0, least=4)
+NAME: Column[Row] = Column("name", lambda row: row[0], 0, min_cells=4)
 SIZE: Column[Row] = Column("size", lambda row: "–" if row[1] is None else f"{row[1]:.0f}", 1, lambda row: row[1])
 EMPTY: Column[Row] = Column("empty", lambda row: "", 0)
 COLUMNS = (NAME, SIZE, EMPTY)
@@ -26,14 +26,14 @@ def test_a_narrow_table_cuts_before_it_drops_and_keeps_one_column() -> None:
     assert fit(cells(ROWS), COLUMNS, 1) == {0: 1}
 
 
-def test_what_a_line_is_about_is_cut_last() -> None:
-    where: Column[Row] = Column("where", lambda row: "in the second hall, to the left", 1, least=6)
+def test_the_first_column_is_cut_last() -> None:
+    where: Column[Row] = Column("where", lambda row: "in the second hall, to the left", 1, min_cells=6)
     assert fit([["Alpha beta", "in the second hall, to the left"]], (NAME, where), 22) == {0: 10, 1: 8}
     assert fit([["Alpha beta", "in the second hall, to the left"]], (NAME, where), 16) == {0: 6, 1: 6}
 
 
 def test_a_name_is_cut_below_its_least_before_the_last_figure_beside_it_is_dropped() -> None:
-    name: Column[Row] = Column("name", lambda row: row[0], 0, least=20)
+    name: Column[Row] = Column("name", lambda row: row[0], 0, min_cells=20)
     row = ["Release the idle device", "$1,200–1,640"]
     assert fit([row], (name, SIZE), 32) == {0: 16, 1: 12}
     assert fit([row], (name, SIZE), 28) == {0: 12, 1: 12}
@@ -41,7 +41,7 @@ def test_a_name_is_cut_below_its_least_before_the_last_figure_beside_it_is_dropp
 
 
 @given(st.integers(3, 60), st.lists(st.tuples(st.text(max_size=30), st.none() | st.floats(0, 1e6)), min_size=1))
-def test_what_fits_never_exceeds_the_width(width: int, rows: list[Row]) -> None:
+def test_columns_that_fit_never_exceed_the_width(width: int, rows: list[Row]) -> None:
     widths = fit(cells(rows), COLUMNS, width)
     assert sum(widths.values()) + GAP * len(widths) <= width or widths == {0: 1} or not widths
 
@@ -52,7 +52,7 @@ def test_a_cut_cell_has_exactly_its_width(texts: list[str], width: int) -> None:
     assert {cell_len(text) for text in cut(texts, width, Column("end", str, 0, keep_end=True))} == {width}
 
 
-def test_a_cut_keeps_the_end_that_tells_more() -> None:
+def test_a_cut_keeps_the_end_that_is_more_specific() -> None:
     assert cut(["abcdef"], 4, NAME) == ["abc…"]
     assert cut(["abcdef"], 4, Column("end", str, 0, keep_end=True)) == ["…def"]
     assert cut(["7"], 4, SIZE) == ["   7"]

@@ -1,4 +1,4 @@
-"""Names cut so that what tells them apart stays."""
+"""Names that are cut stay distinct."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ def test_devices_of_two_kinds_in_one_slot_stay_apart() -> None:
         assert all(text.endswith(f"#{n % 8}") for n, text in enumerate(shown))
 
 
-def test_a_name_that_is_told_by_its_end_keeps_it_whole() -> None:
+def test_a_name_that_differs_at_its_end_keeps_the_end() -> None:
     models = ("meta-llama/Llama-3.3-70B-Instruct", "Qwen/Qwen3-8B")
     assert cut_apart(models, 18, True) == ("…-3.3-70B-Instruct", "Qwen/Qwen3-8B")
     assert cut_apart(("Release the idle device",), 14) == ("Release the i…",)

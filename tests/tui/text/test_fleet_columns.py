@@ -1,4 +1,4 @@
-"""Columns of the fleet: what is stale, unpriced or a bound is marked in its cell."""
+"""Columns of the fleet: stale, unpriced and bounded figures are marked."""
 
 from dataclasses import replace
 
@@ -43,9 +43,9 @@ def test_hosts_are_named_where_there_is_more_than_one(report: object, named: boo
         assert ("host" in {column.name for column in columns}) is named
 
 
-def test_a_device_that_nobody_holds_is_held_by_nothing_and_one_of_unknown_owners_by_a_dash() -> None:
+def test_an_unused_device_is_used_by_nothing_and_unknown_use_is_a_dash() -> None:
     device = RICH.devices[1]
     assert label(device).endswith("#1")
     columns = device_columns(RICH)
-    assert cells(columns, replace(device, held_by=()))["held by"] == "nothing"  # type: ignore[arg-type]
-    assert cells(columns, replace(device, held_by=None))["held by"] == "–"  # type: ignore[arg-type]
+    assert cells(columns, replace(device, held_by=()))["used by"] == "nothing"  # type: ignore[arg-type]
+    assert cells(columns, replace(device, held_by=None))["used by"] == "–"  # type: ignore[arg-type]

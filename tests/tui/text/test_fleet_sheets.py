@@ -1,4 +1,4 @@
-"""Everything known of one deployment, device or host, in words."""
+"""Details of one deployment, device or host."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def facts(sections: Sheet) -> dict[str, tuple[object, ...]]:
     return {section.title: section.lines for section in sections}
 
 
-def test_a_device_without_a_price_says_how_to_set_one_and_what_is_not_measured() -> None:
+def test_a_device_without_a_price_shows_how_to_set_one_and_what_is_not_measured() -> None:
     gap = RICH.devices[2]
     sheet = facts(device_sheet(RICH, replace(gap, nano_usd_per_hour=None)))
     assert any("`pertoken prices set --help`" in str(line) for line in sheet["Price"])

@@ -1,4 +1,4 @@
-"""The figures a person looks for first: each says why where it is unknown."""
+"""The main figures; an unknown one shows its reason."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from tests.tui.reports import BANKED, BARE, RICH
 from tests.tui.studies import PLAN
 
 
-def test_each_figure_has_its_unit_and_how_much_it_is_of() -> None:
+def test_each_figure_has_its_unit_and_its_observed_share() -> None:
     assert [figure.sentence for figure in figures(RICH)] == [
         "$0.412/Mtok (86% of 1h)",
         "$9.96/hour",
@@ -19,7 +19,7 @@ def test_each_figure_has_its_unit_and_how_much_it_is_of() -> None:
     assert figures(RICH)[1].caption == "$/hour, 1 unpriced"
 
 
-def test_an_unknown_figure_says_why() -> None:
+def test_an_unknown_figure_shows_the_reason() -> None:
     assert [figure.sentence for figure in figures(BARE)] == [
         "$/Mtok: no price",
         "$/hour: no price",
@@ -29,18 +29,18 @@ def test_an_unknown_figure_says_why() -> None:
     ]
 
 
-def test_of_hosts_that_do_not_report_nothing_is_known_now() -> None:
+def test_hosts_that_do_not_report_have_no_present_figures() -> None:
     one, other = RICH.hosts
     part = figures(replace(RICH, hosts=(one, replace(other, age_s=9000))))
     assert part[2].caption == "tok/s, 1 of 2"  # it fits under its digits at 80 columns
-    silent = replace(RICH, hosts=tuple(replace(each, age_s=9000) for each in RICH.hosts), generated_tok_s_now=None)
+    silent = replace(RICH, hosts=tuple(replace(host, age_s=9000) for host in RICH.hosts), generated_tok_s_now=None)
     assert figures(silent)[2].sentence == "tok/s: no reports"
 
 
-def test_what_the_plan_takes_off_the_bill_stands_beside_its_weakest_assumption_and_what_was_banked() -> None:
+def test_the_bankable_saving_is_beside_its_least_certain_assumption_and_what_was_banked() -> None:
     assert savings_line(PLAN, BANKED) == (
         "Bankable $3,318 ($3,018–$3,636)/month · least certain: the list price is paid · banked so far: $402"
     )
     nothing = replace(PLAN, bankable=(0, 0, 0), steps=(), sensitivity=())
-    assert savings_line(nothing, Banked()) == "Bankable: none found (2 says why) · banked so far: nothing yet"
+    assert savings_line(nothing, Banked()) == "Bankable: none found (2 shows why) · banked so far: nothing yet"
     assert savings_line(None, None) == "Bankable: not known yet · banked so far: not known yet"

@@ -1,4 +1,4 @@
-"""The lifecycle of a recommendation in words."""
+"""Lifecycle of a recommendation as text."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def test_a_change_without_commands_refers_to_its_details() -> None:
     assert applying(manual)[-1] == "  There is no command for it: see `pertoken advise show`."
 
 
-def test_what_changed_beyond_the_recommendation_is_named_beside_the_commands_that_undo_it() -> None:
+def test_changes_that_the_undo_commands_leave_are_named() -> None:
     entry = Entry(NOW, "chat on gpu-1", "telemetry", "its configuration changed", (KNOB, VERSION))
     lines = undoing(replace(FP8, edits=(KNOB,)), [entry])
     assert lines[1] == "  restart chat without --quantization"
@@ -37,7 +37,7 @@ def test_what_changed_beyond_the_recommendation_is_named_beside_the_commands_tha
 def test_a_value_that_the_commands_do_not_restore_is_named() -> None:
     entry = Entry(NOW, "chat on gpu-1", "telemetry", "its configuration changed", (replace(KNOB, before="fp16"),))
     assert undoing(replace(FP8, edits=(KNOB,)), [entry])[-1] == (
-        "Another value was replaced than these commands restore; restore this one: weight_dtype fp16 → fp8"
+        "These commands restore another value than the one that was replaced; restore this one: weight_dtype fp16 → fp8"
     )
 
 
@@ -52,6 +52,6 @@ def test_a_verdict_is_one_line_with_the_previous_version_and_the_effect() -> Non
     assert verdict_line(waiting) == f"{what}: pending (few hours)"
 
 
-def test_names_that_others_chose_act_on_no_terminal() -> None:
+def test_names_do_not_control_the_terminal() -> None:
     line = journal_line(Entry(NOW, "open", "ann\x1b[2J", "why\nnot"))
     assert line == "2026-09-21 14:13Z  open (ann\\x1b[2J: why not)"

@@ -25,7 +25,7 @@ def test_equal_events_are_one_line_with_their_count_and_the_newest_time() -> Non
     assert event_lines(replace(RICH, events=events)) == ("30s ago  the page hung (6 times)", "90s ago  restarted")
 
 
-def test_what_many_devices_lack_for_one_reason_is_one_line() -> None:
+def test_a_metric_that_many_devices_lack_for_one_reason_is_one_line() -> None:
     missing = tuple(MissingMetric(f"H100 #{n}", "power", "denied", "no rights", None, n) for n in range(8))
     other = MissingMetric("H100 #0", "util", "denied", "no rights", None, 0)
     *_, section = notices_sheet(replace(RICH, missing=(*missing, other)))

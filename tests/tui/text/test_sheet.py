@@ -1,9 +1,9 @@
-"""Pages of facts as plain values."""
+"""Sheets as plain values."""
 
 from pertoken.tui.text.sheet import Section, label_width, sheet
 
 
-def test_a_section_with_nothing_to_say_is_left_out() -> None:
+def test_a_section_without_lines_is_left_out() -> None:
     kept = Section("Price", (("usd", "1"),))
     assert sheet(Section("Fault", ()), kept) == (kept,)
     assert sheet() == ()

@@ -23,11 +23,11 @@ def test_a_bill_has_its_lines_their_share_and_its_sum() -> None:
     assert shown[4].split() == ["together", "$100", "100.0%"]
 
 
-def test_names_of_tenants_act_on_no_terminal() -> None:
+def test_names_of_tenants_do_not_control_the_terminal() -> None:
     bill = Spend("team", 0, 3600, NANO_USD, (SpendLine("\x1b[31mred", NANO_USD, 1),))
     assert "\x1b" not in spend_summary(bill, 80)
 
 
-def test_without_a_price_or_a_record_that_is_said() -> None:
+def test_a_missing_price_or_record_is_noted() -> None:
     assert "$" not in spend_summary(Spend("team", 0, 3600, None, (SpendLine("a", 0, 5),)), None).split("\n")[2]
     assert "Nothing was recorded" in spend_summary(Spend("team", 0, 3600, None, ()), None)

@@ -21,7 +21,7 @@ def test_the_summary_has_the_facts_of_the_screens_and_nothing_acts() -> None:
     assert text.replace("\n", "").isprintable()
 
 
-def test_the_summary_of_a_bare_host_says_what_to_start_and_invents_nothing() -> None:
+def test_the_summary_of_a_bare_host_names_what_to_start_and_invents_nothing() -> None:
     text = summary(BARE, ())
     assert "No inference server was found on this host." in text
     assert "$/Mtok: no price" in text
@@ -30,11 +30,11 @@ def test_the_summary_of_a_bare_host_says_what_to_start_and_invents_nothing() -> 
     assert "$0" not in text
 
 
-def test_the_summary_says_why_there_is_no_advice() -> None:
-    assert "Nothing to propose: 3 rule results say why" in summary(RICH, SILENT_ADVICE)
+def test_the_summary_gives_the_reason_for_no_advice() -> None:
+    assert "Nothing to propose: Not evaluated lists 3 rule results with their reasons" in summary(RICH, SILENT_ADVICE)
 
 
-def test_a_host_never_heard_of_is_said_so() -> None:
+def test_a_host_that_was_never_read_is_marked() -> None:
     assert "never" in summary(replace(BARE, hosts=(host(1, "laptop", age_s=None),), now_ts=NOW), ())
 
 

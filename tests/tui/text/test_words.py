@@ -25,7 +25,7 @@ from pertoken.tui.text.words import (
 from pertoken.units import NANO_USD
 
 
-def test_only_what_lacks_nothing_is_all_observed() -> None:
+def test_only_a_complete_observation_is_100_percent() -> None:
     written = [observed(share) for share in (None, 0.0, 0.001, 0.125, 0.999, 1.0)]
     assert written == ["–", "0%", "<1%", "12%", "99%", "100%"]
 
@@ -41,7 +41,7 @@ def test_a_share_too_small_to_round_is_not_nothing() -> None:
     assert percent(0.001) == "<1%"
 
 
-def test_a_bound_of_a_share_says_so_even_where_it_is_too_small_to_round() -> None:
+def test_a_bound_of_a_share_is_marked_even_if_it_rounds_to_zero() -> None:
     assert (at_most(0.123), at_most(0.001), at_most(1.0), at_most(None)) == ("≤12%", "≤1%", "≤100%", "–")
     assert (at_least(0.123), at_least(0.001), at_least(None)) == ("≥12%", ">0%", "–")
 
@@ -57,7 +57,7 @@ def test_control_and_direction_characters_are_written_out() -> None:
 
 
 @given(st.text())
-def test_nothing_a_name_holds_reaches_the_terminal_as_a_command(text: str) -> None:
+def test_no_character_of_a_name_controls_the_terminal(text: str) -> None:
     written = literal(text)
     written.encode("utf-8")
     assert not {unicodedata.category(char) for char in written} & {"Cc", "Cf", "Zl", "Zp"}
@@ -70,7 +70,7 @@ def test_a_sparkline_starts_at_zero_and_keeps_its_gaps() -> None:
     assert sparkline((), 10) == ""
 
 
-def test_a_long_sparkline_is_put_together_from_what_was_observed() -> None:
+def test_a_long_sparkline_has_means_of_the_observed_values() -> None:
     assert sparkline((1.0, None, None, None, 4.0, 4.0), 3) == "▃ █"
 
 
@@ -80,7 +80,7 @@ def test_a_range_of_one_value_is_that_value() -> None:
     assert ratio_range((1.31, 1.5, 1.92)) == "1.3–1.9×"
 
 
-def test_dollars_are_low_likely_high_in_few_cells_and_none_is_said() -> None:
+def test_dollars_are_low_likely_high_in_few_cells_or_none_found() -> None:
     assert usd_triple((1200 * NANO_USD, 1640 * NANO_USD, 1818 * NANO_USD)) == "$1,200–1,640–1,818"
     assert usd_triple((-120 * NANO_USD, 900 * NANO_USD, 1500 * NANO_USD)) == "-$120–900–1,500"
     assert usd_triple((5 * NANO_USD,) * 3) == "$5.00"
@@ -88,7 +88,7 @@ def test_dollars_are_low_likely_high_in_few_cells_and_none_is_said() -> None:
 
 
 def test_a_verdict_reads_without_colour() -> None:
-    assert [marked_verdict(each) for each in ("pass", "near_miss", "fail", "unknown")] == [
+    assert [marked_verdict(verdict) for verdict in ("pass", "near_miss", "fail", "unknown")] == [
         "✓ kept",
         "≈ near miss",
         "✗ broken",

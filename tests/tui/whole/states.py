@@ -1,4 +1,4 @@
-"""States that every screen is recorded in, with the keys that walk through the screens of each."""
+"""States of a database in which every screen is recorded, with the keys that open the screens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ OPTIONS = Options(
 
 @dataclass(frozen=True)
 class Step:
-    """One screen: the keys that lead to it from the one before, and a text that it shows at 120 columns."""
+    """One screen: the keys that open it from the previous one, and a text that it shows at 120 columns."""
 
     name: str
     keys: tuple[str, ...]
@@ -73,7 +73,7 @@ MODES = (
     Step("hours", ("h",), "Hours"),
     Step("settings", ("s",), "theme"),
 )
-"""Screens that are there whatever the database holds."""
+"""Screens that exist with any database."""
 STALE = (
     Step("fleet", (), "36% observed"),
     Step("service", ("enter",), "Tokens, tok/s"),
@@ -92,13 +92,13 @@ THOUSAND = (
 
 
 def _stale() -> FixedSource:
-    hosts = tuple(replace(each, age_s=2300) for each in RICH.hosts)
+    hosts = tuple(replace(host, age_s=2300) for host in RICH.hosts)
     uses = tuple(
-        replace(each, host=line, generated_tok_s_now=None, power_w=None, nano_usd_per_hour=None, util=None)
-        for each, line in zip(RICH.uses, hosts, strict=True)
+        replace(host_use, host=line, generated_tok_s_now=None, power_w=None, nano_usd_per_hour=None, util=None)
+        for host_use, line in zip(RICH.uses, hosts, strict=True)
     )
-    lines = tuple(replace(each, age_s=2300, coverage=0.36) for each in RICH.deployments)
-    devices = tuple(replace(each, age_s=2300) for each in RICH.devices)
+    lines = tuple(replace(line, age_s=2300, coverage=0.36) for line in RICH.deployments)
+    devices = tuple(replace(device, age_s=2300) for device in RICH.devices)
     figures = replace(RICH, generated_tok_s_now=None, power_w=None, nano_usd_per_hour=None, unpriced_n=0)
     silent = replace(figures, hosts=hosts, uses=uses, deployments=lines, devices=devices)
     return FixedSource(replace(silent, bill_observed=0.36, coverage=0.36, estimated=True))
@@ -112,8 +112,8 @@ def _empty() -> FixedSource:
 
 def _thousand() -> FixedSource:
     hosts = tuple(host(n, f"gpu-{n:04}", age_s=4 if n % 97 else 75) for n in range(1, 1001))
-    uses = tuple(replace(use(each, (CHAT.model,), 8), util=each.host_id % 101 / 100) for each in hosts)
-    served = tuple(replace(CHAT, deployment_id=n, host=each.name) for n, each in enumerate(hosts, 100))
+    uses = tuple(replace(use(host, (CHAT.model,), 8), util=host.host_id % 101 / 100) for host in hosts)
+    served = tuple(replace(CHAT, deployment_id=n, host=host.name) for n, host in enumerate(hosts, 100))
     return FixedSource(replace(RICH, hosts=hosts, uses=uses, deployments=served, hints=()))
 
 

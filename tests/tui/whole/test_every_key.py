@@ -1,4 +1,4 @@
-"""Every key of the table is pressed on a screen that has it, and shows what it does."""
+"""Every key of the table, pressed on a screen where it does something."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,12 +23,12 @@ Shows = str | Callable[[Pilot[None]], bool]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a key leads to, after the keys of `before`, each with a text by which its screen is there."""
+    """Effect of a key after the keys of `before`, each with a text that its screen shows."""
 
     shows: Shows
     before: tuple[tuple[str, str], ...] = ()
     state: State = State.OPEN
-    """Of the one recommendation there is beside the usual ones, if it is not open."""
+    """State of the recommendation that the key acts on."""
 
 
 def focused(name: str) -> Shows:
@@ -36,12 +36,12 @@ def focused(name: str) -> Shows:
 
 
 def cursor(row: int) -> Shows:
-    """Whether the cursor of the table that has the keys is on a row."""
+    """Return a condition: the cursor of the focused table is on a row."""
     return lambda pilot: isinstance(pilot.app.focused, Rows) and pilot.app.focused.cursor_row == row
 
 
-def asked(pilot: Pilot[None]) -> bool:
-    """Whether a decision waits to be confirmed."""
+def confirming(pilot: Pilot[None]) -> bool:
+    """Return whether a decision waits to be confirmed."""
     return isinstance(pilot.app.screen, DecisionPage)
 
 
@@ -63,13 +63,13 @@ EFFECTS: dict[str, Effect] = {
     "filter": Effect(lambda pilot: pilot.app.screen.query_one(FilterBox).display),
     "sort": Effect("▲"),
     "reverse": Effect("▼", (("o", "▲"),)),
-    "accept": Effect(asked, OPENED),
-    "trial": Effect(asked, OPENED),
-    "snooze": Effect(asked, OPENED),
-    "dismiss": Effect(asked, OPENED),
-    "reopen": Effect(asked, DECIDED, State.ACCEPTED),
-    "applied": Effect(asked, OPENED),
-    "undo": Effect(asked, DECIDED, State.APPLIED),
+    "accept": Effect(confirming, OPENED),
+    "trial": Effect(confirming, OPENED),
+    "snooze": Effect(confirming, OPENED),
+    "dismiss": Effect(confirming, OPENED),
+    "reopen": Effect(confirming, DECIDED, State.ACCEPTED),
+    "applied": Effect(confirming, OPENED),
+    "undo": Effect(confirming, DECIDED, State.APPLIED),
     "copy": Effect("Copied 1 of 2", WITH_COMMANDS),
     "copy_all": Effect("# undo", WITH_COMMANDS),
     "assume": Effect("An empty line", PLAN),
@@ -110,7 +110,9 @@ def test_every_key_of_the_table_has_its_test() -> None:
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.action)
-async def test_a_key_does_what_the_table_says(key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_key_has_the_effect_that_the_table_describes(
+    key: Key, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)  # where screens are saved
     effect = EFFECTS[key.action]
     source = FixedSource()
@@ -123,9 +125,11 @@ async def test_a_key_does_what_the_table_says(key: Key, tmp_path: Path, monkeypa
             await until_shown(pilot, text)
         await pilot.press(key.key)
         shows = effect.shows
-        await until(pilot, lambda: shows in said(pilot) if isinstance(shows, str) else shows(pilot), repr(shows))
+        await until(pilot, lambda: shows in all_text(pilot) if isinstance(shows, str) else shows(pilot), repr(shows))
 
 
-def said(pilot: Pilot[None]) -> str:
-    """What is on the screen, in the clipboard, and what was notified."""
-    return "\n".join((text_of(pilot), pilot.app.clipboard, *(each.message for each in pilot.app._notifications)))
+def all_text(pilot: Pilot[None]) -> str:
+    """Return the text on the screen, in the clipboard and in notifications."""
+    return "\n".join(
+        (text_of(pilot), pilot.app.clipboard, *(notification.message for notification in pilot.app._notifications))
+    )

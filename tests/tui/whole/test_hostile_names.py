@@ -1,4 +1,4 @@
-"""Names as hostile or careless people choose them: on every screen they are text, and none vanishes."""
+"""Hostile and careless names: on every screen they are shown as text, and none is lost."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ WALK = (
     (("1", "E"), "What happened"),
     (("escape", "colon", "n"), "nnn"),
 )
-"""Keys that lead from screen to screen, and a text of each at 80 columns."""
+"""Keys that go from screen to screen, with a text of each screen at 80 columns."""
 
 
 def hostile() -> FixedSource:
@@ -37,7 +37,7 @@ def hostile() -> FixedSource:
     report = replace(
         RICH,
         hosts=hosts,
-        uses=tuple(use(each, (each.name,)) for each in hosts),
+        uses=tuple(use(host, (host.name,)) for host in hosts),
         devices=tuple(replace(device(20 + n, name, 0, (name,)), name=name) for n, name in enumerate(NAMES)),
         deployments=tuple(
             replace(CHAT, deployment_id=n, model=name, host=name, devices=(name,)) for n, name in enumerate(NAMES)
@@ -46,7 +46,7 @@ def hostile() -> FixedSource:
         hints=(),
     )
     tenants = replace(TENANTS, lines=tuple(replace(TENANTS.lines[0], name=name) for name in NAMES))
-    advice = tuple(replace(each, title=name, target=name) for each, name in zip(ADVICE, NAMES, strict=False))
+    advice = tuple(replace(row, title=name, target=name) for row, name in zip(ADVICE, NAMES, strict=False))
     return FixedSource(report, advice, bill=tenants)
 
 

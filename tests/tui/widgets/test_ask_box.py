@@ -1,4 +1,4 @@
-"""The line to type an answer in."""
+"""Input line for an answer."""
 
 from textual.app import App, ComposeResult
 from textual.widgets import Input

@@ -1,4 +1,4 @@
-"""Plots: what is drawn of a panel."""
+"""Plot of a panel."""
 
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until_shown

@@ -1,10 +1,10 @@
-"""The lane of a replay."""
+"""Timeline of a replay."""
 
 from tests.tui.reports import NOW, FixedSource
 from tests.tui.screens import running, text_of, until_gone, until_shown
 
 
-async def test_the_lane_is_there_while_the_past_is_shown() -> None:
+async def test_the_timeline_is_shown_only_with_the_past() -> None:
     source = FixedSource()
     async with running(source) as pilot:
         assert "●" not in text_of(pilot)

@@ -1,4 +1,4 @@
-"""The line to type a filter in."""
+"""Input line for a filter."""
 
 from pertoken.tui.widgets.filter_box import FilterBox
 from tests.tui.reports import FixedSource

@@ -1,4 +1,4 @@
-"""`:` goes to anything that has a name, from anywhere."""
+"""The key `:` opens anything that has a name, from any page."""
 
 from pertoken.config import Settings
 from pertoken.tui.options import options_of
@@ -36,10 +36,10 @@ async def test_tab_completes_and_arrows_mark_another_name() -> None:
         await until_shown(pilot, "gpu-b · 3 accelerators")
 
 
-async def test_an_unknown_name_says_so_with_the_nearest_and_can_be_mended() -> None:
+async def test_an_unknown_name_shows_the_most_similar_and_can_be_corrected() -> None:
     async with running(FixedSource(), (100, 30), options=OPTIONS) as pilot:
         await pilot.press("colon", *"gpu-bb", "enter")
-        expected = "“gpu-bb” is no screen, host, service, rule or setting here; the nearest name is host gpu-b."
+        expected = "No screen, host, service, rule or setting has the name “gpu-bb”; the most similar is host gpu-b."
         assert await notices(pilot) == [expected]
         await pilot.press("backspace", "enter")
         await until_shown(pilot, "gpu-b · 3 accelerators")

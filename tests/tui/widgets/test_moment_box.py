@@ -1,4 +1,4 @@
-"""The line to type a time in."""
+"""Input line for a time."""
 
 from tests.tui.reports import NOW, FixedSource
 from tests.tui.screens import notices, running, text_of, until_gone, until_shown
@@ -16,7 +16,7 @@ async def test_a_typed_time_is_shown() -> None:
         await until_shown(pilot, "Service")
 
 
-async def test_a_time_that_cannot_be_shown_says_why_and_esc_closes_the_line() -> None:
+async def test_a_time_that_cannot_be_shown_gives_the_reason_and_esc_closes_the_line() -> None:
     async with running(FixedSource()) as pilot:
         await pilot.press("t", *"noon", "enter")
         assert "is not a time" in (await notices(pilot))[0]

@@ -1,4 +1,4 @@
-"""Sentences that take room only where there are any."""
+"""Notices, hidden while there are none."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from tests.tui.reports import RICH, FixedSource
 from tests.tui.screens import running, until, until_shown
 
 
-async def test_hints_take_no_room_once_there_are_none() -> None:
+async def test_hints_take_no_lines_once_there_are_none() -> None:
     source = FixedSource()
     async with running(source, (120, 40), refresh_s=0.05) as pilot:
         await until_shown(pilot, "→ ")

@@ -1,4 +1,4 @@
-"""Rows of tables: what the selected one looks like in every theme."""
+"""Rows of tables: contrast, cursor, order and number."""
 
 from dataclasses import replace
 
@@ -14,14 +14,14 @@ from tests.tui.reports import CHAT, RICH, FixedSource, device
 from tests.tui.screens import running, until, until_shown
 
 MIN_CONTRAST = 4.5
-"""WCAG 2.2, 1.4.3: text of usual size."""
+"""Least contrast of text by WCAG 2.2, 1.4.3."""
 
 USUAL = ("textual-dark", "textual-light")
-"""Themes whose rows that are not selected hold it too; some themes have text of less contrast everywhere."""
+"""Themes in which rows that are not selected have this contrast too; some themes have less everywhere."""
 
 
 def luminance(color: ColorTriplet) -> float:
-    """Relative luminance as WCAG 2.2 defines it."""
+    """Return the relative luminance of WCAG 2.2."""
 
     def linear(value: int) -> float:
         share = value / 255

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from pertoken.tui.widgets.stack import shares
 
 
-def test_tables_share_a_height_and_one_too_many_stays_away() -> None:
+def test_tables_share_a_height_and_the_last_are_hidden_if_it_is_too_small() -> None:
     assert shares([4, 6, 3], 20) == [4, 6, 3]
     assert shares([10, 3], 8) == [5, 3]
     assert shares([10, 10], 9) == [5, 4]
@@ -14,7 +14,7 @@ def test_tables_share_a_height_and_one_too_many_stays_away() -> None:
 
 
 @given(st.lists(st.integers(0, 50), max_size=4), st.integers(0, 60))
-def test_tables_never_take_more_than_there_is(wanted: list[int], height: int) -> None:
+def test_tables_never_take_more_than_the_height(wanted: list[int], height: int) -> None:
     given_ = shares(wanted, height)
     assert sum(given_) <= height
     assert all(got <= lines for got, lines in zip(given_, wanted, strict=True))

@@ -1,1 +1,1 @@
-"""How one host or service is shown over time, and how time is stepped through."""
+"""History of one host or service as text and plots, and the timeline of a replay."""

@@ -1,4 +1,4 @@
-"""Where the dollars of a host or deployment go, as sentences."""
+"""Dollars of a host or deployment as sentences."""
 
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.tui.amounts import amount
@@ -16,7 +16,7 @@ _NAMES = {
 
 
 def title_line(line: DeploymentLine | HostUse) -> str:
-    """Return what it is and what its tokens cost: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
+    """Return name, host and price of tokens: `Qwen3-8B · vllm on gpu-a · $0.23 per Mtok · busy 87%`."""
     if isinstance(line, HostUse):
         gpus = "1 accelerator" if line.accelerators == 1 else f"{line.accelerators} accelerators"
         price, use = amount(line.nano_usd_per_mtok), f"util {percent(line.util)}"
@@ -26,44 +26,46 @@ def title_line(line: DeploymentLine | HostUse) -> str:
 
 
 def dollar_lines(line: DeploymentLine | HostUse, report: FleetReport | None) -> tuple[str, ...]:
-    """Return where each dollar of the window went; a sentence also where that is not known."""
+    """Return the split of the dollars of the window, or the reason why it is not known, as sentences."""
     window = "the window" if report is None else format_duration(report.window_s)
     if isinstance(line, HostUse):
         if line.bill is None:
-            return (f"Where a dollar goes: not known, since no device of it had a price in {window}.",)
+            return (f"Where a dollar goes: not known, because none of its devices had a price in {window}.",)
         parts, bound = (line.bill.busy, line.bill.idle, line.bill.other, line.bill.unallocated), line.bill.busy_is_bound
         return (_goes(line.bill.paid, dict(zip(PARTS, parts, strict=True)), window, bound=bound),)
     if line.nano_usd is None or line.idle_nano_usd is None:
-        return (f"Where a dollar goes: not known, since not all of its devices had a price in {window}.",)
+        return (f"Where a dollar goes: not known, because some of its devices had no price in {window}.",)
     split = {"busy": line.nano_usd - line.idle_nano_usd, "idle": line.idle_nano_usd}
     return (_goes(line.nano_usd, split, window, bound=line.busy_is_bound),)
 
 
 def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str | None:
-    """Return how the busy dollars split into prompt, cached and generated tokens; None where nothing is known.
+    """Return the split of the busy dollars into prompt, cached and generated tokens; None if it is not known.
 
-    Where engines count the time of requests in prefill and decode, by that time; it overlaps where requests run
-    together, so it is a split and no sum. Elsewhere by tokens, at the one price that $/Mtok is.
+    If all engines count the time of requests in prefill and decode, the split is by that time. The times of concurrent
+    requests overlap, so only their ratio is used. Otherwise the split is by tokens, at one price.
     """
     if isinstance(line, HostUse):
         busy = None if line.bill is None else line.bill.busy
-        served = [each for each in (() if report is None else report.deployments) if each.host == line.name]
+        served = [
+            deployment for deployment in (() if report is None else report.deployments) if deployment.host == line.name
+        ]
     else:
         known = line.nano_usd is not None and line.idle_nano_usd is not None
         busy, served = (line.nano_usd or 0) - (line.idle_nano_usd or 0) if known else None, [line]
     if not busy:
         return None
     prompt, cached, generated = (
-        sum(getattr(each, name) or 0 for each in served)
+        sum(getattr(deployment, name) or 0 for deployment in served)
         for name in ("prompt_tokens", "cached_tokens", "generated_tokens")
     )
-    counted = [dict(each.counts.counted) for each in served]
-    prefill, decode = (sum(each.get(name, 0) for each in counted) for name in ("prefill_ms", "decode_ms"))
-    timed = all("prefill_ms" in each and "decode_ms" in each for each in counted)
+    counted = [dict(deployment.counts.counted) for deployment in served]
+    prefill, decode = (sum(counts.get(name, 0) for counts in counted) for name in ("prefill_ms", "decode_ms"))
+    timed = all("prefill_ms" in counts and "decode_ms" in counts for counts in counted)
     parts: tuple[int, ...]
     names: tuple[str, ...]
     if counted and timed and prefill + decode:
-        spared = f" ({percent(cached / prompt)} of it cached, which took no compute)" if cached and prompt else ""
+        spared = f" ({percent(cached / prompt)} of it cached, without compute)" if cached and prompt else ""
         parts, names = (prefill, decode), (f"prompt{spared}", "generated")
         how = "by time of requests in prefill and decode"
     elif prompt + generated:
@@ -92,5 +94,5 @@ def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
 
 
 def marks_title() -> str:
-    """Return the title above the list of marks."""
+    """Return the title of the list of marks."""
     return "What changed (│ in the plots: epochs and verdicts)"

@@ -1,4 +1,4 @@
-"""What is plotted of a host or deployment: panels that share one window, as plain values."""
+"""Plots of a host or deployment as plain values: panels that share one window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pertoken.window.course.course import Course, Values
 
 MARKERS = ("▪", "·", "x")
-"""Of the first, second and third line of a plot: they differ without colour."""
+"""Markers of the first, second and third line of a plot, which differ without colour."""
 MAX_MARKS = 12
 _KINDS = {"epoch": "epoch", "verdict": "verdict", "event": "event"}
 
@@ -59,22 +59,22 @@ class Panel:
 
 
 def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], tuple[str, ...]]:
-    """Return what can be plotted, and the names of what was not measured in the window."""
+    """Return the panels that have values, and the names of panels that have none in the window."""
     limits = (("limit", course.power_limit_w), ("cap", course.power_cap_w))
     power = tuple((label, value) for label, value in limits if value is not None)
     ttft = None if slo is None else slo.ttft_p95_ms
     tpot = None if slo is None else slo.tpot_p95_ms
 
     def lines(*named: tuple[str, str], scale: float = 1) -> tuple[Line, ...]:
-        found = ((label, course.series.get(name, ())) for label, name in named)
+        labelled = ((label, course.series.get(name, ())) for label, name in named)
         return tuple(
             Line(label, tuple(None if value is None else value * scale for value in values))
-            for label, values in found
+            for label, values in labelled
             if any(value is not None for value in values)
         )
 
     activity = (("busy by the driver", "util"), ("SM active", "sm_active"), ("memory", "dram_active"))
-    every = (
+    candidates = (
         Panel("Tokens", "tok/s", lines(("generated", "generated_tok_s"), ("prompt", "prompt_tok_s"))),
         Panel("Power", "W", lines(("drawn", "power_w")), power),
         Panel("Activity", "%", lines(*activity, scale=100), top=100),
@@ -83,7 +83,9 @@ def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], t
         Panel("TTFT", "ms", lines(("p50", "ttft_p50"), ("p95", "ttft_p95"), scale=1000), _slo(ttft)),
         Panel("TPOT", "ms", lines(("p50", "tpot_p50"), ("p95", "tpot_p95"), scale=1000), _slo(tpot)),
     )
-    return tuple(each for each in every if each.lines), tuple(each.name for each in every if not each.lines)
+    return tuple(panel for panel in candidates if panel.lines), tuple(
+        panel.name for panel in candidates if not panel.lines
+    )
 
 
 def _slo(limit_ms: float | None) -> tuple[tuple[str, float], ...]:
@@ -96,30 +98,30 @@ def _newest(values: Values) -> str:
 
 
 def runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
-    """Return the stretches without a gap as (position, value)."""
-    found: list[list[tuple[int, float]]] = []
+    """Return the stretches without a gap, each as a list of (position, value)."""
+    stretches: list[list[tuple[int, float]]] = []
     last = -2
     for i, value in enumerate(values):
         if value is None:
             continue
         if i != last + 1:
-            found.append([])
-        found[-1].append((i, value))
+            stretches.append([])
+        stretches[-1].append((i, value))
         last = i
-    return found
+    return stretches
 
 
 def ticks(course: Course, cells: int) -> list[tuple[int, str]]:
-    """Return (position of a slice, its time) of a few slices that fit under a plot so wide."""
+    """Return (position, time) of a few slices, as many as fit under a plot of `cells` cells."""
     n = (course.end_ts - course.start_ts) // course.slice_s
     form = "%H:%M" if course.end_ts - course.start_ts <= 86_400 else "%m-%d"
     count = max(2, min(6, cells // 16))
-    at = sorted({round(i * (n - 1) / (count - 1)) for i in range(count)}) if n > 1 else [0]
-    return [(i, f"{datetime.fromtimestamp(course.start_ts + i * course.slice_s, UTC):{form}}") for i in at]
+    positions = sorted({round(i * (n - 1) / (count - 1)) for i in range(count)}) if n > 1 else [0]
+    return [(i, f"{datetime.fromtimestamp(course.start_ts + i * course.slice_s, UTC):{form}}") for i in positions]
 
 
 def mark_lines(course: Course) -> tuple[str, ...]:
-    """Return what changed, newest first, a line each."""
+    """Return the changes, newest first, one line each."""
     shown = [
         f"{format_utc(mark.ts)[5:]}  {_KINDS[mark.kind]:<7}  {literal(mark.text)}" for mark in reversed(course.marks)
     ]
@@ -128,10 +130,10 @@ def mark_lines(course: Course) -> tuple[str, ...]:
 
 
 def token_sentence(course: Course, usd_per_kwh: float | None = None, *, split: bool = True) -> str | None:
-    """Return what its tokens were, and the energy of each; None without a token.
+    """Return the tokens of the window by kind, and their energy; None without tokens.
 
-    `usd_per_kwh` is what energy costs, facility included; None: it is in the price of the devices.
-    Without `split` their shares are left out: they are written elsewhere.
+    `usd_per_kwh` is the price of a kWh times PUE; None: the price of the devices includes energy. `split` False leaves
+    out the shares of the kinds.
     """
     prompt, cached, generated = course.prompt_tokens, course.cached_tokens, course.generated_tokens
     whole = prompt + generated
@@ -143,7 +145,7 @@ def token_sentence(course: Course, usd_per_kwh: float | None = None, *, split: b
     energy = ""
     if course.energy_kwh is not None:
         per_token = course.energy_kwh * 3_600_000 / generated if generated else None
-        each = f", {per_token:.3g} J per generated token" if per_token is not None else ""
+        per_generated = f", {per_token:.3g} J per generated token" if per_token is not None else ""
         usd = "" if usd_per_kwh is None else f" ({amount(round(course.energy_kwh * usd_per_kwh * NANO_USD))})"
-        energy = f" Energy: {course.energy_kwh:.3g} kWh{usd}{each}."
+        energy = f" Energy: {course.energy_kwh:.3g} kWh{usd}{per_generated}."
     return f"{f'Of {format_count(whole)} tokens: {shares}' if split else f'{format_count(whole)} tokens'}.{energy}"

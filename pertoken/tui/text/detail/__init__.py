@@ -1,1 +1,1 @@
-"""What is computed of one recommendation in words: assumptions, waterfall, proof, and the page of its rule."""
+"""Computed detail of one recommendation as sections: assumptions, waterfall, proof, and the page of its rule."""

@@ -1,4 +1,4 @@
-"""What is computed of one recommendation: what its figures rest on, where the bill goes, and what could be proven."""
+"""Sections of the computed detail of a recommendation: assumptions, change of the bill, provable savings, history."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ if TYPE_CHECKING:
     from pertoken.savings.assumptions.sensitivity import Sensitivity
 
 BAR = 20
-"""Cells of the largest dollars in a picture."""
+"""Cells of the longest bar."""
 
 
 def editable(tested: Tested | None) -> tuple[Sensitivity, ...]:
-    """Return the assumptions that a person can set, in the order in which they are numbered."""
-    return () if tested is None else tuple(each for each in tested.sensitivity if each.ends is not None)
+    """Return the assumptions that a person can set, in the order of their numbers."""
+    return (
+        ()
+        if tested is None
+        else tuple(sensitivity for sensitivity in tested.sensitivity if sensitivity.ends is not None)
+    )
 
 
 def detail_sections(detail: Detail | None, doing: str | None) -> Sheet:
-    """Return the sections of what was computed; a line about what is being computed until then."""
+    """Return the computed sections; before they are computed, one with the progress `doing`."""
     if detail is None:
-        return (Section("What it rests on", (f"Computing: {literal(doing)}…" if doing else "Not computed yet.",)),)
+        return (Section("Its assumptions", (f"Computing: {literal(doing)}…" if doing else "Not computed yet.",)),)
     return sheet(
-        Section("What it rests on, and by how much that moves it", _tornado(detail, doing)),
+        Section("Its assumptions, and the saving at both ends of each", _tornado(detail, doing)),
         Section("The bill of the fleet, a month", _waterfall(detail.tested)),
         Section("What its history could prove", _provable(detail)),
     )
@@ -42,16 +46,16 @@ def _provable(detail: Detail) -> tuple[str, ...]:
 
 
 def provable_lines(detail: Detail | None, doing: str | None, error: str | None) -> tuple[str, ...]:
-    """Return what could be proven of a recommendation; until that is computed, a line that it is not known yet."""
+    """Return which savings telemetry could prove, as lines; before that is computed, its progress or the error."""
     if detail is not None:
-        return _provable(detail) or ("not known: it changes no deployment that runs",)
+        return _provable(detail) or ("not known: it changes no running deployment",)
     if error is not None and not doing:
         return (f"not known: {literal(error)}",)
     return (f"Computing: {literal(doing)}…" if doing else "Computing…",)
 
 
 def trial_section(row: Recommendation, detail: Detail | None, now_ts: float) -> Sheet:
-    """Return the last trial of a recommendation: what to restart and what it waits for, or what it showed."""
+    """Return the section of the last trial: instructions and state while it runs, then its result."""
     if detail is None or detail.trial is None:
         return ()
     lines = trial_lines(detail.trial, detail.seen, row, int(now_ts))
@@ -59,49 +63,64 @@ def trial_section(row: Recommendation, detail: Detail | None, now_ts: float) -> 
 
 
 def history_sections(detail: Detail | None) -> Sheet:
-    """Return what became of it: what was measured after the change, and every move."""
+    """Return the sections of the receipts and the journal."""
     if detail is None:
         return ()
     return sheet(
-        Section("Receipts (`pertoken receipt ID` prints one)", tuple(receipt_line(each) for each in detail.receipts)),
-        Section("Journal", tuple(journal_line(each) for each in detail.journal)),
+        Section(
+            "Receipts (`pertoken receipt ID` prints one)", tuple(receipt_line(receipt) for receipt in detail.receipts)
+        ),
+        Section("Journal", tuple(journal_line(entry) for entry in detail.journal)),
     )
 
 
 def page_section(page: str | None) -> Sheet:
-    """Return the page of the rule; nothing while the rules are not loaded."""
+    """Return the section with the documentation of the rule; empty while the rules are not loaded."""
     return () if page is None else (Section("The page of its rule", tuple(literal_lines(page.rstrip("\n")))),)
 
 
 def _tornado(detail: Detail, doing: str | None) -> tuple[Fact | str, ...]:
-    """Return each assumption with its number, what is left at both of its ends, and a bar between these."""
+    """Return each assumption with its number, the saving at both of its ends, and a bar between them."""
     busy = (f"Computing again: {literal(doing)}…",) if doing else ()
     tested = detail.tested
     if tested is None:
         return (*busy, *(literal_lines(detail.untested) if detail.untested else ()))
-    numbers = {id(each): number for number, each in enumerate(editable(tested), 1)}
-    ends = [end_dollars(each, end) for each in tested.sensitivity for end in (each.low, each.high)]
-    most = max((abs(each) for each in ends), default=0)
+    numbers = {id(sensitivity): number for number, sensitivity in enumerate(editable(tested), 1)}
+    ends = [
+        end_dollars(sensitivity, end)
+        for sensitivity in tested.sensitivity
+        for end in (sensitivity.low, sensitivity.high)
+    ]
+    largest = max((abs(dollars) for dollars in ends), default=0)
     facts = [
-        (f"{numbers[id(each)]}." if id(each) in numbers else "·", f"{sensitivity_line(each)}\n{_span(each, most)}")
-        for each in tested.sensitivity
+        (
+            f"{numbers[id(sensitivity)]}." if id(sensitivity) in numbers else "·",
+            f"{sensitivity_line(sensitivity)}\n{_span(sensitivity, largest)}",
+        )
+        for sensitivity in tested.sensitivity
     ]
     return (*facts, *_with(detail, tested), *busy)
 
 
 def _with(detail: Detail, tested: Tested) -> tuple[str, ...]:
-    """Return what is left with the numbers that a person set, or how to set one."""
+    """Return the saving with the values that a person set, or how to set one."""
     if not detail.values:
-        return ("w sets one of those with a number to another value.",) if editable(tested) else ()
-    found = tested.estimate
-    missing = found.infeasible or found.unpriced or found.break_even
-    now = literal(missing) if missing else f"bankable {money(found.bankable)}, capacity {money(found.capacity)} a month"
-    return (f"With {values_words(detail.values)}: {now}.", "w changes it; an empty line is as measured.")
+        return ("w sets a numbered assumption to another value.",) if editable(tested) else ()
+    estimate = tested.estimate
+    missing = estimate.infeasible or estimate.unpriced or estimate.break_even
+    now = (
+        literal(missing)
+        if missing
+        else f"bankable {money(estimate.bankable)}, capacity {money(estimate.capacity)} a month"
+    )
+    return (f"With {values_words(detail.values)}: {now}.", "w changes it; an empty line restores what was measured.")
 
 
-def _span(each: Sensitivity, most: int) -> str:
-    scale = BAR / most if most else 0.0
-    first, last = sorted(round(max(0, end_dollars(each, end)) * scale) for end in (each.low, each.high))
+def _span(sensitivity: Sensitivity, largest: int) -> str:
+    scale = BAR / largest if largest else 0.0
+    first, last = sorted(
+        round(max(0, end_dollars(sensitivity, end)) * scale) for end in (sensitivity.low, sensitivity.high)
+    )
     return "·" * first + "█" * max(1, last - first) + "·" * (BAR - max(last, first + 1))
 
 

@@ -1,1 +1,1 @@
-"""How the fleet is shown beside its tables of services and devices: hosts, groups, the chart of free height."""
+"""Parts of the fleet page: hosts, groups, first run, missing prices, and the chart."""

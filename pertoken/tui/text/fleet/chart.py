@@ -1,4 +1,4 @@
-"""A bar chart of a few lines, for height that a screen has left over."""
+"""Bar chart for the free lines of a screen."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ MAX_HEIGHT = 10
 
 
 def chart(title: str, values: Sequence[float | None], width: int, height: int) -> tuple[str, ...]:
-    """Return `height` lines: the title with the scale, and bars from 0 to the highest value over `width` cells.
+    """Return at most `height` lines: the title with the scale, and bars from 0 to the highest value over `width` cells.
 
-    A slice that was not observed stays blank; one of 0 has a bar of the least height. Empty where nothing was observed.
+    A slice without a value is blank; one of 0 has the lowest bar. Empty if no slice has a value.
     """
     known = [value for value in values if value is not None]
     if not known or height < MIN_HEIGHT:

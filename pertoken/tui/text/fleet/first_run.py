@@ -1,4 +1,4 @@
-"""What the doctor found on a host where nothing is served yet."""
+"""Findings of `pertoken doctor` on a host where nothing is served yet."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ from pertoken.tui.text.words import literal
 
 
 class Finding(Protocol):
-    """One thing that works or does not, as `pertoken doctor` finds it."""
+    """One finding of `pertoken doctor`: something that works or is missing."""
 
     @property
     def area(self) -> str:
@@ -17,39 +17,39 @@ class Finding(Protocol):
 
     @property
     def subject(self) -> str:
-        """What it is about."""
+        """Name of the device, engine or other part."""
         ...
 
     @property
     def ok(self) -> bool:
-        """Whether it works."""
+        """True: it works; False: it is missing or cannot be read."""
         ...
 
     @property
     def text(self) -> str:
-        """What was found."""
+        """The finding as a sentence."""
         ...
 
     @property
     def remedy(self) -> str | None:
-        """How to switch it on."""
+        """Sentence with what to do; None without a remedy."""
         ...
 
 
 def finding_lines(
     findings: Sequence[Finding] | None, error: str | None, doing: str | None, report: FleetReport
 ) -> list[str]:
-    """Return what was looked for on this host and what is missing, with its remedy; none once something is served."""
+    """Return the findings as lines: what works, then what is missing, with remedies. Empty once something is served."""
     if report.deployments:
         return []
     if findings is None:
         failed = [] if error is None else [f"This host could not be examined: {literal(error)}"]
         return failed if doing is None else ["Examining this host: devices, drivers, inference servers, database…"]
-    works = [each for each in findings if each.ok]
-    missing = sorted((each for each in findings if not each.ok), key=lambda each: each.area != "engine")
-    areas = ", ".join(dict.fromkeys(each.area for each in works))
-    lines = [f"Looked at this host: {len(missing)} missing or not readable; works: {areas or 'nothing'}."]
-    for each in missing:
-        remedy = f"; {literal(each.remedy)}" if each.remedy else ""
-        lines.append(f"✗ {literal(each.area)} {literal(each.subject)}: {literal(each.text)}{remedy}")
-    return [*lines, "`pertoken doctor` shows all of it."]
+    works = [finding for finding in findings if finding.ok]
+    missing = sorted((finding for finding in findings if not finding.ok), key=lambda finding: finding.area != "engine")
+    areas = ", ".join(dict.fromkeys(finding.area for finding in works))
+    lines = [f"Examined this host: {len(missing)} missing or not readable; works: {areas or 'nothing'}."]
+    for finding in missing:
+        remedy = f"; {literal(finding.remedy)}" if finding.remedy else ""
+        lines.append(f"✗ {literal(finding.area)} {literal(finding.subject)}: {literal(finding.text)}{remedy}")
+    return [*lines, "`pertoken doctor` shows all findings."]

@@ -1,4 +1,4 @@
-"""How the rows of the fleet are grouped, and the engines that ended, which are no rows."""
+"""Groups of the rows of the fleet, and the engines that ended, which are no rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,22 +10,22 @@ from pertoken.tui.text.words import UNKNOWN, ago, literal
 
 GROUPS = ("service", "host", "tenant")
 MANY_HOSTS = 4
-"""From more hosts than this on the fleet opens on hosts: their devices do not fit on a screen."""
+"""With more hosts than this the fleet opens by host, because the devices do not fit on a screen."""
 MAX_NAMED = 3
 
 
 def first_group(report: FleetReport) -> str:
-    """Return what the fleet opens on."""
+    """Return the group that the fleet opens with."""
     return "host" if len(report.hosts) > MANY_HOSTS else "service"
 
 
 def next_group(group: str) -> str:
-    """Return what `g` shows next."""
+    """Return the group after `group`."""
     return GROUPS[(GROUPS.index(group) + 1) % len(GROUPS)]
 
 
 def group_note(group: str, tenants: Any) -> str:
-    """Return the line above the rows: what they are, and why there are none."""
+    """Return the line above the rows: their group, and why there are no rows yet."""
     if group != "tenant":
         return "By host: enter opens one, g groups by tenant."
     if tenants.value is None:
@@ -35,7 +35,7 @@ def group_note(group: str, tenants: Any) -> str:
 
 
 def running(report: FleetReport) -> Sequence[DeploymentLine]:
-    """Return the deployments that run; all lines as they are where none ended."""
+    """Return the running deployments; the sequence of the report itself if none ended."""
     lines = [line for line in report.deployments if not line.ended]
     return lines if len(lines) < len(report.deployments) else report.deployments
 
@@ -45,7 +45,7 @@ def _ended(report: FleetReport) -> list[DeploymentLine]:
 
 
 def ended_line(report: FleetReport) -> str | None:
-    """Return one line for all engines that ended in the window; None where none did."""
+    """Return one line about all engines that ended in the window; None if none ended."""
     ended = _ended(report)
     if not ended:
         return None
@@ -57,7 +57,7 @@ def ended_line(report: FleetReport) -> str | None:
 
 
 def ended_sheet(report: FleetReport) -> Sheet:
-    """Return every engine that ended in the window."""
+    """Return a sheet of the engines that ended in the window."""
     facts = tuple(
         (
             f"{literal(line.model)} on {literal(line.host)}",

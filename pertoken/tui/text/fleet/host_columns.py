@@ -1,4 +1,4 @@
-"""Columns of hosts by what they do and cost, and of advice by host and deployment."""
+"""Columns of hosts, and counts of advice by host and deployment."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -16,24 +16,24 @@ from pertoken.units import format_count, format_duration
 
 @dataclass(frozen=True, slots=True)
 class AdviceCounts:
-    """How many changes are proposed for each host and deployment."""
+    """Numbers of open proposals by host and deployment."""
 
     hosts: Counter[int] = field(default_factory=Counter)
-    """By host id, those for what it serves included."""
+    """By host id; proposals for deployments on the host count too."""
     deployments: Counter[int] = field(default_factory=Counter)
 
 
 def advice_counts(advice: Iterable[Recommendation], report: FleetReport) -> AdviceCounts:
-    """Count open advice: of a service for each deployment that serves its model."""
+    """Count open proposals; one for a service counts for each deployment that serves its model."""
     counts = AdviceCounts()
     host_ids = {host.name: host.host_id for host in report.hosts}
-    for each in open_advice(advice):
-        if each.target_kind == "host":
-            counts.hosts[int(each.target_key)] += 1
+    for row in open_advice(advice):
+        if row.target_kind == "host":
+            counts.hosts[int(row.target_key)] += 1
             continue
         touched: set[int] = set()
         for line in report.deployments:
-            if line.deployment_id == each.deployment_id or (each.target_kind, each.target_key) == (
+            if line.deployment_id == row.deployment_id or (row.target_kind, row.target_key) == (
                 "service",
                 line.model,
             ):
@@ -47,7 +47,7 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
     """Return the columns of hosts."""
     stale = staleness(report, older_s)
     return (
-        Column("host", lambda use: literal(use.name), 0, least=14),
+        Column("host", lambda use: literal(use.name), 0, min_cells=14),
         Column("state", lambda use: age(stale, use, older_s), 1),
         Column("GPUs", lambda use: str(use.accelerators), 6, lambda use: use.accelerators),
         Column("util", lambda use: percent(use.util), 3, lambda use: use.util),
@@ -70,5 +70,5 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
             wide=lambda use, cells: stretched(use.spark, cells),
         ),
         Column("CPU", lambda use: percent(use.host.cpu_util), 8, lambda use: use.host.cpu_util),
-        Column("models", lambda use: literal(", ".join(use.models)), 6, least=12),
+        Column("models", lambda use: literal(", ".join(use.models)), 6, min_cells=12),
     )

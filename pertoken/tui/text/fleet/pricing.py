@@ -1,26 +1,28 @@
-"""Which device a row lacks a price of."""
+"""The device of a row that has no price."""
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
 
 MAX_USD_PER_HOUR = 10_000
-"""Above it a price of one device is a slip of the hand."""
-PRICED = "It has a price; `pertoken prices set` changes it, and shows first which past costs that changes."
+"""Highest price that is accepted; a higher one is taken for a typing error."""
+PRICED = "This row has a price; `pertoken prices set` changes it, and shows first which past costs change with it."
 
 
 def unpriced_device(line: object, report: FleetReport) -> str | None:
-    """Return what `pertoken prices` calls the first device of a row that has no price; None if each has one."""
+    """Return the name in `pertoken prices` of the first device of a row without a price; None if all have one."""
     if isinstance(line, DeviceLine):
         devices = [line]
     elif isinstance(line, DeploymentLine):
-        devices = [each for each in report.devices if each.host == line.host and _labelled(each) in line.devices]
+        devices = [
+            device for device in report.devices if device.host == line.host and _labelled(device) in line.devices
+        ]
     elif isinstance(line, HostUse):
-        devices = [each for each in report.devices if each.host == line.name and each.kind != "cpu"]
+        devices = [device for device in report.devices if device.host == line.name and device.kind != "cpu"]
     else:
         return None
-    found = next((each for each in devices if each.nano_usd_per_hour is None), None)
-    if found is None:
+    unpriced = next((device for device in devices if device.nano_usd_per_hour is None), None)
+    if unpriced is None:
         return None
-    return "cpu" if found.kind == "cpu" else found.name
+    return "cpu" if unpriced.kind == "cpu" else unpriced.name
 
 
 def _labelled(line: DeviceLine) -> str:

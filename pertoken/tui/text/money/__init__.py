@@ -1,1 +1,1 @@
-"""Dollars before, during and after a month as text: sizing, figures, budget and invoice."""
+"""Money as text: sizing before a deployment, figures of models, spend and budget of a month, and invoices."""

@@ -18,35 +18,42 @@ LABELS = {
     "other resources": "other resources",
     "credit": "credits",
     "tax": "tax",
-    "commitment": "commitments' fees",
+    "commitment": "fees of commitments",
     "fee": "fees",
     "covered": "covered hours of other hosts",
     "negation": "taken off by commitments",
     "discount": "discounts of the account",
-    "other": "of other kinds",
+    "other": "other kinds",
 }
-"""Kinds of lines of no recorded host, as people call them."""
+"""Names for people of the kinds of lines that belong to no recorded host."""
 
 
 def invoice_text(compared: Compared, invoice: Invoice) -> str:
-    """Return the bill against what was computed: its parts, then host by host, then what differs and why."""
-    found = compared.reconciliation
+    """Return the comparison of an invoice with the computed bill: its parts, a table of hosts, and notes."""
+    reconciliation = compared.reconciliation
     first, last = invoice.span
     head = f"{invoice.format.title}: {len(invoice.lines):,} lines, {format_utc(first)} to {format_utc(last)}"
-    parts = [("instance-hours of recorded hosts", found.instance_hours), ("other lines of these hosts", found.beside)]
+    parts = [
+        ("instance-hours of recorded hosts", reconciliation.instance_hours),
+        ("other lines of these hosts", reconciliation.beside),
+    ]
     parts += [
-        (f"{LABELS.get(kind, kind)} ({n:,} {'line' if n == 1 else 'lines'})", nano) for kind, nano, n in found.unmatched
+        (f"{LABELS.get(kind, kind)} ({n:,} {'line' if n == 1 else 'lines'})", nano)
+        for kind, nano, n in reconciliation.unmatched
     ]
     shown = [(label, nano) for label, nano in parts if nano]
     amounts = cents([nano for _, nano in shown])
     blocks = (
         _wrapped(head),
         [
-            *(f"  {_dollars(each):>14}  {label}" for each, (label, _) in zip(amounts, shown, strict=True)),
+            *(f"  {_dollars(amount):>14}  {label}" for amount, (label, _) in zip(amounts, shown, strict=True)),
             f"  {_dollars(sum(amounts)):>14}  the bill",
         ],
         table(
-            "By host: billed = computed + unseen + discount + price", _by_host(found.rows), _columns(compared), WIDTH
+            "By host: billed = computed + unseen + discount + price",
+            _by_host(reconciliation.rows),
+            _columns(compared),
+            WIDTH,
         ),
         list(_notes(compared)),
     )
@@ -55,15 +62,15 @@ def invoice_text(compared: Compared, invoice: Invoice) -> str:
 
 def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, Any]:
     """Return the reconciliation as plain values: dollars are floats."""
-    found = compared.reconciliation
+    reconciliation = compared.reconciliation
     return {
         "format": invoice.format.name,
         "lines": len(invoice.lines),
-        "total_usd": found.total / NANO_USD,
-        "instance_hours_usd": found.instance_hours / NANO_USD,
-        "beside_usd": found.beside / NANO_USD,
-        "unmatched": [{"kind": kind, "usd": nano / NANO_USD, "lines": n} for kind, nano, n in found.unmatched],
-        "computed_not_billed_usd": found.not_billed / NANO_USD,
+        "total_usd": reconciliation.total / NANO_USD,
+        "instance_hours_usd": reconciliation.instance_hours / NANO_USD,
+        "beside_usd": reconciliation.beside / NANO_USD,
+        "unmatched": [{"kind": kind, "usd": nano / NANO_USD, "lines": n} for kind, nano, n in reconciliation.unmatched],
+        "computed_not_billed_usd": reconciliation.not_billed / NANO_USD,
         "rows": [
             {
                 "host": compared.hosts[row.host_id].name,
@@ -72,7 +79,7 @@ def invoice_plain(compared: Compared, invoice: Invoice) -> dict[str, Any]:
                 "billed_hours": row.billed_hours,
                 "recorded_hours": row.recorded_hours,
             }
-            for row in found.rows
+            for row in reconciliation.rows
         ],
     }
 
@@ -81,21 +88,21 @@ _AMOUNTS = ("billed", "computed", "unseen", "discount", "price")
 
 
 def _by_host(rows: tuple[Row, ...]) -> list[Row]:
-    """Return one sum of rows for each host, the dearest first."""
+    """Return the sum of the rows of each host, most expensive first."""
     by_host: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         by_host[row.host_id].append(row)
     names = (*_AMOUNTS, "billed_hours", "recorded_hours")
     sums = [
-        Row(host_id, some[0].day, **{name: sum(getattr(row, name) for row in some) for name in names})
-        for host_id, some in by_host.items()
+        Row(host_id, host_rows[0].day, **{name: sum(getattr(row, name) for row in host_rows) for name in names})
+        for host_id, host_rows in by_host.items()
     ]
     return sorted(sums, key=lambda row: (-row.billed, row.host_id))
 
 
 def _columns(compared: Compared) -> tuple[Column[Row], ...]:
     return (
-        Column("host", lambda row: literal(compared.hosts[row.host_id].name), 0, least=10),
+        Column("host", lambda row: literal(compared.hosts[row.host_id].name), 0, min_cells=10),
         *(_amount(name, rank) for name, rank in zip(_AMOUNTS, (0, 0, 1, 1, 1), strict=True)),
         Column("hours", lambda row: f"{row.billed_hours:,.1f}", 3, lambda row: row.billed_hours),
         Column("recorded", lambda row: f"{row.recorded_hours:,.1f}", 4, lambda row: row.recorded_hours),
@@ -107,19 +114,22 @@ def _amount(name: str, rank: int) -> Column[Row]:
 
 
 def _notes(compared: Compared) -> Iterator[str]:
-    found = compared.reconciliation
-    if not found.rows:
+    reconciliation = compared.reconciliation
+    if not reconciliation.rows:
         yield from _wrapped(
-            "No line is of a recorded host: a line carries a host's name, or its resource_id in [hosts.NAME]. "
-            f"Recorded: {', '.join(sorted(literal(each.name) for each in compared.hosts.values())) or 'none'}."
+            "No line belongs to a recorded host: a line must have the name of a host, or its resource_id in "
+            "[hosts.NAME]. "
+            f"Recorded: {', '.join(sorted(literal(host.name) for host in compared.hosts.values())) or 'none'}."
         )
         return
     yield from _wrapped(
-        "unseen: billed hours that were not recorded. discount: below the list price that the bill states. price: "
-        "computed with another price. Billed has its part of commitments; the lines above are what is invoiced."
+        "unseen: billed hours that were not recorded. discount: difference to the list price in the bill. price: "
+        "computed with another price. Billed includes shares of commitments; the lines above are the invoiced amounts."
     )
-    if found.not_billed:
-        yield from _wrapped(f"{_usd(found.not_billed)} were computed for hosts and days that the bill does not have.")
+    if reconciliation.not_billed:
+        yield from _wrapped(
+            f"{_usd(reconciliation.not_billed)} were computed for hosts and days that are not in the bill."
+        )
 
 
 def _wrapped(text: str) -> list[str]:
@@ -127,19 +137,19 @@ def _wrapped(text: str) -> list[str]:
 
 
 def cents(nano_usd: Sequence[int]) -> list[int]:
-    """Return parts of a sum in whole cents that add up to the sum rounded to the cent.
+    """Return the amounts (nano-USD) in whole cents that add up to their sum rounded to the cent.
 
-    Each is rounded down; what that leaves over goes to those with the largest remainders.
+    Amounts are rounded down; the cents left over go to those with the largest remainders.
     """
-    found = [each // CENT for each in nano_usd]
-    left = (sum(nano_usd) + CENT // 2) // CENT - sum(found)
-    for n in sorted(range(len(found)), key=lambda n: (-(nano_usd[n] % CENT), n))[:left]:
-        found[n] += 1
-    return found
+    parts = [nano // CENT for nano in nano_usd]
+    left = (sum(nano_usd) + CENT // 2) // CENT - sum(parts)
+    for n in sorted(range(len(parts)), key=lambda n: (-(nano_usd[n] % CENT), n))[:left]:
+        parts[n] += 1
+    return parts
 
 
 def _usd(nano_usd: int) -> str:
-    """Dollars to the cent: bills are compared by cents."""
+    """Return nano-USD as dollars to the cent."""
     return _dollars((nano_usd + CENT // 2) // CENT)
 
 

@@ -1,4 +1,4 @@
-"""A sizing as text: a table of what would serve the workload, and the cheapest in detail."""
+"""Sizing as text: a table of deployments that serve the workload, and details of the cheapest."""
 
 import textwrap
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from pertoken.tui.text.words import UNKNOWN, literal
 from pertoken.units import HOURS_PER_MONTH, format_bytes, format_count
 
 READABLE = 80
-"""Cells of running text where no terminal sets a width."""
+"""Cells of running text without a terminal."""
 INDENT = 11
 FLAGGED = (
     "tp",
@@ -30,20 +30,20 @@ FLAGGED = (
     "gpu_memory_utilization",
     "enable_prefix_caching",
 )
-"""Knobs that a sized deployment states."""
+"""Knobs that the flags of a sized deployment set."""
 SIXTEEN_BITS = ("bf16", "fp16")
 
 
 def sizing_text(sizing: Sizing, today: date, stale_after_days: int, width: int | None, rows: int) -> str:
-    """Return the first `rows` choices as a table, the cheapest on devices in detail, and what must be known of them.
+    """Return the first `rows` choices as a table, the details of the cheapest on devices, and notes.
 
-    `width`: cells of the terminal; None cuts no column.
+    `width`: cells of the terminal; None: no column is cut.
     """
     cells = min(READABLE if width is None else width, 2 * READABLE)
-    # The cheapest API stands beside devices however many of these are cheaper.
-    shown = [*sizing.choices[:rows], *(each for each in sizing.serverless[:1] if each in sizing.choices[rows:])]
+    # The cheapest API is always shown, even if many devices are cheaper.
+    shown = [*sizing.choices[:rows], *(choice for choice in sizing.serverless[:1] if choice in sizing.choices[rows:])]
     blocks = [
-        _wrapped(_asked(sizing), cells),
+        _wrapped(_workload_line(sizing), cells),
         table("$ per Mtok, cheapest first", shown, _columns(sizing), width),
         _beyond(len(sizing.choices) - len(shown)),
         _detail(sizing.rented[0], sizing, today, stale_after_days, cells) if sizing.rented else _none(sizing, cells),
@@ -52,7 +52,7 @@ def sizing_text(sizing: Sizing, today: date, stale_after_days: int, width: int |
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def _asked(sizing: Sizing) -> str:
+def _workload_line(sizing: Sizing) -> str:
     workload = sizing.workload
     cached = f" ({workload.cached_share:.0%} cached)" if workload.cached_share else ""
     return (
@@ -69,27 +69,33 @@ def _objectives(slo: Slo) -> str:
 def _columns(sizing: Sizing) -> tuple[Column[Rented | Serverless], ...]:
     workload = sizing.workload
 
-    def likely(each: Rented | Serverless) -> float:
-        return each.nano_usd_per_mtok(workload)[1]
+    def likely(choice: Rented | Serverless) -> float:
+        return choice.nano_usd_per_mtok(workload)[1]
 
     return (
-        Column("$/Mtok", lambda each: amount(likely(each)), 0, likely),
-        Column("interval", lambda each: _interval(each.nano_usd_per_mtok(workload)), 2),
-        Column("runs on", _runs_on, 1, least=18),
-        Column("format", lambda each: each.deployment.weight_dtype or "" if isinstance(each, Rented) else "", 1),
-        Column("mem", _memory, 4, lambda each: 0.0),
-        Column("SLO", lambda each: ("sure" if each.sure else "likely") if isinstance(each, Rented) else UNKNOWN, 1),
-        Column("price of", _price_of, 3, least=10),
+        Column("$/Mtok", lambda choice: amount(likely(choice)), 0, likely),
+        Column("interval", lambda choice: _interval(choice.nano_usd_per_mtok(workload)), 2),
+        Column("runs on", _runs_on, 1, min_cells=18),
+        Column("format", lambda choice: choice.deployment.weight_dtype or "" if isinstance(choice, Rented) else "", 1),
+        Column("mem", _memory, 4, lambda choice: 0.0),
+        Column(
+            "SLO", lambda choice: ("sure" if choice.sure else "likely") if isinstance(choice, Rented) else UNKNOWN, 1
+        ),
+        Column("price of", _price_of, 3, min_cells=10),
     )
 
 
 def _interval(bounds: Bounds) -> str:
-    low, _, high = (None if each is None else amount(each) for each in bounds)
+    low, _, high = (None if bound is None else amount(bound) for bound in bounds)
     return low if low is not None and low == high else f"{low or '?'}–{(high or '?').removeprefix(symbol())}"
 
 
-def _runs_on(each: Rented | Serverless) -> str:
-    return "API, by the token" if isinstance(each, Serverless) else f"{each.replicas[1]} × {_devices(each.deployment)}"
+def _runs_on(choice: Rented | Serverless) -> str:
+    return (
+        "API, by the token"
+        if isinstance(choice, Serverless)
+        else f"{choice.replicas[1]} × {_devices(choice.deployment)}"
+    )
 
 
 def _devices(deployment: Deployment) -> str:
@@ -97,18 +103,18 @@ def _devices(deployment: Deployment) -> str:
     return f"{deployment.accelerator}" if ranks == 1 else f"{ranks} {deployment.accelerator}"
 
 
-def _memory(each: Rented | Serverless) -> str:
-    return f"{each.fit.weights_bytes / each.fit.usable_bytes:.0%}" if isinstance(each, Rented) else ""
+def _memory(choice: Rented | Serverless) -> str:
+    return f"{choice.fit.weights_bytes / choice.fit.usable_bytes:.0%}" if isinstance(choice, Rented) else ""
 
 
-def _price_of(each: Rented | Serverless) -> str:
-    if isinstance(each, Serverless):
-        return literal(each.offer.provider)
-    return literal(f"{each.offer.provider} {each.offer.instance_type}")
+def _price_of(choice: Rented | Serverless) -> str:
+    if isinstance(choice, Serverless):
+        return literal(choice.offer.provider)
+    return literal(f"{choice.offer.provider} {choice.offer.instance_type}")
 
 
 def _beyond(left: int) -> list[str]:
-    return [f"  and {left} dearer ones (--rows, or --json for all)"] if left > 0 else []
+    return [f"  and {left} more expensive ones (--rows, or --json for all)"] if left > 0 else []
 
 
 def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, cells: int) -> list[str]:
@@ -122,7 +128,7 @@ def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, ce
     )
     if best.devices < best.instances[1] * offer.n_devices:
         price += f"; {best.devices} of its {best.instances[1] * offer.n_devices} devices are used"
-    price += "".join(f"; {each}" for each in marks([offer], today, stale_after_days))
+    price += "".join(f"; {mark}" for mark in marks([offer], today, stale_after_days))
     ends = "" if low == high else f" ({low or '?'} to {high or '?'} over the 80% interval)"
     flags = commands(best.deployment.engine, {name: (None, getattr(best.deployment, name)) for name in FLAGGED})
     facts = (
@@ -130,8 +136,8 @@ def _detail(best: Rented, sizing: Sizing, today: date, stale_after_days: int, ce
         ("price", literal(price)),
         ("latency", _latency(best.figures.ttft_p95_ms, best.figures.tpot_p95_ms)),
         ("memory", _fit(best)),
-        ("flags", " ".join(each.removeprefix("set ") for each in flags.apply)),
-        *(("", each) for each in flags.manual),
+        ("flags", " ".join(flag.removeprefix("set ") for flag in flags.apply)),
+        *(("", step) for step in flags.manual),
     )
     return [f"Cheapest on devices, weights in {best.deployment.weight_dtype}", *_listed(facts, cells)]
 
@@ -162,7 +168,9 @@ def _why_none(sizing: Sizing) -> list[str]:
     if sizing.nearest_miss is not None:
         return [f"Nothing holds the SLO. {_missed(sizing.nearest_miss, sizing.workload.slo)}"]
     return [
-        "Nothing on devices can be sized: " + _reasons(sizing) if sizing.left_out else "No device has a price here."
+        "No deployment on devices can be sized: " + _reasons(sizing)
+        if sizing.left_out
+        else "No device has a price for these options."
     ]
 
 
@@ -170,11 +178,11 @@ def _missed(miss: Miss, slo: Slo) -> str:
     if miss.figures is None:
         return (
             f"The nearest miss: {MAX_REPLICAS} replicas of {_devices(miss.deployment)} with weights in "
-            f"{miss.deployment.weight_dtype} are asked for {miss.over:.2g} times what they serve."
+            f"{miss.deployment.weight_dtype} would need {miss.over:.2g} times their throughput."
         )
     return (
         f"The nearest miss: {_devices(miss.deployment)} with weights in {miss.deployment.weight_dtype} has "
-        f"{_latency(miss.figures.ttft_p95_ms, miss.figures.tpot_p95_ms)} even where {MAX_REPLICAS} replicas share the "
+        f"{_latency(miss.figures.ttft_p95_ms, miss.figures.tpot_p95_ms)} even if {MAX_REPLICAS} replicas share the "
         f"requests, {miss.over:.2g} times the objective ({_objectives(slo)})."
     )
 
@@ -185,20 +193,19 @@ def _notes(sizing: Sizing, shown: Sequence[Rented | Serverless]) -> list[str]:
     if share is not None:
         provider = literal(sizing.serverless[0].offer.provider)
         notes.append(
-            f"Devices are paid for whatever they serve: below {share:.0%} of this load on average {provider} is "
-            "cheaper."
+            f"Devices cost the same at any load: below {share:.0%} of this load on average, {provider} is cheaper."
             if share < 1
-            else f"{provider} is cheaper than devices even at this load all day."
+            else f"{provider} is cheaper than devices even with this load all day."
         )
     if sizing.rented:
         notes.append(
-            "mem: share of the memory the engine may use that weights take. SLO: sure where as many replicas hold it "
-            "at the slow end of the 80% interval, likely where only the likely forecast does; of APIs it is unknown. "
-            "?: at that end no number of replicas holds it. $/Mtok is for this load all day, whole instances, no spare "
-            "replica. Lengths are spread as in a published "
+            "mem: weights as a share of the memory that the engine may use. SLO: sure if it is kept at the slow end of "
+            "the 80% interval too, likely if only at the likely forecast; unknown for APIs. ?: no number of replicas "
+            "keeps it at that end. $/Mtok is for this load all day, whole instances, no spare replica. Lengths vary as "
+            "in a published "
             f"{SHAPE} trace."
         )
-        if any(isinstance(each, Rented) and each.deployment.weight_dtype not in SIXTEEN_BITS for each in shown):
+        if any(isinstance(choice, Rented) and choice.deployment.weight_dtype not in SIXTEEN_BITS for choice in shown):
             notes.append("Weights of fewer than 16 bits can alter outputs: evaluate them before you deploy.")
         if sizing.left_out:
             notes.append(f"Not shown: {_reasons(sizing)}.")

@@ -1,4 +1,4 @@
-"""The spend of a month as text, and as plain values for JSON."""
+"""Spend of a month as text, and as plain values for JSON."""
 
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -11,25 +11,25 @@ from pertoken.units import NANO_USD, format_duration, format_utc
 WIDTH = 80
 LABEL = 13
 SOME_UNPRICED = 0.005
-"""Share of device time without a price from which it is stated."""
+"""Share of device time without a price from which a note reports it."""
 
 
 def spend_text(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert]) -> str:
-    """Return the month until now, its likely end, and the budget with the thresholds that are reached."""
+    """Return the spend until now, the forecast of the whole month, and the budget with reached thresholds."""
     facts = [
         ("month", f"{spend.name}, until {format_utc(spend.now_ts)}"),
         ("spent", amount(spend.nano_usd, "not known")),
         ("whole month", _whole(spend)),
         ("budget", _budget(spend, budget_nano_usd)),
-        *(("alert", _alert(each)) for each in reached),
+        *(("alert", _alert(alert)) for alert in reached),
         *(("note", note) for note in _notes(spend)),
     ]
     return "\n".join(line for label, text in facts for line in _wrapped(label, text)) + "\n"
 
 
 def spend_plain(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequence[Alert]) -> dict[str, Any]:
-    """Return the same as plain values: dollars are floats, what is not known is None."""
-    total = None if spend.total is None else [each / NANO_USD for each in spend.total]
+    """Return the spend as plain values: dollars are floats, unknown values are None."""
+    total = None if spend.total is None else [nano / NANO_USD for nano in spend.total]
     return {
         "month": spend.name,
         "until": format_utc(spend.now_ts),
@@ -38,12 +38,12 @@ def spend_plain(spend: MonthSpend, budget_nano_usd: int | None, reached: Sequenc
         "basis": spend.basis,
         "unknown": spend.reason,
         "budget_usd": None if budget_nano_usd is None else budget_nano_usd / NANO_USD,
-        "alerts": [{"kind": each.kind, "threshold": each.threshold} for each in reached],
+        "alerts": [{"kind": alert.kind, "threshold": alert.threshold} for alert in reached],
         "unpriced_share": spend.unpriced_share,
         "unrecorded_s": spend.unrecorded_s,
         "days": [
-            {"day": format_utc(each.start_ts)[:10], "usd": each.nano_usd / NANO_USD if each.priced_ms else None}
-            for each in spend.days
+            {"day": format_utc(day.start_ts)[:10], "usd": day.nano_usd / NANO_USD if day.priced_ms else None}
+            for day in spend.days
         ],
     }
 
@@ -71,7 +71,7 @@ def _alert(alert: Alert) -> str:
 def _notes(spend: MonthSpend) -> Iterator[str]:
     if spend.unrecorded_s:
         missing = format_duration(spend.unrecorded_s)
-        yield f"nothing was recorded in the first {missing} of the month: their cost is missing"
+        yield f"nothing was recorded in the first {missing} of the month: the cost of that time is missing"
     if spend.unpriced_share >= SOME_UNPRICED:
         yield f"{spend.unpriced_share:.0%} of the recorded device time has no price (`pertoken prices show`)"
 

@@ -1,1 +1,1 @@
-"""The plan in words: its headline, its lines as a waterfall, and one step in full."""
+"""The plan as text: headline, lines of the waterfall, and details of a step."""

@@ -1,4 +1,4 @@
-"""The plan's bankable figure with what it rests on: the one that every screen shows."""
+"""Headline of the plan: its bankable saving with the assumptions, as every screen shows it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 EXAMPLE = "traffic=1.5 price=H100=2.10 tariff=0.12 slo=chat:ttft_p95<800ms"
-"""What a person may assume, as `advisor.plan.what_if` reads it; tariff is in dollars per kWh."""
+"""Example of assumptions in the syntax of `advisor.plan.what_if`; tariff is in dollars per kWh."""
 
 
 def headline(plan: Plan) -> str:
-    """Return what all steps together take off the bill and free: the figures of every screen."""
+    """Return the bankable saving of all steps together as a sentence."""
     n = len(plan.steps)
     if not plan.spend:
-        return "No host has a price: `pertoken prices set` names what a device-hour costs."
+        return "No host has a price: `pertoken prices set` sets the price of a device-hour."
     if not n:
         return f"Bill {amount(plan.spend)} a month. Bankable {NONE_FOUND}: no step saves dollars."
     steps = "1 step" if n == 1 else f"{n} steps"
@@ -33,47 +33,49 @@ def headline(plan: Plan) -> str:
 
 
 def capacity_line(plan: Plan) -> str:
-    """Return what the same bill could serve more, which is never added to what is bankable."""
+    """Return the capacity saving as a sentence; it is never added to the bankable saving."""
     if not any(plan.capacity):
         return f"Capacity {NONE_FOUND}: the same bill serves no more than now."
     return f"Capacity {money(plan.capacity)} a month: the same bill serves more; never added."
 
 
 def weakest(plan: Plan) -> str | None:
-    """Return the assumption that moves the plan most, with both of its ends; None where nothing is assumed."""
+    """Return the assumption with the largest effect, and the savings at both of its ends; None without any."""
     return f"Least certain: {sensitivity_line(plan.sensitivity[0])}." if plan.sensitivity else None
 
 
 def money(known: Money | None) -> str:
-    """Return the likely dollars with their range: `$1,500 ($1,200 to $1,818)`; `none found` for none."""
+    """Return likely dollars with their range: `$1,500 ($1,200 to $1,818)`; `none found` if there are none."""
     if known is None or not any(known):
         return NONE_FOUND
     low, likely, high = map(amount, known)
     return likely if low == high else f"{likely} ({low} to {high})"
 
 
-def sensitivity_line(each: Sensitivity) -> str:
-    """Return one assumption with what is left at each of its ends."""
-    return f"{literal(each.assumption)} ({_end(each, each.low)}; {_end(each, each.high)})"
+def sensitivity_line(sensitivity: Sensitivity) -> str:
+    """Return one assumption with the savings at both of its ends."""
+    ends = "; ".join(_end(sensitivity, end) for end in (sensitivity.low, sensitivity.high))
+    return f"{literal(sensitivity.assumption)} ({ends})"
 
 
-def end_dollars(each: Sensitivity, end: At) -> int:
-    """Return the dollars of one end: those that the assumption moves most, bankable before capacity."""
-    return end.bankable if each.swing[0] else end.capacity
+def end_dollars(sensitivity: Sensitivity, end: At) -> int:
+    """Return the saving at one end, nano-USD a month: bankable if the assumption changes it, else capacity."""
+    return end.bankable if sensitivity.swing[0] else end.capacity
 
 
-def _end(each: Sensitivity, end: At) -> str:
+def _end(sensitivity: Sensitivity, end: At) -> str:
     if end.refused is not None:
         return f"{literal(end.value)}: nothing, {literal(end.refused)}"
-    what = "" if each.swing[0] else " of capacity"
-    return f"{literal(end.value)}: {amount(end_dollars(each, end))}{what}"
+    what = "" if sensitivity.swing[0] else " of capacity"
+    return f"{literal(end.value)}: {amount(end_dollars(sensitivity, end))}{what}"
 
 
 def what_if_words(what_if: WhatIf) -> str:
-    """Return assumptions as the line that a person types: `traffic=1.5 tariff=0.12`."""
+    """Return assumptions in the syntax that a person types: `traffic=1.5 tariff=0.12`."""
     words = [f"traffic={what_if.traffic:g}"] if what_if.traffic != 1 else []
     words += [
-        f"price={_quoted(each.selector)}={(each.nano_usd_per_device_hour or 0) / NANO_USD:g}" for each in what_if.prices
+        f"price={_quoted(price.selector)}={(price.nano_usd_per_device_hour or 0) / NANO_USD:g}"
+        for price in what_if.prices
     ]
     words += [f"tariff={what_if.tariff_usd_per_kwh:g}"] if what_if.tariff_usd_per_kwh is not None else []
     for service, slo in what_if.slo.items():
@@ -91,5 +93,5 @@ def _quoted(name: str) -> str:
 
 
 def values_words(values: Mapping[str, float]) -> str:
-    """Return the numbers a person set, by assumption."""
+    """Return the values that a person set, with their assumptions."""
     return "; ".join(f"{literal(name)} = {value:g}" for name, value in values.items())

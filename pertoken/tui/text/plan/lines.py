@@ -1,4 +1,4 @@
-"""The lines of a plan: the bill, what each step takes off it, and the bill that is left."""
+"""Lines of a plan: the bill now, the change of each step, and the bill after them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Headroom, LeftOut, Plan, Step
 
 BAR = 16
-"""Cells of the whole bill."""
+"""Cells of the bar of the bill now."""
 NOW, AFTER = "now", "after"
-"""Keys of the lines that are no step."""
+"""Keys of the lines with the bill before and after all steps."""
 _FULL, _STEP = "█", "▒"
 
 
@@ -28,7 +28,7 @@ class PlanLine:
     label: str
     usd: str
     nano_usd: int | None
-    """What the bill changes by, or is; None of what was left out."""
+    """Change of the bill, or the bill; None for a step that was left out."""
     bar: str = ""
     mark: str = ""
     number: int | None = None
@@ -37,15 +37,15 @@ class PlanLine:
 
     @property
     def recommendation_id(self) -> int | None:
-        """Of its recommendation; None of a line that is a bill."""
+        """Id of the recommendation; None for a line with a bill."""
         known = self.step or self.left
         return None if known is None else known.recommendation_id
 
 
 def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
-    """Return the bill now, the steps in their order, what a person left out, and the bill after them."""
-    gone = [each for each in plan.left_out if each.recommendation_id in without]
-    if not plan.steps and not gone:
+    """Return the bill now, the steps in their order, the steps that a person left out, and the bill after the steps."""
+    removed = [proposal for proposal in plan.left_out if proposal.recommendation_id in without]
+    if not plan.steps and not removed:
         return ()
     scale = BAR / plan.spend if plan.spend else 0.0
     lines = [PlanLine(NOW, "bill now", amount(plan.spend), plan.spend, _bar(0, plan.spend, scale, _FULL))]
@@ -55,20 +55,22 @@ def plan_lines(plan: Plan, without: frozenset[int]) -> tuple[PlanLine, ...]:
         bar = _bar(step.spend_after, step.spend_before, scale, _STEP)
         key = str(step.recommendation_id)
         lines.append(PlanLine(key, literal(step.title), usd, change, bar, "[x]", number, step))
-    for each in gone:
-        lines.append(PlanLine(str(each.recommendation_id), literal(each.title), "out", None, mark="[ ]", left=each))
+    for proposal in removed:
+        lines.append(
+            PlanLine(str(proposal.recommendation_id), literal(proposal.title), "out", None, mark="[ ]", left=proposal)
+        )
     after = plan.spend_after
     lines.append(PlanLine(AFTER, "bill after", amount(after), after, _bar(0, after, scale, _FULL)))
     return tuple(lines)
 
 
 def others_left_out(plan: Plan, without: frozenset[int]) -> Sequence[LeftOut]:
-    """Return the proposals that the search left out, each with its reason."""
-    return [each for each in plan.left_out if each.recommendation_id not in without]
+    """Return the proposals that the search left out."""
+    return [proposal for proposal in plan.left_out if proposal.recommendation_id not in without]
 
 
 def headroom_words(known: Headroom | None) -> str:
-    """Return how near the tightest objective is: `12% left`."""
+    """Return the distance to the tightest latency objective: `12% left`."""
     if known is None:
         return UNKNOWN
     return f"{percent(known.share)} left" if known.share >= 0 else f"{percent(-known.share)} over"
@@ -100,10 +102,10 @@ def _capacity(line: PlanLine) -> str:
 
 PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
     Column("step", _number, 0),
-    Column("change", lambda line: line.label, 0, least=24),
+    Column("change", lambda line: line.label, 0, min_cells=24),
     Column("$/month", lambda line: line.usd, 0, lambda line: line.nano_usd),
     Column("bill", lambda line: line.bar.ljust(BAR), 4),
-    Column("where", lambda line: _of(line, "where"), 2, least=8, keep_end=True),
+    Column("where", lambda line: _of(line, "where"), 2, min_cells=8, keep_end=True),
     Column("SLO", _slo, 1),
     Column("headroom", lambda line: "" if line.step is None else headroom_words(line.step.headroom), 5),
     Column("work", lambda line: _of(line, "effort"), 6),
@@ -111,8 +113,8 @@ PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
     Column("capacity $/month", _capacity, 8),
 )
 LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
-    Column("left out", lambda each: literal(each.rule_id), 0, least=16),
-    Column("why", lambda each: " ".join(literal(each.reason).split()), 0, least=40, keep_start=True),
-    Column("change", lambda each: literal(each.title), 1, least=14),
-    Column("where", lambda each: literal(each.where), 2, least=8, keep_end=True),
+    Column("left out", lambda proposal: literal(proposal.rule_id), 0, min_cells=16),
+    Column("why", lambda proposal: " ".join(literal(proposal.reason).split()), 0, min_cells=40, keep_start=True),
+    Column("change", lambda proposal: literal(proposal.title), 1, min_cells=14),
+    Column("where", lambda proposal: literal(proposal.where), 2, min_cells=8, keep_end=True),
 )

@@ -1,4 +1,4 @@
-"""One step of a plan, or what was left out of it, in full."""
+"""Details of a step of a plan, or of a proposal that was left out."""
 
 from __future__ import annotations
 
@@ -14,21 +14,25 @@ from pertoken.tui.text.words import NONE_FOUND, literal, literal_lines
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import LeftOut, Step
 
-_SLO = {"pass": "kept", "near_miss": "nearly missed", "unknown": "not judged: none is set, or no latency was forecast"}
+_SLO = {
+    "pass": "kept",
+    "near_miss": "nearly missed",
+    "unknown": "not judged: no objective is set, or no latency was forecast",
+}
 
 
 def step_sheet(line: PlanLine) -> Sheet:
-    """Return all of one line of a plan."""
+    """Return the details of one line of a plan."""
     if line.step is not None:
         return _step(line.step, line.number)
     return left_out_sheet(line.left) if line.left is not None else ()
 
 
 def left_out_sheet(left: LeftOut) -> Sheet:
-    """Return why something is no step."""
+    """Return the reason why a proposal was left out."""
     return sheet(
         Section(literal(left.title), (("where", literal(left.where)), ("rule", literal(left.rule_id)))),
-        Section("Why it is no step", literal_lines(left.reason)),
+        Section("Why it was left out", literal_lines(left.reason)),
     )
 
 
@@ -44,7 +48,7 @@ def _step(step: Step, number: int | None) -> Sheet:
                 ("where", literal(step.where)),
                 ("rule", literal(step.rule_id)),
                 ("bill", f"{amount(step.spend_before)} → {amount(step.spend_after)} a month"),
-                ("bankable", f"{money(step.bankable)}  (on the state that the steps before it leave)"),
+                ("bankable", f"{money(step.bankable)}  (after the steps before it)"),
                 ("capacity", _capacity(step)),
                 ("latency objective", slo),
                 ("work, risk", f"{step.effort}, {step.risk}"),
@@ -53,15 +57,15 @@ def _step(step: Step, number: int | None) -> Sheet:
         ),
         Section(HOW_TO_APPLY, _commands(step.commands)),
         Section(HOW_TO_UNDO, _commands(step.undo)),
-        Section("Cannot be made beside it", tuple(f"· {literal(each)}" for each in step.conflicts)),
-        Section("Against it", tuple(f"· {literal(each)}" for each in step.against)),
-        Section("Assumed", tuple(f"· {literal(each)}" for each in step.assumptions)),
+        Section("Changes that it excludes", tuple(f"· {literal(conflict)}" for conflict in step.conflicts)),
+        Section("Objections", tuple(f"· {literal(objection)}" for objection in step.against)),
+        Section("Assumed", tuple(f"· {literal(assumption)}" for assumption in step.assumptions)),
     )
 
 
 def _capacity(step: Step) -> str:
     if step.capacity[1] < 0:
-        return f"uses up {amount(-step.capacity[1])} a month that a step before it freed"
+        return f"uses up {amount(-step.capacity[1])} a month that an earlier step freed"
     return money(step.capacity) if any(step.capacity) else NONE_FOUND
 
 

@@ -1,1 +1,1 @@
-"""What belongs to the whole program and to no screen: help, names to go to, and choices of the person."""
+"""Text for the whole program: help, names to go to, and choices of a person."""

@@ -1,4 +1,4 @@
-"""Names that `:` goes to: screens, hosts, services, rules and settings."""
+"""Names that the key `:` can go to: screens, hosts, services, rules and settings."""
 
 import difflib
 from collections import Counter
@@ -15,11 +15,11 @@ _WORDS = {"deployment": "service"}
 
 
 class Named(Protocol):
-    """Something with a name."""
+    """A value with a name."""
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         ...
 
 
@@ -31,22 +31,22 @@ class Target:
     """`screen`, `host`, `deployment`, `rule` or `setting`."""
     name: str
     key: str = ""
-    """What identifies it where its name does not."""
+    """Id of a host or deployment, or name of a screen."""
 
     @property
     def label(self) -> str:
-        """As it is listed: `host gpu-a`."""
+        """Text in the list of names: `host gpu-a`."""
         return f"{_WORDS.get(self.kind, self.kind)} {literal(self.name)}"
 
 
 def targets(
     report: FleetReport | None, rules: Iterable[str], advice: Sequence[Recommendation], settings: Sequence[Named]
 ) -> tuple[Target, ...]:
-    """Return every name that is known now. `rules` are the ids of those that were loaded."""
+    """Return all known names. `rules` are the ids of the loaded rules."""
     hosts = () if report is None else report.hosts
     served = () if report is None else report.deployments
     times = Counter(line.model for line in served)
-    advised = (each.rule_id for each in advice)
+    advised = (row.rule_id for row in advice)
     return (
         *(Target("screen", name, name) for name in _SCREENS),
         *(Target("host", host.name, str(host.host_id)) for host in hosts),
@@ -59,32 +59,32 @@ def targets(
             for line in served
         ),
         *(Target("rule", name) for name in dict.fromkeys((*rules, *advised))),
-        *(Target("setting", each.name) for each in settings),
+        *(Target("setting", setting.name) for setting in settings),
     )
 
 
 def candidates(text: str, known: Sequence[Target]) -> tuple[Target, ...]:
-    """Return the names that a text may mean, best first: the whole name, its start, then a part of it.
+    """Return the names that match a text, best first: the whole name, its start, then any part of it.
 
-    A text may begin with the kind: `host gpu-1`. An empty one means all.
+    A text may begin with the kind: `host gpu-1`. An empty text matches all names.
     """
     wanted = text.strip().casefold()
 
-    def rank(each: Target) -> int | None:
-        names = (each.name.casefold(), each.label.casefold())
+    def rank(target: Target) -> int | None:
+        names = (target.name.casefold(), target.label.casefold())
         if wanted in names:
             return 0
         if any(name.startswith(wanted) for name in names):
             return 1
         return 2 if any(wanted in name for name in names) else None
 
-    ranked = [(place, n, each) for n, each in enumerate(known) if (place := rank(each)) is not None]
-    return tuple(each for _, _, each in sorted(ranked, key=lambda found: found[:2]))
+    ranked = [(target_rank, n, target) for n, target in enumerate(known) if (target_rank := rank(target)) is not None]
+    return tuple(target for _, _, target in sorted(ranked, key=lambda ranked_target: ranked_target[:2]))
 
 
 def unknown(text: str, known: Sequence[Target]) -> str:
-    """Return the sentence for a name that there is not, with the nearest one there is."""
-    names = {name.casefold(): each for each in known for name in (each.label, each.name)}
+    """Return an error message for a name that does not exist, with the most similar one."""
+    names = {name.casefold(): target for target in known for name in (target.label, target.name)}
     near = difflib.get_close_matches(text.strip().casefold(), names, 1, cutoff=0.4)
-    what = f"“{literal(text.strip())}” is no screen, host, service, rule or setting here"
-    return f"{what}; the nearest name is {names[near[0]].label}." if near else f"{what}."
+    what = f"No screen, host, service, rule or setting has the name “{literal(text.strip())}”"
+    return f"{what}; the most similar is {names[near[0]].label}." if near else f"{what}."

@@ -1,1 +1,1 @@
-"""Proof in words: trials, verdicts and track records."""
+"""Trials and verdicts as text."""

@@ -1,4 +1,4 @@
-"""Changes of configuration and their verdicts as events of the screens."""
+"""Verdicts on changes of configuration as events of a report."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -8,14 +8,14 @@ from pertoken.proof.verdicts import Result, Verdict
 from pertoken.tui.text.lifecycle import verdict_text
 
 REGRESSION, VERDICT = "regression", "verdict"
-"""Kinds of these events: a change that made tokens dearer, and any other one."""
+"""Kinds of these events: a change that made tokens more expensive, and any other change."""
 
 
 def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetReport:
-    """Return a report whose events include the changes of its window, and what was judged within it; newest first."""
+    """Return a report with the verdicts of its window among its events, newest first."""
     first = report.now_ts - report.window_s
-    found = [each for each in map(_event, verdicts) if first <= each.ts <= report.now_ts]
-    return replace(report, events=tuple(sorted((*report.events, *found), key=lambda each: -each.ts)))
+    changes = [event for event in map(_event, verdicts) if first <= event.ts <= report.now_ts]
+    return replace(report, events=tuple(sorted((*report.events, *changes), key=lambda event: -event.ts)))
 
 
 def _event(verdict: Verdict) -> EventLine:

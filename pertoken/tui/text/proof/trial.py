@@ -1,4 +1,4 @@
-"""A trial in words: what to do, what is waited for, and what it showed."""
+"""Trial as text: instructions, state and result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pertoken.tui.text.lifecycle import commands_lines
 from pertoken.tui.text.words import literal
 from pertoken.units import format_duration, format_utc
 
-if TYPE_CHECKING:  # it loads numpy
+if TYPE_CHECKING:  # loads numpy
     from pertoken.proof.trials.progress import Observed
 
 
 def instructions(trial: Trial, row: Recommendation) -> list[str]:
-    """Return how the engines of a trial are restarted, and how it goes on."""
+    """Return the instructions of a trial as lines: engines to restart, and how to continue."""
     assert row.estimate is not None
     change, warm_up = literal(row.estimate.title), format_duration(trial.warm_up_s)
     lines = [f"Trial of {change} ({short_id(row)})", ""]
@@ -24,10 +24,10 @@ def instructions(trial: Trial, row: Recommendation) -> list[str]:
         lines += [
             f"1. Restart the canary, {_arm(trial.canary)}, with the change, and no other replica:",
             *commands_lines(row.estimate.commands),
-            f"2. Restart the control, {_arm(trial.control)}, as it is and at about the same time: both begin with "
+            f"2. Restart the control, {_arm(trial.control)}, unchanged and at about the same time: both begin with "
             "cold caches.",
             "",
-            f"Once both are seen, the first {warm_up} are left out and {trial.minutes} minutes of both are compared.",
+            f"Once both run, their first {warm_up} are left out, then {trial.minutes} minutes of both are compared.",
         ]
     else:
         lines += [
@@ -39,17 +39,17 @@ def instructions(trial: Trial, row: Recommendation) -> list[str]:
             *commands_lines(row.estimate.undo),
         ]
     lines.append("pertoken runs none of this. Ctrl-C ends the waiting, not the trial:")
-    return [*lines, f"`pertoken trial {short_id(row)}` goes on with it, and --stop ends it."]
+    return [*lines, f"`pertoken trial {short_id(row)}` continues it, and --stop ends it."]
 
 
 def waiting_for(trial: Trial, seen: Observed, now_ts: int) -> str:
-    """Return what a running trial waits for."""
+    """Return the state of a running trial: what it waits for, or its progress."""
     if trial.design is Design.SWITCHBACK:
         return _next_block(trial, seen, now_ts)
     assert trial.control is not None
     missing = []
     if seen.canary_ts is None:
-        values = ", ".join(f"{literal(each.field)} {literal(str(each.after))}" for each in trial.edits)
+        values = ", ".join(f"{literal(edit.field)} {literal(str(edit.after))}" for edit in trial.edits)
         missing.append(f"the canary, {literal(trial.canary.name)}, to run with {values}")
     if seen.control_ts is None:
         missing.append(f"the control, {literal(trial.control.name)}, to be restarted")
@@ -71,29 +71,29 @@ def _next_block(trial: Trial, seen: Observed, now_ts: int) -> str:
 
 
 def stands(row: Recommendation, trial: Trial, seen: Observed, now_ts: int) -> str:
-    """Return how a trial stands in one line."""
+    """Return the state of a trial in one line."""
     what = f"{short_id(row)}: the trial"
     if trial.status is not Status.RUNNING:
         return f"{what} ended: {trial_line(trial)}"
-    return f"{what} goes on: {waiting_for(trial, seen, now_ts)}; what to restart is in its details"
+    return f"{what} is running: {waiting_for(trial, seen, now_ts)}; its details list what to restart"
 
 
 def trial_lines(trial: Trial, seen: Observed | None, row: Recommendation, now_ts: int) -> list[str]:
-    """Return a trial for a screen: what to restart and what it waits for, or what it showed."""
+    """Return a trial as lines for a screen: state and instructions while it runs, then its result."""
     if row.estimate is None:
         return [trial_line(trial)]
     if trial.status is not Status.RUNNING:
         return result_lines(trial, row)
-    now = [] if seen is None else [f"Now: {waiting_for(trial, seen, now_ts)}.", "T looks at it again."]
+    now = [] if seen is None else [f"Now: {waiting_for(trial, seen, now_ts)}.", "T updates this."]
     return [*now, *instructions(trial, row)]
 
 
 def result_lines(trial: Trial, row: Recommendation) -> list[str]:
-    """Return what an ended trial showed, and what to do next."""
+    """Return the result of an ended trial as lines, with the commands that undo the change."""
     assert row.estimate is not None
-    back = ["", "To go back:", *commands_lines(row.estimate.undo)]
+    back = ["", "To undo the change:", *commands_lines(row.estimate.undo)]
     if trial.status is Status.QUALITY_FAILED:
-        return [f"Trial: the quality check failed with exit status {trial.quality_exit}: go back.", *back]
+        return [f"Trial: the quality check failed with exit status {trial.quality_exit}: undo the change.", *back]
     if trial.result is None:
         return ["Trial: stopped, nothing was compared.", *back]
     lines = [f"Trial: {trial_line(trial)}"]
@@ -106,19 +106,23 @@ def result_lines(trial: Trial, row: Recommendation) -> list[str]:
 
 
 def trial_line(trial: Trial) -> str:
-    """Return what a trial showed in one line: `cheaper, -12.0% (-15.0% to -9.0%) per token over 120 minutes`."""
-    found = trial.result
-    if found is None:
+    """Return the result of a trial in one line: `cheaper, -12.0% (-15.0% to -9.0%) per token over 120 minutes`."""
+    comparison = trial.result
+    if comparison is None:
         return trial.status.value.replace("_", " ").lower()
-    word = found.result.value.replace("_", " ").lower()
-    reason = f": {literal(found.reason)}" if found.reason is not None else ""
-    if found.effect is None:
+    word = comparison.result.value.replace("_", " ").lower()
+    reason = f": {literal(comparison.reason)}" if comparison.reason is not None else ""
+    if comparison.effect is None:
         return f"{word}{reason}"
-    low, likely, high = found.effect
+    low, likely, high = comparison.effect
     against = "" if trial.control is None else f" against {literal(trial.control.name)}"
-    base = f", less what {found.baseline_minutes} minutes before differed by" if found.baseline_minutes else ""
+    base = (
+        f", corrected by the difference in {comparison.baseline_minutes} minutes before the trial"
+        if comparison.baseline_minutes
+        else ""
+    )
     figures = f"{likely:+.1%} ({low:+.1%} to {high:+.1%}) per token"
-    return f"{word}, {figures} over {found.minutes} minutes{against}{base}{reason}"
+    return f"{word}, {figures} over {comparison.minutes} minutes{against}{base}{reason}"
 
 
 def _arm(arm: Arm) -> str:

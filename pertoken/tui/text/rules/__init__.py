@@ -1,1 +1,1 @@
-"""Rules in words: a line for each, and one in full."""
+"""Rules as text: lines of a table, and details of one."""

@@ -1,4 +1,4 @@
-"""Rules as lines: whether each runs, what it found, and how right it was."""
+"""Rules as lines: state, number of results, and track record."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ class RuleLine:
     proposals: int
     refusals: int
     failures: int
-    """Pieces of advice that are the rule's errors."""
+    """Number of results that are errors of the rule."""
     last_ts: int | None
-    """When advice of it last changed or was confirmed; None where it has none."""
+    """Time at which advice of the rule last changed or was confirmed, epoch seconds; None without advice."""
     record: Record | None
     now_ts: float
 
     @property
     def rule_id(self) -> str:
-        """Its id; of what did not load, its name."""
+        """Id of the rule; the name of its file or distribution if it did not load."""
         return self.listed.entry.id
 
     @property
@@ -57,43 +57,43 @@ class RuleLine:
 def rule_lines(
     rules: Iterable[ListedRule], advice: Sequence[Recommendation], records: Mapping[str, Record], now_ts: float
 ) -> tuple[RuleLine, ...]:
-    """Return a line for each rule: what does not run first, then those that propose most."""
-    proposals = Counter(each.rule_id for each in advice if each.state in _PROPOSED)
-    refusals = Counter(each.rule_id for each in advice if each.state in _SILENT)
-    failures = Counter(each.rule_id for each in advice if each.state is State.FAILED)
+    """Return a line for each rule: rules that do not run first, then by number of proposals."""
+    proposals = Counter(row.rule_id for row in advice if row.state in _PROPOSED)
+    refusals = Counter(row.rule_id for row in advice if row.state in _SILENT)
+    failures = Counter(row.rule_id for row in advice if row.state is State.FAILED)
     newest: dict[str, int] = {}
-    for each in advice:
-        newest[each.rule_id] = max(each.updated_ts, newest.get(each.rule_id, 0))
+    for row in advice:
+        newest[row.rule_id] = max(row.updated_ts, newest.get(row.rule_id, 0))
     lines = [
         RuleLine(
-            each,
-            proposals[each.entry.id],
-            refusals[each.entry.id],
-            failures[each.entry.id],
-            newest.get(each.entry.id) or None,
-            records.get(each.entry.id),
+            rule,
+            proposals[rule.entry.id],
+            refusals[rule.entry.id],
+            failures[rule.entry.id],
+            newest.get(rule.entry.id) or None,
+            records.get(rule.entry.id),
             now_ts,
         )
-        for each in rules
+        for rule in rules
     ]
     order = list(reversed(STATES))
-    return tuple(sorted(lines, key=lambda each: (order.index(each.listed.entry.state), -each.proposals, each.rule_id)))
+    return tuple(sorted(lines, key=lambda line: (order.index(line.listed.entry.state), -line.proposals, line.rule_id)))
 
 
 def rules_head(lines: Sequence[RuleLine], folder: str) -> str:
-    """Return how many rules there are in which state, and where one's own go."""
-    states = Counter(each.listed.entry.state for each in lines)
+    """Return the number of rules by state, and the drop-in folder."""
+    states = Counter(line.listed.entry.state for line in lines)
     counts = ", ".join(f"{states[state]} {STATES[state].partition(' ')[2]}" for state in STATES if states[state])
     return (
-        f"{counts or 'No rules'}. Files with rules of your own go into {literal(folder)}: r loads them.\n"
-        "Record: saving measured / saving promised, of how many receipts. 1.00× is as promised."
+        f"{counts or 'No rules'}. Put files with your own rules into {literal(folder)}; r loads them.\n"
+        "Record: measured / promised saving, and the number of receipts. 1.00× is as promised."
     )
 
 
 def rule_sheet(line: RuleLine) -> Sheet:
-    """Return all of one rule: its state, its figures, and its page or its traceback."""
+    """Return the details of a rule: state, figures, and its documentation or traceback."""
     entry = line.listed.entry
-    looks = format_duration(entry.window_s) if entry.window_s else UNKNOWN
+    window = f"the last {format_duration(entry.window_s)}" if entry.window_s else UNKNOWN
     record = line.record
     spread = "" if record is None else f", ± {record.ratio_sd:.2f}"
     return sheet(
@@ -102,14 +102,14 @@ def rule_sheet(line: RuleLine) -> Sheet:
             (
                 ("state", STATES[entry.state] + (f": {literal(entry.reason)}" if entry.reason else "")),
                 ("from", _origin(line)),
-                ("looks at", f"the last {looks}" if entry.window_s else UNKNOWN),
+                ("reads", window),
                 ("last result", _last(line)),
                 ("now", f"{line.proposals} proposed, {line.refusals} refused, {line.failures} failed"),
                 ("track record", record_words(record) + (spread if record is not None and record.receipts else "")),
-                *((("kept apart", literal(entry.confinement)),) if entry.confinement else ()),
+                *((("confinement", literal(entry.confinement)),) if entry.confinement else ()),
             ),
         ),
-        Section("Its page" if entry.state in ("loaded", "disabled") else "Why it does not run", _page(line)),
+        Section("Documentation" if entry.state in ("loaded", "disabled") else "Why it does not run", _page(line)),
     )
 
 
@@ -127,17 +127,17 @@ def _origin(line: RuleLine) -> str:
 
 
 RULE_COLUMNS: tuple[Column[RuleLine], ...] = (
-    Column("rule", lambda line: literal(line.rule_id), 0, least=16),
+    Column("rule", lambda line: literal(line.rule_id), 0, min_cells=16),
     Column("state", lambda line: STATES[line.listed.entry.state], 0),
     Column("proposed", lambda line: str(line.proposals), 1, lambda line: line.proposals),
     Column("refused", lambda line: str(line.refusals), 2, lambda line: line.refusals),
     Column("record", lambda line: record_words(line.record), 3),
     Column("last result", _last, 4),
-    Column("from", _origin, 5, least=10, keep_end=True),
+    Column("from", _origin, 5, min_cells=10, keep_end=True),
     Column(
         "what it looks for",
         lambda line: literal(line.listed.entry.title or line.listed.entry.reason or ""),
         6,
-        least=20,
+        min_cells=20,
     ),
 )

@@ -1,1 +1,1 @@
-"""Which rows and columns of a table are shown: filters, and the choice of columns."""
+"""Filters of the rows of a table."""

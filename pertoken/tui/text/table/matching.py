@@ -1,4 +1,4 @@
-"""Filters of rows: words that a row holds, does not hold, or nearly holds."""
+"""Filters of rows: words that a row must contain, must not contain, or contains approximately."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,39 +10,39 @@ Test = Callable[[str], bool]
 
 
 def matching(lines: Sequence[L], columns: Sequence[Column[L]], text: str) -> Sequence[L]:
-    """Return the lines that a filter keeps. Case never matters; columns that are too narrow to be shown count as well.
+    """Return the lines that pass a filter. Case does not matter; columns that are not shown count as well.
 
-    Words: a line holds every one of them. `!` before them: lines that hold none of them. `~`: the letters of each word
-    come in this order in a line's cell.
+    `words`: lines that contain every word. `!words`: lines that contain none of them. `~words`: lines that for each
+    word have a cell with its letters in this order.
     """
     text = text.strip()
-    way = text[:1] if text[:1] in (INVERSE, FUZZY) else ""
-    wanted = text.removeprefix(way).casefold().split()
+    prefix = text[:1] if text[:1] in (INVERSE, FUZZY) else ""
+    wanted = text.removeprefix(prefix).casefold().split()
     if not wanted:
         return lines
 
     def kept(line: L) -> bool:
         cells = [column.text(line).casefold() for column in columns]
-        if way == FUZZY:
+        if prefix == FUZZY:
             return all(any(_in_order(word, cell) for cell in cells) for word in wanted)
         whole = " ".join(cells)
-        return all((word in whole) is not (way == INVERSE) for word in wanted)
+        return all((word in whole) is not (prefix == INVERSE) for word in wanted)
 
     return [line for line in lines if kept(line)]
 
 
 def nothing_matches(text: str) -> str:
-    """Return the sentence in place of the rows, where a filter keeps none."""
+    """Return the sentence shown if no row passes the filter."""
     text = text.strip()
     words = literal(text[1:].strip() if text[:1] in (INVERSE, FUZZY) else text)
     if text.startswith(INVERSE):
-        return f"Every row here holds a word of “{words}”: esc drops the filter."
+        return f"Every row contains a word of “{words}”: esc drops the filter."
     if text.startswith(FUZZY):
-        return f"No row here has the letters of “{words}” in this order: esc drops the filter."
-    return f"No row here holds every word of “{words}”: esc drops the filter."
+        return f"No row has the letters of “{words}” in this order: esc drops the filter."
+    return f"No row contains every word of “{words}”: esc drops the filter."
 
 
 def _in_order(word: str, cell: str) -> bool:
-    """Return whether the letters of a word come in its order in a cell."""
+    """Return whether a cell has the letters of a word in their order."""
     letters = iter(cell)
     return all(letter in letters for letter in word)

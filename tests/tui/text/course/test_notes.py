@@ -1,4 +1,4 @@
-"""Where the dollars of a host or service go."""
+"""Dollars of a host or service as sentences."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ def test_the_dollars_of_a_service_are_busy_or_idle_while_reserved() -> None:
     assert "busy ≤ $3.63 (73%) + idle while reserved ≥ $1.35" in dollar_lines(bound, RICH)[0]
 
 
-def test_the_dollars_of_a_host_add_up_with_what_nothing_held() -> None:
+def test_the_dollars_of_a_host_add_up_with_unallocated_time() -> None:
     (line,) = dollar_lines(RICH.uses[0], RICH)
     assert line == (
         "Where a dollar goes: $4.98 in 1h = busy $3.13 (63%) + idle while reserved $1.35 (27%) + "
@@ -30,7 +30,7 @@ def test_busy_dollars_split_by_tokens_at_one_price_or_by_time_where_the_engine_c
     timed = replace(CHAT, counts=EngineCounts(counted=(("prefill_ms", 250), ("decode_ms", 750))))
     assert busy_line(timed, RICH) == (
         "Of busy, by time of requests in prefill and decode: "
-        "prompt (47% of it cached, which took no compute) $0.91 (25%) + generated $2.72 (75%)"
+        "prompt (47% of it cached, without compute) $0.91 (25%) + generated $2.72 (75%)"
     )
 
 
@@ -42,10 +42,10 @@ def test_busy_dollars_of_a_host_are_those_of_what_it_serves_and_none_without_a_p
     assert busy_line(RICH.uses[0], None) is None
 
 
-def test_dollars_that_are_not_known_say_why() -> None:
-    assert "not all of its devices had a price" in dollar_lines(replace(CHAT, nano_usd=None), RICH)[0]
+def test_unknown_dollars_have_a_reason() -> None:
+    assert "some of its devices had no price" in dollar_lines(replace(CHAT, nano_usd=None), RICH)[0]
     unpriced = replace(use(RICH.hosts[0]), bill=None)
-    assert "no device of it had a price" in dollar_lines(unpriced, RICH)[0]
+    assert "none of its devices had a price" in dollar_lines(unpriced, RICH)[0]
 
 
 def test_a_page_begins_with_what_it_is_about() -> None:

@@ -1,4 +1,4 @@
-"""What is plotted: gaps stay gaps, and what was not measured is named."""
+"""Plots: gaps stay gaps, and metrics without values are named."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from pertoken.window.course.course import Mark
 from tests.tui.reports import COURSE, NOW
 
 
-def test_what_was_not_measured_has_no_plot_and_is_named() -> None:
+def test_a_panel_without_values_has_no_plot_and_is_named() -> None:
     shown, missing = panels(COURSE, COURSE.slo)
     assert [panel.name for panel in shown] == ["Tokens", "Power", "Activity", "Requests", "KV cache", "TTFT"]
     assert missing == ("TPOT",)

@@ -1,4 +1,4 @@
-"""Where the keys of a replay lead, and the lane."""
+"""Targets of the keys of a replay, and its timeline."""
 
 import pytest
 
@@ -31,14 +31,14 @@ def test_events_are_shown_at_the_first_minute_that_holds_them() -> None:
 @pytest.mark.parametrize(
     ("action", "at", "reason"),
     [
-        ("later", None, "This is the newest time: , steps back."),
-        ("now", None, "This is the newest time: , steps back."),
-        ("event_after", END - 180, "No event is stored from after this time: n goes back to now."),
-        ("event_before", END - 6240, "No event is stored from before this time."),
-        ("earlier", END - 7140, "The first row is of 2027-01-15 06:01Z: nothing was recorded before."),
+        ("later", None, "This is the newest time; , (comma) steps back."),
+        ("now", None, "This is the newest time; , (comma) steps back."),
+        ("event_after", END - 180, "No event is stored after this time: n goes back to now."),
+        ("event_before", END - 6240, "No event is stored before this time."),
+        ("earlier", END - 7140, "2027-01-15 06:01Z is the first recorded time."),
     ],
 )
-def test_a_key_that_leads_nowhere_says_why(action: str, at: int | None, reason: str) -> None:
+def test_a_key_without_a_target_shows_the_reason(action: str, at: int | None, reason: str) -> None:
     assert cannot_replay(action, moment(at)) == reason
 
 
@@ -54,7 +54,7 @@ def test_a_typed_time_is_taken_to_its_minute_or_refused_with_the_reason() -> Non
         "'noon' is not a time: write it like 2026-11-21T10:00Z, 2026-11-21, or 24h for ago."
     )
     assert "nothing was recorded before" in str(at_of("3h", moment()))
-    assert "lies after the newest row" in str(at_of("2027-01-16", moment()))
+    assert "is after the newest row" in str(at_of("2027-01-16", moment()))
 
 
 def test_the_lane_shows_events_and_the_instant_over_the_recorded_stretch() -> None:

@@ -1,4 +1,4 @@
-"""What is computed of one recommendation, in words."""
+"""Sections of the computed detail of a recommendation."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ DETAIL = shown_detail(QUANTIZE, {})
 FORECAST = replace(PRICE, assumption="the forecast", ends=None)
 
 
-def test_until_it_is_computed_the_phase_stands_there() -> None:
+def test_the_phase_is_shown_until_the_detail_is_computed() -> None:
     (section,) = detail_sections(None, "reading inventory, 40%")
     assert section.lines == ("Computing: reading inventory, 40%…",)
     assert history_sections(None) == page_section(None) == ()
@@ -26,17 +26,17 @@ def test_bars_of_all_assumptions_have_one_scale_and_only_numbers_that_can_be_set
     assert bars == ["··············██████", "·················███"]
 
 
-def test_a_number_that_was_set_shows_what_is_left() -> None:
+def test_a_set_value_shows_its_saving() -> None:
     lines = detail_sections(shown_detail(QUANTIZE, {LOAD.assumption: 0.5}), None)[0].lines
     assert "With the load stays as measured = 0.5: bankable $750, capacity none found a month." in lines
 
 
 def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
-    section = next(each for each in detail_sections(DETAIL, None) if each.title.startswith("The bill"))
+    section = next(candidate for candidate in detail_sections(DETAIL, None) if candidate.title.startswith("The bill"))
     assert [str(line).split()[-2] for line in section.lines] == ["$7,270", "-$1,500", "$5,770"]
 
 
-def test_what_cannot_be_priced_again_says_why() -> None:
+def test_a_recommendation_that_cannot_be_priced_again_shows_the_reason() -> None:
     untested = replace(DETAIL, tested=None, untested="the change is already applied: there is nothing to price")
     assert detail_sections(untested, None)[0].lines == ("the change is already applied: there is nothing to price",)
 

@@ -1,4 +1,4 @@
-"""A chart for height that is left over."""
+"""Bar chart for the free lines of a screen."""
 
 from pertoken.tui.text.fleet.chart import chart
 

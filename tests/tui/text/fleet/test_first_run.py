@@ -1,4 +1,4 @@
-"""An empty database explains itself."""
+"""Findings on a host where nothing is served yet."""
 
 from pertoken.agent.doctor import Finding
 from pertoken.tui.options import Options
@@ -16,7 +16,7 @@ FINDINGS = (
 
 def test_what_is_missing_comes_with_its_remedy_engines_first() -> None:
     lines = finding_lines(FINDINGS, None, None, BARE)
-    assert lines[0] == "Looked at this host: 3 missing or not readable; works: host."
+    assert lines[0] == "Examined this host: 3 missing or not readable; works: host."
     assert lines[1].startswith("✗ engine none: no inference server was found; start one")
     assert "\x1b" not in "".join(lines)
 
@@ -25,7 +25,7 @@ def test_a_fleet_that_serves_is_not_examined() -> None:
     assert finding_lines(FINDINGS, None, None, RICH) == []
 
 
-def test_work_and_failure_are_said() -> None:
+def test_progress_and_failure_of_the_examination_are_shown() -> None:
     assert finding_lines(None, None, "starting", BARE)[0].startswith("Examining this host")
     assert finding_lines(None, "no driver", None, BARE) == ["This host could not be examined: no driver"]
     assert finding_lines(None, None, None, BARE) == []

@@ -14,7 +14,7 @@ def test_many_hosts_open_on_hosts() -> None:
 
 
 def test_groups_follow_one_another() -> None:
-    assert [next_group(each) for each in ("service", "host", "tenant")] == ["host", "tenant", "service"]
+    assert [next_group(group) for group in ("service", "host", "tenant")] == ["host", "tenant", "service"]
 
 
 def test_engines_that_ended_are_one_line_and_no_rows() -> None:

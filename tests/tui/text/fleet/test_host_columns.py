@@ -1,4 +1,4 @@
-"""Columns of hosts, and how much advice each has."""
+"""Columns of hosts, and counts of their advice."""
 
 from dataclasses import replace
 

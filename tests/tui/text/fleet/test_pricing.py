@@ -1,4 +1,4 @@
-"""Prices are entered on the row that lacks one."""
+"""Entry of a price on a row without one."""
 
 from dataclasses import replace
 
@@ -27,22 +27,22 @@ async def test_dollar_asks_for_the_price_of_the_selected_device_and_stores_it() 
         assert f"{H100}: priced" in await notices(pilot)
 
 
-async def test_what_is_no_price_is_said_and_stores_nothing() -> None:
+async def test_text_that_is_no_price_is_refused_and_stores_nothing() -> None:
     source = FixedSource()
     async with running(source, (100, 30)) as pilot:
         await pilot.press("down", "down", "dollar_sign")
         await until_shown(pilot, "What does an hour")
         for n, typed in enumerate(("-1", "x", "nan", "1e9", ""), 1):
             await pilot.press(*typed, "enter", *("backspace",) * len(typed))
-            found = await notices(pilot)
-            assert len(found) == n and "type dollars from 0" in found[-1]
+            messages = await notices(pilot)
+            assert len(messages) == n and "type US dollars from 0" in messages[-1]
         await pilot.press("escape")
         assert source.priced == []
 
 
-async def test_a_row_with_a_price_says_how_to_change_it() -> None:
+async def test_a_row_with_a_price_shows_how_to_change_it() -> None:
     async with running(FixedSource(replace(RICH, now_ts=NOW))) as pilot:
         await pilot.press("dollar_sign")
-        assert (await notices(pilot))[0].startswith("It has a price; `pertoken prices set` changes it")
+        assert (await notices(pilot))[0].startswith("This row has a price; `pertoken prices set` changes it")
         await pilot.press("2", "dollar_sign")
         assert (await notices(pilot))[-1].startswith("This key is for")

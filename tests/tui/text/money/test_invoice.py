@@ -6,6 +6,6 @@ from pertoken.tui.text.money.invoice import CENT, cents
 
 @given(st.lists(st.integers(-(10**15), 10**15), max_size=20))
 def test_parts_in_cents_add_up_to_their_sum_in_cents_each_within_a_cent(nano_usd: list[int]) -> None:
-    found = cents(nano_usd)
-    assert sum(found) == (sum(nano_usd) + CENT // 2) // CENT
-    assert all(abs(each * CENT - nano) <= CENT for each, nano in zip(found, nano_usd, strict=True))
+    rounded = cents(nano_usd)
+    assert sum(rounded) == (sum(nano_usd) + CENT // 2) // CENT
+    assert all(abs(amount * CENT - nano) <= CENT for amount, nano in zip(rounded, nano_usd, strict=True))

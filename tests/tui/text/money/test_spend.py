@@ -30,10 +30,10 @@ def test_a_month_is_shown_with_its_interval_its_budget_and_what_is_reached() -> 
     )
 
 
-def test_what_is_missing_is_said_and_unknown_is_none() -> None:
+def test_missing_cost_is_noted_and_unknown_is_none() -> None:
     poor = replace(MONTH, nano_usd=None, total=None, basis=None, reason="few", unpriced_share=0.4, unrecorded_s=86_400)
     text = spend_text(poor, None, [])
     assert "spent        not known" in text and "whole month  not known: few" in text
     assert "40% of the recorded device time has no price" in text and "first 1d of the month" in text
-    found = spend_plain(poor, None, [])
-    assert (found["spent_usd"], found["month_usd"], found["budget_usd"], found["unknown"]) == (None, None, None, "few")
+    spend = spend_plain(poor, None, [])
+    assert (spend["spent_usd"], spend["month_usd"], spend["budget_usd"], spend["unknown"]) == (None, None, None, "few")

@@ -1,4 +1,4 @@
-"""The plan in words."""
+"""The plan as text."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def test_the_headline_holds_the_range_and_the_weakest_assumption_both_of_its_end
     assert "(1 step)" in headline(one)
 
 
-def test_nothing_found_is_said_in_words() -> None:
+def test_a_plan_without_savings_is_a_sentence() -> None:
     assert money((0, 0, 0)) == money(None) == "none found"
     nothing = replace(PLAN, bankable=(0, 0, 0), capacity=(0, 0, 0))
     assert headline(nothing) == "Bankable none found: the bill of $7,270 a month stays (3 steps)."
@@ -41,7 +41,7 @@ def test_nothing_found_is_said_in_words() -> None:
     assert headline(replace(PLAN, spend=0)).startswith("No host has a price: `pertoken prices set`")
 
 
-def test_an_end_at_which_nothing_is_saved_says_why() -> None:
+def test_an_end_without_a_saving_shows_the_reason() -> None:
     refused = replace(PRICE, low=At("70% of it", 0, 0, "it would not start"))
     assert "70% of it: nothing, it would not start" in sensitivity_line(refused)
     capacity = replace(PRICE, swing=(0, 5))
@@ -57,7 +57,7 @@ def test_what_is_assumed_is_written_as_it_is_typed(text: str) -> None:
 
 def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
     lines = plan_lines(SHOWN, frozenset())
-    assert [(each.label.split()[0], each.usd) for each in lines] == [
+    assert [(line.label.split()[0], line.usd) for line in lines] == [
         ("bill", "$7,270"),
         ("Release", "-$1,818"),
         ("Serve", "-$1,500"),
@@ -74,13 +74,13 @@ def test_what_a_person_left_out_stays_among_the_steps_and_the_rest_apart() -> No
     left = (*PLAN.left_out, LeftOut("use-spot", 9, "on spot", "chat", "you left it out"))
     plan = replace(SHOWN, left_out=left)
     lines = plan_lines(plan, frozenset({9}))
-    assert [each.mark for each in lines] == ["", "[x]", "[x]", "[x]", "[ ]", ""]
+    assert [line.mark for line in lines] == ["", "[x]", "[x]", "[x]", "[ ]", ""]
     assert lines[-2].recommendation_id == 9
-    assert [each.recommendation_id for each in others_left_out(plan, frozenset({9}))] == [102]
+    assert [row.recommendation_id for row in others_left_out(plan, frozenset({9}))] == [102]
     assert plan_lines(replace(plan, steps=(), left_out=()), frozenset()) == ()
 
 
-def test_headroom_is_what_is_left_or_how_much_is_over() -> None:
+def test_headroom_is_left_or_over() -> None:
     assert headroom_words(Headroom("TTFT p95", 704, 900, 800)) == "12% left"
     assert headroom_words(Headroom("TTFT p95", 880, 900, 800)) == "10% over"
     assert headroom_words(None) == "–"
@@ -89,10 +89,10 @@ def test_headroom_is_what_is_left_or_how_much_is_over() -> None:
 def test_a_step_in_full_names_its_conflicts_and_what_uses_up_capacity() -> None:
     line = plan_lines(SHOWN, frozenset())[2]
     titles = [section.title for section in step_sheet(line)]
-    assert titles[0] == "Step 2: Serve FP8 weights" and "Cannot be made beside it" in titles
+    assert titles[0] == "Step 2: Serve FP8 weights" and "Changes that it excludes" in titles
     assert line.step is not None
     using = replace(line, step=replace(line.step, capacity=usd(-9, -5, -1)))
-    assert ("capacity", "uses up $5.00 a month that a step before it freed") in step_sheet(using)[0].lines
+    assert ("capacity", "uses up $5.00 a month that an earlier step freed") in step_sheet(using)[0].lines
     assert step_sheet(plan_lines(SHOWN, frozenset())[0]) == ()
     (_, why) = left_out_sheet(PLAN.left_out[0])
     assert why.lines == ("conflicts with step 2: both",)

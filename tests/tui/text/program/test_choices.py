@@ -1,4 +1,4 @@
-"""What the settings screen offers."""
+"""Choices of the settings screen."""
 
 from pertoken.settings.screens import REFRESHES_S
 from pertoken.tui.keys import WINDOWS_S
@@ -10,9 +10,9 @@ def test_the_next_value_comes_after_the_last_again_and_one_of_the_file_leads_to_
     assert Choice("refresh", "7s", ("1s", "2s")).next == "1s"
 
 
-def test_what_is_offered_can_be_read_back() -> None:
-    found = {each.name: each for each in choices(("dark", "ascii", "NO_COLOR"), (2.0, 3600), "USD", {}, None)}
-    assert [value_of(text) for text in found["refresh"].values] == list(REFRESHES_S)
-    assert [value_of(text) for text in found["window"].values] == list(WINDOWS_S)
-    assert found["currency"].values == ()
-    assert "NO_COLOR" in found["theme"].note
+def test_every_offered_value_can_be_read_back() -> None:
+    by_name = {choice.name: choice for choice in choices(("dark", "ascii", "NO_COLOR"), (2.0, 3600), "USD", {}, None)}
+    assert [value_of(text) for text in by_name["refresh"].values] == list(REFRESHES_S)
+    assert [value_of(text) for text in by_name["window"].values] == list(WINDOWS_S)
+    assert by_name["currency"].values == ()
+    assert "NO_COLOR" in by_name["theme"].note

@@ -15,7 +15,7 @@ def known(report: FleetReport | None = RICH) -> tuple[Target, ...]:
 
 
 def test_every_kind_of_name_is_known() -> None:
-    labels = [each.label for each in known()]
+    labels = [target.label for target in known()]
     for label in ("screen plan", "host gpu-a", "service Qwen/Qwen3-8B", "rule use-spot", "setting agent.interval"):
         assert label in labels
     assert len(labels) == len(set(labels))
@@ -23,18 +23,20 @@ def test_every_kind_of_name_is_known() -> None:
 
 def test_a_model_that_is_served_twice_is_named_with_its_host() -> None:
     twice = replace(RICH, deployments=(CHAT, replace(CHAT, deployment_id=99, host="gpu-b")))
-    names = [each.name for each in known(twice) if each.kind == "deployment"]
+    names = [target.name for target in known(twice) if target.kind == "deployment"]
     assert names == [f"{CHAT.model} on gpu-a", f"{CHAT.model} on gpu-b"]
 
 
 def test_a_whole_name_comes_before_a_start_and_a_start_before_a_part() -> None:
     names = (Target("host", "my-gpu-1"), Target("host", "gpu-10"), Target("host", "gpu-1"))
-    assert [each.name for each in candidates("GPU-1", names)] == ["gpu-1", "gpu-10", "my-gpu-1"]
-    assert next(each.name for each in candidates("host gpu-1", names)) == "gpu-1"
+    assert [target.name for target in candidates("GPU-1", names)] == ["gpu-1", "gpu-10", "my-gpu-1"]
+    assert next(target.name for target in candidates("host gpu-1", names)) == "gpu-1"
     assert candidates("zebra", names) == ()
     assert candidates("", names) == names
 
 
 def test_an_unknown_name_comes_with_the_nearest_and_is_literal() -> None:
-    assert unknown("agent.intervall", known()).endswith("; the nearest name is setting agent.interval.")
-    assert unknown("\x1bqqqqqqqqq", known()) == r"“\x1bqqqqqqqqq” is no screen, host, service, rule or setting here."
+    assert unknown("agent.intervall", known()).endswith("; the most similar is setting agent.interval.")
+    assert (
+        unknown("\x1bqqqqqqqqq", known()) == r"No screen, host, service, rule or setting has the name “\x1bqqqqqqqqq”."
+    )

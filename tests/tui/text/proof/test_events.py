@@ -19,10 +19,10 @@ def test_a_regression_is_an_event_of_its_own_kind_at_the_time_of_its_verdict() -
         judgement=Judgement(Result.DEARER, (0.08, 0.12, 0.16)),
     )
     report = with_verdicts(RICH, [judged])
-    (event,) = (each for each in report.events if each.kind == REGRESSION)
+    (event,) = (candidate for candidate in report.events if candidate.kind == REGRESSION)
     assert event.ts == RICH.now_ts - 120
     assert "2m ago  chat on gpu-a: tp 1 → 2: dearer +12.0% (+8.0% to +16.0%) per token" in event_lines(report)
 
 
-def test_changes_of_before_the_window_are_no_events() -> None:
+def test_changes_before_the_window_are_no_events() -> None:
     assert with_verdicts(RICH, [replace(CHANGE, changed_ts=RICH.now_ts - RICH.window_s - 60)]).events == RICH.events

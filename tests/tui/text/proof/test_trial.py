@@ -1,4 +1,4 @@
-"""A trial in words."""
+"""Trial as text."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ TRIAL = Trial(
     1800,
 )
 ALONE = replace(TRIAL, design=Design.SWITCHBACK, control=None, minutes=30, blocks=8)
-FOUND = TrialResult(Result.CHEAPER, (-0.25, -0.2, -0.15), 120, 90)
+COMPARISON = TrialResult(Result.CHEAPER, (-0.25, -0.2, -0.15), 120, 90)
 
 
 def test_what_a_trial_waits_for_is_one_line() -> None:
@@ -47,17 +47,17 @@ def test_one_replica_is_to_be_switched_on_and_off() -> None:
     ]
 
 
-def test_a_result_is_shown_beside_its_promise_and_with_the_way_back() -> None:
-    done = replace(TRIAL, status=Status.DONE, result=FOUND, quality_exit=0)
+def test_a_result_is_shown_with_its_promise_and_the_undo_commands() -> None:
+    done = replace(TRIAL, status=Status.DONE, result=COMPARISON, quality_exit=0)
     assert result_lines(done, ROW) == [
-        "Trial: cheaper, -20.0% (-25.0% to -15.0%) per token over 120 minutes against chat on gpu-2, less what 90 "
-        "minutes before differed by",
+        "Trial: cheaper, -20.0% (-25.0% to -15.0%) per token over 120 minutes against chat on gpu-2, corrected by the "
+        "difference in 90 minutes before the trial",
         "Promised: -28.6% (-37.5% to -16.7%) per token.",
         "The quality check passed.",
         "",
-        "To go back:",
+        "To undo the change:",
         "  restart chat without --quantization",
     ]
     assert trial_line(replace(TRIAL, status=Status.STOPPED)) == "stopped"
     failed = replace(TRIAL, status=Status.QUALITY_FAILED, quality_exit=3)
-    assert result_lines(failed, ROW)[0] == "Trial: the quality check failed with exit status 3: go back."
+    assert result_lines(failed, ROW)[0] == "Trial: the quality check failed with exit status 3: undo the change."

@@ -37,6 +37,6 @@ def test_fuzzy_wants_the_letters_of_a_word_in_order_in_one_cell() -> None:
 
 
 def test_the_sentence_fits_the_way_of_the_filter_and_is_literal() -> None:
-    assert nothing_matches("a b") == "No row here holds every word of “a b”: esc drops the filter."
-    assert nothing_matches("!a").startswith("Every row here holds a word of “a”")
-    assert nothing_matches("~a\x1b").startswith(r"No row here has the letters of “a\x1b”")
+    assert nothing_matches("a b") == "No row contains every word of “a b”: esc drops the filter."
+    assert nothing_matches("!a").startswith("Every row contains a word of “a”")
+    assert nothing_matches("~a\x1b").startswith(r"No row has the letters of “a\x1b”")
