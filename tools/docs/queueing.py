@@ -8,8 +8,8 @@ _INTRODUCTION = """\
 ## Under a load
 
 Objectives for latency are judged by quantiles over requests at the p95 demand. Arrivals and lengths come from what was
-measured; a deployment is a queue whose rate of finished requests depends on how many run, with a queue of prompts in
-front of it (`forecast/queue/queueing.py`). A load above what a full batch finishes is refused, with both rates. The ranges on
+measured; a deployment is a queue with a rate of finished requests that depends on how many run, and a queue of prompts
+in front of it (`forecast/queue/`). A load above what a full batch finishes is refused, with both rates. The ranges on
 advice hold what the calibration leaves open and what the queueing model itself misses:
 
 `python -m benchmarks.queueing` asks a real llama.cpp server in a closed loop for its steps and prefills
