@@ -91,7 +91,9 @@ def _busy(played: Played, connection: sqlite3.Connection, model: str, served: Se
     if true_s is None or busy_ms is None:
         return
     stored_s, room_s = busy_ms / 1000, BUSY_SHARE * true_s + BUSY_S
-    # Work of time that was not observed (the agent was away) is left out, by its part of the time of each row.
-    at_least_s = true_s * (seen_tokens or 0) / max(1, tokens or 0) - room_s
+    # Work of time that was not observed (the agent was away) is left out, by its part of the time of each row; and with
+    # each agent process that ended what an engine reports only when a request ends.
+    lost_s = BUSY_S * (len(played.starts_s) - 1)
+    at_least_s = true_s * (seen_tokens or 0) / max(1, tokens or 0) - room_s - lost_s
     if stored_s > true_s + room_s or (stored_s < at_least_s and not unknown):
         yield Finding("busy", f"{model}: {stored_s:.2f} s are stored, it computed for {true_s:.2f} s")

@@ -84,7 +84,7 @@ def test_spot_over_two_hundred_replicas_keeps_one_of_each_service_on_demand() ->
         assert best.bankable is not None
         bill = count * 2 * MONTH
         assert best.bankable[2] < bill * (count - 1) / count
-        assert any("spot devices are taken back" in line for line in best.against)
+        assert any("spot instances are taken back a month" in line for line in best.against)
     # The headline is a range, its assumption beside it.
     headline = totals(rows)
     assert " to " in headline.splitlines()[0] and "Assumed: H100 SXM5 spot costs" in headline
