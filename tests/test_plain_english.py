@@ -68,7 +68,7 @@ def findings(path: str, source: str) -> list[str]:
 
 
 def _words(path: str, source: str) -> Iterator[str]:
-    texts, names, test_names = (_of_path(kind, path) for kind in ("text", "name", "test_name"))
+    texts = _of_path("text", path)
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type in (tokenize.STRING, tokenize.COMMENT):
             for rule in texts:
@@ -76,9 +76,16 @@ def _words(path: str, source: str) -> Iterator[str]:
                     line = token.start[0] + token.string.count("\n", 0, match.start())
                     yield _finding(path, line, match, rule)
         elif token.type == tokenize.NAME:
-            for rule in test_names if token.string.startswith("test_") else names:
-                if in_name := _in_name(token.string, rule):
+            for rule, in_name in _of_name(token.string):
+                if not _within(path, rule.allow):
                     yield _finding(path, token.start[0], in_name, rule)
+
+
+@cache
+def _of_name(name: str) -> tuple[tuple[Rule, re.Match[str]], ...]:
+    """Return the rules that a name breaks; most names stand in many files."""
+    rules = _rules("test_name" if name.startswith("test_") else "name")
+    return tuple((rule, match) for rule in rules if (match := _in_name(name, rule)))
 
 
 def _in_name(name: str, rule: Rule) -> re.Match[str] | None:
