@@ -7,7 +7,7 @@ from types import TracebackType
 
 
 class Load:
-    """So many clients, each asking again and again until the block ends; a server that is away is asked again.
+    """A number of clients, each asking again and again until the block ends; a server that is away is asked again.
 
     `ask(n)` makes the n-th request. `pause_s` is how long a client waits after an answer: without one, the clients and
     the server take both cores for themselves.

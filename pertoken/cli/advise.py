@@ -312,7 +312,7 @@ def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
     if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
         yield []
         return
-    from pertoken.reports.exporters.dollars import Dollars
+    from pertoken.reports.exporters.dollars import Dollars, known_dollars
 
     dollars = Dollars(where, settings)
     with contextlib.ExitStack() as stack:
@@ -331,7 +331,6 @@ def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
         pushes: list[Job] = []
         if settings.advisor_otlp_endpoint is not None:
             from pertoken.exposition.otlp import PUSH_EVERY_S, Pusher
-            from pertoken.reports.exporters.dollars import known_dollars
             from pertoken.schedule.jobs import Job
 
             pusher = Pusher(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)

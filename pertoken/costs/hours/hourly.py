@@ -24,5 +24,5 @@ def hourly(
         window = Window(connection, start, now_ts, dated=dated)
         prices = price_book(store, connection, window.inventory)
         by_model = model_hours(window, prices, named)
-    models = (ModelHours(model, start, tuple(model_hours)) for model, model_hours in by_model.items())
+    models = (ModelHours(model, start, tuple(hours_of_model)) for model, hours_of_model in by_model.items())
     return tuple(sorted(models, key=lambda model: (-(model.together.nano_usd or 0), natural_key(model.model))))

@@ -20,7 +20,7 @@ MEMORY_SHARE = 0.9
 
 
 class DoesNotFit(Exception):
-    """So many sequences exceed the memory of the devices."""
+    """The sequences do not fit into the memory of the devices."""
 
 
 @cache

@@ -85,15 +85,13 @@ def _busy(played: Played, connection: sqlite3.Connection, model: str, served: Se
         spec = next((engine for engine in played.world.engines if engine.model == model), None)
         counts = spec is not None and spec.kind == "llama-server" and spec.key not in played.world.touched
         true_s = served.busy_s if counts else None
-    seen = "SUM(1.0 * generated_tokens * observed_ms / MAX(duration_ms, 1)), SUM(generated_tokens)"
+    seen = "SUM(CASE WHEN observed_ms >= duration_ms THEN generated_tokens ELSE 0 END), SUM(generated_tokens)"
     columns = f"SUM(busy_ms), SUM(busy_ms IS NULL), {seen}"
     ((busy_ms, unknown, seen_tokens, tokens),) = connection.execute(f"SELECT {columns} {_of(played, model)}")
     if true_s is None or busy_ms is None:
         return
     stored_s, room_s = busy_ms / 1000, BUSY_SHARE * true_s + BUSY_S
-    # Work of time that was not observed (the agent was away) is left out, by its part of the time of each row; and with
-    # each agent process that ended what an engine reports only when a request ends.
-    lost_s = BUSY_S * (len(played.starts_s) - 1)
-    at_least_s = true_s * (seen_tokens or 0) / max(1, tokens or 0) - room_s - lost_s
+    # A row in which the agent was away has an unknown part of its work: only that of the other rows must be there.
+    at_least_s = true_s * (seen_tokens or 0) / max(1, tokens or 0) - room_s
     if stored_s > true_s + room_s or (stored_s < at_least_s and not unknown):
         yield Finding("busy", f"{model}: {stored_s:.2f} s are stored, it computed for {true_s:.2f} s")
