@@ -56,7 +56,9 @@ def test_an_adapter_reads_the_expected_values_of_its_page(kind: str) -> None:
     for key, histogram in adapter.histograms_of(page).items():
         observations[key.partition("{")[0]] += sum(histogram.counts)
     known = {name: value for name, value in tokens(word_totals(counted)).items() if value is not None}
-    assert (known, values.gauges, observations) == (expected.counters, expected.gauges, expected.observations)
+    assert known == expected.counters
+    assert values.gauges == expected.gauges
+    assert observations == expected.observations
     assert any((*known.values(), *values.gauges.values(), *observations)), "a page on which nothing is read"
 
 
