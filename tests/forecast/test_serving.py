@@ -147,7 +147,7 @@ def test_calibration_refuses_what_cannot_be_measured() -> None:
         (LLAMA_8B.on(Placement(accelerator="Gaudi 3 OAM")), "architecture Gaudi3"),
     ],
 )
-def test_what_is_not_known_is_no_number(deployment: Deployment, missing: str) -> None:
+def test_an_unknown_value_is_no_number(deployment: Deployment, missing: str) -> None:
     with pytest.raises(Abstained, match=missing):
         forecast(deployment, CHAT, MARKET)
 
@@ -218,7 +218,7 @@ def test_a_version_of_vllm_before_its_rewrite_is_slower() -> None:
     assert at(replace(LLAMA_8B, engine_version=None), replace(CHAT, running=64)).running == new.running
 
 
-def test_what_was_not_seen_is_named_among_the_assumptions() -> None:
+def test_unmeasured_inputs_are_named_among_the_assumptions() -> None:
     assumptions = at(LLAMA_8B, CHAT).assumptions
     assert assumptions == ("gpu_memory_utilization 0.9 (not seen)", "max_num_seqs 256 (not seen)")
     assert at(LLAMA_8B.but(gpu_memory_utilization=0.9, max_num_seqs=256), CHAT).assumptions == ()

@@ -129,7 +129,7 @@ def test_a_target_that_comes_back_in_time_does_not_resolve(tmp_path: Path) -> No
     assert sent.events == ["fired", "resolved"] and sent.reasons[-1] == "no longer there"
 
 
-def test_what_is_not_measured_neither_fires_nor_resolves(tmp_path: Path) -> None:
+def test_an_unmeasured_figure_neither_fires_nor_resolves(tmp_path: Path) -> None:
     where, sent = database(tmp_path), Sent()
     watch(where, sent, budget={"when": "budget_share > 0", "for": "0s"}).round(END)
     assert sent.events == [] and standing_alerts(open_store(where)) == []

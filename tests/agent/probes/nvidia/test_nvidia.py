@@ -239,7 +239,7 @@ def test_after_a_driver_reload_the_same_gpus_are_found_by_their_uuid(calls_befor
         assert (event.uuid, event.kind) == (None, "driver") and "was reloaded" in event.message
 
 
-def test_what_was_refused_is_asked_again_after_a_reload() -> None:
+def test_a_refused_call_is_made_again_after_a_reload() -> None:
     with installed(Machine(gpus=eight(unsupported=(UTIL,)), reload_after=300)) as library:
         probe = NvidiaProbe()
         for _ in range(6):
