@@ -94,7 +94,8 @@ class Settings:
         '[{url = "https://gpu-1:8000", token_file = "/etc/pertoken/token", ca_file = "ca.pem"}]',
     )
     """What servers ask for before they show their page, by base URL: `token_file` or `token_env` (bearer token),
-    `cert_file` and `key_file` (client certificate), `ca_file` and `server_name` (whose certificate to believe)."""
+    `cert_file` and `key_file` (client certificate), `ca_file` and `server_name` (whose certificate to believe).
+    Of those that cover a URL the longest base URL counts, of equal ones the first."""
     agent_discover: bool = _setting("agent", values.flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
     agent_probes: tuple[str, ...] = _setting("agent", values.probes, values.PROBES, '["nvidia"]')
