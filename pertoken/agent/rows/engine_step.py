@@ -1,4 +1,4 @@
-"""What one engine did in one tick, and the rows that are stored of it."""
+"""Step of one engine in one tick, and the rows that are stored of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
