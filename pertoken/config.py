@@ -248,7 +248,8 @@ class Settings:
     )
     """What the advisor service watches each minute, as tables [alerts.NAME]: `when` (a figure and a limit,
     docs/alerts.md), `for` (how long it must hold), `scope` (fleet, service=NAME, model=NAME or host=NAME, * for each),
-    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks)."""
+    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks),
+    `enabled` (false: not evaluated)."""
     delivery_secret_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/webhook-secret"')
     """File whose first line signs what is posted to webhooks (HMAC-SHA256 over time and body)."""
     delivery_secret_env: str | None = _setting("delivery", values.text, None, '"PERTOKEN_WEBHOOK_SECRET"')
