@@ -12,10 +12,11 @@ from pertoken.demo.mark import is_demo
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import GROUPS, StoreLocation, person_folder
 from pertoken.store.connect.open import altering, explained, open_store, reading, revision
+from pertoken.store.integrity.high_water_mark import high_water_mark_file
 from pertoken.store.schema import telemetry as t
 
 FOLDER, SERVER_FOLDER = "demo", "demo-server"
-_LEFT_BY_A_DEMO = ("telemetry.db*", "telemetry.witness", "advice.db*", "pertoken.toml")
+_LEFT_BY_A_DEMO = ("telemetry.db*", high_water_mark_file(Path("telemetry.db")).name, "advice.db*", "pertoken.toml")
 """Files of an earlier demo, which a new one replaces."""
 
 
@@ -67,14 +68,14 @@ def _refuse_real_server(location: StoreLocation) -> None:
             hosts = 0 if revisions["telemetry"] is None else len(connection.execute(select(t.host.c.name)).all())
             real = _real_hosts(connection) if hosts else []
     if foreign:
-        found = f"its schema {foreign[0]} has tables that are not pertoken's"
+        problem = f"its schema {foreign[0]} has tables that are not pertoken's"
     elif real:
-        found = f"holds telemetry of real hosts ({', '.join(real[:3])})"
+        problem = f"holds telemetry of real hosts ({', '.join(real[:3])})"
     elif any(revisions.values()) and (not hosts or revisions["fleet"] is not None):
-        found = "is set up for real hosts"
+        problem = "is set up for real hosts"
     else:
         return
-    raise BadInput(f"{location}: {found}; give the demo an empty database with --db")
+    raise BadInput(f"{location}: {problem}; give the demo an empty database with --db")
 
 
 def _has_tables(connection: Connection, schema: str) -> bool:

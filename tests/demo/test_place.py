@@ -1,4 +1,4 @@
-"""Where a demo may be: in an empty database or in place of an earlier demo, in a folder or on a server."""
+"""Places of demos: in an empty database or in place of an earlier demo, in a folder or on a server."""
 
 from collections.abc import Iterator
 from pathlib import Path
