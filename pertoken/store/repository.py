@@ -343,9 +343,10 @@ def put_alert(connection: Connection, values: Mapping[str, Any]) -> None:
     connection.execute(insert(a.alert).values(**values))
 
 
-def drop_alert(connection: Connection, name: str, target: str) -> None:
-    """Delete an alert of a target: it does not hold."""
-    connection.execute(delete(a.alert).where(a.alert.c.name == name, a.alert.c.target == target))
+def drop_alert(connection: Connection, name: str, target: str) -> bool:
+    """Delete an alert of a target: it does not hold. Return whether it was there: of two advisors one deletes it."""
+    same = a.alert.c.name == name, a.alert.c.target == target
+    return connection.execute(delete(a.alert).where(*same)).rowcount == 1
 
 
 def add_alert_delivery(connection: Connection, values: Mapping[str, Any]) -> None:
