@@ -23,7 +23,7 @@ from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile
 from benchmarks.report import Row, report
 from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
+from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width
 from pertoken.forecast.host import LOAD_KINDS
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
@@ -74,10 +74,9 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArra
     single = per_token(prior, np.where(alone, (ran / measurements.tok_s)[rows], np.nan), ran[rows])
     known = posterior(measurements.candidates.take(rows), table, prior, [seen, single], owner)
     kinds = pairs.column("kind")
-    kept = np.array([transfer([kind]) for kind in kinds])
     before, after = (measurements.candidates.take(ends) for ends in (pairs.before, pairs.after))
     at = ran[pairs.before], ran[pairs.after]
-    result = ratio(before, after, table, prior, at, known, (np.ones_like(kept), kept))
+    result = ratio(before, after, table, prior, at, known)
     damped = np.array([attenuation([kind]) for kind in kinds])
     return Predicted(result.log_ratio * damped, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
 
