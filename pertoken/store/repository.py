@@ -288,9 +288,10 @@ def receipts(connection: Connection, recommendation_id: int | None = None) -> Ro
 
 
 def receipt_kinds(connection: Connection) -> Rows:
-    """Return (deployment_id, epoch_id, kind) of every receipt."""
+    """Return (recommendation_id, deployment_id, epoch_id, kind, created_ts) of every receipt."""
     of = a.receipt.c
-    return connection.execute(select(of.deployment_id, of.epoch_id, of.kind)).all()
+    columns = (of.recommendation_id, of.deployment_id, of.epoch_id, of.kind, of.created_ts)
+    return connection.execute(select(*columns)).all()
 
 
 def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
