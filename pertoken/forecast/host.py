@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from pertoken.by_identity import by_identity
 from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import (
@@ -104,10 +105,7 @@ class Calibration:
     @property
     def posterior(self) -> Posterior:
         """As one row; the prior itself where nothing was measured."""
-        prior = deviation()
-        if self.origin is None:
-            return Posterior(np.zeros((1, len(prior.sd))), np.diag(prior.sd**2)[None])
-        return Posterior(np.array([self.mean]), np.array([self.covariance]))
+        return _posterior(self)
 
     def kept(self, deployment: Deployment) -> Array:
         """Share of each deviation that holds for a deployment: the further from where it was measured, the less."""
@@ -153,7 +151,21 @@ class Calibration:
 
     def shift_for(self, deployment: Deployment) -> Array:
         """Return the additions to the log times of a deployment's terms, shape (1, number of `TERMS`)."""
-        return rows_times(self.posterior.mean * self.kept(deployment), deviation().groups)
+        return _shift(self, self.kept(deployment))
+
+
+@by_identity
+def _posterior(calibration: Calibration) -> Posterior:
+    prior = deviation()
+    if calibration.origin is None:
+        return Posterior(np.zeros((1, len(prior.sd))), np.diag(prior.sd**2)[None])
+    return Posterior(np.array([calibration.mean]), np.array([calibration.covariance]))
+
+
+@by_identity
+def _shift(calibration: Calibration, kept: Array) -> Array:
+    # `kept` is the same array for all changes of the same kinds
+    return rows_times(calibration.posterior.mean * kept, deviation().groups)
 
 
 def calibrate(
@@ -380,8 +392,7 @@ def _known(values: Sequence[float | None]) -> Array:
 
 
 def _capacity(running: float, fitting: float, filling: float, kv_use: float | None) -> float:
-    """Factor on the sequences that fit: a well-used cache determines how many fill it; else those seen running at
-    least."""
+    """Return the factor on the sequences that fit: by how many fill a well-used cache, else by those seen running."""
     if fitting <= 0:
         return 1.0
     if kv_use is not None and kv_use >= MUCH_OF_CACHE:
