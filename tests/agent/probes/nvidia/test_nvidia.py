@@ -166,9 +166,11 @@ def test_an_unsupported_field_is_unknown_with_its_reason_and_never_asked_again()
             "nvmlDeviceGetTemperatureV",
         )
     )
-    with installed(Machine(gpus=gpus)) as library:
-        probe = NvidiaProbe()
+    clock = ManualClock()
+    with installed(Machine(gpus=gpus), clock) as library:
+        probe = NvidiaProbe(clock)
         for _ in range(5):
+            clock.now_s += 1
             devices, _ = probe.read(processes=False)
         uuid = gpus[3].uuid
         assert (devices[3].energy_mj, devices[3].util_1e4, devices[3].temperature_c) == (None, None, 61)
