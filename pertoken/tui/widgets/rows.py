@@ -192,6 +192,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         return [[column.text(line) for column in self._kinds] for line in shown]
 
     def _lay_out(self) -> None:
+        """Filter and sort the lines, choose columns and widths, and draw only what differs from the last layout."""
         by, turned = self.arrangement.by, self.arrangement.turned
         self.matched = arranged(matching(self._all, self.columns_known, self._words), self.columns_known, by, turned)
         if not self.size.width:
