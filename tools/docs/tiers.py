@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.forecast.figures import NESTED
+from pertoken.forecast.host import LOAD_KINDS
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
@@ -16,9 +17,9 @@ _INTRODUCTION = """
 
 *No host data* is the mean over kinds in the nested folds. *Passive* is a change of the load on a deployment of which
 {points} further operating points were measured, in triple folds (`--calibrate-with {points} --folds`), beside the
-*same pairs* calibrated on the row before the change alone. *Runs under load* are those of `benchmarks.load`, all
-figures together. *Probe* is `benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and
-loads, or other formats.
+*same pairs* calibrated on the row before the change alone; in the median `raise_batch` is 2 times the batch and
+`raise_batch_far` 32 times. *Runs under load* are those of `benchmarks.load`, all figures together. *Probe* is
+`benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and loads, or other formats.
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -33,8 +34,10 @@ def lines(rows: Rows) -> list[str]:
     passive = _newest("calibrate_with")
     if passive is not None:
         known = {(row["subject"], row["what"]): row["value"] for row in passive["rows"]}
-        for name, subject in (("no host data, same pairs", f"0 of {POINTS}"), ("passive", f"{POINTS} points")):
-            text.append(_row(name, {figure: known[subject, f"load.{figure}"] for figure in _FIGURES}))
+        for kind in sorted(LOAD_KINDS):
+            for name, subject in (("no host data, same pairs", f"0 of {POINTS}"), ("passive", f"{POINTS} points")):
+                figures = {figure: known[subject, f"{kind}.{figure}"] for figure in _FIGURES}
+                text.append(_row(f"{name}: `{kind}`", figures))
     load = _newest("load")
     if load is not None:
         targets = {target["id"]: target["value"] for target in load["targets"]}
@@ -57,8 +60,9 @@ def _probed(site: Mapping[str, Any] | None) -> list[str]:
         median, p90 = values.get(f"{kind}_median"), values.get(f"{kind}_p90")
         if median is not None and p90 is not None:
             text.append(f"| probe, {name} | {100 * median:.1f} / {100 * p90:.1f} % | | | |")
-    held, width = (values.get(figure) for figure in ("coverage", "width"))
-    return [*text, f"| probe, all | | {_or_unknown(held and 100 * held, '.0f')} % | {_or_unknown(width, '.2f')} | |"]
+    held, width = values.get("coverage"), values.get("width")
+    covered = "unknown" if held is None else f"{100 * held:.0f} %"
+    return [*text, f"| probe, all | | {covered} | {'unknown' if width is None else f'{width:.2f}'} | |"]
 
 
 _FIGURES = ("median", "p90", "coverage", "half_width", "abstained")
@@ -69,10 +73,6 @@ def _row(name: str, mean: Mapping[str, float]) -> str:
     errors = f"{100 * mean['median']:.1f} / {100 * mean['p90']:.1f} %"
     held, silent = (f"{100 * mean[figure]:.0f} %" for figure in ("coverage", "abstained"))
     return f"| {name} | {errors} | {held} | {mean['half_width']:.2f} | {silent} |"
-
-
-def _or_unknown(value: float | None, spec: str) -> str:
-    return "unknown" if value is None else format(value, spec)
 
 
 def _newest(benchmark: str) -> dict[str, Any] | None:
