@@ -7,7 +7,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-MAX_KNOWN = 4096
+MAX_KNOWN = 8192
 """Maximum kept results of one function: those of the proposals that are priced together."""
 
 

@@ -242,7 +242,7 @@ def _evidence(call: Call, target: Target, gathered: Present, known: Measured) ->
         for line in _lines(
             f"{_name(subject, gathered)}: " if subject is not None else "",
             name,
-            known.get(subject or own or ("", ""), Evidence({})),
+            known.get(subject or own or ("", "")) or Evidence({}),
         )
     )
 

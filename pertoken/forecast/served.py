@@ -80,7 +80,7 @@ Row = tuple[dict[str, float], tuple[float, ...]]
 """Columns and tags of one candidate."""
 
 
-MAX_RECENT = 2048
+MAX_RECENT = 8192
 _RECENT: dict[tuple[int, int, int], tuple[Deployment, Load, Market, Row]] = {}
 """Rows by the identity of what they are of, which is kept alive beside them: one proposal asks for its rows about four
 times, and for those of the present once more than all proposals before it. Measured: 12,700 rows of an advice run over
