@@ -1,4 +1,4 @@
-"""Where large errors of left-out pairs come from: their sources, and what their rows do not state."""
+"""Origin of large errors of left-out pairs: their sources, and what their rows do not state."""
 
 import numpy as np
 from numpy.typing import NDArray
