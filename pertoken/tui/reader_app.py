@@ -17,12 +17,10 @@ from textual.timer import Timer
 
 from pertoken.errors import PertokenError
 from pertoken.garbage import resume
-from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import note
 from pertoken.tui.background import Background, Report
 from pertoken.tui.keys import WINDOWS_S
 from pertoken.tui.options import Options
-from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
@@ -32,6 +30,7 @@ from pertoken.tui.text.words import progress_line
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
+    from pertoken.proof.recommendation import Recommendation
 
 
 FIRST_FRAME_S = 2.0
@@ -139,7 +138,7 @@ class ReaderApp(App[None]):
 
     def _current_query(self) -> Query:
         """Return the query of the open page."""
-        subject = self.screen.subject if self.screen_stack and isinstance(self.screen, CoursePage) else None
+        subject = self.screen.subject if self.screen_stack and isinstance(self.screen, Page) else None
         tenants = any(isinstance(page, FleetPage) and page.group == "tenant" for page in self.screen_stack)
         return Query(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 

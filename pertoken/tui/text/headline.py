@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.amounts import amount, caption, no_rate
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
 from pertoken.units import format_count, format_duration
 
@@ -95,7 +96,7 @@ def savings_line(plan: Plan | None, banked: Banked | None) -> str:
     if plan is None:
         return f"Bankable: not known yet · banked so far: {saved}"
     if not any(plan.bankable):
-        return f"Bankable: {NONE_FOUND} (2 shows why) · banked so far: {saved}"
+        return f"Bankable: {NONE_FOUND} ({key_name('savings')} shows why) · banked so far: {saved}"
     weakest = f" · least certain: {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
     low, likely, high = map(amount, plan.bankable)
     dollars = likely if low == high else f"{likely} ({low}–{high})"  # short, to leave space for the assumption

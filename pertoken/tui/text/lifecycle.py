@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pertoken.proof.acts import DISMISS_S, SNOOZE_S
 from pertoken.proof.lifecycle import commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines, usd_range
 from pertoken.units import format_utc
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pertoken.proof.judging.receipts import Check, StoredReceipt
     from pertoken.proof.verdicts import Verdict
 
-_KEYS = {"accept": "a", "trial": "T", "snooze": "z", "dismiss": "d", "reopen": "b", "applied": "m", "undo": "u"}
-
 
 def acted(row: Recommendation) -> str:
     """Return the new state of a recommendation: `1a2b3c4d  quantize-weights, chat: bf16 → fp8: accepted`."""
@@ -29,7 +28,7 @@ def acted(row: Recommendation) -> str:
 
 def possible(row: Recommendation) -> str | None:
     """Return the decisions that are possible now, with their keys: `a accept, z snooze`; None if there are none."""
-    return ", ".join(f"{_KEYS[name]} {name}" for name in commands(row.state)) or None
+    return ", ".join(f"{key_name(name)} {name}" for name in commands(row.state)) or None
 
 
 def refused(row: Recommendation, command: str) -> str | None:
@@ -84,8 +83,17 @@ def question(row: Recommendation, decision: str, now_ts: float, provable: Sequen
             ),
         ),
         Section("What its history could prove (savings of device time per token)", tuple(provable)),
-        Section("enter confirms, esc goes back", ("To store a reason, use `pertoken … ID --why TEXT`.",)),
+        Section(
+            "enter confirms, esc goes back",
+            (_command(row, decision),),
+        ),
     )
+
+
+def _command(row: Recommendation, decision: str) -> str:
+    """Return a sentence about the command that does the same."""
+    command = f"pertoken {decision} {short_id(row)}"
+    return f"`{command}` does the same." if decision == "trial" else f"With a reason: `{command} --why TEXT`."
 
 
 def applying(row: Recommendation) -> list[str]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.tui.text.notes import event_lines
+from pertoken.tui.text.fleet.notes import event_lines
 from pertoken.tui.text.proof.events import REGRESSION, with_verdicts
 from tests.tui.reports import RICH
 
