@@ -14,6 +14,7 @@ from textual.app import App, SuspendNotSupported
 from textual.command import Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
+from textual.widgets import Input
 
 from pertoken.tui import themes
 from pertoken.tui.background import Report
@@ -35,7 +36,7 @@ from pertoken.tui.text.program.choices import Choice, choices, value_of
 from pertoken.tui.text.program.help import help_sheet
 from pertoken.tui.text.program.key_names import name_keys, with_keys
 from pertoken.tui.text.program.targets import Target, targets
-from pertoken.tui.time_app import TimeApp
+from pertoken.tui.time_app import FROZEN, TimeApp
 from pertoken.tui.widgets.jump_box import JumpBox
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.tui.widgets.rows import Rows
@@ -97,8 +98,16 @@ class PertokenApp(TimeApp):
         return [*super().get_line_filters(), *([ascii_drawing] if ascii_drawing and ascii_drawing.enabled else [])]
 
     async def on_event(self, event: events.Event) -> None:
-        """Ignore mouse moves without a pressed button, so that they do not redraw the screen."""
+        """Ignore mouse moves without a pressed button, and send text to the input line that was opened before it.
+
+        Characters that arrive together with the key that opens the line were sent to another widget: `/qwen` must not
+        quit.
+        """
         if isinstance(event, events.MouseMove) and not event.button and self.mouse_captured is None:
+            return
+        late = isinstance(event, events.Key) and event.is_forwarded and event.is_printable
+        if late and isinstance(event, events.Key) and isinstance(self.focused, Input):
+            self.focused.post_message(events.Key(event.key, event.character))
             return
         await super().on_event(event)
 
@@ -335,6 +344,8 @@ class PertokenApp(TimeApp):
             self.refresh_s = value_of(value)
             self.keep(replace(self.remembered, refresh_s=self.refresh_s))
             self.start_reading()
+        elif self._paused:
+            self.notify(with_keys(FROZEN), markup=False)
         else:
             self.choose_window(int(value_of(value)))
         self._renew()

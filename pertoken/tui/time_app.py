@@ -17,7 +17,7 @@ from pertoken.units import format_duration
 from pertoken.window.course.timeline import Timeline
 
 _FROZEN_TIME = "The figures are frozen: press {pause} to go on, then change the time."
-_FROZEN = "The figures are frozen: press {pause} to go on, then change the window."
+FROZEN = "The figures are frozen: press {pause} to go on, then change the window."
 
 
 class TimeApp(ReaderApp):
@@ -34,7 +34,7 @@ class TimeApp(ReaderApp):
         end = WINDOWS_S[0 if action == "narrow" else -1]
         if self.window_s == end:
             return f"{format_duration(end)} is the {'shortest' if action == 'narrow' else 'longest'} window."
-        return with_keys(_FROZEN) if self._paused else None
+        return with_keys(FROZEN) if self._paused else None
 
     def keep(self, remembered: Remembered) -> None:
         """Remember this state for the next run; an error is notified once."""

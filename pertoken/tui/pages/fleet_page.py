@@ -250,6 +250,10 @@ class FleetPage(ListPage):
             return view.reading.tenants.value.lines if view.reading.tenants.value else ()
         return report.uses if table == "hosts" else report.devices
 
+    def heading_of(self, line: Any) -> str:
+        """Return what a line is."""
+        return "Device" if isinstance(line, DeviceLine) else "Tenant"
+
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a line; that of a service or host has plots."""
         from pertoken.window.course.course import Subject  # not needed for the first frame

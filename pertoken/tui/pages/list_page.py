@@ -97,6 +97,10 @@ class ListPage(Page):
             )
         return super().cannot(action)
 
+    def heading_of(self, line: Any) -> str:
+        """Return the heading of the page of a line."""
+        return self.heading
+
     def open(self) -> None:
         """Open the page of the selected row."""
         rows = self.rows()
@@ -116,7 +120,8 @@ class ListPage(Page):
             current = line(view)
             return None if current is None else self.details(current, view)
 
-        return SheetPage(self.view, self.heading, sheet, self.part, self.windowed, self.late_s)
+        heading = self.heading_of(line(self.view()))
+        return SheetPage(self.view, heading, sheet, self.part, self.windowed, self.late_s)
 
     def back(self) -> None:
         """Clear and close the filter."""

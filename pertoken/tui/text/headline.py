@@ -48,7 +48,7 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
 
     def of_hosts(unit: str) -> str:
         full = f"{unit}{part}"
-        return full if len(full) <= CAPTION_CELLS else full.removesuffix(" hosts")
+        return full if len(full) <= CAPTION_CELLS else f"{unit}, {reporting} host{'' if reporting == 1 else 's'}"
 
     no_reports = "no reports" if report.hosts and not reporting else None
     per_hour = amount(report.nano_usd_per_hour)
@@ -74,7 +74,7 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
             of_hosts("tok/s") if silent else "tokens/s now",
             f"tok/s: {no_reports or 'no engine'}",
         ),
-        _figure(_idle(report.bill), " idle", "of dollars idle", "idle: no price"),
+        _figure(_idle(report.bill), " idle or unallocated", "idle + unallocated", "idle: no price"),
         _figure(power, " W", f"watts{part}", f"watts: {no_reports or 'not read'}"),
     )
 

@@ -141,12 +141,27 @@ def verdict_line(verdict: Verdict) -> str:
 
 def verdict_text(verdict: Verdict) -> str:
     """Return `verdict_line` without the time."""
-    what = ", ".join(map(_edit, verdict.edits)) or "its configuration changed"
+    return f"{_changed(verdict)}: {_result(verdict)}{_why(verdict)}"
+
+
+def verdict_event(verdict: Verdict) -> str:
+    """Return one change with its effect first, because lines of events are cut: `dearer +12.0% …: chat on …`."""
+    return f"{_result(verdict)}: {_changed(verdict)}{_why(verdict)}"
+
+
+def _changed(verdict: Verdict) -> str:
+    return f"{literal(verdict.name)}: {', '.join(map(_edit, verdict.edits)) or 'its configuration changed'}"
+
+
+def _result(verdict: Verdict) -> str:
     judgement = verdict.judgement
     figures = "" if judgement.effect is None else f" {_percent(judgement.effect)} per token"
-    why = "" if judgement.reason is None else f" ({' '.join(literal_lines(judgement.reason))})"
-    result = judgement.result.value.replace("_", " ").lower()
-    return f"{literal(verdict.name)}: {what}: {result}{figures}{why}"
+    return f"{judgement.result.value.replace('_', ' ').lower()}{figures}"
+
+
+def _why(verdict: Verdict) -> str:
+    reason = verdict.judgement.reason
+    return "" if reason is None else f" ({' '.join(literal_lines(reason))})"
 
 
 def receipt_line(stored: StoredReceipt) -> str:
@@ -178,8 +193,8 @@ def _prospect(prospect: Prospect) -> str:
     from pertoken.proof.judging.prospect import LOOKS_DAYS  # not needed for the first frame
 
     week, month = (_detectable(detectable.after(days)) for days in LOOKS_DAYS)
-    text = f"{week} a week after the change, {month} four weeks after"
-    if prospect.promised is None:
+    text = f"{week} after one week, {month} after four weeks"
+    if prospect.promised is None or prospect.promised <= 0:
         return f"{text}; no such saving is promised"
     when = "not within four weeks" if detectable.days_to_proof is None else f"after {detectable.days_to_proof} days"
     return f"{text}; the promised {prospect.promised:.1%} {when}"

@@ -28,11 +28,11 @@ def next_group(group: str) -> str:
 def group_note(group: str, tenants: Any) -> str:
     """Return the line above the rows: their group, and why there are no rows yet."""
     if group != "tenant":
-        return with_keys("By host. {group}: by tenant.")
+        return with_keys("By host. {group}: by tenant, then by model.")
     if tenants.value is None:
         return "By tenant: reading…" if tenants.error is None else f"By tenant: {literal(tenants.error)}"
     notes = "".join(f" {literal(note)}" for note in tenants.value.notes)
-    return f"By tenant, over whole hours, by tokens of gateways.{notes}"
+    return f"By tenant: whole hours, tokens of gateways.{notes}"
 
 
 def running(report: FleetReport) -> Sequence[DeploymentLine]:

@@ -37,6 +37,7 @@ def help_sheet(keys: Sequence[Key]) -> Sheet:
                 caption("$/Mtok")
                 + ": all dollars of a deployment / its prompt (cached included) and generated tokens.",
                 "The bar under Paid: █ busy ▓ idle while reserved ▒ other processes ░ unallocated.",
+                "Above a plot: the newest value of each of its lines.",
                 "The scale of a line of bars is 0 to the figure after it, the peak of the window.",
                 "run/wait: requests running and waiting. SLO: whether a change keeps your latency objective.",
                 "Bankable dollars leave the bill. Capacity dollars let the same bill serve more.",

@@ -29,5 +29,5 @@ async def test_messages_name_the_keys_that_a_person_chose() -> None:
         await pilot.press("left_square_bracket")
         assert (await notices(pilot))[-1] == "The figures are frozen: press f8 to go on, then change the window."
         await pilot.press("f9")
-        await until_shown(pilot, "By host. f9: by tenant.")
+        await until_shown(pilot, "By host. f9: by tenant, then by model.")
     assert with_keys("{savings}") == "2"
