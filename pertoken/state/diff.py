@@ -185,7 +185,7 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 @cache
 def _identity(kind: Any) -> tuple[str, ...]:
     """Return the fields of a record by which two of them differ."""
-    return tuple(field.name for field in fields(kind) if field.name not in _NOT_IDENTITY)
+    return tuple(field.name for field in fields(kind) if field.compare and field.name not in _NOT_IDENTITY)
 
 
 def plain(value: Any) -> Any:

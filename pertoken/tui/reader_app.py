@@ -30,6 +30,7 @@ from pertoken.tui.text.words import progress_line
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
+    from pertoken.costs.report.lines import FleetReport
     from pertoken.proof.recommendation import Recommendation
 
 
@@ -103,8 +104,8 @@ class ReaderApp(App[None]):
         self._study = Study()
         self._work = {name: Background(name) for name in ("plan", "records", "rules", "detail", "findings")}
         self._request: PlanRequest | None = None
-        self._planned: object = None
-        """Version of the advice that plan and records were computed from."""
+        self._planned: tuple[object, tuple[object, ...] | None] | None = None
+        """Version of the advice that plan and records were computed from, and of the prices."""
         self._stale_timer: Timer | None = None
         self._ticker: Timer | None = None
 
@@ -222,12 +223,17 @@ class ReaderApp(App[None]):
         self._study_again()
 
     def _study_again(self) -> None:
-        """Compute plan and records again if the advice has changed."""
-        rows = self._reading.advice.value
-        if rows is not None and (known := advice_version(rows)) != self._planned:
-            self._planned = known
+        """Compute plan and records again if the advice or a price has changed."""
+        rows, fleet, last = self._reading.advice.value, self._reading.fleet.value, self._planned
+        if rows is None:
+            return
+        prices = prices_version(fleet) if fleet is not None and self._at is None else last and last[1]
+        known, seen = (advice_version(rows), prices), None if last is None else last[1]
+        repriced = prices is not None and seen is not None and prices[0] == seen[0] and prices != seen
+        self._planned = known
+        if last is None or known[0] != last[0] or repriced:
             self._compute("records", lambda _: self._source.records())
-            self._plan()
+            self._plan(fresh=repriced)
 
     def _watch_staleness(self) -> None:
         """Set a timer that shows the page again when the next host becomes stale, before the next refresh."""
@@ -298,3 +304,12 @@ class ReaderApp(App[None]):
 def advice_version(rows: Sequence[Recommendation]) -> object:
     """Return a value that changes with any of the advice."""
     return tuple((row.recommendation_id, row.version, row.updated_ts) for row in rows)
+
+
+def prices_version(fleet: FleetReport) -> tuple[object, ...]:
+    """Return a value that changes with the price of any device; hosts that report are part of it.
+
+    It is made of sums: the lines of thousands of devices are made only for the rows that are shown.
+    """
+    reporting = tuple(host.host_id for host in fleet.hosts if not host.stale)
+    return reporting, fleet.nano_usd_per_hour, fleet.unpriced_devices

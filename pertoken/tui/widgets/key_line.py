@@ -33,6 +33,11 @@ class KeyLine(Widget):
         text, key_style = Text(no_wrap=True, end=""), self.get_component_rich_style("key-line--key")
         for item in fitting(self._items, self.size.width):
             for action, label in zip(item.actions, item.labels, strict=True):
-                text.append(label, key_style + Style(meta={"@click": f"app.act('{action}')"}))
-            text.append(f" {item.word} ")
+                text.append(label, key_style + _click(action))
+            text.append(f" {item.word}", _click(item.actions[0]))
+            text.append(" ")
         return text
+
+
+def _click(action: str) -> Style:
+    return Style(meta={"@click": f"app.act('{action}')"})

@@ -15,7 +15,7 @@ from textual.widgets.data_table import RowDoesNotExist
 from pertoken.tui.amounts import caption
 from pertoken.tui.remembered import Remembered, Table
 from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit
-from pertoken.tui.text.table.matching import matching
+from pertoken.tui.text.table.matching import matching, searched
 
 _SCROLLBAR = 1
 AHEAD = 8
@@ -50,6 +50,8 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.arrangement = Table()
         self._dim: Callable[[L], bool] = lambda _: False
         self._words = ""
+        self._searched: Sequence[Sequence[str]] | None = None
+        """Cells of all lines as the filter reads them; None until a filter is typed."""
         self._layout: tuple[object, ...] = ()
         self._drawn: list[list[tuple[str, Style | None]]] = []
         """Text and style of each cell of each row."""
@@ -88,7 +90,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         """Show these lines; those for which `dim` returns True are drawn as stale."""
         if not self._all:
             self.shown_lines = None
-        self._all, self.columns_known, self._dim = lines, columns, dim
+        self._all, self.columns_known, self._dim, self._searched = lines, columns, dim, None
         self._choose_columns()
         self._lay_out()
 
@@ -198,8 +200,12 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def _lay_out(self) -> None:
         by, turned = self.arrangement.by, self.arrangement.turned
-        self.matched = arranged(matching(self._all, self.columns_known, self._words), self.columns_known, by, turned)
-        width, height = self.size if self.size.width else self.app.size  # before its first layout, as on the screen
+        if self._words.strip() and self._searched is None:
+            self._searched = searched(self._all, self.columns_known)
+        passed = matching(self._all, self.columns_known, self._words, self._searched)
+        self.matched = arranged(passed, self.columns_known, by, turned)
+        laid_out = self.size.width > 0  # before its first layout it expects a half of the screen
+        width, height = self.size if laid_out else (self.app.size.width, self.app.size.height // 2)
         self._row_limit = max(self._row_limit, height + AHEAD)
         shown = self.matched[: self._row_limit]
         cells, keys = self._cells(shown), [str(self.key(line)) for line in shown]

@@ -7,7 +7,7 @@ from tests.tui.screens import running, text_of, until, until_gone, until_shown
 async def test_a_click_on_a_key_does_what_the_key_does() -> None:
     async with running(FixedSource()) as pilot:
         await until_shown(pilot, "run/wait")
-        await pilot.click("KeyLine", (0, 0))
+        await pilot.click("KeyLine", (4, 0))
         await until_shown(pilot, "bankable $/month")
 
 
