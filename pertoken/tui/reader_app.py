@@ -312,4 +312,4 @@ def prices_version(fleet: FleetReport) -> tuple[object, ...]:
     It is made of sums: the lines of thousands of devices are made only for the rows that are shown.
     """
     reporting = tuple(host.host_id for host in fleet.hosts if not host.stale)
-    return reporting, fleet.nano_usd_per_hour, fleet.unpriced_devices
+    return reporting, fleet.nano_usd_per_hour, fleet.unpriced_n, fleet.unpriced_devices
