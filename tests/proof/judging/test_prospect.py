@@ -33,7 +33,7 @@ def test_weeks_of_hours_show_the_smallest_saving_they_could_prove_and_the_days_t
     assert week is not None and month is not None and 0 < week < 0.1 and 0 < month < 0.1
     assert prospect.detectable.days_to_proof is not None and prospect.detectable.days_to_proof <= 7
     assert prospect_lines([prospect])[2] == (
-        f"  tiny on gpu-1: {week:.1%} or more a week after the change, {month:.1%} or more four weeks after; "
+        f"  tiny on gpu-1: {week:.1%} or more after one week, {month:.1%} or more after four weeks; "
         f"the promised 9.1% after {prospect.detectable.days_to_proof} days"
     )
     assert prospect.values()["smallest_after_7_days"] == week
