@@ -5,7 +5,7 @@ under a running agent and appears in no setting, message, row or traceback.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -51,6 +51,12 @@ class Access:
         if not text or not all("!" <= character <= "~" for character in text):
             raise ValueError(f"{self.token_file or self.token_env} holds no token: one word of ASCII")
         return text
+
+
+def access_of(url: str, accesses: Iterable[Access]) -> Access:
+    """Return the access of the longest base URL that covers `url`, the first of equal ones; without credentials if none
+    does."""
+    return max((access for access in accesses if access.covers(url)), key=lambda row: len(row.url), default=Access(url))
 
 
 def read_access(rows: object) -> tuple[Access, ...]:

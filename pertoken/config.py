@@ -94,7 +94,8 @@ class Settings:
         '[{url = "https://gpu-1:8000", token_file = "/etc/pertoken/token", ca_file = "ca.pem"}]',
     )
     """What servers ask for before they show their page, by base URL: `token_file` or `token_env` (bearer token),
-    `cert_file` and `key_file` (client certificate), `ca_file` and `server_name` (whose certificate to believe)."""
+    `cert_file` and `key_file` (client certificate), `ca_file` and `server_name` (whose certificate to believe).
+    Of those that cover a URL the longest base URL counts, of equal ones the first."""
     agent_discover: bool = _setting("agent", values.flag, True, "true")
     """Whether to look for inference servers among this host's processes."""
     agent_probes: tuple[str, ...] = _setting("agent", values.probes, values.PROBES, '["nvidia"]')
@@ -247,7 +248,8 @@ class Settings:
     )
     """What the advisor service watches each minute, as tables [alerts.NAME]: `when` (a figure and a limit,
     docs/alerts.md), `for` (how long it must hold), `scope` (fleet, service=NAME, model=NAME or host=NAME, * for each),
-    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks)."""
+    `window` (telemetry that the figure is of), `to` (log, mail and URLs of webhooks),
+    `enabled` (false: not evaluated)."""
     delivery_secret_file: str | None = _setting("delivery", values.text, None, '"/etc/pertoken/webhook-secret"')
     """File whose first line signs what is posted to webhooks (HMAC-SHA256 over time and body)."""
     delivery_secret_env: str | None = _setting("delivery", values.text, None, '"PERTOKEN_WEBHOOK_SECRET"')

@@ -25,9 +25,14 @@ def metric(word: str, **labels: str) -> str:
 
 
 def count(
-    where: StoreLocation, ts: int, counts: Mapping[str, int], host: str = "", url: str = "http://gw:4000"
+    where: StoreLocation,
+    ts: int,
+    counts: Mapping[str, int],
+    host: str = "",
+    url: str = "http://gw:4000",
+    life: int | None = None,
 ) -> None:
-    """Store what a gateway, read on a host, counted by `ts`."""
+    """Store what a gateway, read on a host, counted by `ts`. `life`: id of its process."""
     row = host_row(60)
     if host:
         row = replace(row, host_id=stable_id("host", host), name=host, machine_id=host)
@@ -35,7 +40,7 @@ def count(
     tick = Tick(
         ts,
         row,
-        engines=(EngineRow(engine, row.host_id, "litellm", url, None, None, None, None, GATEWAY),),
+        engines=(EngineRow(engine, row.host_id, "litellm", url, None, None, None, None, GATEWAY, life),),
         deployments=(DeploymentRow(deployment, engine, row.host_id, "litellm"),),
         epochs=(EpochRow(epoch, deployment, ts, None, None, "{}", ()),),
         samples=tuple(EngineCounterSample(epoch, name, ts, delta) for name, delta in counts.items()),

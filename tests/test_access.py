@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pertoken import config
-from pertoken.access import Access
+from pertoken.access import Access, access_of
 from pertoken.errors import BadInput
 
 SECRET = "s3cret-of-the-tests"
@@ -56,3 +56,13 @@ def test_settings_can_be_shown(tmp_path: Path) -> None:
     file.write_text('[[agent.access]]\nurl = "https://gpu-1:8000"\ntoken_env = "T"\n')
     shown = CliRunner().invoke(main, ["config", "show", "--config", str(file), "--json"])
     assert json.loads(shown.stdout)["agent.access"] == [{"url": "https://gpu-1:8000", "token_env": "T"}]
+
+
+def test_the_most_specific_access_counts_and_of_equal_ones_the_first() -> None:
+    host, first = Access("https://gpu-1:8000", token_env="HOST"), Access("https://gpu-1:8000/chat", token_env="FIRST")
+    second = Access("https://gpu-1:8000/chat", token_env="SECOND")
+    for rows in ([host, first, second], [first, host, second], [first, second, host]):
+        assert access_of("https://gpu-1:8000/chat/metrics", rows) == first
+        assert access_of("https://gpu-1:8000/chat", rows) == first
+        assert access_of("https://gpu-1:8000/chats/metrics", rows) == host
+        assert access_of("https://gpu-1:80000/metrics", rows) == Access("https://gpu-1:80000/metrics")

@@ -2,28 +2,31 @@
 
 For each pair, N other rows of the same source, model, GPU, engine and format as its "before" row stand for minutes of
 that deployment, as `calibrate` takes them. Rows that the forecast cannot distinguish from the "after" row are left out.
-Errors stand beside those with the "before" row alone, on the same pairs: those with N such rows.
+Errors stand beside those with the "before" row alone, on the same pairs: those with N such rows. With `--folds` each
+pair is judged by a table refitted without its source, its model and its GPUs; otherwise by the shipped table, which saw
+its rows. Widths and attenuation are the shipped ones.
 """
 
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecast.figures import macro_of, tables
-from benchmarks.forecast.fit import running
-from benchmarks.forecast.folds import Predicted, Score
+from benchmarks.forecast.fit import Evidence, running
+from benchmarks.forecast.folds import Predicted, Score, macro, together, unfounded
+from benchmarks.forecast.nested import refitted
 from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile, Measurements, Pairs, read
 from benchmarks.report import Row, report
 from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import attenuation, deviation, efficiency, half_width, transfer
+from pertoken.forecast.efficiency import Efficiency, attenuation, deviation, efficiency, half_width
 from pertoken.forecast.host import LOAD_KINDS
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
@@ -54,18 +57,44 @@ def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.
     return others
 
 
-def predict_with(measurements: Measurements, pairs: Pairs, points: Sequence[NDArray[np.intp]]) -> Predicted:
-    """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row."""
+Points = Sequence[NDArray[np.intp]]
+"""Further rows of each pair."""
+
+
+def predict_with(
+    measurements: Measurements,
+    pairs: Pairs,
+    points: Points,
+    table: Efficiency | None = None,
+    only: NDArray[np.intp] | None = None,
+) -> Predicted:
+    """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row.
+
+    `table`: the shipped one by default. `only`: pairs to predict; others are NaN.
+    """
     predicted = Predicted.none(len(pairs.before))
-    for start in range(0, len(pairs.before), CHUNK):
-        places = np.arange(start, min(start + CHUNK, len(pairs.before)))
-        part = _predicted(measurements, pairs.take(places), [points[int(place)] for place in places])
-        predicted.put(places, part)
+    all_places = np.arange(len(pairs.before)) if only is None else only
+    for start in range(0, len(all_places), CHUNK):
+        places = all_places[start : start + CHUNK]
+        few = [points[int(place)] for place in places]
+        part = _predicted(measurements, pairs.take(places), few, table or efficiency())
+        for field in fields(Predicted):
+            getattr(predicted, field.name)[places] = getattr(part, field.name)
     return predicted
 
 
-def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArray[np.intp]]) -> Predicted:
-    table, prior, ran = efficiency(), deviation(), running(measurements)
+def predict_in_folds(measurements: Measurements, pairs: Pairs, points: Mapping[int, Points]) -> dict[int, Predicted]:
+    """Return `predict_with` for each number of further rows, by tables that saw nothing like the pair."""
+    folds = together(measurements, pairs)
+    predicted = {n: Predicted.none(len(pairs.before)) for n in points}
+    for fold, table in zip(folds, refitted(Evidence(measurements, pairs), folds), strict=True):
+        for n, rows in points.items():
+            predicted[n].put(fold.pairs, predict_with(measurements, pairs, rows, table, fold.pairs))
+    return predicted
+
+
+def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency) -> Predicted:
+    prior, ran = deviation(), running(measurements)
     owner = np.repeat(np.arange(len(points)), [1 + len(point) for point in points])
     rows = np.concatenate([[before, *more] for before, more in zip(pairs.before, points, strict=True)]).astype(np.intp)
     seen = per_token(prior, (ran / measurements.tok_s)[rows], ran[rows])
@@ -74,26 +103,32 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Sequence[NDArra
     single = per_token(prior, np.where(alone, (ran / measurements.tok_s)[rows], np.nan), ran[rows])
     known = posterior(measurements.candidates.take(rows), table, prior, [seen, single], owner)
     kinds = pairs.column("kind")
-    kept = np.array([transfer([kind]) for kind in kinds])
     before, after = (measurements.candidates.take(ends) for ends in (pairs.before, pairs.after))
     at = ran[pairs.before], ran[pairs.after]
-    result = ratio(before, after, table, prior, at, known, (np.ones_like(kept), kept))
+    result = ratio(before, after, table, prior, at, known)
     damped = np.array([attenuation([kind]) for kind in kinds])
     return Predicted(result.log_ratio * damped, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
 
 
-def scores_by_n(measurements: Measurements, pairs: Pairs, counts: Sequence[int]) -> dict[str, dict[str, Score]]:
+def scores_by_n(
+    measurements: Measurements, pairs: Pairs, counts: Sequence[int], in_folds: bool = False
+) -> dict[str, dict[str, Score]]:
     """Return the scores by kind for each number of further rows, beside those without any on the same pairs."""
     asked = as_changes(measurements, pairs)
     abstained = np.array([bool(reason) for reason in reasons(measurements, pairs)])
     trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
-    nothing = [np.empty(0, np.intp)] * len(pairs.before)
-    without = predict_with(measurements, asked, nothing)
+    points = {n: others(measurements, pairs, n) for n in counts}
+    points[0] = [np.empty(0, np.intp)] * len(pairs.before)
+    if in_folds:
+        abstained |= unfounded(measurements, pairs)
+        predicted_by_n = predict_in_folds(measurements, asked, points)
+    else:
+        predicted_by_n = {n: predict_with(measurements, asked, rows) for n, rows in points.items()}
+    without = predicted_by_n[0]
     scores = {}
     for n in counts:
-        points = others(measurements, pairs, n)
-        rows = trusted & np.array([len(point) == n for point in points]) & np.isfinite(without.log_ratio)
-        with_points = predict_with(measurements, asked, points)
+        rows = trusted & np.array([len(point) == n for point in points[n]]) & np.isfinite(without.log_ratio)
+        with_points = predicted_by_n[n]
         # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
         load = np.isin(asked.column("kind"), list(LOAD_KINDS))
         chosen = Predicted(
@@ -124,20 +159,26 @@ def main() -> None:
     parser.add_argument("--calibrate-with", type=int, action="append", required=True, metavar="N", help="repeatable")
     parser.add_argument("--measurements", type=Path, default=CARRIED / FILES[0])
     parser.add_argument("--pairs", type=Path, default=CARRIED / FILES[1])
+    parser.add_argument("--folds", action="store_true", help="judge each pair by a table that saw nothing like it")
+    parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
     options = parser.parse_args()
     try:
         measurements, pairs = read(options.measurements, options.pairs)
     except BadFile as error:
         parser.exit(2, f"{error}\n")
     rows = []
-    for name, scores in scores_by_n(measurements, pairs, options.calibrate_with).items():
-        for kind, score in [*scores.items(), ("macro", macro_of(scores))]:
+    for name, scores in scores_by_n(measurements, pairs, options.calibrate_with, options.folds).items():
+        of_load = macro(score for kind, score in scores.items() if kind in LOAD_KINDS)
+        for kind, score in [*scores.items(), ("load", of_load), ("macro", macro_of(scores))]:
             print(f"{name:28} {kind:20} n={score.n:<5} {score.median:6.1%} / {score.p90:6.1%}", file=sys.stderr)
-            for figure in ("median", "p90", "coverage"):
+            for figure in ("median", "p90", "coverage", "half_width", "abstained"):
                 value = getattr(score, figure)
                 given = None if np.isnan(value) else round(float(value), 4)
                 rows.append(Row(name, f"{kind}.{figure}", given, "ratio", f"clusters equal; n={score.n}"))
-    print(report("calibrate_with", rows, []))
+    text = report("calibrate_with", rows, [])
+    print(text)
+    if options.json:
+        options.json.write_text(f"{text}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -83,8 +83,7 @@ def predict(
     before, after = measurements.candidates.take(before_rows), measurements.candidates.take(after_rows)
     seen = per_token(prior, (ran / measurements.tok_s)[before_rows], ran[before_rows])
     known = posterior(before, table, prior, [seen])
-    everything = np.ones(len(prior.names))
-    result = ratio(before, after, table, prior, (ran[before_rows], ran[after_rows]), known, (everything, everything))
+    result = ratio(before, after, table, prior, (ran[before_rows], ran[after_rows]), known)
     predicted.log_ratio[places] = result.log_ratio
     predicted.log_sd[places] = result.log_sd
     predicted.disagreement[places] = np.abs(result.log_ratio - result.table_log_ratio)

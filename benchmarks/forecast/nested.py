@@ -100,13 +100,13 @@ def left_out(
 ) -> Predicted:
     """Return raw predictions of the pairs of these folds."""
     predicted = Predicted.none(len(pairs.rows))
-    for place, (fold, table) in enumerate(zip(folds, _refitted(evidence, folds, also), strict=True), 1):
+    for place, (fold, table) in enumerate(zip(folds, refitted(evidence, folds, also), strict=True), 1):
         progress(f"without {fold.name[:60]} ({place}/{len(folds)})")
         predicted.put(fold.pairs, predict(measurements, pairs, table, prior, fold.pairs))
     return predicted
 
 
-def _refitted(evidence: Evidence, folds: Sequence[Fold], also: NDArray[np.bool_] | None) -> Iterator[Efficiency]:
+def refitted(evidence: Evidence, folds: Sequence[Fold], also: NDArray[np.bool_] | None = None) -> Iterator[Efficiency]:
     """Yield the table refitted without each fold, from a process on each core."""
     with multiprocessing.get_context("fork").Pool(initializer=_share, initargs=(evidence, also)) as pool:
         yield from pool.imap(_refit, folds)

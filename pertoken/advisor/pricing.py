@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
 from pertoken.advisor.changes.edits import edits
 from pertoken.advisor.changes.title import change_lines, title
@@ -40,6 +41,9 @@ class TargetOutcome:
     variants: list[Variant] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     ignored: int = 0
+    """Proposals that equal the present."""
+    already: dict[str, None] = field(default_factory=dict)
+    """Present values that the ignored proposals set again, as phrases."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,7 @@ class Pricing:
             possible = candidate(before, record, asked, self.context.market, configured=configured)
             if possible is None:
                 by_target[own].ignored += 1
+                by_target[own].already |= dict.fromkeys(present_values(record, before))
                 continue
             if possible.diff.key in keys:
                 continue
@@ -154,7 +159,7 @@ class Pricing:
             candidates.variants = [self._variant(possible, money) for possible, money in priced.kept.get(target, ())]
             candidates.refusals = folded(candidates.refusals)
             if not candidates.variants and not candidates.refusals:
-                candidates.refusals.append(Refusal("equals-present", "the proposed state is already the present one"))
+                candidates.refusals.append(Refusal("equals-present", _equals_present(candidates)))
         return by_target
 
     def target(self, asked: Deployment | Service | None) -> Target:
@@ -272,6 +277,12 @@ def _measured_ms(seen: Evidence, figure: str) -> float | None:
     metric, _, quantile = figure.partition(" ")
     series = seen.peek(f"{metric.lower()}_s")
     return None if series is None else 1000 * float(getattr(series, quantile))
+
+
+def _equals_present(outcome: TargetOutcome) -> str:
+    """Return why proposals that change nothing are refused, with the values that are already present."""
+    values = ", ".join(outcome.already)
+    return f"already so: {values}" if values else f"proposals that equal the present state: {outcome.ignored}"
 
 
 def _against(money: Estimate) -> Refusal | None:

@@ -17,7 +17,7 @@ from pertoken.advisor.worker.messages import trace
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
 from pertoken.evidence import EPOCHS, Epoch, Evidence
 from pertoken.forecast.second_opinion.opinion import Opinion
-from pertoken.metrics import SERIES
+from pertoken.metrics import SERIES, label_of
 from pertoken.proof.recommendation import EvidenceLine, Recommendation, State, identity
 from pertoken.rule import InvalidEdit, subject_key
 from pertoken.state.service import Service
@@ -183,7 +183,7 @@ class _Pricer:
         own = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
-            reason = f"{series} was not measured"
+            reason = f"{label_of(series)} was not measured"
             return [self._base(rule, call, own, state=State.BLOCKED, reason=reason, remedy=remedy)]
         failed = priced if isinstance(priced, str) else None
         if isinstance(priced, Priced):

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from pertoken.demo.making import Demo, OnProgress
     from pertoken.store.connect.location import StoreLocation
 
-LEFT_BY_A_DEMO = ("telemetry.db*", "telemetry.witness", "advice.db*", "pertoken.toml")
-"""Files of an earlier demo, which a new one replaces."""
-
 
 @click.command(short_help="Show a generated fleet with history: no GPU server needed.")
 @click.option("--hosts", type=click.IntRange(1, 200), default=24, show_default=True, help="Hosts of the fleet.")
@@ -32,8 +29,12 @@ LEFT_BY_A_DEMO = ("telemetry.db*", "telemetry.witness", "advice.db*", "pertoken.
     show_default=True,
     help="Seed of the generator: another number gives another fleet.",
 )
-@click.option("--db", metavar="DIR", help="Folder of the demo [default: `demo` in your own data folder].")
-@click.option("--no-open", is_flag=True, help="Generate it and print its folder, without opening the screens.")
+@click.option(
+    "--db",
+    metavar="DIR|URL",
+    help="Folder of the demo, or an empty PostgreSQL database [default: `demo` in your own data folder].",
+)
+@click.option("--no-open", is_flag=True, help="Generate it and print where it is, without opening the screens.")
 @click.option(
     "--truth",
     "truth_file",
@@ -48,43 +49,41 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
     forecast's physics with efficiencies that the advisor does not know. Some services have planted problems, others are
     healthy; the rules then run as on real telemetry. The fleet goes on while the screens are open.
 
-    The demo has a database of its own, which is replaced at each run. A folder with telemetry of real hosts is refused.
+    The demo has a database of its own, which is replaced at each run. A database with telemetry of real hosts
+    is refused.
     """
     import sys
+    from shlex import quote
 
-    from pertoken.demo.mark import default_folder, refuse_real
+    from pertoken.demo.making import SETTINGS_FILE, write_settings
+    from pertoken.demo.place import clear, default_folder, refuse_real, settings_folder
     from pertoken.demo.truth import truth_text
-    from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
 
-    where = locate(str(default_folder()) if db is None else db)
-    if where.folder is None:
-        raise BadInput("--db: a demo needs a folder, not a server; name a folder")
+    db = str(default_folder()) if db is None else db
+    where = locate(db)
     refuse_real(where)
-    lock = AgentLock(where.folder)
+    folder = settings_folder(where)
+    lock = AgentLock(folder)
     lock.acquire()
     try:
-        _clear(where.folder)
+        clear(where)
         made = _demo(where, seed, hosts, days)
         if truth_file is not None:
             truth_file.write_text(truth_text(made.fleet, made.market), encoding="utf-8")
-        settings = settings_of(str(where.folder / "pertoken.toml"), db=str(where.folder))
+        if where.folder is None:
+            write_settings(folder, made.fleet)
+        settings = settings_of(str(folder / SETTINGS_FILE), db=db)
         _advise(where, settings)
         terminal = sys.stdout.isatty() and sys.stdin.isatty()
         if terminal and not no_open:
             _open(where, made, settings)
     finally:
         lock.release()
-    options = f"--db {where.folder} --config {where.folder / 'pertoken.toml'}"
-    echo(f"A demo of {hosts} hosts and {days} days is in {where.folder}. To open it again:")
+    options = f"--db {quote(str(where))} --config {quote(str(folder / SETTINGS_FILE))}"
+    echo(f"A demo of {hosts} hosts and {days} days is in {where}. To open it again:")
     for command in ("top", "costs --by gpu --hours 720", "advise", "plan"):
         echo(f"  pertoken {command} {options}")
-
-
-def _clear(folder: Path) -> None:
-    for pattern in LEFT_BY_A_DEMO:
-        for file in folder.glob(pattern):
-            file.unlink()
 
 
 def _demo(where: StoreLocation, seed: int, hosts: int, days: int) -> Demo:

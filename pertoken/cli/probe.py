@@ -170,9 +170,9 @@ def _listed_model(url: str, settings: Settings) -> str:
 
 
 def _access(url: str, settings: Settings) -> Any:
-    from pertoken.access import Access
+    from pertoken.access import access_of
 
-    return next((access for access in settings.agent_access if access.covers(url)), Access(url))
+    return access_of(url, settings.agent_access)
 
 
 def _positive(value: object) -> int | None:

@@ -3,7 +3,7 @@
 Front door:
 
 - `making`: `make`, a fleet in a database of its own.
-- `mark`: whether a database is a demo, and the default folder of demos.
+- `place`: whether a database may be replaced by a demo, and where a demo's settings are.
 - `truth`: what was planted, as `pertoken demo --truth` writes it.
 - `later`: `advance`, which continues a demo after a change.
 - `live`: ticks written while the screens of a demo are open.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ SLICE_ROWS = 50_000
 CENT = NANO_USD // 100
 SET_BY = "pertoken demo"
 SETTINGS_FILE = "pertoken.toml"
-"""Name of the settings file beside the database."""
+"""Name of the settings file, beside a database in a folder."""
 OnProgress = Callable[[str, int, int], None]
 """Called with a phase, the number of hosts done, and the number of all hosts."""
 
@@ -85,7 +86,10 @@ class Demo:
 def make(
     location: StoreLocation, seed: int, hosts: int, days: float, end_ts: int, on_progress: OnProgress = lambda *_: None
 ) -> Demo:
-    """Make a fleet with its history up to `end_ts` in an empty database. Raises StoreError."""
+    """Make a fleet with its history up to `end_ts` in an empty database, and its settings beside one in a folder.
+
+    Raises StoreError.
+    """
     market = load_market()
     on_progress("Drawing a fleet", 0, hosts)
     fleet, span = draw_fleet(seed, hosts, days, market), Span.of(days, end_ts)
@@ -107,7 +111,8 @@ def make(
             writer.commit_all(list(minutes_of(host, own, demo, span.minutes).ticks(own, TICKS_M)))
         writer.roll_up()
     _priced(location, demo)
-    _settings(location, fleet)
+    if location.folder is not None:
+        write_settings(location.folder, fleet)
     return demo
 
 
@@ -315,15 +320,12 @@ def _priced(location: StoreLocation, demo: Demo) -> None:
                 repository.add_price(connection, **price, set_by=SET_BY, note=None)
 
 
-def _settings(location: StoreLocation, fleet: DrawnFleet) -> None:
-    """Write the settings of the fleet beside its database, for `--config`."""
-    if location.folder is not None:
-        text = files("pertoken.demo").joinpath("settings.toml").read_text(encoding="utf-8")
-        apart = [problem for problem in fleet.problems if problem.scene.isolation is not None]
-        text += "".join(
-            f'\n[services."{problem.service}"]\nisolation = "{problem.scene.isolation}"\n' for problem in apart
-        )
-        (location.folder / SETTINGS_FILE).write_text(text, encoding="utf-8")
+def write_settings(folder: Path, fleet: DrawnFleet) -> None:
+    """Write the settings of the fleet, for `--config`."""
+    text = files("pertoken.demo").joinpath("settings.toml").read_text(encoding="utf-8")
+    apart = [problem for problem in fleet.problems if problem.scene.isolation is not None]
+    text += "".join(f'\n[services."{problem.service}"]\nisolation = "{problem.scene.isolation}"\n' for problem in apart)
+    (folder / SETTINGS_FILE).write_text(text, encoding="utf-8")
 
 
 def restore(writer: Writer, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:

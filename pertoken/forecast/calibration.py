@@ -60,8 +60,6 @@ class Observation:
     """How often each term is in it, shape (number of `TERMS`,) or (n, number of `TERMS`)."""
     log_sd: Array | float
     """Standard deviation of its logarithm beyond what deviations explain, one for all rows or one each."""
-    kept: Array | float = 1.0
-    """Share of each deviation that holds where it was measured, shape (n, groups)."""
 
 
 def per_token(prior: Deviation, seconds: Array, running: Array) -> Observation:
@@ -129,13 +127,12 @@ def _residual(term_s: Array, mean: Array, prior: Deviation, seen: Observation) -
 
     Both are in standard deviations of the observation, and 0 where it was not measured.
     """
-    part_s = term_s * np.exp(rows_times(mean * seen.kept, prior.groups))
+    part_s = term_s * np.exp(rows_times(mean, prior.groups))
     expected = total(part_s)
     known = np.isfinite(seen.seconds) & (expected > 0)
     expected = np.where(known, expected, 1.0)
     residual = np.log(np.where(known, seen.seconds, 1.0) / expected) * known / seen.log_sd
     slope = rows_times(part_s, prior.groups.T) / expected[:, None] * known[:, None] / np.reshape(seen.log_sd, (-1, 1))
-    slope = slope * seen.kept
     return residual, slope
 
 
@@ -192,24 +189,17 @@ def ratio(
     prior: Deviation,
     running: tuple[Array, Array],
     known: Posterior,
-    kept: tuple[Array, Array],
 ) -> Ratio:
     """Return the ratio of rates of `after` over `before`, row by row, both under the calibration `known`.
 
-    `running`: sequences before and after. `kept`: shares of each deviation that hold before and after, each of shape
-    (groups,) or (n, groups); what is lost of it is as uncertain as it was a priori. Before and after
-    swapped give the negative.
+    `running`: sequences before and after. The deviations hold for both. Before and after swapped give the negative.
     """
-    slow_before = steady(before, table, running[0], rows_times(known.mean * kept[0], prior.groups))
-    slow_after = steady(after, table, running[1], rows_times(known.mean * kept[1], prior.groups))
+    shift = rows_times(known.mean, prior.groups)
+    slow_before, slow_after = steady(before, table, running[0], shift), steady(after, table, running[1], shift)
     slope_here, slope_there = (rows_times(end.shares, prior.groups.T) for end in (slow_before, slow_after))
-    change = slope_there * kept[1] - slope_here * kept[0]
+    change = slope_there - slope_here
     left_open = (change[:, :, None] * known.covariance * change[:, None, :]).sum(axis=(1, 2))
-    lost = sum(
-        ((slope * prior.sd) ** 2 * (1 - np.square(share))).sum(axis=1)
-        for slope, share in zip((slope_here, slope_there), kept, strict=True)
-    )
     log_ratio = np.log(slow_after.tok_s / slow_before.tok_s)
-    variance = np.maximum(left_open, 0.0) + lost + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
+    variance = np.maximum(left_open, 0.0) + 2 * prior.noise**2 + np.square(prior.misfit * log_ratio)
     uncalibrated = steady(after, table, running[1]).tok_s / steady(before, table, running[0]).tok_s
     return Ratio(log_ratio, np.sqrt(variance), np.log(uncalibrated), slow_before, slow_after)

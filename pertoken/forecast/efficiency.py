@@ -37,9 +37,9 @@ def rows_times(rows: Array, by: Array) -> Array:
     """Return the matrix product of `rows`, shape (n, m), and `by`, shape (m, k).
 
     It is added up in the same order for any n: a row's last digits do not depend on what is computed beside it, as
-    they do in a BLAS library.
+    they do in a BLAS library. A contiguous `by` makes the sum over m the outer loop, whatever its memory layout was.
     """
-    return np.asarray((rows[:, :, None] * by).sum(axis=1))
+    return np.asarray(np.einsum("ij,jk->ik", rows, np.ascontiguousarray(by)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,23 +120,6 @@ def deviation() -> Deviation:
     groups = np.array([[float(term in row["terms"]) for term in TERMS] for row in rows.values()])
     sd = np.array([row["sd"] for row in rows.values()])
     return Deviation(tuple(rows), groups, sd, table()["deviation"]["noise"], table()["deviation"]["misfit"])
-
-
-def transfer(kinds: Iterable[str]) -> Array:
-    """Share of each deviation that stays after changes of these kinds, in the order of `Deviation.names`, 0 to 1.
-
-    A kind the table has no row for keeps all.
-    """
-    return _transfer(frozenset(kinds))
-
-
-@cache
-def _transfer(kinds: frozenset[str]) -> Array:
-    kept = np.ones(len(deviation().names))
-    for kind in kinds:
-        row = table().get("transfer", {}).get(kind, {})
-        kept = np.minimum(kept, [row.get(name, 1.0) for name in deviation().names])
-    return kept
 
 
 def attenuation(kinds: Iterable[str]) -> float:

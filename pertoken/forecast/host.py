@@ -21,7 +21,7 @@ from pertoken.forecast.calibration import (
 )
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
-from pertoken.forecast.efficiency import deviation, efficiency, rows_times, transfer
+from pertoken.forecast.efficiency import deviation, efficiency, rows_times
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
@@ -107,10 +107,6 @@ class Calibration:
         """As one row; the prior itself where nothing was measured."""
         return _posterior(self)
 
-    def kept(self, deployment: Deployment) -> Array:
-        """Share of each deviation that holds for a deployment: the further from where it was measured, the less."""
-        return transfer(kinds_of(self.origin, deployment) if self.origin is not None else ())
-
     @property
     def track_record(self) -> str | None:
         """How well it predicted this deployment so far, for people; None where that is not known."""
@@ -136,22 +132,21 @@ class Calibration:
         kinds = kinds_of(now, to) if self.realised else frozenset()
         return bool(kinds) and any(kinds <= kinds_of(now, realised.ran(now)) for realised in self.realised)
 
-    def log_sd(self, shares: Array, kept: Array) -> float:
+    def log_sd(self, shares: Array) -> float:
         """Return the standard deviation of a step's log time, given the shares of its terms.
 
-        `kept` as for the deployment of the step. It adds what the measurements left open, what a change loses of them,
-        and how far predictions of this deployment were off.
+        It adds what the measurements left open and how far predictions of this deployment were off.
         """
         prior = deviation()
         slope = prior.groups @ shares
-        left_open = float(kept * slope @ np.array(self.covariance) @ (kept * slope))
-        lost = float((np.square(slope * prior.sd) * (1 - np.square(kept))).sum())
+        left_open = float(slope @ np.array(self.covariance) @ slope)
         missed = max(prior.noise, self.error.log_sd if self.error is not None else 0.0)
-        return math.sqrt(max(left_open, 0.0) + lost + missed**2)
+        return math.sqrt(max(left_open, 0.0) + missed**2)
 
-    def shift_for(self, deployment: Deployment) -> Array:
-        """Return the additions to the log times of a deployment's terms, shape (1, number of `TERMS`)."""
-        return _shift(self, self.kept(deployment))
+    @property
+    def shift(self) -> Array:
+        """Return the additions to the log times of the terms, shape (1, number of `TERMS`)."""
+        return _shift(self)
 
 
 @by_identity
@@ -163,9 +158,8 @@ def _posterior(calibration: Calibration) -> Posterior:
 
 
 @by_identity
-def _shift(calibration: Calibration, kept: Array) -> Array:
-    # `kept` is the same array for all changes of the same kinds
-    return rows_times(calibration.posterior.mean * kept, deviation().groups)
+def _shift(calibration: Calibration) -> Array:
+    return rows_times(calibration.posterior.mean, deviation().groups)
 
 
 def calibrate(

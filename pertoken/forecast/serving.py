@@ -132,9 +132,8 @@ def _forecasts(
     calibrations: Sequence[Calibration],
 ) -> list[Forecast]:
     """Forecast deployments together; `c` has a row for each."""
-    calibrated = list(zip(calibrations, deployments, strict=True))
-    shift = np.concatenate([calibration.shift_for(deployment) for calibration, deployment in calibrated])
-    model = _Model(c, shift, [_Interval.of(calibration, deployment) for calibration, deployment in calibrated])
+    shift = np.concatenate([calibration.shift for calibration in calibrations])
+    model = _Model(c, shift, calibrations)
     limits = concurrency_limits(c, [calibration.capacity for calibration in calibrations])
     present = np.maximum(1.0, np.minimum([load.running + load.waiting for load in loads], limits))
     needed = model.concurrency_for(np.array([load.generated_tok_s for load in loads]), limits)
@@ -254,11 +253,7 @@ def _compared(
         np.concatenate([posterior.mean for posterior in posteriors]),
         np.concatenate([posterior.covariance for posterior in posteriors]),
     )
-    kept = (
-        np.stack([comparison.calibration.kept(comparison.now) for comparison in comparisons]),
-        np.stack([comparison.calibration.kept(comparison.to) for comparison in comparisons]),
-    )
-    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, kept)
+    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint)
     verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
@@ -296,7 +291,7 @@ class _Model:
     candidates: Candidates
     shift: Array
     """Shape (n, number of `TERMS`)."""
-    intervals: "Sequence[_Interval]"
+    calibrations: Sequence[Calibration]
 
     def steady(self, concurrency: Array) -> Steady:
         """Return the steady state of each candidate. Token times include a share of the prefill."""
@@ -310,7 +305,7 @@ class _Model:
         state = self.steady(concurrency)
         token_s, rates = state.token_s, state.tok_s
         first_s = first_token_scaled(self.candidates, self._scale) + token_s
-        spreads = [interval.spread(state.shares[row]) for row, interval in enumerate(self.intervals)]
+        spreads = [_spread(calibration, state.shares[row]) for row, calibration in enumerate(self.calibrations)]
         return [
             Point(
                 float(concurrency[row]),
@@ -334,24 +329,11 @@ class _Model:
         return np.where(enough, crossing(spare, np.minimum(1.0, limits), limits), np.nan)
 
 
-@dataclass(frozen=True, slots=True)
-class _Interval:
-    """Interval of a time of one deployment, in log time."""
-
-    calibration: Calibration
-    kept: Array
-    """Share of the fitted deviation of each group of terms that holds for the deployment."""
-
-    @classmethod
-    def of(cls, calibration: Calibration, to: Deployment) -> "_Interval":
-        return cls(calibration, calibration.kept(to) if calibration.error is not None else np.empty(0))
-
-    def spread(self, shares: Array) -> float:
-        """Return high over likely of a time; `shares` are the shares of the terms in it."""
-        error = self.calibration.error
-        if error is None:
-            return _spread(self.calibration.measured)
-        return math.exp(Z_80 * self.calibration.log_sd(shares, self.kept))
+def _spread(calibration: Calibration, shares: Array) -> float:
+    """Return high over likely of a time of one deployment; `shares` are the shares of the terms in it."""
+    if calibration.error is None:
+        return _spread_without_points(calibration.measured)
+    return math.exp(Z_80 * calibration.log_sd(shares))
 
 
 def _range(likely: float, spread: float) -> Range:
@@ -359,7 +341,7 @@ def _range(likely: float, spread: float) -> Range:
 
 
 @cache
-def _spread(measured: bool) -> float:
+def _spread_without_points(measured: bool) -> float:
     return math.exp(float(half_width(["raise_batch"], deviation().noise)) if measured else absolute_half_width())
 
 

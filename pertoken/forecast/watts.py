@@ -53,7 +53,7 @@ def modelled_busy_w(
 def _state(deployment: Deployment, load: Load, market: Market, calibration: Calibration) -> tuple[Candidates, Steady]:
     candidate = resolve([deployment], [load], market)
     running = np.array([max(1.0, load.running)])
-    return candidate, steady(candidate, efficiency(), running, calibration.shift_for(deployment))
+    return candidate, steady(candidate, efficiency(), running, calibration.shift)
 
 
 def _device(watts: DeviceWatts, full_w: float = 0.0) -> Device:

@@ -28,6 +28,8 @@ class AlertSettings:
     """Telemetry its figure is of."""
     to: tuple[str, ...]
     """`log`, `mail`, and URLs of webhooks."""
+    enabled: bool = True
+    """Whether it is evaluated. An alert that is not keeps its destinations, so that they learn that it ended."""
 
 
 def read_alerts(value: object) -> tuple[AlertSettings, ...]:
@@ -46,6 +48,7 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
         "for": lambda value: _seconds(value, 0.0),
         "window": lambda value: _seconds(value, MIN_WINDOW_S),
         "to": read_destinations,
+        "enabled": _flag,
     }
     values: dict[str, object] = {}
     for key, text in row.items():
@@ -71,7 +74,14 @@ def _alert(name: str, row: dict[str, object]) -> AlertSettings:
         for_s if isinstance(for_s, float) else DEFAULT_FOR_S,
         window_s if isinstance(window_s, float) else DEFAULT_WINDOW_S,
         to if isinstance(to, tuple) else (LOG,),
+        values.get("enabled") is not False,
     )
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError("must be true or false")
+    return value
 
 
 def _seconds(value: object, low: float) -> float:

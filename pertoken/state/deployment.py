@@ -86,6 +86,8 @@ class Deployment:
     restart: bool = False
     """Whether a proposal restarts it as it is."""
     expected: Expectation | None = None
+    edited: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Knobs that edits set, also to the present value: the refusal of a proposal that changes nothing lists them."""
 
     @property
     def accelerator(self) -> str | None:
@@ -104,7 +106,7 @@ class Deployment:
 
         Raises UnknownKnob for a name that is not a knob, InvalidEdit for a value outside its type or range.
         """
-        return replace(self, **checked(changes))
+        return replace(self, **checked(changes), edited=(*self.edited, *changes))
 
     def on(self, placement: Placement) -> "Deployment":
         """Return this deployment on another placement; fields that `placement` leaves out stay. Its devices are

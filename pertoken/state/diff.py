@@ -191,7 +191,7 @@ def _identity(kind: Any) -> tuple[str, ...] | None:
     """Return the fields of a record by which two of them differ; None for a type that is no record."""
     if not is_dataclass(kind):
         return None
-    return tuple(field.name for field in fields(kind) if field.name not in _NOT_IDENTITY)
+    return tuple(field.name for field in fields(kind) if field.compare and field.name not in _NOT_IDENTITY)
 
 
 def plain(value: Any) -> Any:

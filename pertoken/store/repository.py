@@ -288,9 +288,10 @@ def receipts(connection: Connection, recommendation_id: int | None = None) -> Ro
 
 
 def receipt_kinds(connection: Connection) -> Rows:
-    """Return (deployment_id, epoch_id, kind) of every receipt."""
+    """Return (recommendation_id, deployment_id, epoch_id, kind, created_ts) of every receipt."""
     of = a.receipt.c
-    return connection.execute(select(of.deployment_id, of.epoch_id, of.kind)).all()
+    columns = (of.recommendation_id, of.deployment_id, of.epoch_id, of.kind, of.created_ts)
+    return connection.execute(select(*columns)).all()
 
 
 def add_receipt(connection: Connection, values: Mapping[str, Any]) -> None:
@@ -342,9 +343,10 @@ def put_alert(connection: Connection, values: Mapping[str, Any]) -> None:
     connection.execute(insert(a.alert).values(**values))
 
 
-def drop_alert(connection: Connection, name: str, target: str) -> None:
-    """Delete an alert of a target: it does not hold."""
-    connection.execute(delete(a.alert).where(a.alert.c.name == name, a.alert.c.target == target))
+def drop_alert(connection: Connection, name: str, target: str) -> bool:
+    """Delete an alert of a target: it does not hold. Return whether it was there: of two advisors one deletes it."""
+    same = a.alert.c.name == name, a.alert.c.target == target
+    return connection.execute(delete(a.alert).where(*same)).rowcount == 1
 
 
 def add_alert_delivery(connection: Connection, values: Mapping[str, Any]) -> None:

@@ -268,7 +268,7 @@ class PertokenApp(TimeApp):
             return
         boxes = page.query(JumpBox)
         if not boxes:
-            await page.mount(JumpBox(self._targets), before="Footer")
+            await page.mount(JumpBox(self._targets), before="KeyBar")
         page.query_one(JumpBox).open()
         if self._study.rules == Read():
             self._load_rules()

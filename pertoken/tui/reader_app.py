@@ -32,6 +32,7 @@ from pertoken.tui.text.words import progress_line
 
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
+    from pertoken.costs.report.lines import FleetReport
 
 
 FIRST_FRAME_S = 2.0
@@ -104,8 +105,8 @@ class ReaderApp(App[None]):
         self._study = Study()
         self._work = {name: Background(name) for name in ("plan", "records", "rules", "detail", "findings")}
         self._request: PlanRequest | None = None
-        self._planned: object = None
-        """Version of the advice that plan and records were computed from."""
+        self._planned: tuple[object, object] | None = None
+        """Version of the advice that plan and records were computed from, and of the prices."""
         self._stale_timer: Timer | None = None
         self._ticker: Timer | None = None
 
@@ -223,12 +224,15 @@ class ReaderApp(App[None]):
         self._study_again()
 
     def _study_again(self) -> None:
-        """Compute plan and records again if the advice has changed."""
-        rows = self._reading.advice.value
-        if rows is not None and (known := advice_version(rows)) != self._planned:
+        """Compute plan and records again if the advice or a price has changed."""
+        rows, fleet, last = self._reading.advice.value, self._reading.fleet.value, self._planned
+        if rows is None:
+            return
+        prices = prices_version(fleet) if fleet is not None and self._at is None else last and last[1]
+        if (known := (advice_version(rows), prices)) != last:
             self._planned = known
             self._compute("records", lambda _: self._source.records())
-            self._plan()
+            self._plan(fresh=last is not None and last[1] is not None and prices != last[1])
 
     def _watch_staleness(self) -> None:
         """Set a timer that shows the page again when the next host becomes stale, before the next refresh."""
@@ -299,3 +303,8 @@ class ReaderApp(App[None]):
 def advice_version(rows: Sequence[Recommendation]) -> object:
     """Return a value that changes with any of the advice."""
     return tuple((row.recommendation_id, row.version, row.updated_ts) for row in rows)
+
+
+def prices_version(fleet: FleetReport) -> object:
+    """Return a value that changes with the price of any device."""
+    return tuple((device.device_id, device.nano_usd_per_hour) for device in fleet.devices)

@@ -386,7 +386,7 @@ class EvidenceReader:
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
         """Return what would switch a missing series on, where the agent stored it."""
         return {
-            _SERIES_OF[gap.metric]: f"{gap.reason}. {gap.remedy}" if gap.remedy else gap.reason
+            _SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason
             for owner_id in owner_ids
             for gap in self.missing.get(owner_id, ())
             if gap.metric in _SERIES_OF

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods 
     from pertoken.window.epochs.energy import EpochEnergy
     from pertoken.window.epochs.like_for_like import HourlyOutcomes
     from pertoken.window.evidence import EvidenceReader
-    from pertoken.window.tenants.tokens import TenantTokens
+    from pertoken.window.tenants.tokens import TenantCounts
 
 SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
 """Lengths of slices of a window. From some hours on they are whole hours: a fleet has too many minutes."""
@@ -156,7 +156,7 @@ class Window:
                 columns(SHARED, buckets(self._connection, "share", pieces, SHARED)),
             )
 
-    def tenant_tokens(self) -> list[TenantTokens]:
+    def tenant_tokens(self) -> TenantCounts:
         """Return what gateways counted for tenants, by hour and model."""
         from pertoken.window.tenants.tokens import read_tenants
 

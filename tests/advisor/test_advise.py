@@ -162,7 +162,7 @@ def test_a_rule_that_reads_an_unmeasured_series_is_blocked_with_the_remedy(low_b
     file = tmp_path / "needs.py"
     file.write_text(source("if seen.e2e_s.p50 > 1:\n    yield now.but(tp=4)"))
     (blocked,) = [row for row in advise(low_batch, "--rule", str(file)) if row["rule_id"] == "own-rule"]
-    assert (blocked["state"], blocked["reason"]) == ("BLOCKED", "e2e_s was not measured")
+    assert (blocked["state"], blocked["reason"]) == ("BLOCKED", "request latency was not measured")
     assert "latency histograms" in blocked["remedy"]
     assert blocked["evidence"][0]["missing"]
 

@@ -14,11 +14,9 @@ from pertoken.demo.drawn import MIN_SHARE, draw_fleet
 from pertoken.demo.later import advance
 from pertoken.demo.live import Live
 from pertoken.demo.making import make
-from pertoken.demo.mark import refuse_real
 from pertoken.demo.scenes import HEALTHY, host_types, scenes
 from pertoken.demo.truth import truth, truth_text
 from pertoken.demo.worth import of_move, usd_per_hour, worth
-from pertoken.errors import BadInput
 from pertoken.plugins import __file__ as plugins
 from pertoken.store.check import faults
 from pertoken.store.connect.location import StoreLocation, locate
@@ -27,7 +25,6 @@ from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.store.write.writer import Writer
 from tests.demo.made import DAYS, END, HOSTS, demo, kinds
-from tests.scenario import HEALTHY_70B, seed
 
 MARKET = load_market()
 
@@ -127,15 +124,6 @@ def test_the_fleet_is_shown_as_one_that_an_agent_recorded_and_as_a_demo(tmp_path
     }
     day = fleet_report(open_store(where), 86_400 * DAYS, END)
     assert day.bill is not None and report.bill is not None and day.bill.paid > 20 * report.bill.paid
-
-
-def test_a_database_of_real_hosts_is_refused_and_a_demo_is_not(tmp_path: Path) -> None:
-    real = seed(tmp_path / "real", HEALTHY_70B, gpus=2, usd_per_hour=None, minutes=2, end_ts=END)
-    with pytest.raises(BadInput, match="telemetry of real hosts"):
-        refuse_real(real)
-    where, _ = demo(tmp_path / "demo")
-    refuse_real(where)
-    refuse_real(locate(str(tmp_path / "empty")))
 
 
 def test_two_demos_of_one_seed_hold_the_same_rows(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from benchmarks.forecast.calibrate_with import SAME, others, predict_with
-from benchmarks.forecast.folds import predict
+from benchmarks.forecast import calibrate_with
+from benchmarks.forecast.calibrate_with import SAME, others, predict_in_folds, predict_with, scores_by_n
+from benchmarks.forecast.fit import Evidence
+from benchmarks.forecast.folds import predict, refit, together
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, Measurements, Pairs, read
 from pertoken.forecast.efficiency import attenuation, deviation, efficiency
 
@@ -27,9 +29,40 @@ def test_further_rows_are_of_the_same_deployment_and_never_an_end_of_the_pair(
             assert all(measurements.rows[row][name] == measurements.rows[before][name] for name in SAME)
 
 
+def test_more_pairs_than_one_chunk_are_predicted_as_each_alone(
+    public: tuple[Measurements, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measurements, pairs = public
+    further = others(measurements, pairs, 3)
+    whole = predict_with(measurements, pairs, further)
+    monkeypatch.setattr(calibrate_with, "CHUNK", 7)
+    assert predict_with(measurements, pairs, further).log_ratio == pytest.approx(whole.log_ratio, nan_ok=True)
+
+
+def test_a_pair_in_a_fold_is_predicted_by_a_table_without_its_source_model_and_gpu(
+    public: tuple[Measurements, Pairs],
+) -> None:
+    measurements, pairs = public
+    pairs = pairs.take(np.arange(0, len(pairs.before), 25))
+    further = others(measurements, pairs, 1)
+    (predicted,) = predict_in_folds(measurements, pairs, {1: further}).values()
+    fold = together(measurements, pairs)[0]
+    table = refit(Evidence(measurements, pairs), fold)
+    alone = predict_with(measurements, pairs, further, table, fold.pairs)
+    assert predicted.log_ratio[fold.pairs] == pytest.approx(alone.log_ratio[fold.pairs], nan_ok=True)
+
+
 def test_without_further_rows_a_pair_is_predicted_from_its_before_row(public: tuple[Measurements, Pairs]) -> None:
     measurements, pairs = public
     plain = predict(measurements, pairs, efficiency(), deviation())
     predicted = predict_with(measurements, pairs, [np.empty(0, np.intp)] * len(pairs.before))
     damped = np.array([attenuation([kind]) for kind in pairs.column("kind")])
     assert predicted.log_ratio == pytest.approx(plain.log_ratio * damped, nan_ok=True)
+
+
+def test_scores_with_and_without_further_rows_are_of_the_same_pairs(public: tuple[Measurements, Pairs]) -> None:
+    scores = scores_by_n(*public, [3])
+    assert scores.keys() == {"3 points", "3 points, for every kind", "0 of 3"}
+    assert scores["3 points"].keys() == scores["0 of 3"].keys() >= {"raise_batch"}
+    assert all(scores["3 points"][kind].n == score.n for kind, score in scores["0 of 3"].items())
+    assert scores["3 points"]["raise_batch"].half_width > 1

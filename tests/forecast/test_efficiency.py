@@ -1,4 +1,5 @@
 from itertools import permutations
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from pertoken.forecast.efficiency import (
     is_too_wide,
     kernel_path,
     path_sources,
+    rows_times,
     table,
     tag_names,
     tag_row,
@@ -35,6 +37,17 @@ def test_tags_of_a_candidate_add_up() -> None:
     plain, quantized = (efficiency().log_scale(np.array([tag_row(held)])) for held in ((), ("int4", "ampere")))
     places = [tag_names().index(literal) for literal in ("int4", "ampere")]
     assert quantized - plain == pytest.approx(efficiency().by_tag[places].sum(axis=0)[None])
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_a_product_of_a_row_has_the_same_digits_beside_any_other_rows(layout: Literal["C", "F"]) -> None:
+    random = np.random.default_rng(1)
+    rows, by = random.normal(size=(97, 44)), np.asarray(random.normal(size=(44, 14)), order=layout)
+    whole = rows_times(rows, by)
+    assert whole == pytest.approx(rows @ by)
+    for n in (1, 2, 3, 8, 50):
+        parts = [rows_times(rows[first : first + n], by) for first in range(0, len(rows), n)]
+        assert (np.concatenate(parts) == whole).all()
 
 
 def test_an_unknown_tag_is_refused() -> None:

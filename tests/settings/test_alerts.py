@@ -20,6 +20,7 @@ def test_an_alert_is_read_with_its_defaults() -> None:
         ({"when": "usd > 1", "window": "1s"}, "dear.window: must be at least 60s"),
         ({"when": "usd[host=a] > 1", "scope": "fleet"}, "dear.scope: differs"),
         ({"when": "usd > 1", "to": []}, "dear.to: must be a list"),
+        ({"when": "usd > 1", "enabled": "no"}, "dear.enabled: must be true or false"),
     ],
 )
 def test_a_mistake_is_named_by_its_key(row: dict[str, object], message: str) -> None:

@@ -139,7 +139,7 @@ ADVICE = (
         State.BLOCKED,
         "Route easy requests to a smaller model",
         "Qwen/Qwen3-8B on gpu-b",
-        reason="ttft_s was not measured",
+        reason="TTFT was not measured",
         remedy="Start the engine with its latency histograms on.",
     ),
     Recommendation(

@@ -13,7 +13,7 @@ from benchmarks.forecast.nested import GROUPS
 from pertoken.forecast.efficiency import MAX_HIGH_OVER_LOW, intervals, table
 from pertoken.forecast.terms import TERMS
 
-RESULT = Path(__file__).parents[2] / "benchmarks/results/forecast-2026-11-22.json"
+RESULT = Path(__file__).parents[2] / "benchmarks/results/forecast-2026-11-23.json"
 DATA = Path(__file__).parents[2] / "benchmarks/data/performance"
 FILES = ("measurements.csv", "pairs.csv")
 FOLDS = (NESTED, "without its gpu", "without its model", "without its source")

@@ -12,10 +12,11 @@ from pertoken.units import format_bytes
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
 """Changes that come first in a title, because a narrow screen cuts its end."""
-_LABELS = {
+LABELS = {
     **{"model": "", "placement.accelerator": "", "tp": "tp ", "pp": "pp ", "dp": "dp ", "ep": "ep "},
     **{"placement.provider": "", "placement.region": "", "placement.purchase": "", "placement.instance_type": ""},
 }
+"""Words before the value of a field, where they are shorter than the label of the knob."""
 _SECONDARY = ("placement.devices_per_instance", "placement.offer", "placement.instance_type")
 """Changes that follow from others of a move."""
 MAX_TITLE = 200
@@ -105,7 +106,7 @@ def _words(group: Group) -> Iterator[str]:
         elif name == "device_ids":
             yield f"on {len(new)} other device(s)"
         else:
-            label = _LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
+            label = LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
             before, after = (with_unit(name, value) for value in (old, new))
             if name == "model":
                 before, after = (text.rpartition("/")[2] for text in (before, after))

@@ -49,11 +49,19 @@ def candidate(
     if any(unlike[service.name] is not service for service in changed):
         after = replace(after, services=tuple(unlike.get(service.name, service) for service in after.services))
     difference = diff(before, after)
-    if not difference:
+    if not difference or _keeps_replicas(difference, before):
         return None
     refuse_other_changes(before, after)
     refuse_impossible(before, after, difference, market)
     return Candidate(proposal, after, difference)
+
+
+def _keeps_replicas(difference: Diff, before: Fleet) -> bool:
+    """Return whether a difference only sets numbers of replicas that run now."""
+    return not (difference.added or difference.removed or difference.released) and all(
+        change.field == "replicas" and change.after == len(before.service(str(change.target)).deployments)
+        for change in difference.changes
+    )
 
 
 def _service(now: Service | None, after: Service, configured: bool) -> Service:

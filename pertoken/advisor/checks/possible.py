@@ -83,7 +83,7 @@ def _differing(before: Iterable[T], after: Iterable[T]) -> tuple[T, ...]:
 def _settled() -> Callable[[Deployment], tuple[Any, ...]]:
     """Return a getter of the fields of a deployment that no edit changes."""
     edits = {*knobs(), *_DEPLOYMENT_EDITS}
-    return attrgetter(*(field.name for field in fields(Deployment) if field.name not in edits))
+    return attrgetter(*(field.name for field in fields(Deployment) if field.compare and field.name not in edits))
 
 
 def _fields(value: Any, names: Iterable[str]) -> dict[str, Any]:

@@ -162,7 +162,7 @@ def _refuse_missing_devices(merged: Fleet, merge: _Merge) -> None:
 
 
 def _names(kind: Any, without: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind) if field.name not in without)
+    return tuple(field.name for field in fields(kind) if field.compare and field.name not in without)
 
 
 _FIELDS: Mapping[type, tuple[str, ...]] = {

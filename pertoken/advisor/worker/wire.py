@@ -8,6 +8,7 @@ values of exactly the declared types, and calls the constructors of the states.
     {"deployment": 7, "set": {"device_ids": [], "placement": {"purchase": "spot"}}}
     {"service": "chat", "set": {"replicas": "fewest", "deployments": {"changed": [[7, {"tp": 1}]]}}}
     {"fleet": 0, "set": {"hosts": {"removed": [9]}, "devices": {"removed": [10, 11]}}}
+    {"deployment": 7, "set": {}, "edited": ["tp"]}
 """
 
 import math
@@ -61,8 +62,12 @@ def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
         return {"skip": [_plain(yielded.code), _plain(yielded.reason), about]}
     proposal = yielded if type(yielded) is Proposal else Proposal(yielded)  # type: ignore[arg-type]  # checked below
     state: Any = proposal.state
+    sent: dict[str, Any]
     if type(state) is Deployment:
-        sent = {"deployment": state.deployment_id, "set": _changes(before.deployment(state.deployment_id), state)}
+        sent = {
+            "deployment": state.deployment_id,
+            "set": _changes(before.deployment(state.deployment_id), state),
+        }
     elif type(state) is Service:
         sent = {"service": state.name, "set": _changes(before.service(state.name), state)}
     elif type(state) is Fleet:
@@ -71,9 +76,17 @@ def encoded(yielded: object, before: Fleet) -> dict[str, Any]:
         raise TypeError(
             f"it yielded a {type_name(state)}; a rule yields a Deployment, a Service, a Fleet or skip(code, reason)"
         )
+    if sent["set"].keys() <= {"replicas"} and (edited := list(_edited(state))):
+        sent["edited"] = edited  # if it changes nothing, the refusal gives the present values of these knobs
     return sent | {
         name: _plain(value) for name in _PROPOSAL_FIELDS if (value := getattr(proposal, name)) not in (None, ())
     }
+
+
+def _edited(state: Deployment | Service | Fleet) -> dict[str, None]:
+    """Return the knobs that edits of a state set, each once."""
+    deployments = (state,) if isinstance(state, Deployment) else state.deployments
+    return {str(name): None for deployment in deployments for name in deployment.edited}
 
 
 def _changes(before: Any, after: Any) -> dict[str, Any]:
@@ -97,7 +110,7 @@ def _changes(before: Any, after: Any) -> dict[str, Any]:
 @cache
 def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]]]:
     """Return the names of a record's fields, and a getter of all of them."""
-    names = tuple(field.name for field in fields(kind))
+    names = tuple(field.name for field in fields(kind) if field.compare)
     return names, attrgetter(*names)
 
 
@@ -127,7 +140,7 @@ def _plain(value: Any) -> Any:
     if type(value) in (tuple, frozenset):  # a state has no lists and sets
         return [_plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value) if field.compare}
     return {_NO_VALUE: type_name(value)}
 
 
@@ -221,7 +234,7 @@ def _key(value: Any, where: str) -> int | str:
 @cache
 def _hints(kind: Any) -> Mapping[str, Any]:
     hints = get_type_hints(kind)
-    return {field.name: hints[field.name] for field in fields(kind)}
+    return {field.name: hints[field.name] for field in fields(kind) if field.compare}
 
 
 def _wrong(where: str, value: object, wanted: str) -> InvalidEdit:

@@ -25,7 +25,8 @@ from pertoken.agent.rows.devices import (
     vanished,
 )
 from pertoken.agent.rows.engine_ids import bucket_set_id
-from pertoken.agent.rows.engines import EngineStep, engine_steps
+from pertoken.agent.rows.engine_step import EngineStep
+from pertoken.agent.rows.engines import engine_steps
 from pertoken.agent.rows.epochs import follow
 from pertoken.agent.rows.host_states import host_states
 from pertoken.agent.rows.owners import find_owners

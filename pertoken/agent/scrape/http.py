@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pertoken.access import Access
+from pertoken.access import Access, access_of
 from pertoken.agent.scrape.reply import FRAMING_BYTES, Deadline, Incoming, read_body, read_head
 from pertoken.config import Settings
 from pertoken.printable import literal
@@ -32,6 +32,7 @@ class Limits:
     page_bytes: int = 8_000_000
     """Largest body, after decompression as well as before."""
     access: tuple[Access, ...] = ()
+    """In any order: of those that cover a URL the most specific is taken."""
 
     @classmethod
     def of(cls, settings: Settings) -> "Limits":
@@ -77,7 +78,7 @@ def fetch(method: str, url: str, limits: Limits, headers: Mapping[str, str]) -> 
         target = _target(url)
     except ValueError:  # its message may hold a part of a password
         raise ScrapeError("malformed", "an engine's URL holds no address that can be read") from None
-    access = next((access for access in limits.access if access.covers(url)), Access(url))
+    access = access_of(url, limits.access)
     try:
         token, context = access.token(), _context(access) if target.secure else None
     except ValueError as error:

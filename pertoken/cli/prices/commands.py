@@ -260,9 +260,10 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
         changed = repriced(where, known.book, known.having(price), price.from_ts, now)
     changes = [change for change in changed if change.first_ts < now // 60 * 60]  # not the current minute
     for change in changes:
+        hours = change.device_ms / 3_600_000
         echo(
             f"Cost of {len(change.devices)} x {change.name} from {_when(change.first_ts)} to {_when(change.last_ts)} "
-            f"({change.device_ms / 3_600_000:,.1f} device-hours): {amount(change.before, 'no price')} → "
+            f"({hours:,.{1 if hours >= 1 else 3}f} device-hours): {amount(change.before, 'no price')} → "
             f"{amount(change.after, 'no price')}"
         )
     if yes or all(change.before is None for change in changes):

@@ -40,6 +40,7 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
             "for_s": alert.for_s,
             "window_s": alert.window_s,
             "to": list(map(masked, alert.to)),
+            "enabled": alert.enabled,
             "holds": [
                 {
                     "target": row.target,
@@ -65,7 +66,7 @@ def list_(config_file: str | None, db: str | None, as_json: bool) -> None:
             value = json.loads(row.body)["value"]
             echo(f"  {row.state.lower()} since {since}: {row.target}, {'not known' if value is None else f'{value:g}'}")
         if not line["holds"]:
-            echo("  does not hold")
+            echo("  does not hold" if alert.enabled else "  disabled")
 
 
 @alerts.command("test", short_help="Send a test event of an alert.")

@@ -90,10 +90,16 @@ def spend_of(
         if by == "model":
             lines = [SpendLine(model.model, dollars.get(model.model, 0), model.tokens) for model in models]
         else:
-            counted, elsewhere = by_model([model.model for model in models], window.tenant_tokens())
+            counts = window.tenant_tokens()
+            counted, elsewhere = by_model([model.model for model in models], counts.rows)
             parts = [attribute(model, counted.get(model.model, ()), dollars.get(model.model, 0)) for model in models]
             lines = _by_tenant(parts, by, teams)
             notes += _contradictions(parts, elsewhere, gateways=bool(counted or elsewhere))
+            notes += [
+                f"{' and '.join(names)} are one gateway: one process answers. Its tokens are counted once. "
+                "Name it once in [[gateways]]."
+                for names in counts.several_names
+            ]
     lines.sort(key=lambda line: (line.name == UNATTRIBUTED, -line.nano_usd, natural_key(line.name)))
     if by != "gpu":
         rest = (SpendLine(OTHER, money.other), SpendLine(UNALLOCATED, money.unallocated))

@@ -14,10 +14,9 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.calibration import Observation, per_token
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import attenuation, deviation, efficiency, rows_times, transfer
+from pertoken.forecast.efficiency import attenuation, deviation
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
-from pertoken.forecast.steady import steady
 from pertoken.state.deployment import Deployment
 
 Z95 = 1.6448536269514722
@@ -64,8 +63,6 @@ class Earlier:
 
     realised: Realised
     row: Row
-    kept: Array
-    """Share of each deviation that holds before the change as well as after it."""
     share: float
     """Part of a predicted log-ratio that changes of its kind mostly have: a forecast is multiplied by it, so that what
     was measured is divided by it."""
@@ -80,7 +77,7 @@ def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Ma
     before = [realised.ran(now) for realised in changes]
     rows = resolve_each([(deployment, load) for deployment in before], market)
     return [
-        Earlier(realised, row, transfer(kinds_of(now, ran)), attenuation(kinds_of(now, ran)))
+        Earlier(realised, row, attenuation(kinds_of(now, ran)))
         for realised, ran, row in zip(changes, before, rows, strict=True)
         if not isinstance(row, Abstained)
     ]
@@ -106,16 +103,12 @@ def with_earlier(means: Candidates, counts: Sequence[int], changes: Sequence[Seq
 def before_changes(c: Candidates, running: Array, seconds: Array, changes: Sequence[Sequence[Earlier]]) -> Observation:
     """Return the times per token before each change as an observation of the rows of `c`; NaN in other rows.
 
-    It is as uncertain as the model, the ratio, and what is lost of the deviations between both configurations.
+    It is as uncertain as the model and the ratio.
     """
     prior = deviation()
-    sd, kept = np.full(len(c), prior.noise), np.ones((len(c), len(prior.sd)))
+    sd = np.full(len(c), prior.noise)
     for at, earlier in zip(
         np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True
     ):
-        shares = steady(c.take(np.array([at])), efficiency(), running[[at]]).shares
-        slope = rows_times(shares, prior.groups.T)[0]
-        lost = float((np.square(slope * prior.sd) * (1 - np.square(earlier.kept))).sum())
-        sd[at] = math.sqrt(prior.noise**2 + (earlier.realised.log_sd / earlier.share) ** 2 + lost)
-        kept[at] = earlier.kept
-    return replace(per_token(prior, seconds, running), log_sd=sd, kept=kept)
+        sd[at] = math.sqrt(prior.noise**2 + (earlier.realised.log_sd / earlier.share) ** 2)
+    return replace(per_token(prior, seconds, running), log_sd=sd)

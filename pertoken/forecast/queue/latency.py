@@ -115,7 +115,7 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
     groups = deviation().groups
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
     rows = np.repeat(np.arange(len(c)), len(nudged))
-    shift = np.concatenate([query.calibration.shift_for(query.deployment) + nudged for query in queries])
+    shift = np.concatenate([query.calibration.shift + nudged for query in queries])
     prompt, generated = (
         joined([getattr(query.arrivals, name) for query in queries for _ in nudged]) for name in ("prompt", "generated")
     )
@@ -174,15 +174,15 @@ def _with_ranges(query: LatencyQuery, figures: Array, utilization: Array, unpack
     further row those with the times of one group of terms changed by `NUDGE`.
     """
     deployment, calibration = query.deployment, query.calibration
-    kept, covariance = calibration.kept(deployment), calibration.posterior.covariance[0]
+    covariance = calibration.posterior.covariance[0]
     origin = calibration.origin
     kinds = with_unpacked(kinds_of(origin, deployment), unpacked) if origin is not None else None
-    log_sd = [_log_sd(column, kept, covariance) for column in figures.T]
+    log_sd = [_log_sd(column, covariance) for column in figures.T]
     ttft_p50, ttft_p95, tpot_p50, tpot_p95 = (
         _range(float(likely), math.hypot(_half_width(sd, kinds), Z_80 * model_sd))
         for likely, sd, model_sd in zip(figures[0], log_sd, MODEL_SD, strict=True)
     )
-    spare_sd = -math.log(utilization[0]) / max(_log_sd(utilization, kept, covariance), 1e-9)
+    spare_sd = -math.log(utilization[0]) / max(_log_sd(utilization, covariance), 1e-9)
     return Latency(
         ttft_p50_ms=ttft_p50,
         ttft_p95_ms=ttft_p95,
@@ -254,7 +254,7 @@ def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service
     )
     limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
     chunks = np.array([_chunk_tokens(query.deployment) for query in queries])
-    shift = np.concatenate([query.calibration.shift_for(query.deployment) for query in queries])
+    shift = np.concatenate([query.calibration.shift for query in queries])
     return service(c, efficiency(), prompt, generated, limit, chunks, shift), generated
 
 
@@ -268,17 +268,15 @@ def _chunk_tokens(deployment: Deployment) -> float:
     return math.inf if unchunked else float(deployment.max_num_batched_tokens or math.inf)
 
 
-def _log_sd(values: Array, kept: Array, covariance: Array) -> float:
+def _log_sd(values: Array, covariance: Array) -> float:
     """Return the standard deviation of the logarithm of a figure; `values` has the rows of `_with_ranges`.
 
-    It consists of the uncertainty that the calibration left, of the part of the calibration that does not hold for
-    this deployment, and of the noise of one measurement.
+    It consists of the uncertainty that the calibration left and of the noise of one measurement.
     """
     prior = deviation()
     slope = np.log(values[1:] / values[0]) / NUDGE
-    uncertain = (slope * kept) @ covariance @ (slope * kept)
-    lost = np.square(slope * prior.sd) @ (1 - np.square(kept))
-    return math.sqrt(max(uncertain, 0.0) + lost + (slope[-1] * prior.noise) ** 2)
+    uncertain = slope @ covariance @ slope
+    return math.sqrt(max(uncertain, 0.0) + (slope[-1] * prior.noise) ** 2)
 
 
 def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:

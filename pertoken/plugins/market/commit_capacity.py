@@ -58,7 +58,8 @@ def commit_capacity(seen: FleetEvidence, fleet: Fleet, market: Market, options: 
     1. The thresholds are judgement based on common practice: commit to the 10th to 25th percentile of the hourly
        devices of four weeks or more.
     2. The catalog's committed offers, each with source and date; the discounts of Google Cloud for three years (57 % on
-       H100, 51 % on H200) are read from its price list.
+       H100, 51 % on H200) are read from its price list. Of AWS and Azure none with a source and a date is known: import
+       the price that you were quoted.
     3. AWS cut P5 by 44 % in 2025, and Lambda raised H100 by a third in 2026: the on-demand price to compare with moves
        both ways.
     """
@@ -109,8 +110,8 @@ def _of_unit(
     if not any(listed for listed, _ in offers):
         yield skip(
             "no-offer",
-            f"{base} × {at} run in all but {options.quantile:.0%} of the hours, and no committed price of one is "
-            "listed: add the price that you were quoted with `pertoken prices import`",
+            f"{base} × {at} run in all but {options.quantile:.0%} of the hours, and {_unlisted(provider, market)}: add "
+            "the price that you were quoted, as purchase reserved_1y or reserved_3y, with `pertoken prices import`",
         )
     for listed, years in offers:
         for offer in listed[:1]:
@@ -120,6 +121,14 @@ def _of_unit(
             yield propose(
                 fleet.commit(bought), risk="none", effort="medium", excludes=(*first, "move-accelerator", "consolidate")
             )
+
+
+def _unlisted(provider: str, market: Market) -> str:
+    """Return what the list lacks: this instance type there, or all committed prices of the provider."""
+    purchases = {purchase for purchase, _ in TERMS}
+    if any(offer.provider == provider and offer.purchase in purchases for offer in market.all_offers):
+        return "no committed price of one is listed there"
+    return f"no committed price of {provider} is listed (the catalog takes none without a source and a date)"
 
 
 def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Options) -> tuple[list[int], Skip | None]:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from sqlalchemy import Connection
-
 from pertoken.config import Settings
 from pertoken.proof import verdicts
-from pertoken.proof.judging import receipts, releases
-from pertoken.proof.judging.receipts import Kind, StoredReceipt
+from pertoken.proof.judging import receipts, rechecks, releases
+from pertoken.proof.judging.receipts import StoredReceipt
+from pertoken.proof.judging.rechecks import WHO
 from pertoken.proof.judging.releases import Releases
 from pertoken.proof.judging.verifier import Verifier
 from pertoken.proof.lifecycle import Moved, moved
@@ -16,18 +15,10 @@ from pertoken.proof.stored import stored, write
 from pertoken.proof.trials.stored import read_trials
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.proof.verification.question import WEEK_OF_HOURS, Cycle
-from pertoken.proof.verification.recheck import RECHECK_DAYS, recheck
 from pertoken.proof.verification.verdict import Verdict as Proven
-from pertoken.store import repository
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
-from pertoken.units import format_utc
 
-WHO = "verification"
-"""Who makes the moves of this module."""
-RECHECKS = dict(zip(RECHECK_DAYS, (Kind.AFTER_7_DAYS, Kind.AFTER_30_DAYS), strict=True))
-MAX_LATE_DAYS = 14
-"""Days after a re-check is due during which it is made: later its hours may not be stored any more."""
 Judge = Callable[[Verdict, int], tuple[Judgement, StoredReceipt | None]]
 """Judges a verdict as of a time (epoch seconds); with a receipt where the change was verified."""
 _CODES = {
@@ -57,15 +48,15 @@ def judge_changes(
         rows = {recommendation.recommendation_id: recommendation for recommendation in stored(connection)}
         trials = read_trials(connection)
         given_back = releases.due(connection, rows.values(), now_ts, cycle.day_s)
-        due = tuple(_due(connection, known, rows.values(), now_ts, cycle.day_s))
+        due = rechecks.due(connection, known, rows.values(), now_ts, cycle.day_s)
     if not due and not given_back and not any(verdict.judgement.result is Result.PENDING for verdict in known):
         return 0
     with store.read() as connection:
         verifier = Verifier(store, connection, known, rows, settings, now_ts, cycle, trials)
         decided = judge_pending(target, verifier.judge, now_ts)
-        _recheck(target, verifier, due, rows, now_ts)
         judged = Releases(store, connection, settings, now_ts, cycle)
         decided += _judge_releases(target, judged, given_back, now_ts)
+        rechecks.recheck_all(target, verifier, judged, due, rows, now_ts)
     return decided
 
 
@@ -145,63 +136,3 @@ def _sentence(verdict: Verdict) -> str:
     effect, reason = verdict.judgement.effect, verdict.judgement.reason
     figures = None if effect is None else f"{effect[1]:+.1%} ({effect[0]:+.1%} to {effect[2]:+.1%}) per token"
     return f"{', '.join(filter(None, (figures, reason)))} ({verdict.name})"
-
-
-def _due(
-    connection: Connection, known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int, day_s: int
-) -> Iterator[tuple[Verdict, int]]:
-    """Yield the verdicts on proven savings that are to be checked again, with the days since their verdict."""
-    proven = {row.recommendation_id for row in rows if row.state in _PROVEN}
-    cheaper = [
-        verdict
-        for verdict in known
-        if verdict.recommendation_id in proven
-        and verdict.judgement.result is Result.CHEAPER
-        and verdict.judged_ts is not None
-    ]
-    standing = (
-        {(row.deployment_id, row.epoch_id, row.kind) for row in repository.receipt_kinds(connection)}
-        if cheaper
-        else set()
-    )
-    for verdict in cheaper:
-        for days, kind in RECHECKS.items():
-            late_s = now_ts - (verdict.judged_ts or 0) - days * day_s
-            if 0 <= late_s < MAX_LATE_DAYS * day_s and (verdict.deployment_id, verdict.epoch_id, kind) not in standing:
-                yield verdict, days
-
-
-def _recheck(
-    target: AdviceRepository,
-    verifier: Verifier,
-    due: Iterable[tuple[Verdict, int]],
-    rows: dict[int, Recommendation],
-    now_ts: int,
-) -> None:
-    """Check proven savings again, store the receipts, and move what decayed."""
-    made: list[StoredReceipt] = []
-    moves: dict[int, Moved] = {}
-    for verdict, days in due:
-        with target.writing() as connection:
-            of_change = receipts.read_receipts(connection, verdict.recommendation_id)
-        first = next((one for one in of_change if one.kind is Kind.VERDICT and one.epoch_id == verdict.epoch_id), None)
-        again = verifier.again(verdict, RECHECKS[days], now_ts)
-        if first is None or again is None:
-            continue
-        made.append(again)
-        later = again.read().finding
-        row = rows[verdict.recommendation_id or 0]
-        if recheck(first.read().finding, later) is Proven.DECAYED:
-            interval = later.saving_90
-            figures = (
-                ""
-                if interval is None
-                else f": {interval.likely:.1%} ({interval.low:.1%} to {interval.high:.1%}) is saved"
-            )
-            since = f"{days} days after the verdict of {format_utc(verdict.judged_ts or 0)}"
-            why = f"{since} the saving is gone or smaller{figures}"
-            moves[row.recommendation_id] = moved(row, "decayed", f"{why} ({verdict.name})", now_ts, reason=why)
-    if made:
-        with target.writing() as connection:
-            receipts.add(connection, made)
-            write(connection, moves.values(), rows, WHO)

@@ -57,11 +57,17 @@ def due(connection: Connection, rows: Iterable[Recommendation], now_ts: int, day
     released = {}
     for row in rows:
         if row.state in (State.APPLIED, State.VERIFYING) and row.estimate is not None and releases(row.estimate):
-            moves = repository.transitions(connection, row.recommendation_id)
-            applied = [move.ts for move in moves if move.to_state == State.APPLIED.value]
-            if applied and now_ts >= applied[-1] + AFTER_DAYS * day_s:
-                released[row.recommendation_id] = int(applied[-1])
+            since = last_applied(connection, row.recommendation_id)
+            if since is not None and now_ts >= since + AFTER_DAYS * day_s:
+                released[row.recommendation_id] = since
     return released
+
+
+def last_applied(connection: Connection, recommendation_id: int) -> int | None:
+    """Return when a recommendation was last applied, epoch seconds; None: never."""
+    moves = repository.transitions(connection, recommendation_id)
+    applied = [int(move.ts) for move in moves if move.to_state == State.APPLIED.value]
+    return applied[-1] if applied else None
 
 
 class Releases:
@@ -73,8 +79,8 @@ class Releases:
         self._store, self._connection, self._settings = store, connection, settings
         self._now_ts, self._cycle = now_ts, cycle
 
-    def receipt(self, row: Recommendation, applied_ts: int) -> tuple[Receipt, StoredReceipt]:
-        """Return the receipt of a release, also as it is stored."""
+    def receipt(self, row: Recommendation, applied_ts: int, kind: Kind = Kind.VERDICT) -> tuple[Receipt, StoredReceipt]:
+        """Return the receipt of a release by what is known now, also as it is stored."""
         minute = applied_ts // MINUTE * MINUTE
         before = Window(self._connection, minute - MAX_BASELINE_DAYS * self._cycle.day_s, minute, dated=True)
         after = Window(self._connection, applied_ts, self._now_ts)
@@ -105,7 +111,7 @@ class Releases:
         )
         made = receipt(asked, change, self._now_ts, None, levels, agreed)
         stored = receipts.of(
-            asked, made, Kind.VERDICT, deployment_id=None, epoch_id=None, recommendation_id=row.recommendation_id
+            asked, made, kind, deployment_id=None, epoch_id=None, recommendation_id=row.recommendation_id
         )
         return made, stored
 

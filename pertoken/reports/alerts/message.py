@@ -15,6 +15,8 @@ VERSION = 1
 
 GONE = "no longer there"
 """Why an alert of a target resolves that its window does not have any more."""
+REMOVED, DISABLED = "no longer watched (removed from the settings)", "no longer watched (enabled = false)"
+"""Why an alert resolves that the settings do not have any more, or switch off."""
 
 
 def body_of(

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from pertoken.config import Settings
-from pertoken.errors import PertokenError
-from pertoken.reports.alerts.message import GONE, body_of, destination_key
+from pertoken.errors import PertokenError, StoreError
+from pertoken.reports.alerts.message import DISABLED, GONE, REMOVED, body_of, destination_key, sentence
 from pertoken.reports.alerts.send import Send, log, sender
-from pertoken.reports.alerts.state import AlertState, Phase, advance
+from pertoken.reports.alerts.state import AlertState, Event, Phase, advance
 from pertoken.reports.gates.measure import Figures
 from pertoken.reports.gates.written import check_figure
-from pertoken.settings.alerts import AlertSettings
+from pertoken.settings.alerts import LOG, MAIL, AlertSettings
+from pertoken.settings.expression import FLEET, Comparison
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_store
@@ -58,6 +59,7 @@ class AlertWatch:
         """Raise BadInput for an alert on an unknown figure."""
         check_alerts(settings)
         self._where, self._settings, self._open = where, settings, open_
+        self._alerts = [alert for alert in settings.alerts if alert.enabled]
         self._send = send or sender(settings)
 
     def round(self, now_ts: int) -> None:
@@ -66,12 +68,12 @@ class AlertWatch:
         advice = AdviceRepository(self._where)
         with advice.writing() as connection:
             stored = {(row.name, row.target): row for row in repository.alerts(connection)}
-            for alert in self._settings.alerts:
+            for alert in self._alerts:
                 self._move(connection, alert, measured[alert.name], stored, now_ts)
-            known = {alert.name for alert in self._settings.alerts}
-            for name, target in stored:
-                if name not in known:  # its settings went
-                    repository.drop_alert(connection, name, target)
+            watched = {alert.name for alert in self._alerts}
+            for row in stored.values():
+                if row.name not in watched:
+                    self._end(connection, row, now_ts)
             repository.forget_alert_deliveries(connection, now_ts - KEPT_S)
         self._deliver(advice, now_ts)
 
@@ -80,10 +82,10 @@ class AlertWatch:
         store = self._open(self._where)
         windows = {
             window_s: Figures(store, self._settings, int(window_s), now_ts)
-            for window_s in {alert.window_s for alert in self._settings.alerts}
+            for window_s in {alert.window_s for alert in self._alerts}
         }
         measured = {}
-        for alert in self._settings.alerts:
+        for alert in self._alerts:
             figures = windows[alert.window_s]
             values = {
                 _target(alert, name): figure.value
@@ -114,27 +116,32 @@ class AlertWatch:
                 repository.put_alert(connection, _row(alert, target, state, value, now_ts))
             if event is not None:
                 body = body_of(alert, target, event, value, now_ts, GONE if target in gone else None)
-                for destination in alert.to:
-                    key = destination_key(destination)
-                    of = (alert.name, target, event.value, key, now_ts)
-                    repository.add_alert_delivery(
-                        connection,
-                        {
-                            "delivery_id": stable_id("alert", *of),
-                            "name": alert.name,
-                            "destination": key,
-                            "body": body,
-                            "created_ts": now_ts,
-                            "next_ts": now_ts,
-                            "tries": 0,
-                            "error": None,
-                        },
-                    )
+                _queue(connection, alert.name, target, event, body, _keys(alert), now_ts)
+
+    def _end(self, connection: Any, row: Any, now_ts: int) -> None:
+        """Delete the row of an alert that is no longer watched, and resolve it where it fired."""
+        stored = json.loads(row.body)
+        dropped = repository.drop_alert(connection, row.name, row.target)
+        if not dropped or row.state == Phase.PENDING or "to" not in stored:  # as an earlier version stored it
+            return
+        when = Comparison(stored["figure"], stored["operator"], stored["limit"])
+        alert = AlertSettings(row.name, when, FLEET, 0.0, stored["window_s"], ())
+        reason = DISABLED if any(alert.name == row.name for alert in self._settings.alerts) else REMOVED
+        body = body_of(alert, row.target, Event.RESOLVED, None, now_ts, reason)
+        reached = [key for key in stored["to"] if key in self._places]
+        if len(reached) < len(stored["to"]):
+            # The URL of a webhook is stored nowhere but in the settings, so it went with them.
+            log.warning("%s; not sent to its webhook, whose URL was removed too", sentence(body))
+        _queue(connection, row.name, row.target, Event.RESOLVED, body, reached, now_ts)
+
+    @property
+    def _places(self) -> Mapping[str, str]:
+        """Destinations by their stored key."""
+        written = {destination for alert in self._settings.alerts for destination in alert.to}
+        return {destination_key(destination): destination for destination in {LOG, MAIL, *written}}
 
     def _deliver(self, target: AdviceRepository, now_ts: int) -> None:
-        places = {
-            destination_key(destination): destination for alert in self._settings.alerts for destination in alert.to
-        }
+        places = self._places
         with target.writing() as connection:
             due = repository.due_alert_deliveries(connection, now_ts)
             # Claimed before it is sent, so that of two advisors one sends it, and a crash only delays it.
@@ -168,6 +175,21 @@ def _note(connection: Any, row: Any, now_ts: int, error: str) -> bool:
     )
 
 
+def _keys(alert: AlertSettings) -> list[str]:
+    return [destination_key(destination) for destination in alert.to]
+
+
+def _queue(
+    connection: Any, name: str, target: str, event: Event, body: str, destinations: Sequence[str], now_ts: int
+) -> None:
+    """Store an event for each of these destinations, to be sent."""
+    for key in destinations:
+        delivery_id = stable_id("alert", name, target, event.value, key, now_ts)
+        values = {"delivery_id": delivery_id, "name": name, "destination": key, "body": body}
+        due = {"created_ts": now_ts, "next_ts": now_ts, "tries": 0, "error": None}
+        repository.add_alert_delivery(connection, values | due)
+
+
 def _target(alert: AlertSettings, name: str) -> str:
     return "fleet" if alert.scope.kind == "fleet" else f"{alert.scope.kind}={name}"
 
@@ -177,14 +199,32 @@ def _state(row: Any) -> AlertState:
 
 
 def _row(alert: AlertSettings, target: str, state: AlertState, value: float | None, now_ts: int) -> dict[str, Any]:
+    when = alert.when
+    body = {
+        "figure": when.figure,
+        "operator": when.operator,
+        "limit": when.limit,
+        "window_s": alert.window_s,
+        "to": _keys(alert),
+        "value": value,
+        "fired_ts": state.fired_ts,
+    }
     return {
         "name": alert.name,
         "target": target,
         "state": state.phase.value,
         "since_ts": state.since_ts,
         "seen_ts": now_ts,
-        "body": json.dumps({"when": str(alert.when), "value": value, "fired_ts": state.fired_ts}, sort_keys=True),
+        "body": json.dumps(body, sort_keys=True),
     }
+
+
+def are_standing(where: StoreLocation) -> bool:
+    """Return whether an alert is stored; False for a database that cannot be read."""
+    try:
+        return bool(standing_alerts(open_store(where)))
+    except StoreError:
+        return False
 
 
 def standing_alerts(store: Store) -> Sequence[Any]:

@@ -132,7 +132,7 @@ def alike(replicas: Sequence[Deployment]) -> bool:
 @cache
 def _shape() -> Callable[[Deployment], tuple[object, ...]]:
     ignored = ("deployment_id", "epoch_id", "device_ids", "serves", "share_source")
-    return attrgetter(*(field.name for field in fields(Deployment) if field.name not in ignored))
+    return attrgetter(*(field.name for field in fields(Deployment) if field.compare and field.name not in ignored))
 
 
 def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, ...]:

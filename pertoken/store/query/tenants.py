@@ -17,9 +17,11 @@ _EPOCHS = (
 
 
 def gateways(connection: Connection) -> Rows:
-    """Return (engine_id, host_id, base_url) of every gateway, once for each host that reads it."""
+    """Return (engine_id, host_id, base_url, kind, life) of every gateway, once for each host and address it is read
+    at."""
     of = t.engine.c
-    return named_tuples(connection, select(of.engine_id, of.host_id, of.base_url).where(of.found_by == GATEWAY))
+    query = select(of.engine_id, of.host_id, of.base_url, of.kind, of.life)
+    return named_tuples(connection, query.where(of.found_by == GATEWAY))
 
 
 def tenant_counters(connection: Connection, segment: Segment) -> Rows:

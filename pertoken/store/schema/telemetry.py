@@ -95,7 +95,7 @@ engine = telemetry_table(
     text("found_by", required=True),  # process | setting | prometheus (imported) | gateway
     integer("first_ts", required=True),
     integer("last_ts", required=True),
-    integer("life"),  # id of the process: of the boot and its start after that (`agent.rows.counting.life_ids`)
+    integer("life"),  # id of the process: of its boot and start, or of its page (`agent.rows.counting.life_ids`)
 )
 deployment = telemetry_table(
     "deployment",

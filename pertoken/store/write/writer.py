@@ -10,6 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from pertoken.errors import StoreError
 from pertoken.store.connect import sqlite
+from pertoken.store.connect.bulk import copy_rows
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import check_revision, explained, revision, writing
 from pertoken.store.integrity.batches import Batches
@@ -240,15 +241,16 @@ class Writer:
         return len(new)
 
     def restore_new(self, checksummed: ChecksummedTable, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert rows as they are, in one transaction, into a file that whoever calls has made: none is looked up.
+        """Insert rows as they are, in one transaction, into a database that whoever calls has made: none is looked up.
 
         Raises StoreError, with nothing stored, if a row with such a key is there.
         """
-        if self._batches is None:
-            raise ValueError("rows are restored into a folder")
         self._rows.forget_marks()
         with self._transaction(self.last.ts):
-            insert_rows(self._connection, checksummed.table, rows)
+            if self._dialect == "sqlite":
+                insert_rows(self._connection, checksummed.table, rows)
+            else:
+                copy_rows(self._connection, checksummed.table, rows)
 
     def oldest(self, checksummed: ChecksummedTable) -> int | None:
         """Return start of the oldest stretch of which a table holds rows."""

@@ -201,7 +201,7 @@ class FleetPage(ListPage):
 
     async def _ask_price(self) -> None:
         if not self.query(AskBox):
-            await self.mount(AskBox(), before="Footer")
+            await self.mount(AskBox(), before="KeyBar")
         question = f"What does an hour of {literal(self._selector)} cost you, in US dollars? esc closes."
         self.query_one(AskBox).ask(question, "")
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
-from textual.widgets import Footer
 
 from pertoken.tui.keys import KEY_OF, KEYS
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.words import ago, literal
 from pertoken.tui.widgets.event_lane import EventLane
+from pertoken.tui.widgets.key_bar import KeyBar
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.units import format_duration, format_utc
@@ -91,7 +91,7 @@ class Page(Screen[None]):
         yield EventLane()
         yield from self.body()
         yield MomentBox()
-        yield Footer(show_command_palette=False, compact=True)
+        yield KeyBar()
 
     def body(self) -> ComposeResult:
         """Yield the widgets between banner and footer."""

@@ -1,5 +1,6 @@
 """Details of one recommendation as a sheet."""
 
+from pertoken.metrics import SERIES, label_of
 from pertoken.proof.lifecycle import SET_BY_RUN, described
 from pertoken.proof.recommendation import (
     ChangeLine,
@@ -169,9 +170,15 @@ def _commands(commands: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _evidence(line: EvidenceLine) -> Fact:
-    name = literal(line.series)
+    name = literal(_series(line.series))
     if line.missing is not None:
         return name, f"not measured: {literal(line.missing)}"
     figures = (("mean", line.mean), ("p50", line.p50), ("p95", line.p95))
     known = ", ".join(f"{label} {value:.4g}" for label, value in figures if value is not None)
     return name, f"{known} {literal(line.unit)}  (n={line.n}, {line.provenance or 'origin unknown'})"
+
+
+def _series(series: str) -> str:
+    """Return the label of a series, after the name of its device or deployment if it has one."""
+    owner, colon, name = series.rpartition(": ")
+    return f"{owner}{colon}{label_of(name) if name in SERIES else name}"

@@ -109,7 +109,7 @@ def hours_summary(models: Sequence[ModelHours], width: int | None = WIDTH, by: s
 
 
 def _silence(row: Recommendation) -> str:
-    why = " ".join(filter(None, (row.reason, row.remedy)))
+    why = ": ".join(filter(None, (row.reason, row.remedy)))
     what = f"{short_id(row)}  {literal(row.rule_id)}, {literal(row.target)}"
     return f"  {what}: {row.state.lower()}: {' '.join(literal_lines(why))}"
 

@@ -11,7 +11,7 @@ from pertoken.metrics import TENANT_TOKENS
 from pertoken.store.query.segments import Segments, scaled
 from pertoken.store.query.tenants import gateways, tenant_counters
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.window.tenants.gateways import Gateway, counted_twice
+from pertoken.window.tenants.gateways import Gateway, counted_twice, one_gateway, several_names
 
 _METRIC = re.compile(r"(\w+)\{(.*)\}", re.DOTALL)
 _PAIR = re.compile(r'(\w+)=("(?:[^"\\]|\\.)*")(?:,|$)')
@@ -41,18 +41,26 @@ class TenantTokens(NamedTuple):
         return self.prompt_tokens + self.generated_tokens
 
 
-def read_tenants(connection: Connection, segments: Segments) -> list[TenantTokens]:
+class TenantCounts(NamedTuple):
+    """Tokens that gateways counted."""
+
+    rows: list[TenantTokens]
+    several_names: tuple[tuple[str, ...], ...] = ()
+    """Addresses of each gateway that is read under more than one, and counted once."""
+
+
+def read_tenants(connection: Connection, segments: Segments) -> TenantCounts:
     """Return what gateways counted in segments; of an hour that is divided the part by time.
 
-    A gateway that several hosts read is counted once.
+    A gateway that several hosts read, or that has several names, is counted once.
     """
     rows = [(segment, row) for segment in segments for row in tenant_counters(connection, segment)]
     tokens: Counter[tuple[int, int]] = Counter()
     for _, row in rows:
         tokens[row.engine_id, row.ts // HOUR] += int(row.delta)
     several = len({engine_id for engine_id, _ in tokens}) > 1
-    read = [Gateway(*row) for row in gateways(connection)] if several else []
-    dropped = counted_twice(read, tokens)
+    groups = one_gateway([Gateway(*row) for row in gateways(connection)], tokens) if several else []
+    dropped = counted_twice(groups, tokens)
     counts: dict[tuple[int, str | None, Tenant], list[int]] = defaultdict(lambda: [0, 0])
     columns = tuple(TENANT_TOKENS)
     for segment, row in rows:
@@ -63,7 +71,8 @@ def read_tenants(connection: Connection, segments: Segments) -> list[TenantToken
         delta = int(row.delta)
         part = delta if segment.part is None else scaled(delta, *segment.part)
         counts[row.ts // HOUR * HOUR, model, tenant][columns.index(word)] += part
-    return [TenantTokens(*key, *values) for key, values in sorted(counts.items(), key=repr)]
+    tenant_tokens = [TenantTokens(*key, *values) for key, values in sorted(counts.items(), key=repr)]
+    return TenantCounts(tenant_tokens, tuple(several_names(groups, tokens)))
 
 
 def parse_metric(metric: str) -> tuple[str, str | None, Tenant] | None:

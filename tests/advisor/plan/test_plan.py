@@ -21,10 +21,11 @@ from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device
-from pertoken.state.schedule import off
+from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH
 from tests.advisor.plan.fleets import (
+    NIGHTS,
     P5,
     Asked,
     advice,
@@ -204,7 +205,25 @@ def test_hours_off_are_not_priced_beside_another_change_of_their_hosts() -> None
     night: Asked = ("scale-to-zero", service, [service.scheduled(off(range(6)))])
     plan = planned(state, night, spot(service))
     assert len(plan.steps) == 1
-    assert "off hours" in plan.left_out[0].reason
+    assert "a schedule and another change on the same hosts" in plan.left_out[0].reason
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [off(NIGHTS), asleep(NIGHTS), Schedule(replicas=tuple((hour, 2) for hour in NIGHTS))],
+    ids=["off", "asleep", "numbers"],
+)
+def test_a_schedule_beside_another_number_of_replicas_is_a_conflict_that_is_named(schedule: Schedule) -> None:
+    state = present(small((4, 0)))
+    service = state.fleet.services[0]
+    timed: Asked = ("scale-to-zero", service, [service.scheduled(schedule)])
+    fewer: Asked = ("scale-replicas", service, [service.scaled_to(2)])
+    best = max((planned(state, one) for one in (timed, fewer)), key=rank)
+    assert rank(planned(state, timed)) > (0, 0) < rank(planned(state, fewer))
+    for both in ((timed, fewer), (fewer, timed)):
+        plan = planned(state, *both)
+        assert rules(plan) == rules(best) == ["scale-replicas"] and rank(plan) == rank(best)
+        assert reasons(plan)["scale-to-zero"].startswith("conflicts with step 1 (scale-replicas): a schedule and")
 
 
 def test_hours_off_a_cache_and_a_faster_model_are_steps_of_one_plan() -> None:

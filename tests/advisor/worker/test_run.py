@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.proof.recommendation import State, identity
+from pertoken.proof.recommendation import Refusal, State, identity
 from pertoken.rule import (
     Deployment,
     Device,
@@ -328,11 +328,23 @@ def test_a_proposal_that_equals_the_present_is_counted_and_not_shown() -> None:
         yield service.but(tp=service.deployments[0].tp)
 
     (row,) = advised(PRICED, own(same))
-    assert (row.state, row.ignored, [refusal.code for refusal in row.refusals]) == (
-        State.REFUSED,
-        2,
-        ["equals-present"],
-    )
+    assert (row.state, row.ignored) == (State.REFUSED, 2)
+    assert row.refusals == (Refusal("equals-present", "already so: tp 2"),)
+
+
+def test_a_refusal_of_the_present_gives_each_value_that_a_rule_set_again() -> None:
+    def same(service: Service) -> Iterator[Any]:
+        now = service.deployments[0]
+        yield service.but(weight_dtype=now.weight_dtype).scaled_to(len(service.deployments))
+        yield service.but(tp=now.tp, weight_dtype=now.weight_dtype)
+
+    def unnamed(service: Service) -> Iterator[Any]:
+        yield service
+
+    (row,) = advised(PRICED, own(same))
+    assert row.refusals == (Refusal("equals-present", "already so: 3 replicas, weights bf16, tp 2"),)
+    (row,) = advised(PRICED, own(unnamed))
+    assert row.refusals == (Refusal("equals-present", "proposals that equal the present state: 1"),)
 
 
 def test_refusals_stand_beside_proposals_with_their_codes() -> None:

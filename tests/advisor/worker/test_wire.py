@@ -102,7 +102,7 @@ def test_demand_changes_by_the_edit_are_taken_as_they_are() -> None:
 
 def test_equal_states_are_no_difference() -> None:
     same: Deployment = NOW.but(tp=NOW.tp)
-    assert encoded(same, FLEET) == {"deployment": NOW.deployment_id, "set": {}}
+    assert encoded(same, FLEET) == {"deployment": NOW.deployment_id, "set": {}, "edited": ["tp"]}
     assert candidate(FLEET, encoded(same, FLEET), NOW, MARKET) is None
 
 

@@ -44,13 +44,6 @@ def test_other_counters_are_separate_rows_and_requests_are_split_by_how_they_end
     assert served(tick)[0].requests_finished == 2
 
 
-def test_a_gauge_beyond_what_a_column_holds_is_unknown_and_costs_only_itself() -> None:
-    absurd = engine(510, gauges={"running": 1e18, "waiting": 3.0, "kv_use": float("nan")})
-    _, tick = run(Readings(probe(), (engine(500),)), Readings(probe(), (absurd,)))
-    (row,) = served(tick)
-    assert (row.generated_tokens, row.running_1e2, row.waiting_1e2, row.kv_use_1e4) == (10, None, 300, None)
-
-
 def test_a_counter_that_falls_in_a_living_process_is_unknown_and_an_event_and_no_restart() -> None:
     _, fallen, after = run(*(Readings(probe(), (engine(count),)) for count in (999_999, 999_998, 1_000_001)))
     (row,) = served(fallen)

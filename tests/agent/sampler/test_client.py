@@ -73,7 +73,9 @@ def test_a_killed_sampler_is_replaced_and_the_reading_reports_it() -> None:
 
 
 def test_a_sampler_outdated_by_a_new_driver_is_replaced_by_one_that_can_read_it() -> None:
-    with sampler(Machine(gpus=eight(), reload_after=190, reload_mismatch=True)) as child:
+    with sampler(Machine(gpus=eight())) as child:
+        calls_of_a_first_read = child.read(processes=False, deadline_s=PATIENCE_S).driver_calls
+    with sampler(Machine(gpus=eight(), reload_after=calls_of_a_first_read, reload_mismatch=True)) as child:
         assert len(gpus_of(child.read(processes=False, deadline_s=PATIENCE_S))) == 8
         first = child.pid
         stale = child.read(processes=False, deadline_s=PATIENCE_S)

@@ -82,6 +82,16 @@ def test_a_token_from_the_environment_is_sent(monkeypatch: pytest.MonkeyPatch) -
     assert f"Authorization: Bearer {SECRET}" in asked[0]
 
 
+def test_a_page_below_two_base_urls_gets_the_token_of_the_longer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_TOKEN", "of-the-host")
+    monkeypatch.setenv("CHAT_TOKEN", SECRET)
+    asked: list[str] = []
+    with answering(pages({"/chat/metrics": b"a 1\n"}), asked=asked) as url:
+        rows = (Access(url, token_env="HOST_TOKEN"), Access(f"{url}/chat", token_env="CHAT_TOKEN"))
+        get(f"{url}/chat/metrics", Limits(5.0, access=rows))
+    assert f"Authorization: Bearer {SECRET}" in asked[0]
+
+
 @pytest.mark.parametrize("text", ["", f"{SECRET} and more", f"{SECRET}\nX-Header: 1", f"{SECRET}\x00", "tökén"])
 def test_what_is_no_token_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:
     file = tmp_path / "token"

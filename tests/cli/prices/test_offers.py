@@ -78,6 +78,32 @@ def test_an_imported_price_counts_from_now_on_and_reaches_rules_and_detected_ins
     ]
 
 
+COMMITTED = """provider,instance_type,accelerator,n_devices,region,purchase,usd_per_hour,as_of,source
+aws,p5.48xlarge,H100 SXM5,8,us-east-1,reserved_1y,40,2026-11-20,quote 17
+aws,p5.48xlarge,H100 SXM5,8,us-east-1,reserved_3y,30,2026-11-20,quote 17
+azure,Standard_ND96isr_H100_v5,H100 SXM5,8,eastus,reserved_1y,64,2026-11-20,quote 18
+azure,Standard_ND96isr_H100_v5,H100 SXM5,8,eastus,reserved_3y,99,2026-11-20,quote 18
+"""
+
+
+def test_committed_prices_of_aws_and_azure_are_imported_and_one_above_on_demand_is_refused(
+    where: StoreLocation, tmp_path: Path
+) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text(COMMITTED)
+    done = run(where, "import", str(file), "--yes")
+    assert done.exit_code == 0 and "3 offers written" in done.output
+    assert "reserved 3y costs more than on-demand there" in done.output
+    market = market_of(open_store(where))
+    for at, purchase, usd_per_device_hour in (
+        (Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5"), "reserved_1y", 5.0),
+        (Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5"), "reserved_3y", 3.75),
+        (Placement("azure", "eastus", "Standard_ND96isr_H100_v5", "H100 SXM5"), "reserved_1y", 8.0),
+    ):
+        (offer,) = market.offers_at(at, purchase)
+        assert (offer.nano_usd_per_device_hour, offer.source[:5]) == (usd_per_device_hour * 10**9, "quote")
+
+
 def test_offers_imported_meanwhile_refuse_others(where: StoreLocation) -> None:
     set_price(where, "H100", 1)
     with pytest.raises(PricesChanged), AdviceRepository(where).writing() as connection:

@@ -105,3 +105,14 @@ def test_without_a_price_there_are_tokens_and_no_dollars(tmp_path: Path) -> None
     report = spend(open_store(where), "team", 2, END, {})
     assert report.nano_usd is None
     assert {line.name: line.tokens for line in report.lines} == {"alpha": TOKENS // 2, UNATTRIBUTED: TOKENS // 2}
+
+
+def test_a_gateway_that_is_read_under_two_names_is_counted_once_and_named(tmp_path: Path) -> None:
+    where = seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=120, end_ts=END)
+    for url in ("http://gw:4000", "http://gw.internal:4000"):
+        for ts in (END - 5400, END - 1800):
+            count(where, ts, tokens(0.5, model=MODEL, key="a"), url=url, life=-5)
+    report = of(open_store(where), "tenant")
+    assert dollars(report) == pytest.approx({"a": HOURLY, UNATTRIBUTED: HOURLY, UNALLOCATED: 2 * HOURLY})
+    (note,) = report.notes
+    assert note.startswith("http://gw.internal:4000 and http://gw:4000 are one gateway")

@@ -1,12 +1,20 @@
 from dataclasses import replace
+from datetime import date
 
+import pytest
+
+from pertoken.catalog.offers import Offer
 from pertoken.plugins.market.commit_capacity import commit_capacity
 from pertoken.rule import Commitment, Fleet, FleetEvidence, Skip
+from pertoken.state.placement import Placement
 from pertoken.testing import Regime, regimes, run, series
+from tests.deployments import MARKET
 from tests.plugins.proposals import yielded
 
 STEADY = regimes()["steady"]
 A3 = ("gcp", "us-central1", "a3-highgpu-8g")
+AWS = Placement("aws", "us-east-1", "p5.48xlarge", "H100 SXM5", 8, "on_demand")
+AZURE = Placement("azure", "eastus", "Standard_ND96isr_H100_v5", "H100 SXM5", 8, "on_demand")
 
 
 def seen_in(state: Regime, night: float = 1.0, hosts: tuple[int, ...] = (3,), **more: float) -> FleetEvidence:
@@ -58,6 +66,24 @@ def test_without_a_listed_commitment_the_refusal_names_the_command_to_add_a_quot
     hosts = tuple(replace(host, placement=replace(host.placement, region="us-east4")) for host in STEADY.fleet.hosts)
     bought, (refused,) = commitments(replace(STEADY.fleet, hosts=hosts))
     assert not bought and refused.code == "no-offer" and "pertoken prices import" in refused.reason
+    assert "no committed price of one is listed there" in refused.reason
+
+
+@pytest.mark.parametrize("at", [AWS, AZURE], ids=["aws", "azure"])
+def test_a_provider_without_a_committed_price_is_named_and_an_imported_one_is_used(at: Placement) -> None:
+    hosts = tuple(replace(host, placement=at) for host in STEADY.fleet.hosts)
+    fleet = replace(STEADY.fleet, hosts=hosts)
+    bought, (refused,) = commitments(fleet)
+    assert not bought and refused.code == "no-offer"
+    assert f"no committed price of {at.provider} is listed (the catalog takes none without a source" in refused.reason
+    assert "purchase reserved_1y or reserved_3y" in refused.reason
+    quoted = Offer(
+        at.provider or "", at.instance_type or "", at.accelerator or "", 8, at.region or "", "reserved_1y",
+        5 * 10**9, date(2026, 11, 20), "our quote", "high",
+    )  # fmt: skip
+    (only,) = yielded(commit_capacity, fleet, seen_in(STEADY), market=MARKET.having([quoted]))
+    commitment = only.state.commitments[-1]
+    assert (commitment.nano_usd_per_instance_hour, commitment.years) == (40 * 10**9, 1)
 
 
 def test_hosts_that_hardly_work_are_no_base_load() -> None:

@@ -1,4 +1,4 @@
-from pertoken.reports.alerts.message import GONE, body_of, destination_key, sentence
+from pertoken.reports.alerts.message import GONE, REMOVED, body_of, destination_key, sentence
 from pertoken.reports.alerts.state import Event
 from pertoken.settings.alerts import read_alerts
 
@@ -12,6 +12,8 @@ def test_an_event_is_json_and_a_sentence() -> None:
     )
     gone = sentence(body_of(ALERT, "service=chat", Event.RESOLVED, None, 1_795_392_000, GONE))
     assert gone.startswith("alert dear resolved: usd_per_mtok of service=chat is no longer there (limit > 2.5)")
+    removed = sentence(body_of(ALERT, "service=chat", Event.RESOLVED, None, 0, REMOVED))
+    assert "of service=chat is no longer watched (removed from the settings) (limit > 2.5)" in removed
     assert "not known" in sentence(body_of(ALERT, "fleet", Event.TEST, None, 0))
 
 

@@ -7,7 +7,7 @@ import pytest
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.migrations import upgrade
-from pertoken.reports.alerts.watch import TRIES, AlertWatch, standing_alerts
+from pertoken.reports.alerts.watch import TRIES, AlertWatch, are_standing, standing_alerts
 from pertoken.reports.delivery.webhook import NotDelivered
 from pertoken.settings.alerts import read_alerts
 from pertoken.store.connect.location import StoreLocation
@@ -24,6 +24,7 @@ class Sent:
 
     def __init__(self, failures: int = 0) -> None:
         self.events: list[str] = []
+        self.destinations: list[str] = []
         self.reasons: list[str | None] = []
         self.tries = 0
         self._failures = failures
@@ -33,6 +34,7 @@ class Sent:
         if self._failures:
             self._failures -= 1
             raise NotDelivered(f"{destination}: status 500")
+        self.destinations.append(destination)
         self.events.append(json.loads(body)["event"])
         self.reasons.append(json.loads(body)["reason"])
 
@@ -127,6 +129,56 @@ def test_a_target_that_comes_back_in_time_does_not_resolve(tmp_path: Path) -> No
     for minute in range(8, 12):
         watch(where, sent, **other).round(END + 60 * minute)
     assert sent.events == ["fired", "resolved"] and sent.reasons[-1] == "no longer there"
+
+
+HOOK = "http://127.0.0.1:9/s3cret"
+
+
+@pytest.mark.parametrize(
+    ("left", "reason"),
+    [
+        ({}, "no longer watched (removed from the settings)"),
+        ({"dear": {**DEAR, "enabled": False}}, "no longer watched (enabled = false)"),
+    ],
+)
+def test_an_alert_that_is_removed_or_disabled_while_it_fires_resolves_once_with_the_reason(
+    tmp_path: Path, left: dict[str, object], reason: str
+) -> None:
+    where, sent = database(tmp_path), Sent()
+    for minute in range(3):
+        watch(where, sent).round(END + 60 * minute)
+    assert sent.events == ["fired"] and are_standing(where)
+    for minute in range(3, 6):
+        AlertWatch(where, Settings(alerts=read_alerts(left)), sent).round(END + 60 * minute)
+    assert sent.events == ["fired", "resolved"] and sent.reasons == [None, reason]
+    assert not are_standing(where)
+
+
+def test_an_alert_that_is_removed_before_it_fired_sends_nothing(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    watch(where, sent).round(END)
+    assert are_standing(where)
+    AlertWatch(where, Settings(), sent).round(END + 60)
+    assert sent.events == [] and not are_standing(where)
+
+
+def test_a_webhook_learns_that_a_disabled_alert_ended(tmp_path: Path) -> None:
+    where, sent = database(tmp_path), Sent()
+    hooked = {**DEAR, "for": "0s", "to": [HOOK]}
+    watch(where, sent, dear=hooked).round(END)
+    watch(where, sent, dear={**hooked, "enabled": False}).round(END + 60)
+    assert sent.destinations == [HOOK, HOOK] and sent.events == ["fired", "resolved"]
+
+
+def test_a_webhook_that_went_with_its_alert_is_named_in_the_log_without_its_url(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    where, sent = database(tmp_path), Sent()
+    watch(where, sent, dear={**DEAR, "for": "0s", "to": ["mail", HOOK]}).round(END)
+    AlertWatch(where, Settings(), sent).round(END + 60)
+    assert sent.destinations == ["mail", HOOK, "mail"] or sent.destinations == [HOOK, "mail", "mail"]
+    assert "alert dear resolved" in caplog.text and "not sent to its webhook" in caplog.text
+    assert "s3cret" not in caplog.text
 
 
 def test_what_is_not_measured_neither_fires_nor_resolves(tmp_path: Path) -> None:

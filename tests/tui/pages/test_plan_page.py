@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.advisor.planning import PlanRequest
 from pertoken.errors import StoreError
-from tests.tui.reports import NOW, FixedSource
+from tests.tui.reports import NOW, RICH, FixedSource
 from tests.tui.screens import notices, running, text_of, until, until_gone, until_shown
 from tests.tui.studies import PLAN
 
@@ -126,6 +126,15 @@ async def test_the_plan_is_composed_once_for_the_same_advice_and_again_for_anoth
         assert len(source.requests) == 1
         source.recommendations = tuple(replace(row, version=row.version + 1) for row in source.recommendations)
         await until(pilot, lambda: len(source.requests) == 2, "a second plan")
+
+
+async def test_a_price_that_a_person_sets_composes_the_plan_again_with_it() -> None:
+    unpriced = replace(RICH, devices=[replace(device, nano_usd_per_hour=None) for device in RICH.devices])
+    source = FixedSource(report=unpriced)
+    async with running(source, refresh_s=0.05) as pilot:
+        await until(pilot, lambda: len(source.requests) == 1 and len(source.windows) > 5, "some readings")
+        source.report = RICH
+        await until(pilot, lambda: source.requests == [(None, False), (None, True)], "a plan with the price")
 
 
 async def test_a_plan_without_a_saving_shows_none_found_and_not_a_dash() -> None:

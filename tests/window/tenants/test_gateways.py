@@ -1,11 +1,19 @@
-"""One gateway that several hosts read."""
+"""One gateway that several hosts read, or that has several names."""
+
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from pertoken.window.tenants.gateways import Gateway, counted_twice
+from pertoken.window.tenants import gateways as of_window
+from pertoken.window.tenants.gateways import Gateway, one_gateway, several_names
 
 NOON, ONE = 12, 13
 """Hours."""
+LIFE = -77
+
+
+def counted_twice(gateways: Sequence[Gateway], tokens: Mapping[tuple[int, int], int]) -> frozenset[tuple[int, int]]:
+    return of_window.counted_twice(one_gateway(gateways, tokens), tokens)
 
 
 @pytest.mark.parametrize("url", ["http://gw:4000", "https://10.0.0.7/proxy", "http://[2001:db8::1]:4000"])
@@ -34,3 +42,44 @@ def test_an_address_is_compared_without_case_and_with_its_port() -> None:
     tokens = {(1, NOON): 5, (2, NOON): 4}
     assert counted_twice([one, other], tokens) == {(2, NOON)}
     assert counted_twice([one, Gateway(2, 102, "http://gw.example:4001")], tokens) == frozenset()
+
+
+def two_names(life: int | None = LIFE, other_life: int | None = LIFE, kind: str = "litellm") -> list[Gateway]:
+    gateway = Gateway(1, 101, "http://gw:4000", "litellm", life)
+    return [gateway, Gateway(2, 101, "http://gw.internal:4000", kind, other_life)]
+
+
+def hours(*counts: int, other: Sequence[int] | None = None) -> dict[tuple[int, int], int]:
+    """Return tokens of the gateways 1 and 2 by hour, from noon."""
+    both = ((1, counts), (2, counts if other is None else other))
+    return {(engine_id, NOON + n): count for engine_id, row in both for n, count in enumerate(row)}
+
+
+def test_two_names_of_one_process_are_counted_once_and_both_are_named() -> None:
+    tokens = hours(5, 40, 60, 3, other=(1, 41, 59, 2))
+    assert counted_twice(two_names(), tokens) == {(2, hour) for hour in range(NOON, NOON + 4)}
+    groups = one_gateway(two_names(), tokens)
+    assert several_names(groups, tokens) == [("http://gw.internal:4000", "http://gw:4000")]
+    assert several_names(groups, {key: count for key, count in tokens.items() if key[0] == 1}) == []
+
+
+def test_a_third_row_joins_two_names_by_its_address() -> None:
+    by_address = Gateway(3, 102, "http://gw:4000")
+    elsewhere = Gateway(4, 102, "http://gw.internal:4000")
+    tokens = {(1, NOON): 4, (2, NOON): 3, (3, NOON): 2, (4, NOON): 1}
+    for rows in ([*two_names(), by_address, elsewhere], [elsewhere, by_address, *two_names()]):
+        assert counted_twice(rows, tokens) == {(2, NOON), (3, NOON), (4, NOON)}
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [two_names(None, None), two_names(LIFE, None), two_names(LIFE, LIFE - 1), two_names(kind="sgl-router")],
+    ids=["no start time", "one start time", "two start times", "two kinds"],
+)
+def test_two_processes_are_both_counted(rows: list[Gateway]) -> None:
+    assert counted_twice(rows, hours(5, 5, 5)) == frozenset()
+
+
+def test_replicas_that_began_in_one_instant_are_both_counted_once_their_counts_differ() -> None:
+    assert counted_twice(two_names(), hours(5, 50, 50, 5, other=(5, 60, 60, 5))) == frozenset()
+    assert counted_twice(two_names(), hours(5, 50, 50, 5, other=(5, 50, 49, 5))) != frozenset()

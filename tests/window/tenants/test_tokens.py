@@ -43,7 +43,7 @@ def test_a_gateway_that_two_hosts_read_is_counted_once_as_the_host_has_it_that_s
         count(where, NOW - 600, {metric("prompt", **labels): tokens}, host=name, url="http://gw:4000")
         count(where, NOW - 600, {metric("generated", **labels): 7}, host=name, url="http://127.0.0.1:4000")
     with open_store(where).read() as connection:
-        (tenant_tokens,) = Window(connection, NOW // 3600 * 3600, NOW).tenant_tokens()
+        (tenant_tokens,) = Window(connection, NOW // 3600 * 3600, NOW).tenant_tokens().rows
     # At loopback each host has a gateway of its own.
     assert (tenant_tokens.prompt_tokens, tenant_tokens.generated_tokens) == (100, 14)
 
@@ -60,7 +60,7 @@ def test_tokens_of_tenants_are_shipped_and_read_at_the_server_as_they_are_here(
     hour = NOW // 3600 * 3600
     for place in (where, server):
         with open_store(place).read() as connection:
-            tokens = Window(connection, hour - 3600, NOW).tenant_tokens()
+            tokens = Window(connection, hour - 3600, NOW).tenant_tokens().rows
         assert [row for row in tokens if row.model == "of-ship-tenants"] == [
             TenantTokens(hour - 3600, "of-ship-tenants", Tenant(team="a"), 7, 5),
             TenantTokens(hour, "of-ship-tenants", Tenant(team="a"), 70, 0),

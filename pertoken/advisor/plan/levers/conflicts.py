@@ -36,7 +36,10 @@ def conflict(one: Lever, other: Lever) -> str | None:
         if stated.committed & beside.hosts:
             return "one commits for years to instances that the other may release"
         if stated.is_schedule and stated.hosts & beside.hosts:
-            return "savings of off hours on a host cannot be priced together with another change on it"
+            return (
+                "a schedule and another change on the same hosts are not priced together: apply one, then run "
+                "`pertoken advise` again"
+            )
     clashes = [_clash(one, other), _clash(other, one)]
     return clashes[0] if None not in clashes else None  # it is enough if they combine in one order
 

@@ -100,7 +100,7 @@ def _with(
     return GatewayRows(
         engines=(
             *rows.engines,
-            EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY),
+            EngineRow(engine_id, host_id, reading.kind, reading.base_url, None, None, None, None, GATEWAY, life),
         ),
         deployments=(*rows.deployments, DeploymentRow(deployment_id, engine_id, host_id, reading.kind)),
         epochs={**rows.epochs, deployment_id: epoch},

@@ -283,7 +283,10 @@ def test_a_driver_that_went_away_leaves_its_gpus_known_as_lost_until_it_is_back(
 
 
 def test_a_driver_of_another_version_after_a_reload_needs_a_new_process() -> None:
-    with installed(Machine(gpus=eight(), reload_after=150, reload_mismatch=True)):
+    with installed(Machine(gpus=eight())) as library:
+        NvidiaProbe().read(processes=False)
+        calls_of_a_first_read = library.calls.total()
+    with installed(Machine(gpus=eight(), reload_after=calls_of_a_first_read, reload_mismatch=True)):
         probe = NvidiaProbe()
         probe.read(processes=False)
         assert not probe.outdated

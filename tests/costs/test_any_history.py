@@ -1,0 +1,241 @@
+"""The bill over histories in which everything happens at once: partitions of a GPU, a GPU that two engines share,
+changed knobs, engines that end, time without ticks, prices that change within an hour, rows that arrive late, and
+tenants."""
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, GatewayReading
+from pertoken.agent.rows.assemble import Cost, Readings, assemble
+from pertoken.agent.rows.tick_state import Moment, TickState
+from pertoken.costs.hours.spend import BY, spend
+from pertoken.costs.money import Money
+from pertoken.costs.priced import PricedWindow
+from pertoken.costs.prices.stored import price_book
+from pertoken.costs.report.fleet_report import fleet_report
+from pertoken.store.check import faults
+from pertoken.store.connect.location import locate
+from pertoken.store.connect.open import Store, open_store
+from pertoken.store.schema.rows import DeviceShare, Tick
+from pertoken.store.write.writer import Writer
+from pertoken.units import SHARE
+from pertoken.window.reading import Window
+from tests.agent.values import HOST, engine, gpu, probe
+from tests.examples import examples
+from tests.values import new_store, set_price
+
+INTERVAL_S = 60
+START = 1_790_000_000 // 3600 * 3600 + 1500
+MAX_TICKS = 150
+KEYS = ("alpha", "beta")
+ENGINES = tuple(
+    Endpoint("llama.cpp", f"http://127.0.0.1:{8080 + n}", "process", 8080 + n, pid, 1000 * START - 5_000, (pid,))
+    for n, pid in enumerate((101, 201, 301))
+)
+MODELS = ("one", "two", "two")
+SLICES = (428_571, 285_714)
+"""Parts of the first GPU, in millionths; the rest of it is free."""
+FOREIGN = 999
+"""A process that is no engine."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Ticks in which nothing changes."""
+
+    ticks: int
+    seen: bool
+    """Whether the agent runs."""
+    live: frozenset[int]
+    """Engines that run, by position."""
+    on_slices: tuple[frozenset[int], frozenset[int]]
+    on_shared: frozenset[int]
+    on_last: frozenset[int]
+    """Engines on each partition and GPU; 3 is the foreign process."""
+    batch: int
+    """The knob of all engines: another value begins an epoch."""
+    rates: tuple[int, int, int]
+    """Tokens that each engine generates in a tick."""
+    tenants: tuple[int, int]
+    """Tokens that the gateway counts for each key in a tick."""
+    late: bool
+    """Whether its samples are written after all others."""
+
+    @property
+    def running(self) -> frozenset[int]:
+        """Engines that run, and the foreign process."""
+        return self.live | {3}
+
+
+@dataclass(frozen=True)
+class History:
+    """Stretches, and prices by (selector, nano-USD or None, minute from the start)."""
+
+    stretches: Sequence[Stretch]
+    prices: Sequence[tuple[str, int | None, int]]
+
+
+processes_on = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
+stretches = st.builds(
+    Stretch,
+    ticks=st.integers(1, 50),
+    seen=st.integers(0, 3).map(bool),
+    live=st.frozensets(st.integers(0, 2), min_size=1),
+    on_slices=st.tuples(processes_on, processes_on),
+    on_shared=processes_on,
+    on_last=processes_on,
+    batch=st.sampled_from([4, 8]),
+    rates=st.tuples(*[st.integers(-5_000, 5_000).map(lambda rate: max(0, rate))] * 3),
+    tenants=st.tuples(*[st.integers(0, 8_000)] * 2),
+    late=st.booleans(),
+)
+later_prices = st.tuples(
+    st.sampled_from(["gpu", "H100", "GPU-0", "GPU-1"]),
+    st.integers(-1, 9).map(lambda n: None if n < 0 else n * 777_777_777),
+    st.integers(0, MAX_TICKS),
+)
+prices = st.builds(
+    lambda nano, later: (("gpu", nano, 0), *later), st.integers(0, 10**11), st.lists(later_prices, max_size=5)
+)
+histories = st.builds(History, st.lists(stretches, min_size=3, max_size=6), prices)
+
+
+def processes(held: frozenset[int]) -> tuple[DeviceProcess, ...]:
+    return tuple(DeviceProcess(FOREIGN if n == 3 else ENGINES[n].pids[0], 10**9) for n in sorted(held))
+
+
+def devices(stretch: Stretch, ticks: int) -> Iterator[DeviceReading]:
+    parent = gpu(0, energy_mj=10**9 + 18_000_000 * ticks)
+    yield parent
+    for n, (part, held) in enumerate(zip(SLICES, stretch.on_slices, strict=True)):
+        name = f"{parent.name} MIG ({n})"
+        yield DeviceReading(
+            f"MIG-{n}", "mig", "nvidia", name, 0, processes=processes(held & stretch.running),
+            parent_uuid=parent.uuid, part_1e6=part,
+        )  # fmt: skip
+    for slot, held in ((1, stretch.on_shared), (2, stretch.on_last)):
+        yield gpu(slot)._replace(processes=processes(held & stretch.running))
+
+
+def engines(stretch: Stretch, tokens: Sequence[int]) -> Iterator[EngineReading]:
+    for n in sorted(stretch.live):
+        knobs = {"max_num_seqs": stretch.batch}
+        gauges = {"running": float(stretch.rates[n] > 0), "waiting": 0.0}
+        yield engine(tokens[n], tokens[n] // 2, ENGINES[n], served_model=MODELS[n], knobs=knobs, gauges=gauges)
+
+
+def gateway(counts: Sequence[int]) -> GatewayReading:
+    series = {key: f'tenant_generated_tokens{{key="{key}",model="two"}}' for key in KEYS}
+    return GatewayReading("litellm", "http://127.0.0.1:4000", dict(zip(KEYS, counts, strict=True)), series, 1)
+
+
+def recorded(history: History) -> list[tuple[Tick, bool]]:
+    """Return the ticks of a history, each with whether it is late. The first lays the baseline."""
+    state = TickState(watching_since_ms=1000 * START, boot_ms=HOST.boot_ms)
+    ticks: list[tuple[Tick, bool]] = []
+    tokens, counts, at = [0, 0, 0], [0, 0], 0
+    for stretch in history.stretches:
+        for _ in range(stretch.ticks):
+            rates = zip(tokens, stretch.rates, strict=True)
+            tokens = [total + rate * (n in stretch.live) for n, (total, rate) in enumerate(rates)]
+            counts = [total + rate for total, rate in zip(counts, stretch.tenants, strict=True)]
+            if at < MAX_TICKS and (stretch.seen or not ticks):
+                ts = START + INTERVAL_S * at
+                readings = Readings(
+                    probe(*devices(stretch, at)), tuple(engines(stretch, tokens)), gateways=(gateway(counts),)
+                )
+                cost = Cost(10, 50_000_000, 20, 0) if ticks else None
+                tick, state = assemble(state, readings, Moment(ts, 1000 * ts, 1000 * ts, INTERVAL_S), cost)
+                ticks.append((tick, stretch.late))
+            at += 1
+    return ticks
+
+
+def stored(folder: Path, ticks: Sequence[Tick], late: Sequence[Tick], history: History) -> Store:
+    """Return a database; of `late` ticks the samples are written after the others were rolled up."""
+    where = locate(str(folder))
+    with Writer(where) as writer:
+        writer.commit_all(ticks)
+        writer.roll_up()
+        for tick in late:
+            writer.commit(Tick(tick.ts, tick.host, samples=tick.samples))
+        writer.roll_up()
+    for selector, nano, minute in history.prices:
+        set_price(where, selector, nano, START + 60 * minute if minute else 0)
+    return open_store(where)
+
+
+def money_of(store: Store, start: int, end: int) -> Money:
+    with store.read() as connection:
+        window = Window(connection, start, end)
+        book = price_book(store, connection, window.inventory)
+        totals = window.totals(window.pieces(book.changes()))
+        return PricedWindow(window, totals, window.recent(), window.details(), book).money
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return new_store(tmp_path_factory.mktemp("empty")).file("telemetry").parent
+
+
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=histories)
+def test_each_nano_dollar_has_one_payer_whatever_happens_at_once_and_however_late_it_is_stored(
+    history: History, empty: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    ticks = recorded(history)
+    for name in ("straight", "late"):
+        shutil.copytree(empty, folder / name)
+    straight = stored(folder / "straight", [tick for tick, _ in ticks], (), history)
+    first = [replace(tick, samples=()) if late else tick for tick, late in ticks]
+    store = stored(folder / "late", first, [tick for tick, late in ticks if late][::-1], history)
+    assert not [fault for fault in faults(store.location) if fault is not None]
+    end = ticks[-1][0].ts
+    begin = START // 3600 * 3600
+
+    for tick, _ in ticks:
+        shares = Counter[tuple[int, int]]()
+        for sample in tick.samples:
+            if isinstance(sample, DeviceShare):
+                assert sample.share_1e6 >= 0
+                shares[sample.device_id, sample.ts] += sample.share_1e6
+        assert all(share <= SHARE for share in shares.values())
+
+    money, whole = money_of(store, begin, end), money_of(straight, begin, end)
+    assert (money.paid, money.busy, money.idle, money.other, money.unallocated) == (
+        whole.paid,
+        whole.busy,
+        whole.idle,
+        whole.other,
+        whole.unallocated,
+    )
+    assert dict(money.by_epoch) == dict(whole.by_epoch) and dict(money.by_device) == dict(whole.by_device)
+
+    assert money.paid == money.busy + money.idle + money.other + money.unallocated == sum(money.by_device.values())
+    assert sum(money.by_epoch.values()) == money.busy + money.idle
+    assert sum(money.idle_by_epoch.values()) == money.idle
+    every = [*money.by_epoch.values(), *money.idle_by_epoch.values(), *money.by_device.values()]
+    assert min([money.busy, money.idle, money.other, money.unallocated, *every]) >= 0
+    for device_id in money.priced_devices:
+        bill = money.bill_of([device_id])
+        assert bill is not None and bill.paid == money.by_device[device_id]
+        assert bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
+
+    # Three GPUs are paid for, their partitions with them: never for longer than they were recorded.
+    dearest = max((nano or 0 for _, nano, _ in history.prices), default=0)
+    assert money.paid <= 3 * (dearest * (end - START) // 3600 + 200)
+    report = fleet_report(store, end - begin, end)
+    assert (report.bill.paid if report.bill else 0) == money.paid
+    for by in BY:
+        lines = spend(store, by, (end - begin) // 3600 + 1, end, {"alpha": "search"})
+        assert lines.nano_usd == (money.paid if money.priced_devices else None)
+        assert sum(line.nano_usd for line in lines.lines) == money.paid
+        assert all(line.nano_usd >= 0 for line in lines.lines)
