@@ -286,7 +286,7 @@ def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
     step."""
     files = set(map(str, rule_files))
     return [
-        f"--rule {rule.origin}: {rule.failed.splitlines()[-1]}; mend it"
+        f"--rule {rule.origin}: {rule.failed.splitlines()[-1]}; correct the rule"
         for rule in advice.run.rules
         if rule.failed and rule.origin in files
     ]

@@ -14,11 +14,12 @@ from textual.app import App, SuspendNotSupported
 from textual.command import Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
+from textual.widgets import Input
 
 from pertoken.tui import themes
 from pertoken.tui.background import Report
 from pertoken.tui.keymap import mapped
-from pertoken.tui.keys import DECISIONS, WRITES
+from pertoken.tui.keys import DECISIONS, KEYS, WRITES
 from pertoken.tui.output import dump, page_through
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage
@@ -30,11 +31,12 @@ from pertoken.tui.process.terminal import on_standard_output
 from pertoken.tui.remembered import SCREENS
 from pertoken.tui.source import Read
 from pertoken.tui.study import RuleList
-from pertoken.tui.text.notes import notices_sheet
+from pertoken.tui.text.fleet.notes import notices_sheet
 from pertoken.tui.text.program.choices import Choice, choices, value_of
 from pertoken.tui.text.program.help import help_sheet
+from pertoken.tui.text.program.key_names import name_keys, with_keys
 from pertoken.tui.text.program.targets import Target, targets
-from pertoken.tui.time_app import TimeApp
+from pertoken.tui.time_app import FROZEN, TimeApp
 from pertoken.tui.widgets.jump_box import JumpBox
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.tui.widgets.rows import Rows
@@ -60,6 +62,7 @@ class PertokenApp(TimeApp):
 
     def on_load(self) -> None:
         """Set the theme before the first screen is made: a later change makes Textual parse every style again."""
+        name_keys(mapped(self.options.keymap))
         for theme in themes.ALL:
             self.register_theme(theme)
         self._ascii = themes.AsciiDrawing()
@@ -69,6 +72,10 @@ class PertokenApp(TimeApp):
             self.stylesheet.set_variables(self.get_css_variables())
         for mode in MODES:
             self.add_mode(mode, partial(page_of, mode, self.view, self.choices, self.options.settings))
+
+    def on_unmount(self) -> None:
+        """Use the names of the default keys again."""
+        name_keys(KEYS)
 
     def on_mount(self) -> None:
         """Open the last screen and start reading."""
@@ -91,8 +98,16 @@ class PertokenApp(TimeApp):
         return [*super().get_line_filters(), *([ascii_drawing] if ascii_drawing and ascii_drawing.enabled else [])]
 
     async def on_event(self, event: events.Event) -> None:
-        """Ignore mouse moves without a pressed button, so that they do not redraw the screen."""
+        """Ignore mouse moves without a pressed button, and send text to the input line that was opened before it.
+
+        Characters that arrive together with the key that opens the line were sent to another widget: `/qwen` must not
+        quit.
+        """
         if isinstance(event, events.MouseMove) and not event.button and self.mouse_captured is None:
+            return
+        late = isinstance(event, events.Key) and event.is_forwarded and event.is_printable
+        if late and isinstance(event, events.Key) and isinstance(self.focused, Input):
+            self.focused.post_message(events.Key(event.key, event.character))
             return
         await super().on_event(event)
 
@@ -124,8 +139,8 @@ class PertokenApp(TimeApp):
         return (None if page is None else page.cannot(action)) or self.cannot_now(action)
 
     def _close_boxes(self, page: Page) -> bool:
-        jumps = page.query(JumpBox)
-        closed = page.query_one(MomentBox).drop() or any([box.close() for box in jumps])
+        moments, jumps = page.query(MomentBox), page.query(JumpBox)
+        closed = any([*(box.drop() for box in moments), *(box.close() for box in jumps)])
         if closed:
             page.give_back_keys()
         return closed
@@ -268,7 +283,7 @@ class PertokenApp(TimeApp):
             return
         boxes = page.query(JumpBox)
         if not boxes:
-            await page.mount(JumpBox(self._targets), before="KeyBar")
+            await page.mount(JumpBox(self._targets), before="KeyLine")
         page.query_one(JumpBox).open()
         if self._study.rules == Read():
             self._load_rules()
@@ -329,6 +344,8 @@ class PertokenApp(TimeApp):
             self.refresh_s = value_of(value)
             self.keep(replace(self.remembered, refresh_s=self.refresh_s))
             self.start_reading()
+        elif self._paused:
+            self.notify(with_keys(FROZEN), markup=False)
         else:
             self.choose_window(int(value_of(value)))
         self._renew()
@@ -353,6 +370,6 @@ class PertokenApp(TimeApp):
         try:
             reason = page_through(self, page.as_text())
         except SuspendNotSupported:
-            reason = "A browser has no pager: x saves the screen instead."
+            reason = with_keys("A browser has no pager: {dump} saves the screen instead.")
         if reason is not None:
             self.notify(reason, severity="error", markup=False)

@@ -21,7 +21,7 @@ class Key:
     footer: str = ""
     """Word in the footer of pages that list the key there."""
     elsewhere: str = ""
-    """Reason shown on pages where the key does nothing; empty: every page has the key."""
+    """Reason shown on pages where the key does nothing, with actions in braces; empty: every page has the key."""
     synonyms: str = ""
     """More words that match it in the palette."""
 
@@ -32,9 +32,9 @@ DECISIONS = ("accept", "trial", "snooze", "dismiss", "reopen", "applied", "undo"
 """Decisions on one recommendation; `pertoken` has commands of the same names."""
 WRITES = frozenset((*DECISIONS, "export", "dump", "price"))
 """Actions that store data, or write a file on the host of pertoken: refused in read-only screens."""
-_ADVICE = "This key is for a recommendation: press 2 and choose one."
-_PLAN = "This key is for the plan: press 3."
-_COPY = "This key copies commands: open a recommendation (2) or a step of the plan (3)."
+_ADVICE = "This key is for a recommendation: press {savings} and choose one."
+_PLAN = "This key is for the plan: press {plan}."
+_COPY = "This key copies commands: open a recommendation ({savings}) or a step of the plan ({plan})."
 KEYS = (
     Key("1", "1", "fleet", "Show the fleet", "What runs now, and what its tokens cost.", "Fleet"),
     Key("2", "2", "savings", "Show savings", "What could be cheaper, and what could not be evaluated.", "Savings"),
@@ -127,7 +127,7 @@ KEYS = (
         "Ask what if",
         "Other traffic, prices, tariff or objectives; in details, another number for one assumption.",
         "What if",
-        "This key is for the plan (3) and for the details of a recommendation (2, then enter).",
+        "This key is for the plan ({plan}) and for the details of a recommendation ({savings}, then enter).",
     ),
     Key(
         "space",
@@ -136,7 +136,7 @@ KEYS = (
         "Leave out or include",
         "Plan: leave a step out, or include it again. Rules: switch a rule off or on.",
         "In/out",
-        "This key is for a step of the plan (3) or a rule (4).",
+        "This key is for a step of the plan ({plan}) or a rule ({rules}).",
     ),
     Key("K", "K", "move_up", "Move the step up", "Do the step before the one above it.", "Move", _PLAN),
     Key("J", "J", "move_down", "Move the step down", "Do the step after the one below it.", "Move", _PLAN),
@@ -156,7 +156,7 @@ KEYS = (
         "Read again",
         "Plan: compose it again from the newest telemetry. Rules: load the files again.",
         "Reload",
-        "This screen reads again all the time; this key is for the plan (3) and the rules (4).",
+        "This screen reads again all the time; this key is for the plan ({plan}) and the rules ({rules}).",
     ),
     Key(
         "p",
@@ -214,7 +214,7 @@ KEYS = (
         "price",
         "Set a price",
         "What an hour of the selected device costs you, where no price is known.",
-        elsewhere="This key is for a row of the fleet (1) that lacks a price.",
+        elsewhere="This key is for a row of the fleet ({fleet}) that lacks a price.",
         synonyms="price cost dollars money unpriced",
     ),
     Key(

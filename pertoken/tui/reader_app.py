@@ -17,12 +17,10 @@ from textual.timer import Timer
 
 from pertoken.errors import PertokenError
 from pertoken.garbage import resume
-from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import note
 from pertoken.tui.background import Background, Report
 from pertoken.tui.keys import WINDOWS_S
 from pertoken.tui.options import Options
-from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
@@ -33,6 +31,7 @@ from pertoken.tui.text.words import progress_line
 if TYPE_CHECKING:
     from pertoken.advisor.planning import PlanRequest
     from pertoken.costs.report.lines import FleetReport
+    from pertoken.proof.recommendation import Recommendation
 
 
 FIRST_FRAME_S = 2.0
@@ -105,7 +104,7 @@ class ReaderApp(App[None]):
         self._study = Study()
         self._work = {name: Background(name) for name in ("plan", "records", "rules", "detail", "findings")}
         self._request: PlanRequest | None = None
-        self._planned: tuple[object, object] | None = None
+        self._planned: tuple[object, tuple[object, ...] | None] | None = None
         """Version of the advice that plan and records were computed from, and of the prices."""
         self._stale_timer: Timer | None = None
         self._ticker: Timer | None = None
@@ -140,7 +139,7 @@ class ReaderApp(App[None]):
 
     def _current_query(self) -> Query:
         """Return the query of the open page."""
-        subject = self.screen.subject if self.screen_stack and isinstance(self.screen, CoursePage) else None
+        subject = self.screen.subject if self.screen_stack and isinstance(self.screen, Page) else None
         tenants = any(isinstance(page, FleetPage) and page.group == "tenant" for page in self.screen_stack)
         return Query(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 
@@ -229,10 +228,12 @@ class ReaderApp(App[None]):
         if rows is None:
             return
         prices = prices_version(fleet) if fleet is not None and self._at is None else last and last[1]
-        if (known := (advice_version(rows), prices)) != last:
-            self._planned = known
+        known, seen = (advice_version(rows), prices), None if last is None else last[1]
+        repriced = prices is not None and seen is not None and prices[0] == seen[0] and prices != seen
+        self._planned = known
+        if last is None or known[0] != last[0] or repriced:
             self._compute("records", lambda _: self._source.records())
-            self._plan(fresh=last is not None and last[1] is not None and prices != last[1])
+            self._plan(fresh=repriced)
 
     def _watch_staleness(self) -> None:
         """Set a timer that shows the page again when the next host becomes stale, before the next refresh."""
@@ -305,6 +306,10 @@ def advice_version(rows: Sequence[Recommendation]) -> object:
     return tuple((row.recommendation_id, row.version, row.updated_ts) for row in rows)
 
 
-def prices_version(fleet: FleetReport) -> object:
-    """Return a value that changes with the price of any device."""
-    return tuple((device.device_id, device.nano_usd_per_hour) for device in fleet.devices)
+def prices_version(fleet: FleetReport) -> tuple[object, ...]:
+    """Return a value that changes with the price of any device; hosts that report are part of it.
+
+    It is made of sums: the lines of thousands of devices are made only for the rows that are shown.
+    """
+    reporting = tuple(host.host_id for host in fleet.hosts if not host.stale)
+    return reporting, fleet.nano_usd_per_hour, fleet.unpriced_n, fleet.unpriced_devices

@@ -11,12 +11,13 @@ from pertoken.tui.pages.page import Page
 from pertoken.tui.reader_app import ReaderApp
 from pertoken.tui.remembered import Remembered, remember
 from pertoken.tui.text.course.replay import REPLAYS, Moment, at_of, cannot_replay
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.widgets.moment_box import MomentBox
 from pertoken.units import format_duration
 from pertoken.window.course.timeline import Timeline
 
-_FROZEN_TIME = "The figures are frozen: press p to go on, then change the time."
-_FROZEN = "The figures are frozen: press p to go on, then change the window."
+_FROZEN_TIME = "The figures are frozen: press {pause} to go on, then change the time."
+FROZEN = "The figures are frozen: press {pause} to go on, then change the window."
 
 
 class TimeApp(ReaderApp):
@@ -25,15 +26,15 @@ class TimeApp(ReaderApp):
     def cannot_now(self, action: str) -> str | None:
         """Return the reason why an action does nothing at the instant that is shown; None if it does something."""
         if action in REPLAYS:
-            return _FROZEN_TIME if self._paused else cannot_replay(action, self._moment())
+            return with_keys(_FROZEN_TIME) if self._paused else cannot_replay(action, self._moment())
         if action in DECISIONS and self.view().at is not None:
-            return "This is the past: press n to go back to now, then decide."
+            return with_keys("This is the past: press {now} to go back to now, then decide.")
         if action not in ("narrow", "widen"):
             return None
         end = WINDOWS_S[0 if action == "narrow" else -1]
         if self.window_s == end:
             return f"{format_duration(end)} is the {'shortest' if action == 'narrow' else 'longest'} window."
-        return _FROZEN if self._paused else None
+        return with_keys(FROZEN) if self._paused else None
 
     def keep(self, remembered: Remembered) -> None:
         """Remember this state for the next run; an error is notified once."""
@@ -94,6 +95,8 @@ class TimeApp(ReaderApp):
     async def _do_moment(self) -> None:
         page = self.screen
         if isinstance(page, Page):
+            if not page.query(MomentBox):
+                await page.mount(MomentBox(), before="KeyLine")
             page.query_one(MomentBox).open()
 
     @on(MomentBox.Chosen)

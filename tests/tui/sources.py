@@ -17,7 +17,7 @@ from pertoken.proof.recommendation import (
     Recommendation,
 )
 from pertoken.proof.track_record import Record
-from pertoken.tui.study import Detail, RuleList, ShownPlan
+from pertoken.tui.study import Detail, ListedRule, RuleList, ShownPlan
 from pertoken.window.course.course import Course, Subject
 from pertoken.window.course.timeline import Timeline
 from pertoken.window.progress import Progress
@@ -53,6 +53,7 @@ class FixedSource:
     recorded_until: int | None = None
     priced: list[tuple[str, int]] = field(default_factory=list)
     read_only: str | None = None
+    listed: tuple[ListedRule, ...] = RULES
 
     def _before(self) -> None:
         if self.wait is not None:
@@ -109,7 +110,7 @@ class FixedSource:
         return RuleList(
             tuple(
                 replace(rule, entry=replace(rule.entry, state="disabled")) if rule.entry.id in self.off else rule
-                for rule in RULES
+                for rule in self.listed
             ),
             "/etc/pertoken/rules.d",
         )

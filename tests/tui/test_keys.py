@@ -55,7 +55,7 @@ async def test_g_groups_by_service_host_and_tenant() -> None:
     async with running(FixedSource()) as pilot:
         await until_shown(pilot, "run/wait")
         await pilot.press("g")
-        await until_shown(pilot, "By host: enter opens one")
+        await until_shown(pilot, "By host. g: by tenant, then by model.")
         await pilot.press("g")
         await until_shown(pilot, "unattributed")
         await pilot.press("g")

@@ -58,7 +58,7 @@ async def test_comma_and_full_stop_step_through_history_and_back_to_now() -> Non
         await pilot.press("full_stop", "full_stop")
         await until_shown(pilot, "· live ·")
         await pilot.press("full_stop")
-        assert await notices(pilot) == ["This is the newest time; , (comma) steps back."]
+        assert await notices(pilot) == ["This is the newest time: press , to step back."]
 
 
 async def test_angle_brackets_go_from_event_to_event() -> None:

@@ -1,6 +1,6 @@
 """Page that hides and shows the columns of one table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -9,11 +9,12 @@ from pertoken.tui.amounts import caption
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.columns import Column
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
-_HEAD = "Columns. space or enter hides a column, or shows it again; esc goes back. The choice is remembered."
+_HEAD = "Columns. {toggle} or enter hides a column, or shows it again; esc goes back. The choice is remembered."
 
 
 class _Line(NamedTuple):
@@ -34,6 +35,7 @@ class ColumnsPage(ListPage):
     """List of the columns of `table`, each of which can be hidden or shown."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("toggle", "back", "keys", "quit")
+    WORDS: ClassVar[Mapping[str, str]] = {"toggle": "Hide or show"}
     OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
     late_s = None
 
@@ -63,7 +65,7 @@ class ColumnsPage(ListPage):
 
     def fill(self, view: View) -> None:
         """Fill the list of columns."""
-        self.query_one("#columns-head", PlainText).update(_HEAD)
+        self.query_one("#columns-head", PlainText).update(with_keys(_HEAD))
         self.query_one("#columns", Rows).show(self.lines_of("columns", view), _COLUMNS, lambda _: False)
 
     def cannot(self, action: str) -> str | None:

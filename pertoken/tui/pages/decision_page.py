@@ -181,6 +181,7 @@ class DecisionPage(SheetPage):
     """Confirmation of a decision: enter stores it, escape goes back."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
+    WORDS: ClassVar[Mapping[str, str]] = {"open": "Confirm"}
 
     class Confirmed(Message):
         """A person confirmed the decision."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +14,8 @@ from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.study import ShownPlan
 from pertoken.tui.text.columns import Column
+from pertoken.tui.text.program.key_names import key_name, with_keys
+from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
@@ -27,10 +29,10 @@ class _Form:
 
 
 _FORMS = (
-    _Form("md", "Markdown", "for people: the bill, and each step with its commands and how to undo it"),
-    _Form("sh", "shell script", "commands to read and run; manual steps and undo commands are comments"),
-    _Form("yaml", "Kubernetes patches", "for a kustomization.yaml: arguments of engines in pods"),
-    _Form("json", "JSON", "for other programs; as `pertoken plan --json` prints it"),
+    _Form("md", "Markdown", "for people: the bill, and each step with commands and undo"),
+    _Form("sh", "shell script", "commands to read, then run; undo is in comments"),
+    _Form("yaml", "Kubernetes patches", "for a kustomization.yaml: arguments of engines"),
+    _Form("json", "JSON", "for programs; as `pertoken plan --json` prints it"),
 )
 _COLUMNS: tuple[Column[_Form], ...] = (
     Column("format", lambda form: form.name, 0),
@@ -42,6 +44,7 @@ class ExportPage(ListPage):
     """List of formats. `enter` writes a file into the folder that pertoken was started in, `y` copies the text."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("open", "back", "copy", "keys", "quit")
+    WORDS: ClassVar[Mapping[str, str]] = {"open": "Write"}
     OWN: ClassVar[frozenset[str]] = frozenset({"copy"})
     late_s = None
 
@@ -65,8 +68,8 @@ class ExportPage(ListPage):
 
     def fill(self, view: View) -> None:
         """Fill the list of formats."""
-        head = f"Export the plan. enter writes a file into {Path.cwd()}; y copies it instead; esc goes back."
-        self.query_one("#export-head", PlainText).update(head)
+        head = f"Export the plan. enter writes a file into {literal(str(Path.cwd()))}; "
+        self.query_one("#export-head", PlainText).update(head + with_keys("{copy} copies it instead; esc goes back."))
         self.query_one("#formats", Rows).show(_FORMS, _COLUMNS, lambda _: False)
 
     def cannot(self, action: str) -> str | None:
@@ -86,7 +89,9 @@ class ExportPage(ListPage):
             file = _written(Path.cwd(), name, form.suffix, self._text(form))
         except OSError as error:
             reason = error.strerror or str(error)
-            self.app.notify(f"{Path.cwd()}: {reason}; y copies it instead", severity="error", markup=False)
+            self.app.notify(
+                f"{Path.cwd()}: {reason}; {key_name('copy')} copies it instead", severity="error", markup=False
+            )
             return
         self.app.pop_screen()
         self.app.notify(f"Wrote {file}", markup=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from operator import is_not
@@ -12,24 +12,25 @@ from textual.app import ComposeResult
 from textual.message import Message
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostUse
-from pertoken.tui.pages.course_page import CoursePage
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
-from pertoken.tui.text.fleet.chart import MIN_HEIGHT, chart
 from pertoken.tui.text.fleet.first_run import finding_lines
 from pertoken.tui.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
 from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.tui.text.fleet.notes import event_lines, fleet_notes, notices_sheet
 from pertoken.tui.text.fleet.pricing import MAX_USD_PER_HOUR, PRICED, unpriced_device
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, staleness
 from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_page_sheet
-from pertoken.tui.text.notes import event_lines, fleet_notes, notices_sheet
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.tui.text.spend import spend_columns, tenant_sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
 from pertoken.tui.widgets.bill_bar import BillBar
+from pertoken.tui.widgets.chart import Chart
+from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.headline import Headline
 from pertoken.tui.widgets.notices import Notices
 from pertoken.tui.widgets.plain_text import PlainText
@@ -38,12 +39,20 @@ from pertoken.tui.widgets.stack import Stack
 from pertoken.units import NANO_USD
 
 if TYPE_CHECKING:
-    from pertoken.costs.hours.spend import SpendLine
+    from pertoken.tui.pages.course_page import CoursePage
+    from pertoken.tui.text.columns import Column
     from pertoken.window.course.course import Subject
 
 _EVENTS = 3
 _TABLES = {"service": ("deployments", "devices", "hosts"), "host": ("hosts",), "tenant": ("tenants",)}
-"""Ids of the tables that each group shows, in their order."""
+"""Ids of the tables that each group shows."""
+_KEYS: dict[str, Callable[[Any], Hashable]] = {
+    "deployments": lambda line: line.deployment_id,
+    "devices": lambda line: line.device_id,
+    "hosts": lambda use: use.host.host_id,
+    "tenants": lambda line: line.name,
+}
+"""Function that returns the identity of a line, by the id of its table, from the topmost table down."""
 
 
 class FleetPage(ListPage):
@@ -83,13 +92,8 @@ class FleetPage(ListPage):
         yield BillBar()
         yield Notices("hints")
         yield PlainText(id="group-note")
-        tenants: Rows[SpendLine] = Rows(lambda line: line.name, "tenants")
         with Stack():
-            yield Rows[DeploymentLine](lambda line: line.deployment_id, "deployments")
-            yield Rows[DeviceLine](lambda line: line.device_id, "devices")
-            yield Rows[HostUse](lambda use: use.host.host_id, "hosts", spare=True)
-            yield tenants
-        yield PlainText(id="chart")
+            yield Chart("Generated tok/s of the fleet in the window")
         yield Notices("ended")
         yield PlainText(id="notes")
         yield Notices("events")
@@ -133,15 +137,18 @@ class FleetPage(ListPage):
 
         late, older_s = staleness(report, view.older_s), view.older_s
         counts = advice_counts(reading.advice.value or (), report)
-        self._table("deployments").show(
-            self.lines_of("deployments", view), deployment_columns(report, older_s, counts.deployments), late
-        )
-        self._table("devices").show(self.lines_of("devices", view), device_columns(report, older_s), late)
-        self._table("hosts").show(self.lines_of("hosts", view), host_use_columns(report, counts, older_s), late)
-        bill = reading.tenants.value
-        tenants = () if bill is None else spend_columns(bill)
-        self._table("tenants").show(self.lines_of("tenants", view), tenants, lambda _: False)
-        self._table("hosts").spare = self.group == "service"
+        columns: dict[str, Callable[[], Sequence[Column[Any]]]] = {
+            "deployments": lambda: deployment_columns(report, older_s, counts.deployments),
+            "devices": lambda: device_columns(report, older_s),
+            "hosts": lambda: host_use_columns(report, counts, older_s),
+            "tenants": lambda: () if reading.tenants.value is None else spend_columns(reading.tenants.value),
+        }
+        for name in _KEYS:
+            lines, table = self.lines_of(name, view), self._table(name)
+            if table is not None:
+                table.spare = name == "hosts" and self.group == "service"
+                table.show(lines, columns[name](), late if name != "tenants" else lambda _: False)
+        self.query_one(Chart).show(partial(_generated, report))
         note = self.query_one("#group-note", PlainText)
         note.update(group_note(self.group, reading.tenants))
         note.display = self.group != "service"
@@ -150,34 +157,18 @@ class FleetPage(ListPage):
         notes = self.query_one("#notes", PlainText)
         notes.update("\n".join(fleet_notes(report)))
         notes.set_class(not fleet_notes(report), "-empty")
-        self.call_after_refresh(self._fill_height)
 
-    def _table(self, name: str) -> Rows[Any]:
-        return self.query_one(f"#{name}", Rows)
-
-    def on_resize(self) -> None:
-        """Draw the chart for the new height, or hide it."""
-        self.call_after_refresh(self._fill_height)
-
-    def _fill_height(self) -> None:
-        """Draw the chart of generated tokens in the lines that the tables leave free."""
-        report = self.view().reading.fleet.value
-        if report is None or not self.is_attached or not self.query("#chart"):
-            return
-        drawing = self.query_one("#chart", PlainText)
-        lists = self.query_one("#lists")
-        others = [w for w in lists.children if w.display and w is not drawing and not isinstance(w, Stack)]
-        free = lists.size.height - sum(widget.outer_size.height for widget in others)
-        free -= sum(table.wanted_height for table in self.query(Rows))
-        lines: tuple[str, ...] = ()
-        if free > MIN_HEIGHT:  # summing a thousand engines takes time
-            totals = [
-                sum(known) if (known := [value for value in values if value is not None]) else None
-                for values in zip(*(line.spark for line in report.deployments), strict=False)
-            ]
-            lines = chart("Generated tok/s of the fleet in the window", totals, max(1, self.size.width - 2), free - 1)
-        drawing.display = bool(lines)
-        drawing.update("\n".join(lines))
+    def _table(self, name: str) -> Rows[Any] | None:
+        """Return a table, mounted at its first use; None while no group that was shown has it."""
+        tables = {table.id: table for table in self.query(Rows)}
+        order = list(_KEYS)
+        if name not in tables and name in _TABLES[self.group]:
+            after = [table for other, table in tables.items() if order.index(str(other)) < order.index(name)]
+            stack = self.query_one(Stack)
+            tables[name] = Rows[Any](_KEYS[name], name)
+            stack.mount(tables[name], before=0 if not after else None, after=after[-1] if after else None)
+            tables[name].filter_by(self.query_one(FilterBox).value)
+        return tables.get(name)
 
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing now; hints and events can be opened as rows can."""
@@ -187,7 +178,7 @@ class FleetPage(ListPage):
             if line is None or report is None:
                 return "No row is selected."
             if self.view().past(self.view().reading.fleet) is not None:
-                return "This is the past: press n to go back to now, then set a price."
+                return with_keys("This is the past: press {now} to go back to now, then set a price.")
             return None if unpriced_device(line, report) else PRICED
         return None if action == "open" and isinstance(self.focused, Notices) else super().cannot(action)
 
@@ -201,7 +192,7 @@ class FleetPage(ListPage):
 
     async def _ask_price(self) -> None:
         if not self.query(AskBox):
-            await self.mount(AskBox(), before="KeyBar")
+            await self.mount(AskBox(), before="KeyLine")
         question = f"What does an hour of {literal(self._selector)} cost you, in US dollars? esc closes."
         self.query_one(AskBox).ask(question, "")
 
@@ -259,6 +250,10 @@ class FleetPage(ListPage):
             return view.reading.tenants.value.lines if view.reading.tenants.value else ()
         return report.uses if table == "hosts" else report.devices
 
+    def heading_of(self, line: Any) -> str:
+        """Return what a line is."""
+        return "Device" if isinstance(line, DeviceLine) else "Tenant"
+
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a line; that of a service or host has plots."""
         from pertoken.window.course.course import Subject  # not needed for the first frame
@@ -275,6 +270,8 @@ class FleetPage(ListPage):
 
     def page_about(self, subject: Subject) -> CoursePage:
         """Return the page of a host or deployment, with plots."""
+        from pertoken.tui.pages.course_page import CoursePage  # not needed for the first frame
+
         of_host = subject.kind == "host"
         current = partial(_host if of_host else _deployment, subject.id)
 
@@ -298,6 +295,12 @@ class FleetPage(ListPage):
 def _findings(view: View, report: FleetReport) -> list[str]:
     findings = view.study.findings
     return finding_lines(findings.value, findings.error, view.working.get("findings"), report)
+
+
+def _generated(report: FleetReport) -> Sequence[float | None]:
+    """Return the generated tokens per second of the fleet over the window, None where nothing was observed."""
+    slices = zip(*(line.spark for line in report.deployments), strict=False)
+    return [sum(known) if (known := [value for value in values if value is not None]) else None for values in slices]
 
 
 def _deployment(deployment_id: int, view: View) -> DeploymentLine | None:

@@ -9,12 +9,13 @@ from pertoken.costs.hours.hour import ModelHours
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.hours import hour_columns, hours_sheet, notes
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
-_NONE = "No model was served in the last 24 hours: the fleet (1) shows what runs now."
+_NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows what runs now."
 
 
 class HoursPage(ListPage):
@@ -41,5 +42,5 @@ class HoursPage(ListPage):
     def fill(self, view: View) -> None:
         """Fill the table of models."""
         lines = self.lines_of("models", view)
-        self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else _NONE)
+        self.query_one("#hours-note", PlainText).update(" ".join(notes(lines)) if lines else with_keys(_NONE))
         self.query_one("#models", Rows).show(lines, hour_columns(), lambda _: False)

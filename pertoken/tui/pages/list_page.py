@@ -11,6 +11,7 @@ from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import View
 from pertoken.tui.text.columns import table
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.table.matching import nothing_matches
 from pertoken.tui.text.words import literal_lines
@@ -61,7 +62,7 @@ class ListPage(Page):
         error = self.part(view).error
         if error is None:
             return "Reading the database…"
-        again = "It is tried again at every refresh" if self.late_s is not None else "r tries again"
+        again = "It is tried again at every refresh" if self.late_s is not None else with_keys("{reload} tries again")
         return "\n".join(
             ("Nothing could be read yet:", *literal_lines(error), "", f"{again}; this page fills once it works.")
         )
@@ -89,10 +90,16 @@ class ListPage(Page):
         if action in ("open", "sort", "columns") and (rows is None or rows.selected is None):
             return f"There is no row to {'open' if action == 'open' else 'show'}." if action != "sort" else _NO_SORT
         if action == "reverse" and (rows is None or not rows.is_sorted):
-            return "Nothing is sorted yet: o sorts by the first column."
+            return with_keys("Nothing is sorted yet: {sort} sorts by the first column.")
         if action == "back" and not self.query_one(FilterBox).display:
-            return "There is nothing to go back to: 1 to 4 and h change screens, q quits."
+            return with_keys(
+                "There is nothing to go back to: {fleet} to {rules} and {hours} change screens, {quit} quits."
+            )
         return super().cannot(action)
+
+    def heading_of(self, line: Any) -> str:
+        """Return the heading of the page of a line."""
+        return self.heading
 
     def open(self) -> None:
         """Open the page of the selected row."""
@@ -113,7 +120,8 @@ class ListPage(Page):
             current = line(view)
             return None if current is None else self.details(current, view)
 
-        return SheetPage(self.view, self.heading, sheet, self.part, self.windowed, self.late_s)
+        heading = self.heading_of(line(self.view()))
+        return SheetPage(self.view, heading, sheet, self.part, self.windowed, self.late_s)
 
     def back(self) -> None:
         """Clear and close the filter."""
@@ -175,7 +183,7 @@ class ListPage(Page):
 
     def is_drawn(self) -> bool:
         """Return whether every table with lines has drawn rows."""
-        tables = [rows for rows in self.query(Rows) if rows.display and rows.matched]
+        tables = [rows for rows in self.query(Rows) if rows.shown_lines and rows.matched]
         return all(rows.row_count for rows in tables)
 
     def top(self) -> None:

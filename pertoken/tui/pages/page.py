@@ -1,75 +1,66 @@
 """Base of all screens: title line, banner of a failed reading, keys and footer."""
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import Any, ClassVar
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
+from textual.widgets import Input
 
 from pertoken.tui.keys import KEY_OF, KEYS
 from pertoken.tui.source import Read, View
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.words import ago, literal
 from pertoken.tui.widgets.event_lane import EventLane
-from pertoken.tui.widgets.key_bar import KeyBar
-from pertoken.tui.widgets.moment_box import MomentBox
+from pertoken.tui.widgets.key_line import KeyLine
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.units import format_duration, format_utc
 from pertoken.window.observed import STALE_TICKS
+
+if TYPE_CHECKING:
+    from pertoken.window.course.course import Subject
 
 NOW_S = 5
 """Age in seconds up to which computed figures are titled `now`."""
 MIN_HEIGHT = 10
 """Fewest lines of a terminal in which every screen has space for a row."""
 _JUST_AFTER_S = 0.05
+INPUT_WORDS = {"open": "OK", "back": "Close"}
+"""Words in the last line while an input line is open."""
 LATE_S = 10
 """Seconds without an answer of the database after which the title reports it."""
 
 
-def bindings(footer: Collection[str]) -> list[Binding]:
-    """Return the bindings of all keys; the footer shows those of the actions in `footer`."""
-    words = [key.footer for key in KEYS]
-    groups = {word: Binding.Group(word, compact=True) for word in words if word and words.count(word) > 1}
-    return [
-        Binding(
-            key.key,
-            f"app.act('{key.action}')",
-            key.footer,
-            show=key.action in footer,
-            key_display=key.shown,
-            tooltip=key.help,
-            group=groups.get(key.footer),
-            id=key.action,
-        )
-        for key in KEYS
-    ]
+def bindings() -> list[Binding]:
+    """Return the bindings of all keys."""
+    return [Binding(key.key, f"app.act('{key.action}')", key.command, show=False, id=key.action) for key in KEYS]
 
 
 class Page(Screen[None]):
     """Base of a screen. A subclass composes the body and shows a view in it."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "open", "filter", "sort", "keys", "quit")
-    """Actions with a key in the footer, which has the order of the table of keys."""
+    """Actions with a key in the last line."""
     REPLAY_FOOTER: ClassVar[tuple[str, ...]] = (
         *("savings", "open", "earlier", "later", "event_before", "event_after", "moment", "now", "keys", "quit"),
     )
+    WORDS: ClassVar[Mapping[str, str]] = {}
+    """Words in the last line that differ from those of the table of keys, by action."""
     OWN: ClassVar[frozenset[str]] = frozenset()
     """Actions that do something on this page and nothing on most others."""
     OWN_WRITES: ClassVar[frozenset[str]] = frozenset()
     """Actions that store something on this page, but not on others."""
+    subject: Subject | None = None
+    """Host or deployment whose history the page shows."""
     late_s: float | None = LATE_S
     """Seconds without an answer after which the title reports it; None: no refresh, and the title has an age."""
-    BINDINGS = bindings(FOOTER)  # type: ignore[assignment]
+    BINDINGS = bindings()  # type: ignore[assignment]
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (72, "-wide"), (110, "-broad")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall"), (32, "-high")]  # noqa: RUF012
     AUTO_FOCUS = ""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make the bindings of a subclass that defines its own footer."""
-        if "FOOTER" in vars(cls) and "BINDINGS" not in vars(cls):
-            cls.BINDINGS = bindings(cls.FOOTER)
-        super().__init_subclass__(**kwargs)
 
     def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
         super().__init__()
@@ -82,19 +73,17 @@ class Page(Screen[None]):
         self._css_update_count = (
             0  # of Textual: the style sheet parsed at the start applies, so a new screen is not styled twice
         )
-        self._in_footer: tuple[str, ...] = self.FOOTER
 
     def compose(self) -> ComposeResult:
-        """Yield title, banner, body and footer."""
+        """Yield title, banner, body and keys."""
         yield PlainText(id="title")
         yield PlainText(id="banner")
         yield EventLane()
         yield from self.body()
-        yield MomentBox()
-        yield KeyBar()
+        yield KeyLine()
 
     def body(self) -> ComposeResult:
-        """Yield the widgets between banner and footer."""
+        """Yield the widgets between banner and keys."""
         yield from ()
 
     def part(self, view: View) -> Read[Any]:
@@ -111,9 +100,9 @@ class Page(Screen[None]):
     def cannot(self, action: str) -> str | None:
         """Return the reason why an action does nothing on this page now; None if it does something."""
         if action in ("narrow", "widen") and not self.windowed:
-            return "Only the fleet has a window: press 1 first."
+            return with_keys("Only the fleet has a window: press {fleet} first.")
         key = KEY_OF[action]
-        return key.elsewhere if key.elsewhere and action not in self.OWN else None
+        return with_keys(key.elsewhere) if key.elsewhere and action not in self.OWN else None
 
     def decide(self, decision: str) -> None:
         """Open the confirmation of a decision; called only if `cannot` returned None."""
@@ -147,7 +136,7 @@ class Page(Screen[None]):
         return ""
 
     def footer(self, view: View) -> tuple[str, ...]:
-        """Return the actions with a key in the footer now: those of a replay while the past is shown."""
+        """Return the actions with a key in the last line now: those of a replay while the past is shown."""
         replays = view.at is not None and self.late_s is not None and {"savings", "quit"} <= set(self.FOOTER)
         return self.REPLAY_FOOTER if replays else self.FOOTER
 
@@ -180,7 +169,7 @@ class Page(Screen[None]):
             return  # a tick may come before the page has all its widgets, or while the app ends
         view = self.view()
         part = self.part(view)
-        self._show_keys(self.footer(view))
+        self._show_keys(view)
         with self.app.batch_update():
             self.query_one("#title", PlainText).update(self._title(view, part))
             banner = self.query_one("#banner", PlainText)
@@ -192,23 +181,26 @@ class Page(Screen[None]):
             self.query_one(EventLane).show(view.reading.timeline.value, end_ts, at, view.window_s)
             self.show(view)
 
-    def _show_keys(self, actions: tuple[str, ...]) -> None:
-        """Show the keys of these actions in the footer."""
-        if actions == self._in_footer:
-            return
-        self._in_footer = actions
-        for key, bindings in self._bindings.key_to_bindings.items():
-            self._bindings.key_to_bindings[key] = [
-                replace(binding, show=binding.id in actions) if binding.id in KEY_OF else binding
-                for binding in bindings
-            ]
-        self.refresh_bindings()
+    def on_descendant_focus(self) -> None:
+        """Show the keys of an input line, in which other keys are text."""
+        self._show_keys(self.view())
+
+    def on_descendant_blur(self) -> None:
+        """Show the keys of the page again."""
+        self._show_keys(self.view())
+
+    def _show_keys(self, view: View) -> None:
+        for line in self.query(KeyLine):
+            if isinstance(self.focused, Input):
+                line.show(("open", "back"), INPUT_WORDS)
+            else:
+                line.show(self.footer(view), self.WORDS)
 
     def _title(self, view: View, part: Read[Any]) -> str:
         if self.size.height < MIN_HEIGHT:
             state = "too small to show rows"
         elif view.paused:
-            state = "PAUSED, p goes on"
+            state = with_keys("PAUSED, {pause} goes on")
         elif part.error is not None:
             state = "not answering"
         elif part.ts is None:

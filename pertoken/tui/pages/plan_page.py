@@ -28,6 +28,7 @@ from pertoken.tui.text.plan.lines import (
     plan_lines,
 )
 from pertoken.tui.text.plan.step import left_out_sheet, step_sheet
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
@@ -53,7 +54,7 @@ class PlanPage(ListPage):
     """Screen 3."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
-        *("savings", "rules", "open", "toggle", "move_up", "move_down", "assume", "export", "keys"),
+        *("savings", "open", "toggle", "move_up", "move_down", "assume", "export", "fleet", "rules", "keys", "quit"),
     )
     OWN: ClassVar[frozenset[str]] = _ACTIONS
     late_s = None
@@ -122,7 +123,8 @@ class PlanPage(ListPage):
             lines.append("Not every combination of changes could be tried: another plan may be better.")
         if shown.request is not None and shown.request.what_if:
             lines.append(
-                f"What if: {literal(what_if_words(shown.request.what_if))}. These are assumptions: w changes them."
+                f"What if: {literal(what_if_words(shown.request.what_if))}. "
+                + with_keys("These are assumptions: {assume} changes them.")
             )
         doing = view.working.get("plan")
         lines.append(f"Composing again: {literal(doing)}…" if doing is not None else "")
@@ -158,9 +160,9 @@ class PlanPage(ListPage):
     def _cannot_move(self, line: PlanLine, by: int) -> str | None:
         rows = self.rows()
         if rows is not None and rows.is_sorted:
-            return "The table is sorted: press o until it is unsorted, then move steps."
+            return with_keys("The table is sorted: press {sort} until it is unsorted, then move steps.")
         if line.number is None:
-            return "It is left out: space includes it again."
+            return with_keys("It is left out: {toggle} includes it again.")
         if not 0 <= line.number - 1 + by < len(self._shown(self.view()).plan.steps):
             return f"This is the {'first' if by < 0 else 'last'} step."
         return None

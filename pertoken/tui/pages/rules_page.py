@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -115,6 +115,7 @@ class SwitchPage(SheetPage):
     """Confirmation of a switch: enter switches the rule, escape goes back."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("open", "back")
+    WORDS: ClassVar[Mapping[str, str]] = {"open": "Confirm"}
 
     class Switched(Message):
         """A person confirmed the switch."""

@@ -28,6 +28,7 @@ from pertoken.tui.text.advice_columns import (
 from pertoken.tui.text.lifecycle import refused
 from pertoken.tui.text.notes import advice_note, totals
 from pertoken.tui.text.plan.head import capacity_line, headline, weakest
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
@@ -128,5 +129,6 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
         return [totals(proposed)]
     together = [headline(shown.plan), weakest(shown.plan) or "", capacity_line(shown.plan)]
     if shown.request is not None:
-        together.append("You changed the plan (3): these figures are with your steps and assumptions.")
-    return [*filter(None, together), "Each row: low–likely–high, alone. The plan (3) counts nothing twice."]
+        together.append(with_keys("You changed the plan ({plan}): these figures are with your steps and assumptions."))
+    alone = with_keys("Each row: low–likely–high, alone. The plan ({plan}) counts nothing twice.")
+    return [*filter(None, together), alone]

@@ -1,6 +1,6 @@
 """The settings page: choices that a person can change here, and all settings, read-only."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from textual.app import ComposeResult
@@ -12,6 +12,7 @@ from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.program.choices import Choice
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.plain_text import PlainText
@@ -19,12 +20,13 @@ from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import Stack
 
 _HEAD = (
-    "enter or space chooses the next value, which is remembered. Below: all settings; change them in the settings file."
+    "enter or {toggle} chooses the next value, which is remembered. Below: all settings; change them in the settings "
+    "file."
 )
 _CHOICES: tuple[Column[Choice], ...] = (
     Column("screens", lambda choice: choice.name, 0),
     Column("value", lambda choice: choice.value, 0, min_cells=12, keep_start=True),
-    Column("values", lambda choice: " · ".join(choice.values) or "only shown here", 2, min_cells=10, keep_start=True),
+    Column("values", lambda choice: " · ".join(choice.values) or "read-only", 2, min_cells=10, keep_start=True),
     Column("what it is", lambda choice: choice.note, 1, min_cells=16, keep_start=True),
 )
 _SETTINGS: tuple[Column[SettingLine], ...] = (
@@ -39,6 +41,7 @@ class SettingsPage(ListPage):
     """Tables of choices and settings; `settings` returns them without secrets."""
 
     FOOTER: ClassVar[tuple[str, ...]] = ("fleet", "savings", "plan", "rules", "open", "filter", "keys", "quit")
+    WORDS: ClassVar[Mapping[str, str]] = {"open": "Change"}
     OWN: ClassVar[frozenset[str]] = frozenset({"toggle"})
     late_s = None
 
@@ -91,7 +94,7 @@ class SettingsPage(ListPage):
 
     def fill(self, view: View) -> None:
         """Fill both tables."""
-        self.query_one("#settings-head", PlainText).update(_HEAD)
+        self.query_one("#settings-head", PlainText).update(with_keys(_HEAD))
         self.query_one("#choices", Rows).show(self.lines_of("choices", view), _CHOICES, lambda _: False)
         self.query_one("#settings", Rows).show(self.lines_of("settings", view), _SETTINGS, lambda _: False)
 

@@ -204,14 +204,14 @@ def open_columns(
         return "" if report is None else mtok_words(report, row)
 
     return (
-        Column("change", lambda row: literal(row.title), 0, min_cells=20),
+        Column("change", lambda row: literal(row.title), 0, min_cells=24, keep_start=True),
         Column("rule", lambda row: literal(row.rule_id), 8, min_cells=10),
         Column("bankable $/month", lambda row: _money(row, bankable(row)), 1, lambda row: _likely(bankable(row))),
         Column("SLO", lambda row: marked_verdict(row.best.slo if row.best else "unknown"), 2),
         Column("confidence", lambda row: confidence(row.best), 4),
-        Column("capacity $/month", lambda row: _money(row, capacity(row)), 5, lambda row: _likely(capacity(row))),
-        Column("target", lambda row: literal(row.target), 3, min_cells=10, keep_end=True),
-        Column("$/Mtok", per_mtok, 6),
+        Column("capacity $/month", lambda row: _money(row, capacity(row)), 6, lambda row: _likely(capacity(row))),
+        Column("target", lambda row: literal(row.target), 3, min_cells=14, keep_end=True),
+        Column("$/Mtok", per_mtok, 5),
         Column("risk", lambda row: row.best.risk if row.best else "", 9),
         Column("effort", lambda row: EFFORTS.get(row.best.effort, "") if row.best else "", 10),
         Column("record", record, 7),
@@ -221,16 +221,20 @@ def open_columns(
 
 OPEN_COLUMNS = open_columns()
 DECIDED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16),
+    Column(
+        "change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16, keep_start=True
+    ),
     Column("state", lambda row: row.state.label, 1),
     Column("until", _until, 3),
     Column("bankable $/month", lambda row: _money(row, bankable(row)), 2, lambda row: _likely(bankable(row))),
-    Column("capacity $/month", lambda row: _money(row, capacity(row)), 4, lambda row: _likely(capacity(row))),
-    Column("target", lambda row: literal(row.target), 5, min_cells=10, keep_end=True),
+    Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
+    Column("capacity $/month", lambda row: _money(row, capacity(row)), 5, lambda row: _likely(capacity(row))),
     Column("rule", lambda row: literal(row.rule_id), 6, min_cells=10),
 )
 DONE_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16),
+    Column(
+        "change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16, keep_start=True
+    ),
     Column("result", lambda row: f"{RESULTS.get(row.state, '·')} {row.state.label}", 1, min_cells=10),
     Column("promised $/month", lambda row: _money(row, bankable(row)), 3, lambda row: _likely(bankable(row))),
     Column("measured", _reason, 2, min_cells=20),
@@ -238,9 +242,9 @@ DONE_COLUMNS: tuple[Column[Recommendation], ...] = (
     Column("rule", lambda row: literal(row.rule_id), 5, min_cells=10),
 )
 NOT_EVALUATED_COLUMNS: tuple[Column[Recommendation], ...] = (
-    Column("rule", lambda row: literal(row.rule_id), 1, min_cells=16),
+    Column("rule", lambda row: literal(row.rule_id), 1, min_cells=12),
     Column("state", lambda row: row.state.lower(), 2),
-    Column("reason", _reason, 0, min_cells=30, keep_start=True),
-    Column("what would unlock it", lambda row: literal_lines(row.remedy or "")[0], 3, min_cells=16, keep_start=True),
+    Column("reason", _reason, 0, min_cells=24, keep_start=True),
+    Column("unlocked by", lambda row: literal_lines(row.remedy or "")[0], 3, min_cells=12, keep_start=True),
     Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
 )

@@ -42,6 +42,8 @@ def _distinct(long: Collection[str], taken: Collection[str], width: int, keep_en
     best: dict[str, str] = {}
     for shorten in _cuts(width, keep_end, _common(long)):
         shortened = {text: shorten(text) for text in long}
+        if any(len(short) <= len(MARK) for short in shortened.values()) and width > len(MARK):
+            continue  # nothing is left of a text
         times = Counter([*shortened.values(), *taken])
         distinct = {text: short for text, short in shortened.items() if times[short] == 1}
         if len(distinct) > len(best):

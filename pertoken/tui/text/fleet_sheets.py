@@ -6,6 +6,7 @@ from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport,
 from pertoken.metrics import ENGINE_COUNTERS, EngineMetric, RollUp, label_of, rolled
 from pertoken.tui.amounts import amount, caption
 from pertoken.tui.text.columns import Column, L, table
+from pertoken.tui.text.fleet.notes import gap_reason
 from pertoken.tui.text.fleet_columns import (
     busy_share,
     device_columns,
@@ -14,7 +15,6 @@ from pertoken.tui.text.fleet_columns import (
     staleness,
     usd_per_mtok,
 )
-from pertoken.tui.text.notes import gap_reason
 from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.text.words import (
     UNKNOWN,

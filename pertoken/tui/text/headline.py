@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pertoken.costs.ledger import Bill
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.amounts import amount, caption, no_rate
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.words import NONE_FOUND, UNKNOWN, at_least, literal, observed, percent
 from pertoken.units import format_count, format_duration
 
@@ -47,7 +48,7 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
 
     def of_hosts(unit: str) -> str:
         full = f"{unit}{part}"
-        return full if len(full) <= CAPTION_CELLS else full.removesuffix(" hosts")
+        return full if len(full) <= CAPTION_CELLS else f"{unit}, {reporting} host{'' if reporting == 1 else 's'}"
 
     no_reports = "no reports" if report.hosts and not reporting else None
     per_hour = amount(report.nano_usd_per_hour)
@@ -73,7 +74,7 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
             of_hosts("tok/s") if silent else "tokens/s now",
             f"tok/s: {no_reports or 'no engine'}",
         ),
-        _figure(_idle(report.bill), " idle", "of dollars idle", "idle: no price"),
+        _figure(_idle(report.bill), " idle or unallocated", "idle + unallocated", "idle: no price"),
         _figure(power, " W", f"watts{part}", f"watts: {no_reports or 'not read'}"),
     )
 
@@ -95,7 +96,7 @@ def savings_line(plan: Plan | None, banked: Banked | None) -> str:
     if plan is None:
         return f"Bankable: not known yet · banked so far: {saved}"
     if not any(plan.bankable):
-        return f"Bankable: {NONE_FOUND} (2 shows why) · banked so far: {saved}"
+        return f"Bankable: {NONE_FOUND} ({key_name('savings')} shows why) · banked so far: {saved}"
     weakest = f" · least certain: {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
     low, likely, high = map(amount, plan.bankable)
     dollars = likely if low == high else f"{likely} ({low}–{high})"  # short, to leave space for the assumption

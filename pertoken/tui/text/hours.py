@@ -1,14 +1,13 @@
 """Price of a million tokens by model and hour: columns of all models, and the hours of one."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.tui.amounts import amount, caption
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, observed, sparkline
-from pertoken.units import NANO_USD, format_count
+from pertoken.units import NANO_USD, format_count, format_utc
 
 HOURS = 24
 BAR_CELLS = 24
@@ -95,4 +94,4 @@ def _course(line: ModelHours) -> tuple[float | None, ...]:
 
 
 def _clock(ts: int) -> str:
-    return f"{datetime.fromtimestamp(ts, UTC):%b %d %H:%M}"
+    return format_utc(ts)[5:]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pertoken.proof.acts import DISMISS_S, SNOOZE_S
 from pertoken.proof.lifecycle import commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines, usd_range
 from pertoken.units import format_utc
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from pertoken.proof.judging.receipts import Check, StoredReceipt
     from pertoken.proof.verdicts import Verdict
 
-_KEYS = {"accept": "a", "trial": "T", "snooze": "z", "dismiss": "d", "reopen": "b", "applied": "m", "undo": "u"}
-
 
 def acted(row: Recommendation) -> str:
     """Return the new state of a recommendation: `1a2b3c4d  quantize-weights, chat: bf16 → fp8: accepted`."""
@@ -29,7 +28,7 @@ def acted(row: Recommendation) -> str:
 
 def possible(row: Recommendation) -> str | None:
     """Return the decisions that are possible now, with their keys: `a accept, z snooze`; None if there are none."""
-    return ", ".join(f"{_KEYS[name]} {name}" for name in commands(row.state)) or None
+    return ", ".join(f"{key_name(name)} {name}" for name in commands(row.state)) or None
 
 
 def refused(row: Recommendation, command: str) -> str | None:
@@ -84,8 +83,17 @@ def question(row: Recommendation, decision: str, now_ts: float, provable: Sequen
             ),
         ),
         Section("What its history could prove (savings of device time per token)", tuple(provable)),
-        Section("enter confirms, esc goes back", ("To store a reason, use `pertoken … ID --why TEXT`.",)),
+        Section(
+            "enter confirms, esc goes back",
+            (_command(row, decision),),
+        ),
     )
+
+
+def _command(row: Recommendation, decision: str) -> str:
+    """Return a sentence about the command that does the same."""
+    command = f"pertoken {decision} {short_id(row)}"
+    return f"`{command}` does the same." if decision == "trial" else f"With a reason: `{command} --why TEXT`."
 
 
 def applying(row: Recommendation) -> list[str]:
@@ -133,12 +141,27 @@ def verdict_line(verdict: Verdict) -> str:
 
 def verdict_text(verdict: Verdict) -> str:
     """Return `verdict_line` without the time."""
-    what = ", ".join(map(_edit, verdict.edits)) or "its configuration changed"
+    return f"{_changed(verdict)}: {_result(verdict)}{_why(verdict)}"
+
+
+def verdict_event(verdict: Verdict) -> str:
+    """Return one change with its effect first, because lines of events are cut: `dearer +12.0% …: chat on …`."""
+    return f"{_result(verdict)}: {_changed(verdict)}{_why(verdict)}"
+
+
+def _changed(verdict: Verdict) -> str:
+    return f"{literal(verdict.name)}: {', '.join(map(_edit, verdict.edits)) or 'its configuration changed'}"
+
+
+def _result(verdict: Verdict) -> str:
     judgement = verdict.judgement
     figures = "" if judgement.effect is None else f" {_percent(judgement.effect)} per token"
-    why = "" if judgement.reason is None else f" ({' '.join(literal_lines(judgement.reason))})"
-    result = judgement.result.value.replace("_", " ").lower()
-    return f"{literal(verdict.name)}: {what}: {result}{figures}{why}"
+    return f"{judgement.result.value.replace('_', ' ').lower()}{figures}"
+
+
+def _why(verdict: Verdict) -> str:
+    reason = verdict.judgement.reason
+    return "" if reason is None else f" ({' '.join(literal_lines(reason))})"
 
 
 def receipt_line(stored: StoredReceipt) -> str:
@@ -170,8 +193,8 @@ def _prospect(prospect: Prospect) -> str:
     from pertoken.proof.judging.prospect import LOOKS_DAYS  # not needed for the first frame
 
     week, month = (_detectable(detectable.after(days)) for days in LOOKS_DAYS)
-    text = f"{week} a week after the change, {month} four weeks after"
-    if prospect.promised is None:
+    text = f"{week} after one week, {month} after four weeks"
+    if prospect.promised is None or prospect.promised <= 0:
         return f"{text}; no such saving is promised"
     when = "not within four weeks" if detectable.days_to_proof is None else f"after {detectable.days_to_proof} days"
     return f"{text}; the promised {prospect.promised:.1%} {when}"

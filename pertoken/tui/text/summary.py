@@ -22,11 +22,12 @@ from pertoken.tui.text.advice_columns import (
 from pertoken.tui.text.advice_sheet import advice_sheet
 from pertoken.tui.text.bill import bill_sentence
 from pertoken.tui.text.columns import Column, table
+from pertoken.tui.text.fleet.notes import event_lines, fleet_notes
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns
 from pertoken.tui.text.headline import figures
 from pertoken.tui.text.hours import hour_columns, notes
 from pertoken.tui.text.lifecycle import record_line, verdict_line
-from pertoken.tui.text.notes import advice_note, event_lines, fleet_notes, totals
+from pertoken.tui.text.notes import advice_note, totals
 from pertoken.tui.text.sheet import text_of
 from pertoken.tui.text.words import literal, literal_lines
 from pertoken.units import format_count, format_duration

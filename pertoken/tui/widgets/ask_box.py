@@ -34,7 +34,7 @@ class AskBox(Vertical):
         box = self.query_one(Input)
         box.value, box.cursor_position = text, len(text)
         self.display = True
-        box.focus()
+        self.screen.set_focus(box)
 
     def close(self) -> bool:
         """Hide the box; return whether it was open."""

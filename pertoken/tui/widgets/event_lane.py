@@ -1,25 +1,31 @@
 """Timeline of a replay: the recorded stretch, its events, and the instant that is shown."""
 
-from textual.app import ComposeResult
-from textual.containers import Vertical
-
 from pertoken.tui.text.course.replay import lane, latest
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.window.course.timeline import Timeline
 
+_PADDING = 2
 
-class EventLane(Vertical):
+
+class EventLane(PlainText):
     """Timeline as one line with the newest event below it, hidden while the present is shown."""
 
-    def compose(self) -> ComposeResult:
-        """Yield the line, and the newest event of the window."""
-        yield PlainText(id="lane-line")
-        yield PlainText(id="lane-event")
+    _shown: tuple[Timeline, int, int, int] | None = None
 
     def show(self, timeline: Timeline | None, end_ts: int, at: int | None, window_s: int) -> None:
         """Show the instant `at` on the timeline; None, the present, hides it."""
         self.display = at is not None and timeline is not None
         if at is None or timeline is None:
             return
-        self.query_one("#lane-line", PlainText).update(lane(timeline, end_ts, at, max(20, self.app.size.width - 2)))
-        self.query_one("#lane-event", PlainText).update(latest(timeline, at, at - window_s))
+        self._shown = (timeline, end_ts, at, window_s)
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Draw the line over the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._shown is not None:
+            timeline, end_ts, at, window_s = self._shown
+            line = lane(timeline, end_ts, at, self.app.size.width - _PADDING)
+            self.update(f"{line}\n{latest(timeline, at, at - window_s)}")

@@ -22,7 +22,7 @@ class FilterBox(Input):
     def open(self) -> None:
         """Show the line and take the focus."""
         self.display = True
-        self.focus()
+        self.screen.set_focus(self)
 
     def drop(self) -> bool:
         """Empty and hide the line; return whether it was shown."""

@@ -54,7 +54,7 @@ class JumpBox(Vertical):
         box.value = ""
         self.display = True
         self._find("")
-        box.focus()
+        self.screen.set_focus(box)
 
     def close(self) -> bool:
         """Hide the box; return whether it was open."""

@@ -26,7 +26,7 @@ class MomentBox(Input):
         """Show the empty line and take the focus."""
         self.value = ""
         self.display = True
-        self.focus()
+        self.screen.set_focus(self)
 
     def drop(self) -> bool:
         """Hide the line; return whether it was open."""

@@ -15,7 +15,7 @@ from textual.widgets.data_table import RowDoesNotExist
 from pertoken.tui.amounts import caption
 from pertoken.tui.remembered import Remembered, Table
 from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit
-from pertoken.tui.text.table.matching import matching
+from pertoken.tui.text.table.matching import matching, searched
 
 _SCROLLBAR = 1
 AHEAD = 8
@@ -50,14 +50,22 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self.arrangement = Table()
         self._dim: Callable[[L], bool] = lambda _: False
         self._words = ""
+        self._searched: Sequence[Sequence[str]] | None = None
+        """Cells of all lines as the filter reads them; None until a filter is typed."""
         self._layout: tuple[object, ...] = ()
         self._drawn: list[list[tuple[str, Style | None]]] = []
         """Text and style of each cell of each row."""
         self.matched: Sequence[L] = ()
         """Lines that pass the filter, in the order shown; the first `_row_limit` lines have rows."""
         self._row_limit = 0
+        self.shown_lines: int | None = None
+        """Lines that the layout gave the table; 0: it is hidden. None: it was not laid out since it got lines."""
         self._laid_out_width = 0
         self._shown_columns: tuple[str, ...] = ()
+
+    def allow_focus(self) -> bool:
+        """Return whether the table can have the focus: an empty or hidden one cannot."""
+        return super().allow_focus() and bool(self._all) and self.shown_lines != 0
 
     @property
     def wanted_height(self) -> int:
@@ -80,7 +88,9 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines; those for which `dim` returns True are drawn as stale."""
-        self._all, self.columns_known, self._dim = lines, columns, dim
+        if not self._all:
+            self.shown_lines = None
+        self._all, self.columns_known, self._dim, self._searched = lines, columns, dim, None
         self._choose_columns()
         self._lay_out()
 
@@ -185,23 +195,24 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
             for column in self._kinds
         ]
 
-    def _fit(self, cells: list[list[str]]) -> dict[int, int]:
-        return fit(cells, self._marked(), self.size.width - _SCROLLBAR)
-
     def _cells(self, shown: Sequence[L]) -> list[list[str]]:
         return [[column.text(line) for column in self._kinds] for line in shown]
 
     def _lay_out(self) -> None:
+        """Filter and sort the lines, choose columns and widths, and draw only what differs from the last layout."""
         by, turned = self.arrangement.by, self.arrangement.turned
-        self.matched = arranged(matching(self._all, self.columns_known, self._words), self.columns_known, by, turned)
-        if not self.size.width:
-            return  # its first resize lays it out
-        self._row_limit = max(self._row_limit, self.size.height + AHEAD)
+        if self._words.strip() and self._searched is None:
+            self._searched = searched(self._all, self.columns_known)
+        passed = matching(self._all, self.columns_known, self._words, self._searched)
+        self.matched = arranged(passed, self.columns_known, by, turned)
+        laid_out = self.size.width > 0  # before its first layout it expects a half of the screen
+        width, height = self.size if laid_out else (self.app.size.width, self.app.size.height // 2)
+        self._row_limit = max(self._row_limit, height + AHEAD)
         shown = self.matched[: self._row_limit]
         cells, keys = self._cells(shown), [str(self.key(line)) for line in shown]
-        widths = self._fit(cells)
-        self._laid_out_width, self._shown_columns = self.size.width, tuple(self._kinds[i].key for i in widths)
-        self._widen(widths, cells, shown)
+        widths = fit(cells, self._marked(), width - _SCROLLBAR)
+        self._laid_out_width, self._shown_columns = width, tuple(self._kinds[i].key for i in widths)
+        self._widen(widths, cells, shown, width)
         texts = [cut([row[i] for row in cells], width, self._kinds[i]) for i, width in widths.items()]
         stale = Style(color=self.get_component_rich_style("rows--stale").color)
         styles = [stale if self._dim(line) else None for line in shown]
@@ -222,10 +233,10 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
                 if before != cell:
                     self.update_cell(key, str(i), _text(cell))
 
-    def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L]) -> None:
+    def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L], width: int) -> None:
         """Give left-over cells to the first column that has a wide form."""
         at = next((i for i in widths if self._kinds[i].wide is not None), None)
-        left = self.size.width - _SCROLLBAR - sum(widths.values()) - GAP * len(widths)
+        left = width - _SCROLLBAR - sum(widths.values()) - GAP * len(widths)
         wide = None if at is None else self._kinds[at].wide
         if at is None or wide is None or left <= 0 or not any(row[at] for row in cells):
             return

@@ -33,7 +33,7 @@ def test_weeks_of_hours_show_the_smallest_saving_they_could_prove_and_the_days_t
     assert week is not None and month is not None and 0 < week < 0.1 and 0 < month < 0.1
     assert prospect.detectable.days_to_proof is not None and prospect.detectable.days_to_proof <= 7
     assert prospect_lines([prospect])[2] == (
-        f"  tiny on gpu-1: {week:.1%} or more a week after the change, {month:.1%} or more four weeks after; "
+        f"  tiny on gpu-1: {week:.1%} or more after one week, {month:.1%} or more after four weeks; "
         f"the promised 9.1% after {prospect.detectable.days_to_proof} days"
     )
     assert prospect.values()["smallest_after_7_days"] == week
@@ -53,7 +53,7 @@ def test_a_short_history_is_not_known_with_the_reason(where: StoreLocation) -> N
     )
 
 
-def test_what_was_decided_or_is_of_no_deployment_has_no_prospect(where: StoreLocation, tmp_path: Path) -> None:
+def test_a_decided_change_and_one_without_a_deployment_have_no_prospect(where: StoreLocation, tmp_path: Path) -> None:
     assert prospects_of(where, state=State.REALIZED) == ()
     assert prospects_of(where, variants=(replace(VARIANT, edits=()),), deployment_id=None) == ()
     assert prospect_lines(()) == []

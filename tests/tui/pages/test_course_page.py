@@ -26,7 +26,7 @@ async def test_a_host_opens_from_its_row_with_its_devices() -> None:
     async with running(source, (120, 40)) as pilot:
         await pilot.press("g", "enter")
         await until_shown(pilot, "gpu-a · 2 accelerators")
-        await until_shown(pilot, "Power, W: ▪ drawn 716  ─ limit 1.40k")
+        await until_shown(pilot, "Power, W: ▪ drawn 716  ─ limit 1,400")
         await pilot.press("end")
         await until_shown(pilot, "Devices and partitions, with the deployments that use them")
         assert source.subjects[0] == Subject("host", 1)

@@ -21,7 +21,7 @@ async def test_a_decision_is_confirmed_and_enter_stores_it() -> None:
     async with running(source) as pilot:
         await pilot.press("2", "down", "a")
         await until_shown(pilot, "Accept this recommendation?")
-        await until_shown(pilot, "20.0% or more a week after the change")
+        await until_shown(pilot, "20.0% or more after one week")
         await check_golden(pilot, "accept-80x24")
         await pilot.press("enter")
         await until(pilot, lambda: bool(source.decisions), "a decision")
@@ -118,7 +118,7 @@ async def test_details_show_the_assumptions_and_a_typed_value_prices_it_again() 
         await pilot.press("2", "down", "enter")
         await until_shown(pilot, "2.  the load stays as measured (0.8 times the load: $2,900")
         await until_shown(pilot, "Decode waits on memory.")  # the page of its rule
-        await until_shown(pilot, "20.0% or more a week after the change")
+        await until_shown(pilot, "20.0% or more after one week")
         assert source.details == [(QUANTIZE.recommendation_id, {})]
         await pilot.press("w", *"2=0.5", "enter")
         await until_shown(pilot, "With the load stays as measured = 0.5: bankable $750, capacity none found a month.")

@@ -129,7 +129,8 @@ async def test_the_plan_is_composed_once_for_the_same_advice_and_again_for_anoth
 
 
 async def test_a_price_that_a_person_sets_composes_the_plan_again_with_it() -> None:
-    unpriced = replace(RICH, devices=[replace(device, nano_usd_per_hour=None) for device in RICH.devices])
+    devices = [replace(device, nano_usd_per_hour=None) for device in RICH.devices]
+    unpriced = replace(RICH, devices=devices, nano_usd_per_hour=None, unpriced_n=len(devices))
     source = FixedSource(report=unpriced)
     async with running(source, refresh_s=0.05) as pilot:
         await until(pilot, lambda: len(source.requests) == 1 and len(source.windows) > 5, "some readings")

@@ -13,7 +13,7 @@ def test_each_figure_has_its_unit_and_its_observed_share() -> None:
         "$0.412/Mtok (86% of 1h)",
         "$9.96/hour",
         "853 tok/s",
-        "51% idle",
+        "51% idle or unallocated",
         "1,096 W",
     ]
     assert figures(RICH)[1].caption == "$/hour, 1 unpriced"
@@ -32,7 +32,7 @@ def test_an_unknown_figure_shows_the_reason() -> None:
 def test_hosts_that_do_not_report_have_no_present_figures() -> None:
     one, other = RICH.hosts
     part = figures(replace(RICH, hosts=(one, replace(other, age_s=9000))))
-    assert part[2].caption == "tok/s, 1 of 2"  # it fits under its digits at 80 columns
+    assert part[2].caption == "tok/s, 1 host"  # it fits under its digits at 80 columns
     silent = replace(RICH, hosts=tuple(replace(host, age_s=9000) for host in RICH.hosts), generated_tok_s_now=None)
     assert figures(silent)[2].sentence == "tok/s: no reports"
 

@@ -7,6 +7,7 @@ from pertoken.tui.options import Options, SettingLine
 from tests.tui.reports import BARE, CHAT, RICH, SILENT_ADVICE, FixedSource, host, locked, use
 from tests.tui.stretches import TENANTS
 from tests.tui.studies import PLAN
+from tests.tui.whole.names import hostile
 
 OPTIONS = Options(
     settings=lambda: (
@@ -117,6 +118,18 @@ def _thousand() -> FixedSource:
     return FixedSource(replace(RICH, hosts=hosts, uses=uses, deployments=served, hints=()))
 
 
+HOSTILE = (
+    Step("hosts", (), "By host"),
+    Step("price", ("dollar_sign",), "cost you"),
+    Step("services", ("escape", "g", "g"), "run/wait"),
+    Step("device", ("tab", "enter"), "Its host"),
+    Step("savings", ("escape", "2"), "bankable"),
+    Step("rules", ("4",), "last result"),
+    Step("rule", ("enter",), "track record"),
+    Step("switch", ("escape", "space"), "Switch"),
+)
+"""Screens with hostile names: markup, terminal sequences, direction marks, wide characters, 300 characters."""
+
 STATES = (
     State("full", FixedSource, FULL),
     State("plan-and-rules", FixedSource, PLANS),
@@ -126,4 +139,5 @@ STATES = (
     State("error", lambda: FixedSource(error=locked), MODES),
     State("error-after-figures", FixedSource, MODES[:4], breaks=True),
     State("thousand-hosts", _thousand, THOUSAND),
+    State("hostile", hostile, HOSTILE),
 )

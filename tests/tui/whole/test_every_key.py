@@ -96,7 +96,7 @@ EFFECTS: dict[str, Effect] = {
     "later": Effect("live", (("comma", "REPLAY"),)),
     "event_before": Effect("to 2027-01-15 07:57Z"),
     "event_after": Effect("to 2027-01-15 07:57Z", (("comma", "REPLAY"), ("less_than_sign", "07:06Z"))),
-    "moment": Effect(lambda pilot: pilot.app.screen.query_one(MomentBox).display),
+    "moment": Effect(lambda pilot: bool(pilot.app.screen.query(MomentBox))),
     "now": Effect("live", (("comma", "REPLAY"),)),
     "keys": Effect("Show the fleet"),
     "palette": Effect(lambda pilot: isinstance(pilot.app.screen, CommandPalette)),

@@ -1,8 +1,10 @@
 """Input line for a filter."""
 
+from textual import events
+
 from pertoken.tui.widgets.filter_box import FilterBox
 from tests.tui.reports import FixedSource
-from tests.tui.screens import notices, running
+from tests.tui.screens import notices, running, until, until_shown
 
 
 async def test_keys_typed_into_a_filter_are_text() -> None:
@@ -10,3 +12,13 @@ async def test_keys_typed_into_a_filter_are_text() -> None:
         await pilot.press("slash", "q", "2", "question_mark", "left_square_bracket", "p")
         assert pilot.app.screen.query_one(FilterBox).value == "q2?[p"
         assert await notices(pilot) == []
+
+
+async def test_text_that_arrives_together_with_the_key_that_opens_the_line_is_text() -> None:
+    async with running(FixedSource()) as pilot:
+        app = pilot.app
+        await until_shown(pilot, "run/wait")
+        for char in "/q2?[pZ":  # as a slow connection delivers them
+            app.post_message(events.Key("slash" if char == "/" else char, char))
+        await until(pilot, lambda: app.screen.query_one(FilterBox).value == "q2?[pZ", "the text")
+        assert app.is_running

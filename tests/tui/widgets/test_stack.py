@@ -1,7 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pertoken.tui.widgets.rows import Rows
 from pertoken.tui.widgets.stack import shares
+from tests.tui.reports import FixedSource
+from tests.tui.screens import running, until
 
 
 def test_tables_share_a_height_and_the_last_are_hidden_if_it_is_too_small() -> None:
@@ -18,3 +21,14 @@ def test_tables_never_take_more_than_the_height(wanted: list[int], height: int) 
     given_ = shares(wanted, height)
     assert sum(given_) <= height
     assert all(got <= lines for got, lines in zip(given_, wanted, strict=True))
+
+
+async def test_the_focus_moves_to_a_table_that_is_shown_when_a_smaller_terminal_hides_its_own() -> None:
+    async with running(FixedSource(), (120, 40)) as pilot:
+        screen = pilot.app.screen
+        await until(pilot, lambda: screen.query_one("#hosts", Rows).shown_lines == 3, "three tables")
+        screen.query_one("#hosts", Rows).focus()
+        await until(pilot, lambda: screen.focused is screen.query_one("#hosts"), "the focus")
+        await pilot.resize_terminal(80, 24)
+        await until(pilot, lambda: screen.focused is screen.query_one("#deployments"), "another focus")
+        assert screen.query_one("#hosts") not in screen.focus_chain

@@ -44,10 +44,14 @@ class Panel:
     def caption(self) -> str:
         """`Power, W: ▪ drawn 512 · limit 700 (-)`, with the newest values."""
         parts = [
-            f"{marker} {line.label} {_newest(line.values)}" for marker, line in zip(MARKERS, self.lines, strict=False)
+            f"{marker} {line.label} {self._text(_newest(line.values))}"
+            for marker, line in zip(MARKERS, self.lines, strict=False)
         ]
-        parts += [f"─ {label} {format_count(value)}" for label, value in self.levels]
+        parts += [f"─ {label} {self._text(value)}" for label, value in self.levels]
         return f"{self.name}, {self.unit}: {'  '.join(parts)}"
+
+    def _text(self, value: float | None) -> str:
+        return f"{value:,.0f}" if self.unit == "W" and value is not None else format_count(value)
 
     @property
     def highest(self) -> float:
@@ -73,7 +77,7 @@ def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], t
             if any(value is not None for value in values)
         )
 
-    activity = (("busy by the driver", "util"), ("SM active", "sm_active"), ("memory", "dram_active"))
+    activity = (("util", "util"), ("SM", "sm_active"), ("mem BW", "dram_active"))
     candidates = (
         Panel("Tokens", "tok/s", lines(("generated", "generated_tok_s"), ("prompt", "prompt_tok_s"))),
         Panel("Power", "W", lines(("drawn", "power_w")), power),
@@ -92,9 +96,8 @@ def _slo(limit_ms: float | None) -> tuple[tuple[str, float], ...]:
     return () if limit_ms is None else (("SLO p95", limit_ms),)
 
 
-def _newest(values: Values) -> str:
-    known = next((value for value in reversed(values) if value is not None), None)
-    return format_count(known)
+def _newest(values: Values) -> float | None:
+    return next((value for value in reversed(values) if value is not None), None)
 
 
 def runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:

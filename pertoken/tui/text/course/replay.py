@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.words import literal
 from pertoken.units import format_utc, parse_time
 from pertoken.window.course.timeline import Happening, Timeline
@@ -70,11 +71,11 @@ def cannot_replay(action: str, moment: Moment) -> str | None:
     if action == "earlier" and moment.shown_ts <= moment.first:
         return f"{format_utc(moment.first)} is the first recorded time."
     if action in ("later", "event_after", "now") and moment.at is None:
-        return "This is the newest time; , (comma) steps back."
+        return with_keys("This is the newest time: press {earlier} to step back.")
     if action == "event_before" and moment.event_before is None:
         return "No event is stored before this time."
     if action == "event_after" and moment.event_after is None:
-        return "No event is stored after this time: n goes back to now."
+        return with_keys("No event is stored after this time: {now} goes back to now.")
     return None
 
 

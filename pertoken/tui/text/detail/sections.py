@@ -8,6 +8,7 @@ from pertoken.tui.amounts import amount
 from pertoken.tui.study import Detail
 from pertoken.tui.text.lifecycle import journal_line, prospect_lines, receipt_line
 from pertoken.tui.text.plan.head import end_dollars, money, sensitivity_line, values_words
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.proof.trial import trial_lines
 from pertoken.tui.text.sheet import Fact, Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines
@@ -105,7 +106,7 @@ def _tornado(detail: Detail, doing: str | None) -> tuple[Fact | str, ...]:
 def _with(detail: Detail, tested: Tested) -> tuple[str, ...]:
     """Return the saving with the values that a person set, or how to set one."""
     if not detail.values:
-        return ("w sets a numbered assumption to another value.",) if editable(tested) else ()
+        return (with_keys("{assume} sets a numbered assumption to another value."),) if editable(tested) else ()
     estimate = tested.estimate
     missing = estimate.infeasible or estimate.unpriced or estimate.break_even
     now = (
@@ -113,7 +114,10 @@ def _with(detail: Detail, tested: Tested) -> tuple[str, ...]:
         if missing
         else f"bankable {money(estimate.bankable)}, capacity {money(estimate.capacity)} a month"
     )
-    return (f"With {values_words(detail.values)}: {now}.", "w changes it; an empty line restores what was measured.")
+    return (
+        f"With {values_words(detail.values)}: {now}.",
+        with_keys("{assume} changes it; an empty line restores what was measured."),
+    )
 
 
 def _span(sensitivity: Sensitivity, largest: int) -> str:

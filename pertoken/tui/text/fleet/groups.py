@@ -5,6 +5,7 @@ from typing import Any
 
 from pertoken.costs.report.lines import DeploymentLine, FleetReport
 from pertoken.tui.amounts import amount
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import UNKNOWN, ago, literal
 
@@ -27,11 +28,11 @@ def next_group(group: str) -> str:
 def group_note(group: str, tenants: Any) -> str:
     """Return the line above the rows: their group, and why there are no rows yet."""
     if group != "tenant":
-        return "By host: enter opens one, g groups by tenant."
+        return with_keys("By host. {group}: by tenant, then by model.")
     if tenants.value is None:
         return "By tenant: reading…" if tenants.error is None else f"By tenant: {literal(tenants.error)}"
     notes = "".join(f" {literal(note)}" for note in tenants.value.notes)
-    return f"By tenant, over whole hours: dollars by the tokens that gateways counted.{notes}"
+    return f"By tenant: whole hours, tokens of gateways.{notes}"
 
 
 def running(report: FleetReport) -> Sequence[DeploymentLine]:

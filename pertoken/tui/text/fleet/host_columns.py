@@ -1,17 +1,21 @@
 """Columns of hosts, and counts of advice by host and deployment."""
 
+from __future__ import annotations
+
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pertoken.costs.report.lines import FleetReport, HostUse
-from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.amounts import amount
-from pertoken.tui.text.advice_columns import open_advice
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.fleet_columns import SPARK_CELLS, age, staleness, with_peak
 from pertoken.tui.text.words import literal, percent, stretched, watts
 from pertoken.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from pertoken.proof.recommendation import Recommendation
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +27,13 @@ class AdviceCounts:
     deployments: Counter[int] = field(default_factory=Counter)
 
 
-def advice_counts(advice: Iterable[Recommendation], report: FleetReport) -> AdviceCounts:
+def advice_counts(advice: Sequence[Recommendation], report: FleetReport) -> AdviceCounts:
     """Count open proposals; one for a service counts for each deployment that serves its model."""
     counts = AdviceCounts()
+    if not advice:  # as in the first frame, which waits for no module of advice
+        return counts
+    from pertoken.tui.text.advice_columns import open_advice
+
     host_ids = {host.name: host.host_id for host in report.hosts}
     for row in open_advice(advice):
         if row.target_kind == "host":

@@ -102,10 +102,10 @@ def _capacity(line: PlanLine) -> str:
 
 PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
     Column("step", _number, 0),
-    Column("change", lambda line: line.label, 0, min_cells=24),
+    Column("change", lambda line: line.label, 0, min_cells=24, keep_start=True),
     Column("$/month", lambda line: line.usd, 0, lambda line: line.nano_usd),
     Column("bill", lambda line: line.bar.ljust(BAR), 4),
-    Column("where", lambda line: _of(line, "where"), 2, min_cells=8, keep_end=True),
+    Column("where", lambda line: _of(line, "where"), 2, min_cells=14, keep_end=True),
     Column("SLO", _slo, 1),
     Column("headroom", lambda line: "" if line.step is None else headroom_words(line.step.headroom), 5),
     Column("work", lambda line: _of(line, "effort"), 6),
@@ -115,6 +115,6 @@ PLAN_COLUMNS: tuple[Column[PlanLine], ...] = (
 LEFT_OUT_COLUMNS: tuple[Column[LeftOut], ...] = (
     Column("left out", lambda proposal: literal(proposal.rule_id), 0, min_cells=16),
     Column("why", lambda proposal: " ".join(literal(proposal.reason).split()), 0, min_cells=40, keep_start=True),
-    Column("change", lambda proposal: literal(proposal.title), 1, min_cells=14),
+    Column("change", lambda proposal: literal(proposal.title), 1, min_cells=14, keep_start=True),
     Column("where", lambda proposal: literal(proposal.where), 2, min_cells=8, keep_end=True),
 )

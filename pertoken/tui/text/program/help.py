@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from pertoken.tui.amounts import caption
 from pertoken.tui.keys import Key
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Section, Sheet
 
 
@@ -14,12 +15,13 @@ def help_sheet(keys: Sequence[Key]) -> Sheet:
         Section(
             "Moving",
             (
-                "Arrow keys, j and k, Page Up, Page Down, Home and End move; a click opens, the wheel scrolls.",
+                with_keys("Arrow keys, {down}, {up}, Page Up, Page Down, Home and End move."),
+                "A click opens a row or sorts by a column; the wheel scrolls.",
                 "tab also reaches the hints and the events; enter there opens all of them.",
             ),
         ),
         Section(
-            "Filtering (/)",
+            with_keys("Filtering ({filter})"),
             (
                 ("llama gpu-a", "rows that contain every word; case does not matter"),
                 ("!idle", "rows that contain none of the words"),
@@ -35,6 +37,7 @@ def help_sheet(keys: Sequence[Key]) -> Sheet:
                 caption("$/Mtok")
                 + ": all dollars of a deployment / its prompt (cached included) and generated tokens.",
                 "The bar under Paid: █ busy ▓ idle while reserved ▒ other processes ░ unallocated.",
+                "Above a plot: the newest value of each of its lines.",
                 "The scale of a line of bars is 0 to the figure after it, the peak of the window.",
                 "run/wait: requests running and waiting. SLO: whether a change keeps your latency objective.",
                 "Bankable dollars leave the bill. Capacity dollars let the same bill serve more.",

@@ -1,14 +1,18 @@
 """Names that the key `:` can go to: screens, hosts, services, rules and settings."""
 
+from __future__ import annotations
+
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from pertoken.costs.report.lines import FleetReport
-from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.text.words import literal
+
+if TYPE_CHECKING:
+    from pertoken.proof.recommendation import Recommendation
 
 _SCREENS = ("fleet", "savings", "plan", "rules", "hours", "settings", "events", "keys")
 _WORDS = {"deployment": "service"}

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from pertoken.costs.report.lines import EventLine, FleetReport
 from pertoken.proof.verdicts import Result, Verdict
-from pertoken.tui.text.lifecycle import verdict_text
+from pertoken.tui.text.lifecycle import verdict_event
 
 REGRESSION, VERDICT = "regression", "verdict"
 """Kinds of these events: a change that made tokens more expensive, and any other change."""
@@ -20,4 +20,4 @@ def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetRepo
 
 def _event(verdict: Verdict) -> EventLine:
     kind = REGRESSION if verdict.judgement.result is Result.DEARER else VERDICT
-    return EventLine(verdict.judged_ts or verdict.changed_ts, kind, verdict_text(verdict), 1)
+    return EventLine(verdict.judged_ts or verdict.changed_ts, kind, verdict_event(verdict), 1)

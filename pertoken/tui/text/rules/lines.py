@@ -11,6 +11,7 @@ from pertoken.proof.recommendation import Recommendation, State
 from pertoken.tui.study import ListedRule
 from pertoken.tui.text.advice_columns import record_words
 from pertoken.tui.text.columns import Column
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import UNKNOWN, ago, literal, literal_lines
 from pertoken.units import format_duration
@@ -85,8 +86,8 @@ def rules_head(lines: Sequence[RuleLine], folder: str) -> str:
     states = Counter(line.listed.entry.state for line in lines)
     counts = ", ".join(f"{states[state]} {STATES[state].partition(' ')[2]}" for state in STATES if states[state])
     return (
-        f"{counts or 'No rules'}. Put files with your own rules into {literal(folder)}; r loads them.\n"
-        "Record: measured / promised saving, and the number of receipts. 1.00× is as promised."
+        f"{counts or 'No rules'}. Put files with your own rules into {literal(folder)}; {key_name('reload')} loads "
+        "them.\nRecord: measured / promised saving, and the number of receipts. 1.00× is as promised."
     )
 
 

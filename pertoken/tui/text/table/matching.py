@@ -9,8 +9,17 @@ INVERSE, FUZZY = "!", "~"
 Test = Callable[[str], bool]
 
 
-def matching(lines: Sequence[L], columns: Sequence[Column[L]], text: str) -> Sequence[L]:
+def searched(lines: Sequence[L], columns: Sequence[Column[L]]) -> Sequence[Sequence[str]]:
+    """Return the cells of all lines as a filter reads them."""
+    return [[column.text(line).casefold() for column in columns] for line in lines]
+
+
+def matching(
+    lines: Sequence[L], columns: Sequence[Column[L]], text: str, searched_cells: Sequence[Sequence[str]] | None = None
+) -> Sequence[L]:
     """Return the lines that pass a filter. Case does not matter; columns that are not shown count as well.
+
+    `searched_cells` is the result of `searched` for these lines, which a filter that is typed needs at every key.
 
     `words`: lines that contain every word. `!words`: lines that contain none of them. `~words`: lines that for each
     word have a cell with its letters in this order.
@@ -21,14 +30,14 @@ def matching(lines: Sequence[L], columns: Sequence[Column[L]], text: str) -> Seq
     if not wanted:
         return lines
 
-    def kept(line: L) -> bool:
-        cells = [column.text(line).casefold() for column in columns]
+    def kept(cells: Sequence[str]) -> bool:
         if prefix == FUZZY:
             return all(any(_in_order(word, cell) for cell in cells) for word in wanted)
         whole = " ".join(cells)
         return all((word in whole) is not (prefix == INVERSE) for word in wanted)
 
-    return [line for line in lines if kept(line)]
+    known = searched(lines, columns) if searched_cells is None else searched_cells
+    return [line for line, cells in zip(lines, known, strict=True) if kept(cells)]
 
 
 def nothing_matches(text: str) -> str:

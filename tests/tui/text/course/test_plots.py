@@ -17,7 +17,7 @@ def test_a_panel_without_values_has_no_plot_and_is_named() -> None:
 def test_limits_caps_and_objectives_are_levels_of_their_plot() -> None:
     shown, _ = panels(replace(COURSE, power_cap_w=900.0), Slo(ttft_p95_ms=400.0))
     assert shown[1].levels == (("limit", 1400.0), ("cap", 900.0))
-    assert shown[1].caption == "Power, W: ▪ drawn 716  ─ limit 1.40k  ─ cap 900"
+    assert shown[1].caption == "Power, W: ▪ drawn 716  ─ limit 1,400  ─ cap 900"
     assert shown[5].levels == (("SLO p95", 400.0),)
     assert shown[5].highest >= 400
 

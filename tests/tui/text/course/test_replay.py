@@ -31,8 +31,8 @@ def test_events_are_shown_at_the_first_minute_that_holds_them() -> None:
 @pytest.mark.parametrize(
     ("action", "at", "reason"),
     [
-        ("later", None, "This is the newest time; , (comma) steps back."),
-        ("now", None, "This is the newest time; , (comma) steps back."),
+        ("later", None, "This is the newest time: press , to step back."),
+        ("now", None, "This is the newest time: press , to step back."),
         ("event_after", END - 180, "No event is stored after this time: n goes back to now."),
         ("event_before", END - 6240, "No event is stored before this time."),
         ("earlier", END - 7140, "2027-01-15 06:01Z is the first recorded time."),

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.tui.text.notes import event_lines
+from pertoken.tui.text.fleet.notes import event_lines
 from pertoken.tui.text.proof.events import REGRESSION, with_verdicts
 from tests.tui.reports import RICH
 
@@ -21,7 +21,7 @@ def test_a_regression_is_an_event_of_its_own_kind_at_the_time_of_its_verdict() -
     report = with_verdicts(RICH, [judged])
     (event,) = (candidate for candidate in report.events if candidate.kind == REGRESSION)
     assert event.ts == RICH.now_ts - 120
-    assert "2m ago  chat on gpu-a: tp 1 → 2: dearer +12.0% (+8.0% to +16.0%) per token" in event_lines(report)
+    assert "2m ago  dearer +12.0% (+8.0% to +16.0%) per token: chat on gpu-a: tp 1 → 2" in event_lines(report)
 
 
 def test_changes_before_the_window_are_no_events() -> None:
