@@ -7,7 +7,7 @@ from pertoken.printable import literal
 
 
 class PertokenError(Exception):
-    """Something the person can mend. The command line prints the message and exits with `exit_code`."""
+    """An error that a person can correct. The command line prints the message and exits with `exit_code`."""
 
     exit_code = 1
 
@@ -118,7 +118,7 @@ _NEXT_STEPS = {
     errno.ENOTDIR: "name a folder",
     errno.ENOENT: "check the name",
     errno.EEXIST: "choose another name, or move that away",
-    errno.ELOOP: "a symbolic link there points back to itself: mend it",
+    errno.ELOOP: "a symbolic link there points back to itself: correct the link",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.EIO: "look at the disk (`dmesg`)",
     errno.ECONNREFUSED: "check that the server runs and its address",
@@ -135,7 +135,7 @@ def system_error(error: BaseException) -> SystemRefusal | None:
     subject = f"{literal(_name(error.filename))}: " if error.filename is not None else ""
     reason = os.strerror(error.errno).lower()
     user = f" for this user (uid {os.geteuid()})" if error.errno in (errno.EACCES, errno.EPERM) else ""
-    return SystemRefusal(f"{subject}{reason}{user}; {_NEXT_STEPS.get(error.errno, 'mend that and try again')}")
+    return SystemRefusal(f"{subject}{reason}{user}; {_NEXT_STEPS.get(error.errno, 'correct that and try again')}")
 
 
 def _name(file: object) -> str:

@@ -26,7 +26,7 @@ def test_a_limit_is_recognised_in_an_error_and_in_its_cause(error: Exception, te
         assert limit is not None and str(limit).startswith(text) and "raise the" in str(limit)
 
 
-def test_what_was_handled_is_no_limit() -> None:
+def test_a_handled_system_error_is_no_limit() -> None:
     with pytest.raises(StoreError) as caught:
         try:
             raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
@@ -35,7 +35,7 @@ def test_what_was_handled_is_no_limit() -> None:
     assert limit_reached(caught.value) is None
 
 
-def test_what_the_system_refused_is_one_line_with_the_next_step() -> None:
+def test_a_refusal_of_the_system_is_one_line_with_the_next_step() -> None:
     refused = system_error(PermissionError(errno.EACCES, "Permission denied", "/srv/telemetry.db"))
     assert str(refused) == (
         f"/srv/telemetry.db: permission denied for this user (uid {os.geteuid()}); run as its owner or join its group"

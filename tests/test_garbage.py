@@ -33,7 +33,7 @@ def test_a_search_that_was_off_stays_off() -> None:
     assert gc.isenabled()
 
 
-def test_what_is_loaded_is_never_searched_again_and_new_objects_seldom() -> None:
+def test_loaded_objects_are_never_collected_and_new_ones_seldom() -> None:
     shown = printed(SETTLED, "print(gc.get_freeze_count() > 1000, gc.get_threshold()[0] == LEFT_OVER)")
     assert shown == "True True\n"
 

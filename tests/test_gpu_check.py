@@ -40,7 +40,7 @@ def test_energy_by_both_ways_is_compared_and_a_reset_gives_no_figure() -> None:
     assert reset.value is None and "reset" in reset.method
 
 
-def test_what_cannot_be_read_is_listed_with_its_reason() -> None:
+def test_unreadable_metrics_are_listed_with_their_reasons() -> None:
     reading = GPU._replace(unavailable=(Unavailable("temperature_c", "unsupported", "not offered"),))
     rows = {capability_row.what: capability_row for capability_row in capability_rows(reading)}
     assert rows["power_mw"].value == 1

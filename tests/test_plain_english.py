@@ -180,6 +180,7 @@ def test_every_cleaned_folder_and_every_exception_exists_and_has_a_reason() -> N
         ('"""Page."""\ndef holders() -> int:\n    return 1\n', "holders"),
         ('"""Page."""\ndef test_a_page_is_told_once() -> None:\n    pass\n', "told"),
         ('"""Page."""\ndef test_a_page_has_so_many_words() -> None:\n    pass\n', "so many"),
+        ('"""Page."""\ndef test_what_is_read_is_stored() -> None:\n    pass\n', "test what"),
         ('"""What a page is."""\n', "What"),
         ('"""Page."""\ndef page() -> int:\n    """The number of a page."""\n    return 1\n', "The"),
     ],

@@ -18,7 +18,7 @@ from pertoken.printable import acts, csv_cell, literal, literal_lines
         ("broken \udcff byte", "broken \\xff byte"),
     ],
 )
-def test_what_acts_is_written_out_and_all_else_stays(text: str, shown: str) -> None:
+def test_control_characters_are_written_out_and_all_others_stay(text: str, shown: str) -> None:
     assert literal(text) == shown
 
 

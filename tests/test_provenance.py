@@ -5,7 +5,7 @@ import pytest
 from pertoken.provenance import Provenance, worst
 
 
-def test_what_is_combined_is_as_uncertain_as_the_worst_of_it() -> None:
+def test_a_combination_is_as_uncertain_as_its_worst_part() -> None:
     assert worst([Provenance.COUNTER, Provenance.BOUND, Provenance.LISTED]) is Provenance.BOUND
     assert worst([Provenance.COUNTER]).label == "counter"
 

@@ -63,7 +63,7 @@ def test_the_rule_of_the_readme_shortens_only_unused_contexts(
         assert limit is None or limit <= max(1024, 4 * (prompt + output))
 
 
-def test_what_the_rule_it_shows_proposes_is_priced_like_any_other(tmp_path: Path) -> None:
+def test_proposals_of_the_example_rule_are_priced_like_any_other(tmp_path: Path) -> None:
     fleet = replicas(2)
     known = context(fleet, low_batch(prompt_len=900, generated_len=100))
     proposals = advised(gathered(fleet, known), shown_rule(tmp_path))

@@ -44,7 +44,7 @@ def test_a_rule_knows_its_needs_title_and_sections() -> None:
     assert list(made(seen=Evidence({}), now=NOW)) == [NOW.but(tp=1)]
 
 
-def test_what_a_rule_names_decides_what_it_runs_once_for() -> None:
+def test_parameters_of_a_rule_decide_its_scope() -> None:
     @documented
     def of_deployment(seen: Evidence, now: Deployment, fleet: Fleet) -> None: ...
     @documented
@@ -193,6 +193,6 @@ def test_the_docstring_of_the_public_surface_names_every_edit() -> None:
         ),
     ],
 )
-def test_what_a_newcomer_tries_first_is_answered_with_the_edit_to_use(edit: Callable[[], Any], instead: str) -> None:
+def test_a_newcomer_s_first_mistakes_are_answered_with_the_edit_to_use(edit: Callable[[], Any], instead: str) -> None:
     with pytest.raises((InvalidEdit, UnknownKnob), match=re.escape(instead)):
         edit()

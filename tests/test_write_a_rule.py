@@ -95,7 +95,7 @@ def test_the_option_it_shows_is_read_from_the_configuration_file(tmp_path: Path)
 
 
 @pytest.mark.parametrize("rule_id", RULES)
-def test_what_a_rule_it_shows_proposes_is_priced_or_refused_like_any_other(tmp_path: Path, rule_id: str) -> None:
+def test_proposals_of_a_shown_rule_are_priced_or_refused_like_any_other(tmp_path: Path, rule_id: str) -> None:
     present = replicas(2)
     seen = low_batch(dram_active=0.7, tensor_active=0.05, busy=0.2)
     rows = advised(gathered(present, context(present, seen)), shown(tmp_path, rule_id))

@@ -33,7 +33,6 @@ from benchmarks.forecast.figures import (
     cut_rows,
     energy_rows,
     energy_tables,
-    learned_rows,
     print_energy,
     print_tables,
     tables,
@@ -42,6 +41,9 @@ from benchmarks.forecast.figures import (
 from benchmarks.forecast.fit import Evidence
 from benchmarks.forecast.fit_table import prior
 from benchmarks.forecast.folds import FOLDS, Predicted, Score, apart, predict
+from benchmarks.forecast.missing.curve import curve_rows
+from benchmarks.forecast.missing.residuals import learned_rows
+from benchmarks.forecast.missing.sources import source_rows
 from benchmarks.forecast.nested import left_out, nested
 from benchmarks.forecast.pairs import as_changes, reasons, slow_down
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read, with_carried
@@ -110,7 +112,8 @@ def fold_scores(
         quiet = abstained | is_too_wide(half)
         rows = counted & np.isfinite(predicted.log_ratio)
         scores[f"without its {column}"] = tables(asked, predicted.log_ratio, half, quiet, rows)
-    return scores, ratios, silent, judged.rows()
+    curve = curve_rows(everything, asked, evidence, prior(), counted & ~abstained, progress)
+    return scores, ratios, silent, [*judged.rows(), *curve]
 
 
 def main() -> None:
@@ -159,6 +162,7 @@ def main() -> None:
         tables_of |= scores
         rows = counted & np.isfinite(fold)
         more += cut_rows(measurements, pairs, fold, silent, rows) + learned_rows(measurements, pairs, fold, rows)
+        more += source_rows(measurements, pairs, fold, silent, rows)
     progress("")
     print_tables(tables_of)
     energy = energy_tables(watts, pairs, shipped.log_ratio, abstained)

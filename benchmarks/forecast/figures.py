@@ -10,7 +10,6 @@ from benchmarks.forecast.baselines import noise_floor
 from benchmarks.forecast.folds import FIGURES, MACRO, Score, clusters, macro, score
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from benchmarks.forecast.power import Watts, by_kind, log_ratios
-from benchmarks.forecast.residuals import corrected, features
 from benchmarks.report import Row, Target
 from pertoken.forecast.candidates import Array
 
@@ -93,17 +92,6 @@ def cut_rows(
             value = _rounded(getattr(mean, figure))
             cuts.append(Row("what is missing", f"{name}.{figure}", value, "ratio", "mean of kinds, nested folds"))
     return cuts
-
-
-def learned_rows(measurements: Measurements, pairs: Pairs, fold: Array, rows: NDArray[np.bool_]) -> list[Row]:
-    """Return macro errors of a fold if the errors of other sources' left-out pairs corrected them: `corrected`."""
-    better = corrected(pairs, features(measurements, pairs), fold, pairs.column("source"))
-    mean = macro_of(tables(pairs, better, None, np.zeros(len(rows), dtype=bool), rows))
-    method = "kernel regression on the errors of the other sources' left-out pairs"
-    return [
-        Row("corrected by learned errors", f"macro.{figure}", _rounded(getattr(mean, figure)), "ratio", method)
-        for figure in ("median", "p90")
-    ]
 
 
 def energy_tables(

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from pertoken.advisor.forked import Forked, can_fork
 from pertoken.advisor.nature import FLEET, Target
@@ -30,8 +31,9 @@ FLEET_WORK = 0.1
 """Measured work of calls over the fleet per deployment, in units of the work of a call for one deployment."""
 SERVICE_WORK = 5.0
 """Measured work of calls for one service in addition to its deployments, in the same unit."""
-MAX_TOGETHER = 512
-"""Maximum changed deployments and services in one forecast batch, so that progress is visible."""
+MAX_TOGETHER = 2048
+"""Maximum changed deployments and services in one forecast batch, so that progress is visible: a batch takes about a
+second. A quarter of it takes 4 % more time in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +183,8 @@ class _Pricer:
         own = self._pricing.target(call.target)
         if call.blocked is not None:
             series, remedy = call.blocked
-            row = self._base(rule, call, own)
-            return [replace(row, state=State.BLOCKED, reason=f"{label_of(series)} was not measured", remedy=remedy)]
+            reason = f"{label_of(series)} was not measured"
+            return [self._base(rule, call, own, state=State.BLOCKED, reason=reason, remedy=remedy)]
         failed = priced if isinstance(priced, str) else None
         if isinstance(priced, Priced):
             try:
@@ -193,22 +195,23 @@ class _Pricer:
                 return [self._row(rule, call, target, result) for target, result in results.items()]
         assert failed is not None
         remedy = "The rule itself is broken: report it to its author."
-        return [replace(self._base(rule, call, own), state=State.FAILED, reason=failed, remedy=remedy)]
+        return [self._base(rule, call, own, state=State.FAILED, reason=failed, remedy=remedy)]
 
     def _row(self, rule: RuleInfo, call: Call, target: Target, outcome: TargetOutcome) -> Recommendation:
-        base = replace(self._base(rule, call, target), refusals=tuple(outcome.refusals), ignored=outcome.ignored)
+        base = partial(
+            self._base, rule, call, target, refusals=tuple(outcome.refusals), ignored=outcome.ignored
+        )  # and not `replace`, which makes another row
         if not outcome.variants:
-            return replace(base, reason="; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals)))
-        return replace(base, state=State.OPEN, title=outcome.variants[0].title, variants=tuple(outcome.variants))
+            return base(reason="; ".join(dict.fromkeys(refusal.reason for refusal in outcome.refusals)))
+        return base(state=State.OPEN, title=outcome.variants[0].title, variants=tuple(outcome.variants))
 
-    def _base(self, rule: RuleInfo, call: Call, target: Target) -> Recommendation:
+    def _base(self, rule: RuleInfo, call: Call, target: Target, **result: Any) -> Recommendation:
         now_ts = self._pricing.context.now_ts
         inputs = self._inputs.over(rule.window_s)
+        result = {"state": State.REFUSED, "title": rule.title} | result
         return Recommendation(
             recommendation_id=identity(rule.rule_id, target.kind, target.key),
             rule_id=rule.rule_id,
-            state=State.REFUSED,
-            title=rule.title,
             target=target.label,
             target_kind=target.kind,
             target_key=target.key,
@@ -218,6 +221,7 @@ class _Pricer:
             output=call.output,
             created_ts=now_ts,
             updated_ts=now_ts,
+            **result,
         )
 
 
@@ -229,29 +233,31 @@ def _failure(error: Exception) -> str:
 def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:
     """Return a line for each series that the rule read of a target or its parts, with gathered values."""
     own = None if call.target is None else subject_key(call.target)
+    is_part = _parts_of(target, gathered)
     return tuple(
         line
         for subject, names in call.read
-        if subject is None or _part_of(subject, target, gathered)
+        if subject is None or is_part(subject)
         for name in names
         for line in _lines(
             f"{_name(subject, gathered)}: " if subject is not None else "",
             name,
-            known.get(subject or own or ("", ""), Evidence({})),
+            known.get(subject or own or ("", "")) or Evidence({}),
         )
     )
 
 
-def _part_of(subject: SubjectKey, target: Target, gathered: Present) -> bool:
-    kind, key = subject
+def _parts_of(target: Target, gathered: Present) -> Callable[[SubjectKey], bool]:
+    """Return a function that returns whether a subject is a target or a part of it."""
     if target == FLEET:
-        return True
+        return lambda subject: True
     if target.kind == "host":
         host = gathered.fleet.host(int(target.key))
-        return subject == ("host", host.host_id) or (kind == "device" and key in host.device_ids)
+        of_host = {("host", host.host_id), *(("device", device_id) for device_id in host.device_ids)}
+        return lambda subject: subject in of_host
     deployments = gathered.fleet.service(target.key).deployments if target.kind == "service" else ()
     ids = {deployment.deployment_id for deployment in deployments}
-    return str(key) == target.key or (kind == "deployment" and key in ids)
+    return lambda subject: str(subject[1]) == target.key or (subject[0] == "deployment" and subject[1] in ids)
 
 
 def _name(subject: SubjectKey, gathered: Present) -> str:

@@ -1,4 +1,4 @@
-"""Recorder of the agent: it reads everything on this host, makes rows and stores them, tick by tick."""
+"""Recorder of the agent: reads this host at each tick, and stores what it read as rows."""
 
 import logging
 import random
@@ -36,19 +36,19 @@ from pertoken.store.write.writer import Writer
 
 log = logging.getLogger("pertoken.agent")
 LOOK_S = 30.0
-"""Time between two looks for inference servers."""
+"""Seconds between two searches for inference servers."""
 CHECK_AFTER_S = 5.0
-"""From the start to the first check of what is stored."""
+"""Seconds from the start to the first check of the database."""
 RETENTION_S = 60.0
-"""Time between two steps of deleting old rows. An hour has time for a whole pass."""
+"""Seconds between two steps of deleting old rows. One pass over all tables ends within an hour."""
 SETTLE_S = 10.0
-"""Time between two steps of deleting marks that the server holds."""
+"""Seconds between two steps of deleting outbox marks that the central server has acknowledged."""
 FIRST_LOOK_S = 0.75
-"""Longest wait for servers to be asked what they are, and then to be read, at a start or under new settings."""
+"""Maximum seconds to wait for servers to be identified and read, at a start or after a change of settings."""
 
 
 class Recorder:
-    """Records one host in one folder. For one thread; `check` has a thread of its own."""
+    """Recorder of one host in one folder. All methods run in one thread, except `check`, which runs in another."""
 
     def __init__(
         self,
@@ -58,7 +58,10 @@ class Recorder:
         events: tuple[Event, ...] = (),
         clocks: Clocks = Clocks(),  # noqa: B008 - frozen
     ) -> None:
-        """`events` were made before this start. Raises StoreError if the folder cannot be written."""
+        """Store `events`, which occurred before this start, with the first tick.
+
+        Raises StoreError if the folder cannot be written.
+        """
         self.settings = settings
         self._clocks = clocks
         self._where, self._drivers = where, drivers
@@ -90,10 +93,10 @@ class Recorder:
     # -- the one thread --------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Lay the baseline: what is there, and counters never seen before. Raises StoreError.
+        """Read devices and servers once, so that the first tick has counters to compare with. Raises StoreError.
 
-        Servers that do not answer soon are found in the background: whether they count from 0 then depends on when
-        their process started, not on when they were found.
+        Servers that do not answer within `FIRST_LOOK_S` are read in the background. Whether their counters start from 0
+        depends on when their process started, not on when they answered.
         """
         self._look_briefly()
         self._start_probe(processes=True)
@@ -111,16 +114,16 @@ class Recorder:
         tick, tick_state = assemble(self._tick_state, readings, moment, cost=None)
         self._writer.commit(tick)
         self._tick_state = tick_state
-        self._cpu_ms = _own_cpu_ms()  # what it took to load is not the first tick's, whose time begins here
+        self._cpu_ms = _own_cpu_ms()  # the first tick starts here: it does not include the CPU time of loading
         if self._last_ts is None or self._tick_time() is not None:
-            self.tick()  # it need not wait for its second, unless that has a row already
+            self.tick()  # at once, unless this second has a row already
 
     def now_s(self) -> float:
         """Return the recorded time (`agent.host.recorded_clock`), Unix seconds."""
         return self._clock.at(self._clocks.since_boot_ms()) / 1000
 
     def tick(self) -> None:
-        """One tick: read, assemble, store. A fault is logged once and counted; nothing counted is lost.
+        """Read, assemble and store one tick. A fault is logged once, then counted; counters lose nothing.
 
         Raises CorruptStore if the database is damaged.
         """
@@ -148,7 +151,7 @@ class Recorder:
             self._tick_ms = round((time.monotonic() - started) * 1000)
 
     def apply(self, settings: Settings) -> None:
-        """Take new settings. A new password or certificate of the server counts too."""
+        """Apply new settings, a changed password or certificate of the central server included."""
         before, self._watch = self._watch, _watch(settings, self._watch.endpoints)
         before.close()
         self._gateways.close()
@@ -172,7 +175,7 @@ class Recorder:
         log.info("the drivers are released for 10 minutes, or until SIGHUP")
 
     def end(self, damaged: bool) -> None:
-        """Leave a folder that others can read; a damaged database is not touched again."""
+        """Close the database so that other programs can read it. A damaged one is not written again."""
         if self._shipping is not None:
             self._shipping.close()
         self._watch.close()
@@ -199,7 +202,7 @@ class Recorder:
             log.error("roll-up at the end: %s", error)
 
     def start_look(self) -> None:
-        """Look for inference servers, and for what machine this is, in the background: either may take seconds."""
+        """Search for inference servers and identify the cloud instance, in the background: both may take seconds."""
         self._watch.start_look()
         self._identified.clear()
         self._lookers.submit(self._identify)
@@ -211,7 +214,7 @@ class Recorder:
             self._identified.set()
 
     def _look_briefly(self) -> None:
-        """Start to look, and wait for what is found at once."""
+        """Start the search, and wait briefly for its first results."""
         until_s = time.monotonic() + FIRST_LOOK_S
         self.start_look()
         self._watch.wait(FIRST_LOOK_S)
@@ -220,7 +223,7 @@ class Recorder:
     # -- periodic work ---------------------------------------------------------------------------------------------
 
     def jobs(self, stop: threading.Event) -> tuple[Job, ...]:
-        """Return all periodic work beside the ticks, as set now. A job that runs long ends when `stop` is set."""
+        """Return the periodic jobs beside the ticks, by the present settings. A long job ends when `stop` is set."""
         list_s = process_list_s(self.settings.agent_interval)
         check_s = self.settings.store_check_every
         return (
@@ -269,7 +272,7 @@ class Recorder:
             self._shipping.bound(self._writer, self.settings.ship_spool_marks)
 
     def check(self, stop: threading.Event) -> None:
-        """Check all that is stored, or until `stop`. Raises CorruptStore if the database must not be written on."""
+        """Check the whole database, or until `stop` is set. Raises CorruptStore if it must not be written again."""
         damage = self._upkeep.check(stop)
         if damage is not None:
             raise CorruptStore(f"{self._where}: {damage}")
@@ -359,7 +362,7 @@ class Recorder:
         return Moment(ts, wall_ms, since_boot_ms, self.settings.agent_interval, self._clock.offset_ms)
 
     def _new_shipping(self) -> Shipping | None:
-        """Return shipping as set, and marks from now on where there is a server."""
+        """Return the shipper by the present settings; with a central server, mark rows to ship from now on."""
         server = shipping_server(self.settings)
         self._writer.ship(server is not None, raw=self.settings.ship_raw)
         if server is None or self._where.folder is None:

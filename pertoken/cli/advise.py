@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
     from pertoken.proof.verdicts import Verdict
     from pertoken.reports.gates.gate import Gate
-    from pertoken.schedule.jobs import Job
     from pertoken.settings.expression import Comparison
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.connect.open import Store
@@ -120,11 +119,12 @@ def advise(
     from functools import partial
 
     from pertoken.advisor.service import serve
+    from pertoken.cli.reporting.beside import alert_jobs, exports
 
     run = partial(_run_and_report, where, settings, rule_files)
     ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
-    with _exports(where, settings) as pushes:
-        beside = [*pushes, *_alerts(where, settings)]
+    with exports(where, settings) as pushes:
+        beside = [*pushes, *alert_jobs(where, settings)]
         serve(where, run, settings.advisor_every, ready=ready, with_parent=with_parent, beside=beside)
 
 
@@ -286,7 +286,7 @@ def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
     step."""
     files = set(map(str, rule_files))
     return [
-        f"--rule {rule.origin}: {rule.failed.splitlines()[-1]}; mend it"
+        f"--rule {rule.origin}: {rule.failed.splitlines()[-1]}; correct the rule"
         for rule in advice.run.rules
         if rule.failed and rule.origin in files
     ]
@@ -301,57 +301,6 @@ def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(recommendation.state.label for recommendation in advice.recommendations)
     echo(f"advised: {', '.join(f'{n} {state}' for state, n in sorted(counts.items()))}", err=True)
-
-
-@contextlib.contextmanager
-def _exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
-    """Expose dollars as Prometheus metrics, and yield the job that pushes them by OTLP, where addresses are set.
-
-    Raises BadInput, OSError.
-    """
-    if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
-        yield []
-        return
-    from pertoken.reports.exporters.dollars import Dollars, known_dollars
-
-    dollars = Dollars(where, settings)
-    with contextlib.ExitStack() as stack:
-        if settings.advisor_metrics_listen is not None:
-            from pertoken.exposition.server import MetricsServer
-
-            server = MetricsServer(
-                settings.advisor_metrics_listen,
-                dollars.page,
-                token_file=settings.advisor_metrics_token_file,
-                cert_file=settings.advisor_metrics_cert_file,
-                key_file=settings.advisor_metrics_key_file,
-            )
-            server.start()
-            stack.callback(server.stop)
-        pushes: list[Job] = []
-        if settings.advisor_otlp_endpoint is not None:
-            from pertoken.exposition.otlp import PUSH_EVERY_S, Pusher
-            from pertoken.schedule.jobs import Job
-
-            pusher = Pusher(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
-            pushes.append(Job("metrics push", pusher.push, PUSH_EVERY_S, beside=True))
-            stack.callback(pusher.end)
-        yield pushes
-
-
-def _alerts(where: StoreLocation, settings: Settings) -> list[Job]:
-    """Return the job that evaluates alerts, if any are set or still stored. Raises BadInput for an invalid alert."""
-    import time
-
-    from pertoken.migrations import upgrade
-    from pertoken.reports.alerts.watch import EVERY_S, AlertWatch, are_standing
-    from pertoken.schedule.jobs import Job
-
-    if not settings.alerts and not are_standing(where):
-        return []
-    watch = AlertWatch(where, settings)
-    upgrade(where, "advice")
-    return [Job("alerts", lambda: watch.round(int(time.time())), EVERY_S, beside=True)]
 
 
 def _recorded(where: StoreLocation, min_s: float) -> bool:

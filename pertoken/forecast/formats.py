@@ -6,6 +6,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+BLOCK_FP8 = "fp8-block"
+"""Tag and kernel path of FP8 weights with a scale per block."""
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
@@ -46,6 +49,17 @@ def weight_format(dtype: str) -> Format | None:
     """Return how weights of this dtype are stored and computed; None for a dtype the table does not know."""
     row = _table()["weights"].get(dtype)
     return Format(**{**row, "tags": tuple(row["tags"])}) if row else None
+
+
+@cache
+def has_block_scales(engine: str | None, format_name: str, model: str, mixture: bool) -> bool:
+    """Return whether an engine runs FP8 weights of a mixture, as published, by kernels for scales per block.
+
+    False for dense models: with a path of their own, unseen pairs of them were forecast no better.
+    """
+    table, name = _table()["block_fp8"], model.lower()
+    published = any(word in name for word in table["models"]) and not any(word in name for word in table["not"])
+    return mixture and format_name == "fp8" and engine in table["engines"] and published
 
 
 def gguf_format(dtype: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from pertoken.by_identity import by_identity
 from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.calibration import (
@@ -104,10 +105,7 @@ class Calibration:
     @property
     def posterior(self) -> Posterior:
         """As one row; the prior itself where nothing was measured."""
-        prior = deviation()
-        if self.origin is None:
-            return Posterior(np.zeros((1, len(prior.sd))), np.diag(prior.sd**2)[None])
-        return Posterior(np.array([self.mean]), np.array([self.covariance]))
+        return _posterior(self)
 
     @property
     def track_record(self) -> str | None:
@@ -148,7 +146,20 @@ class Calibration:
     @property
     def shift(self) -> Array:
         """Return the additions to the log times of the terms, shape (1, number of `TERMS`)."""
-        return rows_times(self.posterior.mean, deviation().groups)
+        return _shift(self)
+
+
+@by_identity
+def _posterior(calibration: Calibration) -> Posterior:
+    prior = deviation()
+    if calibration.origin is None:
+        return Posterior(np.zeros((1, len(prior.sd))), np.diag(prior.sd**2)[None])
+    return Posterior(np.array([calibration.mean]), np.array([calibration.covariance]))
+
+
+@by_identity
+def _shift(calibration: Calibration) -> Array:
+    return rows_times(calibration.posterior.mean, deviation().groups)
 
 
 def calibrate(
@@ -375,8 +386,7 @@ def _known(values: Sequence[float | None]) -> Array:
 
 
 def _capacity(running: float, fitting: float, filling: float, kv_use: float | None) -> float:
-    """Factor on the sequences that fit: a well-used cache determines how many fill it; else those seen running at
-    least."""
+    """Return the factor on the sequences that fit: by how many fill a well-used cache, else by those seen running."""
     if fitting <= 0:
         return 1.0
     if kv_use is not None and kv_use >= MUCH_OF_CACHE:

@@ -1,5 +1,6 @@
 """Kinds of change between two deployments, in the words of the efficiency table."""
 
+from pertoken.by_identity import by_identity
 from pertoken.forecast.served import Abstained, Load
 from pertoken.state.deployment import Deployment
 from pertoken.state.knobs import knobs
@@ -24,6 +25,7 @@ UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cac
 _QUANTIZED = ("fp8", "int8", "int4", "fp4")
 
 
+@by_identity
 def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     """Kinds of change between two deployments, in the words of the efficiency table; empty for none."""
     changes = _changes(now, to)
@@ -34,6 +36,7 @@ def kinds_of(now: Deployment, to: Deployment) -> frozenset[str]:
     return frozenset(kinds)
 
 
+@by_identity
 def _changes(now: Deployment, to: Deployment) -> frozenset[str]:
     """Name the knobs that differ, and the accelerator; no other part of a placement changes the speed."""
     moved = now.accelerator != to.accelerator

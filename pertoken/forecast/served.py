@@ -9,6 +9,7 @@ from pertoken.catalog.market import CPU_ARCH, Accelerator, Market
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import kernel_path, path_sources, tag_row
 from pertoken.forecast.formats import (
+    BLOCK_FP8,
     Format,
     admits_whole_requests,
     assumed_kv_dtype,
@@ -16,6 +17,7 @@ from pertoken.forecast.formats import (
     engine_tag,
     gguf_format,
     hardware_tag,
+    has_block_scales,
     has_fp8_cache,
     kv_bytes_per_value,
     takes_share_of_free,
@@ -78,7 +80,7 @@ Row = tuple[dict[str, float], tuple[float, ...]]
 """Columns and tags of one candidate."""
 
 
-MAX_RECENT = 2048
+MAX_RECENT = 8192
 _RECENT: dict[tuple[int, int, int], tuple[Deployment, Load, Market, Row]] = {}
 """Rows by the identity of what they are of, which is kept alive beside them: one proposal asks for its rows about four
 times, and for those of the present once more than all proposals before it. Measured: 12,700 rows of an advice run over
@@ -220,13 +222,19 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     if engine is None:
         raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
     hardware = kernels(_format_name(deployment), accelerator)
+    in_blocks = has_block_scales(
+        deployment.engine,
+        hardware.format_name,
+        f"{deployment.served_model} {deployment.model.name}",
+        columns["n_experts"] > 0,
+    )
     rates = accelerator.measured.get(deployment.weight_dtype)
     if accelerator.arch == CPU_ARCH:
         if rates is None:
             raise Abstained(f"nothing is measured of {deployment.weight_dtype} on {accelerator.name}: run a probe")
         # The table's adjustments of formats were fitted on accelerators.
         hardware = replace(hardware, flops=rates.flops, weight_only=False, tags=())
-    elif not path_sources(kernel_path(deployment.engine, hardware.format_name)):
+    elif not path_sources(kernel_path(deployment.engine, BLOCK_FP8 if in_blocks else hardware.format_name)):
         raise Abstained(
             f"no public measurement covers how {deployment.engine} multiplies weights in {hardware.format_name} "
             f"({deployment.weight_dtype} on {accelerator.name}): try it for some hours and compare"
@@ -245,6 +253,8 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     held += [*hardware.tags, *device_tags(accelerator, hardware.weight_only, kv_dtype, old_vllm)]
     if engine:
         held.append(engine)
+    if in_blocks:
+        held.append(BLOCK_FP8)
     columns |= device_columns(accelerator)
     columns |= {
         "memory_bytes_per_s": rates.memory_bytes_per_s if rates else accelerator.memory_bytes_per_s,

@@ -27,7 +27,7 @@ from pertoken.forecast.efficiency import (
     unpacks_cache,
     with_unpacked,
 )
-from pertoken.forecast.formats import defaults
+from pertoken.forecast.formats import BLOCK_FP8, defaults
 from pertoken.forecast.host import Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, known_kinds
 from pertoken.forecast.search import crossing
@@ -346,12 +346,17 @@ def _spread_without_points(measured: bool) -> float:
 
 
 def _assumptions(deployments: Sequence[Deployment], c: Candidates) -> list[tuple[str, ...]]:
-    unpacked = unpacks_cache(c)
-    return [_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]) for row, deployment in enumerate(deployments)]
+    unpacked, in_blocks = unpacks_cache(c), c.tags[:, tag_names().index(BLOCK_FP8)] > 0
+    return [
+        _assumed(deployment, c.kv_bytes[row] < 2, unpacked[row], in_blocks[row])
+        for row, deployment in enumerate(deployments)
+    ]
 
 
-def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool) -> tuple[str, ...]:
+def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool, in_blocks: bool) -> tuple[str, ...]:
     assumptions = []
+    if in_blocks and "fp8" not in (deployment.served_model or "").lower():
+        assumptions.append("FP8 weights as the model's publisher has them, with a scale for each block (not seen)")
     if deployment.kv_dtype is None and narrow_cache:
         assumptions.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if unpacked:

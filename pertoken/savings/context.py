@@ -58,4 +58,5 @@ class Context:
 
     def evidence(self, deployment_id: int) -> Evidence:
         """Return what was measured on a deployment; nothing for one that does not run yet."""
-        return self.deployments.get(deployment_id, Evidence({}))
+        seen = self.deployments.get(deployment_id)
+        return Evidence({}) if seen is None else seen

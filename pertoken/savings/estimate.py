@@ -96,14 +96,14 @@ def estimate(
     difference, known = difference or diff(before, after), known or Outcomes()
     if not difference:
         raise InvalidEdit("the proposal equals the present")
-    services = {service.name: service for service in after.services}
+    unlike = {service.name: service for service in services_unlike(after, before)}
     merges = merging.merges(before, after, difference)
     merged = {service.name for merge in merges for service in merge.services}
     outcomes = [merging.outcome(merge, context) for merge in merges]
     changed = [
-        (service, known.of_service(before, service, services[service.name], context))
+        (service, known.of_service(before, service, unlike[service.name], context))
         for service in before.services
-        if service.name not in merged and service is not services[service.name] and service != services[service.name]
+        if service.name not in merged and service.name in unlike and service != unlike[service.name]
     ]
     outcomes += [outcome for _, outcome in changed]
     outcomes += [
@@ -174,8 +174,10 @@ def _marked(priced: Estimate, before: Fleet, after: Fleet, difference: Diff, con
     """Return an estimate that names the list prices its dollars rest on, where nobody set what is really paid."""
     if not context.listed:
         return priced
-    changed = [service for service in before.services if _unchanged(service, after) == ()]
-    devices = set(whole_devices(before, [deployment for service in changed for deployment in service.deployments]))
+    names = _changed_services(before, after)
+    devices = {
+        device for service in before.services if service.name in names for device in before.used_by[service.name]
+    }
     devices |= {device for host in difference.released for device in host.device_ids}
     committed = {(e.provider, e.instance_type) for e in after.commitments if e not in before.commitments}
     for host in before.hosts if committed else ():
@@ -219,9 +221,8 @@ class _Totals:
 
 def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Outcome], context: Context) -> _Totals:
     """Dollars of whole hosts at each end, beside what outcomes state themselves. Raises NoPrice."""
-    untouched = whole_devices(
-        before, [deployment for service in before.services for deployment in _unchanged(service, after)]
-    )
+    changed = _changed_services(before, after)
+    untouched = frozenset[int]().union(*(used for name, used in before.used_by.items() if name not in changed))
     bankable, capacity, staying = [0, 0, 0], [0, 0, 0], [0, 0, 0]
     released: Freed | None = None
     for end in (LOW, HIGH, LIKELY):  # the likely end last: its hosts are the ones that are named
@@ -275,9 +276,11 @@ def _kept(outcome: Outcome, end: int) -> tuple[Deployment, ...]:
     return outcome.kept[end]
 
 
-def _unchanged(service: Service, after: Fleet) -> tuple[Deployment, ...]:
-    same = after.service(service.name)
-    return service.deployments if service is same or service == same else ()
+def _changed_services(before: Fleet, after: Fleet) -> frozenset[str]:
+    """Return the names of the services that differ."""
+    return frozenset(
+        service.name for service in services_unlike(after, before) if service != before.service(service.name)
+    )
 
 
 def _without_money(outcome: Outcome) -> Estimate:

@@ -84,12 +84,16 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
     named = {host.host_id for host in explicit}
     leaving: list[Host] = []
     capacity, against = 0, []
+    left = used_before - still_used
+    affected = named.union(before.device(device_id).host_id for device_id in left & before.device_ids)
     for host in before.hosts:
+        if host.host_id not in affected:
+            continue
         accelerators = before.accelerators_on.get(host.host_id, frozenset())
         if host.host_id in named or (accelerators & used_before and not accelerators & still_used):
             leaving.append(host)
             continue
-        free = (accelerators & used_before) - still_used
+        free = accelerators & left
         if free:
             capacity += sum(device_price(before, device_id, context) for device_id in sorted(free))
             against.append(
@@ -98,7 +102,9 @@ def freed(before: Fleet, still_used: frozenset[int], explicit: Iterable[Host], c
             )
     released, paid = [], []
     committed = _commitments(before, context)
-    staying = Counter(_unit(host) for host in before.hosts) - Counter(_unit(host) for host in leaving)
+    staying: Counter[tuple[str | None, ...]] = Counter()
+    if committed:
+        staying = Counter(_unit(host) for host in before.hosts) - Counter(_unit(host) for host in leaving)
     for host in sorted(leaving, key=lambda host: (-host_price(before, host, context), host.host_id)):
         price, reason = host_price(before, host, context), _term(host, context)
         if reason is None and staying[_unit(host)] < committed[_unit(host)]:

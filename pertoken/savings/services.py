@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from pertoken.by_identity import by_identity
 from pertoken.evidence import NotMeasured
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes import demand_change, energy, per_token, routing, timetable, together
@@ -190,6 +191,7 @@ def _busiest(now: Service, context: Context) -> Deployment | None:
     )
 
 
+@by_identity
 def changes_speed(old: Deployment, new: Deployment) -> bool:
     """Return whether the speed of a deployment may change. A change of price alone does not affect it."""
     if old is new or new.placement.purchase == "per_token":
@@ -200,12 +202,18 @@ def changes_speed(old: Deployment, new: Deployment) -> bool:
 def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
     """Return the reason why a change of whole devices cannot be priced: another deployment uses them too."""
     for old, new in different:
-        if not any(knobs()[name].scope == "device" for name in old.knob_changes(new)):
+        if not _changes_device(old, new):
             continue
         for other in before.deployments:
             if other.deployment_id != old.deployment_id and set(other.device_ids) & set(old.device_ids):
                 return f"its devices also serve {other.name}: clocks and power caps act on both"
     return None
+
+
+@by_identity
+def _changes_device(old: Deployment, new: Deployment) -> bool:
+    """Return whether a knob of whole devices changes."""
+    return any(knobs()[name].scope == "device" for name in old.knob_changes(new))
 
 
 def _sped_up(before: Fleet, pairs: Sequence[Pair], speeds: dict[int, Speed | None], context: Context) -> Outcome:

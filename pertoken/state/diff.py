@@ -100,7 +100,11 @@ def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
     remaining_ids = {
         deployment.deployment_id for service in services_unlike(after, before) for deployment in service.deployments
     }
-    changed = (deployment for service in services_unlike(before, after) for deployment in service.deployments)
+    changed = (
+        deployment
+        for service in services_unlike(after, before)
+        for deployment in before.service(service.name).deployments
+    )
     missing = {
         deployment.deployment_id: deployment for deployment in changed if deployment.deployment_id not in remaining_ids
     }
@@ -183,8 +187,10 @@ _PLAIN = frozenset((str, int, float, bool, type(None)))
 
 
 @cache
-def _identity(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a record by which two of them differ."""
+def _identity(kind: Any) -> tuple[str, ...] | None:
+    """Return the fields of a record by which two of them differ; None for a type that is no record."""
+    if not is_dataclass(kind):
+        return None
     return tuple(field.name for field in fields(kind) if field.compare and field.name not in _NOT_IDENTITY)
 
 
@@ -194,8 +200,9 @@ def plain(value: Any) -> Any:
         return value
     if isinstance(value, Model):
         return value.name
-    if is_dataclass(value) and not isinstance(value, type):
-        return {name: plain(getattr(value, name)) for name in _identity(type(value))}
+    kind: Any = type(value)
+    if (names := _identity(kind)) is not None:
+        return {name: plain(getattr(value, name)) for name in names}
     if isinstance(value, dict):
         return {str(name): plain(entry) for name, entry in value.items()}
     if isinstance(value, frozenset | set):

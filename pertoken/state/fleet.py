@@ -34,12 +34,13 @@ class Fleet:
         _refuse_duplicates("service", [service.name for service in self.services])
         _refuse_duplicates("host", [host.host_id for host in self.hosts])
         _refuse_duplicates("device", [device.device_id for device in self.devices])
-        listed = [deployment for service in self.services for deployment in service.deployments]
-        if len({deployment.deployment_id for deployment in listed}) < len(listed):
-            self._refuse_different(listed)
+        self._refuse_twice()
 
-    def _refuse_different(self, listed: Iterable[Deployment]) -> None:
+    def _refuse_twice(self) -> None:
         """Raise InvalidEdit where a deployment is listed twice, with different values."""
+        listed = [deployment for service in self.services for deployment in service.deployments]
+        if len({deployment.deployment_id for deployment in listed}) == len(listed):
+            return
         seen: dict[int, Deployment] = {}
         for deployment in listed:
             other = seen.setdefault(deployment.deployment_id, deployment)
@@ -109,6 +110,19 @@ class Fleet:
         """Ids of the devices on which, or on partitions of which, something runs."""
         parts = self.partition_of
         return frozenset(parts[held][0].device_id if held in parts else held for held in self.deployments_by_device)
+
+    @cached_property
+    def used_by(self) -> Mapping[str, frozenset[int]]:
+        """Ids of the devices that each service runs on, by its name; those of partitions are the devices divided."""
+        parts = self.partition_of
+        return {
+            service.name: frozenset(
+                parts[held][0].device_id if held in parts else held
+                for deployment in service.deployments
+                for held in deployment.device_ids
+            )
+            for service in self.services
+        }
 
     @cached_property
     def listed_by(self) -> Mapping[int, Sequence[str]]:
@@ -233,7 +247,7 @@ class Fleet:
             edited if service.name == edited.name else _with(service, changed) if service.name in names else service
             for service in self.services
         )
-        return replace(self, services=tuple(services))
+        return self._of(tuple(services))
 
     def replace(self, now: Deployment, *to: Deployment) -> "Fleet":
         """Return this fleet with `now` replaced by `to`: the first keeps its id, further ones are new deployments.
@@ -331,16 +345,28 @@ class Fleet:
 
     def _with(self, changed: dict[int, Deployment]) -> "Fleet":
         names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
-        return replace(
-            self,
-            services=tuple(_with(service, changed) if service.name in names else service for service in self.services),
+        return self._of(
+            tuple(_with(service, changed) if service.name in names else service for service in self.services)
         )
+
+    def _of(self, services: tuple[Service, ...]) -> "Fleet":
+        """Return this fleet with edited services of the same names in the same order.
+
+        Hosts and devices are not checked again. Measured: that was a third of the time of an edit of 1,000 deployments.
+        """
+        edited = object.__new__(Fleet)
+        edited.__dict__.update({field: self.__dict__[field] for field in _FIELDS}, services=services)
+        edited._refuse_twice()
+        return edited
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
         """Give new deployments the smallest ids from 1 that the fleet does not use."""
         used = {deployment.deployment_id for deployment in self.deployments}
         free = (number for number in count(1) if number not in used)
         return [replace(deployment, deployment_id=next(free)) for deployment in deployments]
+
+
+_FIELDS = tuple(field.name for field in fields(Fleet))
 
 
 def services_unlike(fleet: Fleet, other: Fleet) -> tuple[Service, ...]:

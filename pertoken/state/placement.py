@@ -1,6 +1,6 @@
 """Place of a deployment, and the way its devices are paid for."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.state.errors import InvalidEdit
@@ -26,15 +26,15 @@ class Placement:
     """Identifier of a listed offer, where a rule means one in particular."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name in self.__slots__:
+            value = getattr(self, name)
             if value is None:
                 continue
-            if field.name == "devices_per_instance":
+            if name == "devices_per_instance":
                 if type(value) is not int or value < 1:
                     raise InvalidEdit(f"devices_per_instance={value!r} is not possible: use a whole number above 0")
             elif not is_name(value):
-                raise InvalidEdit(f"{field.name}={value!r} of a placement is not a name")
+                raise InvalidEdit(f"{name}={value!r} of a placement is not a name")
         if self.purchase is not None and self.purchase not in PURCHASES:
             raise InvalidEdit(f"purchase={self.purchase!r} is not possible: use one of {', '.join(PURCHASES)}")
 

@@ -39,7 +39,9 @@ class Columns:
     def floats(self, name: str) -> Floats:
         """Return a column as floats, with NaN for unknown values."""
         column = self.ints(name)
-        return np.where(column == NULL, np.nan, column.astype(np.float64))
+        values = column.astype(np.float64)
+        values[column == NULL] = np.nan
+        return values
 
     def where(self, mask: Mask | Ints | slice) -> "Columns":
         """Return the rows of a mask, or those of indices in their order. A mask of all rows copies nothing."""

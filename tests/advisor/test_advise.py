@@ -225,7 +225,7 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1) and "there is no such file" in done.stderr
 
 
-def test_what_has_no_dollars_is_listed_by_risk_and_then_by_work() -> None:
+def test_rows_without_dollars_are_ordered_by_risk_and_then_by_work() -> None:
     def row(rule_id: str, risk: str, effort: str, usd: int | None = None) -> Recommendation:
         money = None if usd is None else (usd, usd, usd)
         best = Variant("k", rule_id, risk=risk, effort=effort, bankable=money, capacity=money)

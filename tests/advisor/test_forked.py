@@ -45,7 +45,7 @@ def test_where_a_fork_ends_without_a_result_the_work_is_done_here(fails: Callabl
         assert other.result(lambda: None, 0.01) == this_pid
 
 
-def test_what_fails_everywhere_is_raised_here() -> None:
+def test_an_error_on_both_sides_is_raised_in_the_parent() -> None:
     def work(report: Callable[[int], None]) -> int:
         raise ValueError("on both sides")
 

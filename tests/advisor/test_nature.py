@@ -36,7 +36,7 @@ def test_risk_is_that_of_the_worst_change_and_effort_that_of_the_hardest(lever: 
     assert (risk_of(proposal(), difference), effort_of(proposal(), difference)) == (risk, effort)
 
 
-def test_what_a_rule_states_of_risk_and_effort_counts() -> None:
+def test_risk_and_effort_stated_by_a_rule_count() -> None:
     difference = diff(FLEET, after("replicas"))
     stated = proposal(risk="none", effort="high")
     assert (risk_of(stated, difference), effort_of(stated, difference)) == ("none", "high")

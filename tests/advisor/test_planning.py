@@ -95,7 +95,7 @@ def test_an_assumption_set_to_another_number_prices_the_recommendation_again(
     assert half.capacity[1] < measured.estimate.capacity[1]
 
 
-def test_what_is_priced_again_is_corrected_by_the_track_record_of_its_rule(
+def test_a_new_price_is_corrected_by_the_track_record_of_its_rule(
     planned: tuple[Planner, Store, tuple[Recommendation, ...]],
 ) -> None:
     planner, store, rows = planned

@@ -45,7 +45,7 @@ def test_titles_without_anything_in_common_and_equal_ends_are_written_out() -> N
     assert folded(texts)[0].reason == "(spot | spot on 1 | add Llama): no"
 
 
-def test_what_titles_end_with_in_common_is_written_once_with_its_punctuation() -> None:
+def test_a_common_end_of_titles_is_written_once_with_its_punctuation() -> None:
     devices = ("A10, tp 2 → 8", "L4, tp 2 → 8", "L40S")
     texts = [RefusedChange("c", "no", f"H100 → {device}; fewest replicas") for device in devices]
     assert folded(texts)[0].reason == "H100 → (A10, tp 2 → 8 | L4, tp 2 → 8 | L40S); fewest replicas: no"

@@ -152,7 +152,7 @@ def test_a_rule_over_the_fleet_sees_every_part_in_its_window(stored: Store) -> N
     assert _row(advice, "wide").reason == "[3, 3, 3]"
 
 
-def test_what_was_not_recorded_in_a_short_window_is_not_measured(tmp_path: Path) -> None:
+def test_a_series_without_rows_in_a_short_window_is_not_measured(tmp_path: Path) -> None:
     advice, _ = _run(_file(tmp_path, stopped_s=DAY), _looks("of-the-run"), _looks("of-an-hour", "1h"))
     assert _row(advice, "of-the-run").state is State.REFUSED
     blocked = _row(advice, "of-an-hour")

@@ -116,7 +116,7 @@ def test_a_clock_set_back_while_the_agent_waits_is_waited_for_an_interval_at_mos
     assert max(clock.waits) <= 2
 
 
-def test_what_is_asked_between_two_ticks_is_done_at_once_and_moves_none_of_them(
+def test_a_request_between_two_ticks_is_done_at_once_and_moves_neither(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[int] = []

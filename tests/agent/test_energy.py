@@ -46,7 +46,7 @@ def test_a_wrap_is_not_a_reset() -> None:
     assert energy_step(before, after, 10_000) == EnergyStep(728, None)
 
 
-def test_what_was_not_read_is_not_known_and_needs_no_note() -> None:
+def test_unread_values_are_unknown_and_need_no_note() -> None:
     assert energy_step(at(None), at(5, 100), 1_000) == EnergyStep(None, None)
 
 

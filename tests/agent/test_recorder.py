@@ -104,7 +104,7 @@ def test_roll_ups_are_never_ten_seconds_behind_the_ticks(agent: Recorder, clock:
             assert total(tmp_path, t.host_sample.c.observed_ms) - rolled_ms < 10_000
 
 
-def test_what_it_took_to_begin_is_no_cost_of_the_first_tick(
+def test_the_cost_of_the_start_is_no_cost_of_the_first_tick(
     clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take(self: Drivers, deadline_s: float) -> Any:

@@ -31,7 +31,7 @@ def test_commands_have_only_options_of_the_tool(cloud: CloudCommands) -> None:
 
 
 @pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda cloud: cloud.name)
-def test_what_no_host_can_know_is_named_behind_the_command(cloud: CloudCommands) -> None:
+def test_values_unknown_to_the_host_are_named_after_the_command(cloud: CloudCommands) -> None:
     for line in lines(cloud):
         command, _, note = line.partition("  # ")
         unknown = set(re.findall(r"\b(?:INSTANCE|TEMPLATE|ZONE|NAME|GROUP|IMAGE|OFFERING)\b", command))

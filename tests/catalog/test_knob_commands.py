@@ -8,7 +8,7 @@ from pertoken.state.model import Model
 from tests.catalog.test_knobs import LLAMA, VLLM
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_values_are_read_back() -> None:
     values = {"int": 4, "count": 4096, "float": 0.85}
     for row in table().knobs:
         if row.type in values and row.per is None and row.flags:
@@ -63,7 +63,7 @@ def test_a_cache_in_e5m2_is_another_dtype_and_prompts_may_be_computed_whole() ->
     )
 
 
-def test_what_an_engine_can_only_switch_one_way_is_taken_back_by_leaving_the_flag_out() -> None:
+def test_a_one_way_flag_is_undone_by_leaving_it_out() -> None:
     assert commands("sglang", {"enable_prefix_caching": (False, True)}) == Commands(
         apply=("remove --disable-radix-cache",), undo=("set --disable-radix-cache",)
     )
@@ -112,7 +112,7 @@ def test_more_slots_of_llama_cpp_need_more_context() -> None:
     assert "from 4 to 8" in written.manual[0]
 
 
-def test_what_no_flag_expresses_becomes_a_sentence() -> None:
+def test_a_change_without_a_flag_becomes_a_sentence() -> None:
     changes = {
         "model": (Model("big"), Model("small")),
         "weight_dtype": ("bf16", "int4"),

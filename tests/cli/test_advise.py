@@ -49,7 +49,7 @@ def test_a_rule_file_that_is_broken_is_named_and_ends_with_exit_2_after_the_othe
     assert f"--rule {tmp_path}/broken.py" in done.stderr and message in done.stderr.splitlines()[-1]
 
 
-def test_what_a_rule_and_its_children_print_does_not_break_json(recorded: str, tmp_path: Path) -> None:
+def test_output_of_a_rule_and_its_children_does_not_break_json(recorded: str, tmp_path: Path) -> None:
     (tmp_path / "noisy.py").write_text(RULE.format(body="return []"))
     done = subprocess.run(
         [sys.executable, "-m", "pertoken", "advise", "--db", recorded, "--rule", tmp_path / "noisy.py", "--json"],

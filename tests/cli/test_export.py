@@ -48,7 +48,7 @@ def test_every_table_is_restored_unchanged_with_its_checksums(whole: StoreLocati
     assert [fault for fault in verify(locate(str(copy))) if fault is not None] == []
 
 
-def test_what_is_imported_twice_is_new_once_and_another_value_is_refused(whole: StoreLocation, tmp_path: Path) -> None:
+def test_a_second_import_adds_nothing_and_another_value_is_refused(whole: StoreLocation, tmp_path: Path) -> None:
     file, copy = tmp_path / "rows.parquet", tmp_path / "copy"
     run("export", "parquet", "--table", "device_1m", "--out", file, "--db", whole)
     assert "18 of 18 rows" in run("import", file, "--db", copy).output

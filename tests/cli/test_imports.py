@@ -56,7 +56,7 @@ def test_a_server_without_such_series_is_reported(tmp_path: Path) -> None:
         (["http://h", "--db", "postgresql://h/d"], "import works on a folder"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_contacted(arguments: list[str], message: str) -> None:
+def test_impossible_input_is_refused_before_anything_is_contacted(arguments: list[str], message: str) -> None:
     done = run("prometheus", *arguments)
     assert done.exit_code == 2
     assert message in done.output

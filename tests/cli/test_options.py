@@ -101,7 +101,7 @@ def _and_later(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_what_was_recorded_after_that_time_and_the_time_of_the_run_change_nothing(
+def test_later_rows_and_the_time_of_the_run_change_nothing(
     until_then: str, and_later: str, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     then = run(*command, "--db", until_then, "--at", _iso(AT))

@@ -83,7 +83,7 @@ def test_a_server_without_metrics_is_probed_only_with_exclusive_use(tmp_path: Pa
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://host", "http://", "http://host:port"])
-def test_what_is_no_address_is_refused(endpoint: str, tmp_path: Path) -> None:
+def test_a_value_that_is_no_address_is_refused(endpoint: str, tmp_path: Path) -> None:
     refused = run("probe", endpoint, "--yes", "--db", str(tmp_path))
     assert refused.exit_code == 2 and "is no HTTP address" in refused.stderr
 

@@ -47,7 +47,7 @@ def test_it_moves_while_one_statement_runs_and_is_gone_at_the_end(watched: io.St
     assert watched.getvalue().endswith("\r") and not watched.getvalue().split("\r")[-2].strip()
 
 
-def test_what_is_printed_meanwhile_stands_on_a_line_of_its_own(watched: io.StringIO) -> None:
+def test_output_during_progress_is_on_its_own_line(watched: io.StringIO) -> None:
     deadline = time.monotonic() + DEADLINE_S
     with redirect_stderr(watched), Progress("Checking") as shown:
         while "Checking" not in watched.getvalue():

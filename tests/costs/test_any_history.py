@@ -82,15 +82,15 @@ class History:
     prices: Sequence[tuple[str, int | None, int]]
 
 
-holders = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
+processes_on = st.frozensets(st.integers(0, 3), min_size=1, max_size=3)
 stretches = st.builds(
     Stretch,
     ticks=st.integers(1, 50),
     seen=st.integers(0, 3).map(bool),
     live=st.frozensets(st.integers(0, 2), min_size=1),
-    on_slices=st.tuples(holders, holders),
-    on_shared=holders,
-    on_last=holders,
+    on_slices=st.tuples(processes_on, processes_on),
+    on_shared=processes_on,
+    on_last=processes_on,
     batch=st.sampled_from([4, 8]),
     rates=st.tuples(*[st.integers(-5_000, 5_000).map(lambda rate: max(0, rate))] * 3),
     tenants=st.tuples(*[st.integers(0, 8_000)] * 2),

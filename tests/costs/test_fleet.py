@@ -76,7 +76,7 @@ def test_devices_carry_the_links_reported_by_their_driver(tmp_path: Path) -> Non
     assert seen_fleet.slowest_link(gpu.device_id for gpu in gpus) == "nvlink"
 
 
-def test_what_binds_all_services_is_completed_by_what_binds_one(tmp_path: Path) -> None:
+def test_limits_of_all_services_are_completed_by_those_of_one(tmp_path: Path) -> None:
     text = f"""
 [slo]
 ttft_ms = 800

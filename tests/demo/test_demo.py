@@ -95,7 +95,7 @@ def test_an_idle_host_is_worth_its_whole_bill_and_a_wrong_gpu_what_the_cheaper_o
     )
 
 
-def test_what_is_written_passes_every_check_and_hours_are_what_their_minutes_add_up_to(tmp_path: Path) -> None:
+def test_written_rows_pass_every_check_and_hours_are_the_sums_of_their_minutes(tmp_path: Path) -> None:
     where, made = demo(tmp_path)
     assert not any(fault is not None for fault in faults(where))
     with open_store(where).read() as connection:

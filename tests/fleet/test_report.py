@@ -77,7 +77,7 @@ def test_a_refused_statement_is_a_one_line_error_whether_it_is_awaited_or_not(se
         assert list(fetch(connection, select(literal_column("2")))) == [(2,)]
 
 
-def test_what_was_asked_is_known_when_the_reading_has_ended(server: StoreLocation) -> None:
+def test_pipelined_results_are_known_when_the_reading_has_ended(server: StoreLocation) -> None:
     with open_store(server).read() as connection, pipelined(connection):
         rows = [fetch(connection, select(literal_column(str(n)))) for n in range(3)]
         assert list(rows[1]) == [(1,)]

@@ -20,11 +20,11 @@ from benchmarks.forecast.fit import Evidence, as_efficiency, fit, parameters
 from benchmarks.forecast.fit_table import licensed, prior, write_rows
 from benchmarks.forecast.fit_table import main as fit_main
 from benchmarks.forecast.folds import Predicted, clusters, predict, quantile, score
+from benchmarks.forecast.missing.residuals import corrected, features
 from benchmarks.forecast.pairs import slow_down
 from benchmarks.forecast.performance.devices import device
 from benchmarks.forecast.performance.measurements import Measurements, Pairs, measured, paired, read, with_carried
 from benchmarks.forecast.power import Watts
-from benchmarks.forecast.residuals import corrected, features
 from pertoken.forecast.efficiency import deviation, efficiency
 from pertoken.forecast.terms import TERMS
 

@@ -1,6 +1,16 @@
 """Weight and cache formats, and assumptions about engines."""
 
-from pertoken.forecast.formats import defaults, engine_tag, gguf_format, hardware_tag, kv_bytes_per_value, weight_format
+import pytest
+
+from pertoken.forecast.formats import (
+    defaults,
+    engine_tag,
+    gguf_format,
+    hardware_tag,
+    has_block_scales,
+    kv_bytes_per_value,
+    weight_format,
+)
 
 
 def test_fewer_bits_are_fewer_bytes() -> None:
@@ -12,6 +22,24 @@ def test_every_width_of_a_gguf_file_is_a_format_of_its_own() -> None:
     formats = [weight_format(gguf_format(dtype)) for dtype in ("int8", "int6", "int5", "int4", "int3", "int2")]
     bits = [stored.bits for stored in formats if stored]
     assert len(bits) == 6 and bits == sorted(set(bits), reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("engine", "format_name", "model", "mixture", "in_blocks"),
+    [
+        ("vllm", "fp8", "Qwen/Qwen3-235B-A22B-FP8", True, True),
+        ("vllm", "fp8", "deepseek-ai/DeepSeek-R1", True, True),
+        ("vllm", "fp8", "RedHatAI/Qwen3-30B-A3B-FP8-dynamic", True, False),
+        ("vllm", "fp8", "Qwen/Qwen3-8B-FP8", False, False),
+        ("vllm", "fp8-w8a16", "Qwen/Qwen3-235B-A22B-FP8", True, False),
+        ("trtllm", "fp8", "Qwen/Qwen3-235B-A22B-FP8", True, False),
+        ("vllm", "fp8", "mistralai/Mixtral-8x7B", True, False),
+    ],
+)
+def test_mixtures_published_in_fp8_with_scales_per_block_have_kernels_of_their_own(
+    engine: str, format_name: str, model: str, mixture: bool, in_blocks: bool
+) -> None:
+    assert has_block_scales(engine, format_name, model, mixture) is in_blocks
 
 
 def test_an_unknown_format_is_none_and_an_unseen_cache_dtype_is_16_bit() -> None:

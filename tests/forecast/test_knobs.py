@@ -30,7 +30,7 @@ def ratio(change: dict[str, object], load: Load = CHAT, now: Deployment | None =
     return predicted.ratio[1]
 
 
-def test_what_drafts_gain_vanishes_as_the_batch_grows() -> None:
+def test_the_gain_of_drafts_vanishes_as_the_batch_grows() -> None:
     """A drafted token is a row more in every product: free while weights are read, not where products are the limit."""
     alone, some, many = (1 / ratio({"num_speculative_tokens": 0}, replace(CHAT, running=n)) for n in (1, 64, 256))
     assert alone > 1.25

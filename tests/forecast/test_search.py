@@ -28,7 +28,7 @@ def test_a_straight_line_takes_one_step() -> None:
     assert len(asked) <= 4
 
 
-def test_what_is_there_at_an_end_or_never_is_an_end() -> None:
+def test_a_row_that_crosses_zero_outside_its_range_ends_at_a_limit() -> None:
     crossings = crossing(lambda at: np.array([at[0] + 1, at[1] - 99, at[2]]), np.zeros(3), np.full(3, 10.0))
     assert crossings.tolist() == [0.0, 10.0, 0.0]
 

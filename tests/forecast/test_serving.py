@@ -56,6 +56,16 @@ def test_fp8_gains_between_a_tenth_and_double_at_a_small_batch(deployment: Deplo
     assert low < likely < high
 
 
+def test_fp8_with_scales_per_block_gains_a_small_batch_of_a_mixture_less_and_the_assumption_is_named() -> None:
+    published = MOE.but(weight_dtype="fp8")
+    per_channel = replace(published, served_model="RedHatAI/Qwen3-30B-A3B-FP8-dynamic")
+    assert ratio(MOE, published)[1] < ratio(MOE, per_channel)[1] / 1.05
+    assert any("scale for each block" in note for note in at(published, CHAT).assumptions)
+    seen = replace(published, served_model="Qwen/Qwen3-30B-A3B-FP8")
+    assert not any("scale for each block" in note for note in at(seen, CHAT).assumptions)
+    assert at(seen, CHAT).running == at(published, CHAT).running
+
+
 def test_fp8_gains_no_speed_of_products_on_an_a100() -> None:
     a100 = accelerator("A100 80GB SXM4")
     assert (kernels("fp8", a100).flops, kernels("fp8", a100).weight_only) == (a100.fp16_flops, True)
@@ -147,7 +157,7 @@ def test_calibration_refuses_what_cannot_be_measured() -> None:
         (LLAMA_8B.on(Placement(accelerator="Gaudi 3 OAM")), "architecture Gaudi3"),
     ],
 )
-def test_what_is_not_known_is_no_number(deployment: Deployment, missing: str) -> None:
+def test_an_unknown_value_is_no_number(deployment: Deployment, missing: str) -> None:
     with pytest.raises(Abstained, match=missing):
         forecast(deployment, CHAT, MARKET)
 
@@ -218,7 +228,7 @@ def test_a_version_of_vllm_before_its_rewrite_is_slower() -> None:
     assert at(replace(LLAMA_8B, engine_version=None), replace(CHAT, running=64)).running == new.running
 
 
-def test_what_was_not_seen_is_named_among_the_assumptions() -> None:
+def test_unmeasured_inputs_are_named_among_the_assumptions() -> None:
     assumptions = at(LLAMA_8B, CHAT).assumptions
     assert assumptions == ("gpu_memory_utilization 0.9 (not seen)", "max_num_seqs 256 (not seen)")
     assert at(LLAMA_8B.but(gpu_memory_utilization=0.9, max_num_seqs=256), CHAT).assumptions == ()

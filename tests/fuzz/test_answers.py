@@ -96,7 +96,7 @@ def test_the_owner_of_models_is_read_or_refused(answer: dict[str, bytes]) -> Non
 
 
 @pytest.mark.parametrize("kind", ADAPTERS)
-def test_what_an_engine_reports_of_itself_is_read_whatever_it_is(kind: str) -> None:
+def test_any_report_of_an_engine_about_itself_is_read(kind: str) -> None:
     paths = {
         "/v1/models": "vllm-0.32.0-v1-models.json",
         "/server_info?config_format=json": "vllm-0.32.0-server-info.json",

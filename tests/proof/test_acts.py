@@ -29,7 +29,7 @@ def test_advice_of_an_older_pertoken_is_run_again_before_it_is_accepted() -> Non
 
 
 @pytest.mark.parametrize("act", [acts.snooze, acts.dismiss])
-def test_what_is_put_off_ends_at_a_date_of_the_next_year(act: PutOff) -> None:
+def test_the_date_to_put_a_row_off_to_is_within_a_year(act: PutOff) -> None:
     (put_off,) = act(row(), NOW, NOW + DAY)
     assert put_off.recommendation.until_ts == NOW + DAY
     for until_ts, line in ((NOW, "in the past"), (NOW + 400 * DAY, "more than 366d from now")):

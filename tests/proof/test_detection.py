@@ -181,7 +181,7 @@ def test_a_change_back_rolls_the_recommendation_back(folder: Path) -> None:
     assert [verdict.recommendation_id for verdict in kept.verdicts()] == [rows.recommendation_id] * 2
 
 
-def test_what_no_epoch_shows_is_applied_only_where_it_was_accepted(folder: Path) -> None:
+def test_a_change_that_no_epoch_shows_is_applied_only_if_it_was_accepted(folder: Path) -> None:
     gone = replace(VARIANT, edits=(Edit("deployment", 77, "running", True, False),))
     kept = Stored(folder, proposal(variants=(gone,)), proposal(rule_id="other-rule", variants=(gone,)))
     kept.act("quantize", lambda recommendation: acts.accept(recommendation, CHANGED - 60))

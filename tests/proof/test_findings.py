@@ -90,6 +90,6 @@ def test_a_proposal_after_a_final_state_opens_the_next_life(state: State) -> Non
     assert recommendation.recommendation_id != row().recommendation_id
 
 
-def test_what_expired_without_a_proposal_goes_on_in_the_same_row() -> None:
+def test_an_expired_row_without_a_proposal_continues_in_the_same_row() -> None:
     (again,) = merged([row(State.EXPIRED)], [row(State.REFUSED)], RAN, NOW + 1)
     assert (again.recommendation.state, again.recommendation.life) == (State.REFUSED, 1)

@@ -82,5 +82,5 @@ def test_the_ratio_lies_between_1_and_the_realised_ones_and_a_corrected_promise_
         (Finding(Verdict.REALIZED, saving_90=Interval(0.05, 0.1, 0.15)), Promise(0, 0, 0.1), False),
     ],
 )
-def test_what_counts_is_measured_and_was_promised(finding: Finding, promise: Promise | None, counts: bool) -> None:
+def test_only_measured_and_promised_savings_count(finding: Finding, promise: Promise | None, counts: bool) -> None:
     assert (outcome("quantize-kv", None, promise, finding) is not None) is counts

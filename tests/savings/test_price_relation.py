@@ -53,7 +53,7 @@ def test_another_provider_is_compared_by_what_both_list() -> None:
 
 
 @pytest.mark.parametrize("purchase", ["owned", "reserved", "per_token"])
-def test_what_is_not_listed_by_the_device_hour_has_no_relation(purchase: str) -> None:
+def test_a_price_that_is_not_by_the_device_hour_has_no_relation(purchase: str) -> None:
     placement = Placement(accelerator="H100 SXM5", purchase=purchase)
     assert isinstance(price_relation(H100, placement, MARKET, TODAY, PAID), str)
 

@@ -53,7 +53,7 @@ def test_a_miss_names_the_quantile_its_forecast_and_the_slo() -> None:
     assert miss == "TTFT p95 would be about 400 ms (300 to 500), with an SLO of 300 ms"
 
 
-def test_what_is_likely_overloaded_is_never_a_pass() -> None:
+def test_a_likely_overload_is_never_a_pass() -> None:
     from dataclasses import replace
 
     worst, miss = verdict(replace(KNOWN, overloaded=0.3), POINT, Slo(ttft_p95_ms=1000))

@@ -74,7 +74,7 @@ def test_a_job_that_waits_for_the_tick_thread_is_not_handed_over_again() -> None
         assert len(runs) == 1
 
 
-def test_what_takes_long_runs_beside_the_thread_that_ticks() -> None:
+def test_slow_work_runs_beside_the_thread_that_ticks() -> None:
     job, runs = counted("long", 10, beside=True)
     with scheduled([job], Clock().monotonic):
         until(lambda: len(runs) == 1, "the job")

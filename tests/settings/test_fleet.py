@@ -139,7 +139,7 @@ def test_ways_to_pay_for_a_host_are_those_of_a_placement() -> None:
     assert {*HOST_PURCHASES, "per_token"} == set(PURCHASES)
 
 
-def test_what_can_be_forbidden_or_evaluated_are_the_fields_that_proposals_change() -> None:
+def test_fields_that_proposals_change_can_be_forbidden_or_evaluated() -> None:
     quality = {name for name, knob in knobs().items() if knob.risk == "quality"}
     assert set(KNOBS) == set(knobs())
     assert {*PLACEMENTS} - {"placement"} == {field.name for field in fields(Placement)} - {

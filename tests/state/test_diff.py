@@ -21,7 +21,7 @@ def test_a_fleet_that_no_edit_leads_to_is_refused() -> None:
             diff(FLEET, impossible)
 
 
-def test_what_a_change_costs_or_promises_is_no_part_of_its_identity() -> None:
+def test_cost_and_promise_of_a_change_are_no_part_of_its_identity() -> None:
     plain = diff(FLEET, FLEET.edit(NOW.but(tp=2)))
     promised = diff(FLEET, FLEET.edit(NOW.but(tp=2).expecting(1, 2, 3, "a paper")))
     assert plain.key == promised.key

@@ -18,7 +18,7 @@ def test_a_resized_service_leaves_the_number_to_pricing() -> None:
     assert CHAT.resized().deployments == CHAT.deployments
 
 
-def test_what_a_person_evaluated_is_a_value_of_a_field_or_any_value_of_it() -> None:
+def test_an_evaluation_is_of_one_value_of_a_field_or_of_any() -> None:
     chat = replace(CHAT, quality_passed=("model=llama-8b", "kv_dtype"))
     assert chat.passed("model", "llama-8b") and chat.passed("model", "meta/llama-8b") and chat.passed("kv_dtype", "fp8")
     assert not chat.passed("model", "llama-70b") and not chat.passed("weight_dtype", "fp8")

@@ -91,7 +91,7 @@ def impossible(seen: Evidence, now: Deployment) -> Any:
         (impossible, "it raises InvalidEdit: tp=0 is not possible"),
     ],
 )
-def test_what_an_advice_run_would_stumble_over_is_a_fault(function: Callable[..., Any], fault: str) -> None:
+def test_an_error_of_an_advice_run_is_a_fault(function: Callable[..., Any], fault: str) -> None:
     found_faults = faults(own(function))
     assert any(line.startswith(fault) for line in found_faults), found_faults
 

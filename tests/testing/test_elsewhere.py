@@ -33,7 +33,7 @@ def test_a_rule_with_results_in_the_order_of_a_set_does_not_conform(
     assert faults(sorted_rule) == ()
 
 
-def test_what_a_rule_prints_is_no_part_of_its_result_and_raising_is_reported_once(tmp_path: Path) -> None:
+def test_output_of_a_rule_is_no_part_of_its_result_and_an_error_is_reported_once(tmp_path: Path) -> None:
     (rule,) = rules_in(written(tmp_path / "mine.py", body="print('loud')\nraise ValueError('no')\nyield"))
     assert results_elsewhere(rule) == {}
     (fault,) = faults(rule)

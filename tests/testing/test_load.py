@@ -12,6 +12,6 @@ def test_requests_running_follow_from_arrivals_and_latencies() -> None:
     assert state.of("service", "chat").requests_s.mean == pytest.approx(4.0)
 
 
-def test_what_a_host_does_not_measure_is_missing() -> None:
+def test_a_series_that_a_host_does_not_measure_is_missing() -> None:
     assert not Load(0.1, 700, 250, 0.06, 0.0085, 0.15).evidence.has("dram_active")
     assert Load(0.1, 700, 250, 0.06, 0.0085, 0.15, dram_active=0.4).evidence.dram_active.mean == 0.4

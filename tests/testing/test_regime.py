@@ -54,7 +54,7 @@ def test_quantiles_of_every_series_rise_and_hours_lie_between_them(typical: Regi
                 assert values.quantile(0) - 1e-9 <= min(hours) and max(hours) <= max(values.p95, values.mean) + 1e-9
 
 
-def test_what_was_not_measured_can_be_left_out_and_a_regime_can_be_copied() -> None:
+def test_a_regime_can_be_copied_without_a_series() -> None:
     typical = regimes()["kv-bound"]
     assert not typical.without("queue_s").of("service", "chat").has("queue_s")
     assert pickle.loads(pickle.dumps(typical)) == typical

@@ -44,7 +44,7 @@ def test_risk_and_effort_of_a_proposal_are_kept_and_each_deployment_is_a_target(
 @pytest.mark.parametrize(
     ("value", "error"), [(42, TypeError), (Skip("NO CODE", ""), ValueError), (deployment(), InvalidEdit)]
 )
-def test_what_no_rule_may_yield_is_an_error(value: object, error: type[Exception]) -> None:
+def test_a_value_that_no_rule_may_yield_is_an_error(value: object, error: type[Exception]) -> None:
     def wrong(seen: FleetEvidence) -> Any:
         yield value
 

@@ -25,7 +25,7 @@ def test_a_part_is_read_meanwhile_and_its_progress_is_seen_by_whoever_waits_for_
     assert ("reading histograms", 0.5) in seen
 
 
-def test_what_cannot_be_read_is_raised_where_it_is_asked_for() -> None:
+def test_a_failed_read_raises_where_the_value_is_used() -> None:
     def read(progress: Progress) -> str:
         raise LookupError("no such part")
 

@@ -58,7 +58,7 @@ def minute(busy_ms: int | None, **more: int) -> DeploymentSample:
     return DeploymentSample(9, 0, 60_000, 60_000, True, busy_ms, **known)
 
 
-def test_what_runs_while_busy_is_not_thinned_by_the_time_in_which_nothing_did(tmp_path: Path) -> None:
+def test_running_requests_are_averaged_without_the_time_in_which_none_ran(tmp_path: Path) -> None:
     # Two requests at a time, half of each minute busy: 1.0 on average over the minute.
     seen = recorded(
         tmp_path, *[minute(30_000, generated_tokens=3_000, running_1e2=100, kv_use_1e4=1_000)] * 10, *[minute(0)] * 10
@@ -70,7 +70,7 @@ def test_what_runs_while_busy_is_not_thinned_by_the_time_in_which_nothing_did(tm
     assert (seen.busy.provenance, seen.busy_generated_tok_s.provenance) == (Provenance.COUNTER, Provenance.COUNTER)
 
 
-def test_what_ran_in_a_minute_counts_though_its_time_was_counted_in_the_next(tmp_path: Path) -> None:
+def test_requests_of_a_minute_count_though_their_time_falls_into_the_next(tmp_path: Path) -> None:
     running, counted = minute(0, running_1e2=100), minute(60_000, generated_tokens=600, running_1e2=0)
     seen = recorded(tmp_path, *[running, counted] * 5)
     assert seen.running.mean == pytest.approx(1.0)

@@ -120,7 +120,7 @@ def test_power_and_heat_are_distinguished_as_causes_of_throttling(tmp_path: Path
     assert shares == pytest.approx([5 / 6, 3 / 6, 2 / 6])
 
 
-def test_what_slowed_the_clocks_is_not_known_of_rows_from_before_it_was_kept(tmp_path: Path) -> None:
+def test_reasons_of_slow_clocks_are_unknown_in_rows_of_older_schemas(tmp_path: Path) -> None:
     stored(tmp_path, [[served(), gpu(throttle_reasons=4)]] * 4)
     with closing(sqlite3.connect(tmp_path / "telemetry.db")) as connection, connection:
         for table in ("device_1m", "device_1h"):
@@ -183,7 +183,7 @@ def test_the_time_between_tokens_is_known_of_engines_that_measure_each_token(tmp
     assert means.tpot_s.n == 400 and not means.has("itl_s")
 
 
-def test_what_nothing_exposes_is_not_measured_and_has_a_remedy(tmp_path: Path) -> None:
+def test_a_series_that_nothing_exposes_is_not_measured_and_has_a_remedy(tmp_path: Path) -> None:
     cpu = replace(GPU, kind="cpu", vendor=None, slot=None)
     seen = seen_by(tmp_path, [[served(), gpu()]] * 40, (cpu,))
     unknown = (

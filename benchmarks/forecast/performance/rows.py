@@ -17,12 +17,14 @@ from benchmarks.forecast.performance.devices import device, stand_in
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.efficiency import kernel_path, tag_row
 from pertoken.forecast.formats import (
+    BLOCK_FP8,
     admits_whole_requests,
     assumed_kv_dtype,
     defaults,
     engine_tag,
     gguf_format,
     hardware_tag,
+    has_block_scales,
     takes_share_of_free,
 )
 from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels, model_tags
@@ -50,7 +52,8 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     n, row = _devices(row)
     dtype = _dtype(row, accelerator, columns, n, engine, doubts)
     kernel = kernels(dtype, accelerator)
-    path = kernel_path(engine or "unknown engine", kernel.format_name)
+    in_blocks = has_block_scales(engine, kernel.format_name, row["model"], columns["n_experts"] > 0)
+    path = kernel_path(engine or "unknown engine", BLOCK_FP8 if in_blocks else kernel.format_name)
     kv_name = _kv_dtype(row, engine, dtype, accelerator)
     old_vllm = None
     if engine == "vllm":
@@ -75,6 +78,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "share_of_free": float(takes_share_of_free(engine)),
         "whole_requests": float(admits_whole_requests(engine)),
     }
+    held += [BLOCK_FP8] if in_blocks else []
     held += ["images"] if "image-chat" in notes or "video-chat" in notes else []
     held += ["attention-dp"] if dp > 1 and shared else []
     held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []

@@ -44,12 +44,9 @@ def candidate(
     if isinstance(state, Service) and isinstance(asked, Service) and state.name != asked.name:
         raise InvalidEdit(f"{state.name} is another service than it was asked about ({asked.name})")
     after = before.edit(state)
-    present = {service.name: service for service in before.services}
-    unlike = {
-        service.name: _service(present.get(service.name), service, configured)
-        for service in services_unlike(after, before)
-    }
-    if any(service is not unlike.get(service.name, service) for service in after.services):
+    changed = services_unlike(after, before)
+    unlike = {service.name: _service(before.service_of.get(service.name), service, configured) for service in changed}
+    if any(unlike[service.name] is not service for service in changed):
         after = replace(after, services=tuple(unlike.get(service.name, service) for service in after.services))
     difference = diff(before, after)
     if not difference or _keeps_replicas(difference, before):

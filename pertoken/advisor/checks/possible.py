@@ -30,10 +30,9 @@ _DEPLOYMENT_EDITS = ("placement", "device_ids", "serves", "share_source", "resta
 
 def refuse_other_changes(before: Fleet, after: Fleet) -> None:
     """Raise InvalidEdit for a change that no edit of `state` makes: settings, prices, names, ids."""
-    changed = {service.name: service for service in _differing(before.services, after.services)}
-    for service in before.services:
-        other = changed.get(service.name)
-        if other is not None and replace(other, **_fields(service, _SERVICE_EDITS)) != service:
+    for other in services_unlike(after, before):
+        service = before.service(other.name)
+        if replace(other, **_fields(service, _SERVICE_EDITS)) != service:
             raise InvalidEdit(
                 f"objectives, limits and labels of {service.name} are settings: a rule cannot change them"
             )
@@ -44,8 +43,9 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
             raise InvalidEdit(f"name and identity of {now.name} cannot change")
     if any(host != before.host(host.host_id) for host in _differing(before.hosts, after.hosts)):
         raise InvalidEdit("a rule cannot change the placement or purchase of a host: move deployments, or commit")
-    devices = {device.device_id: device for device in before.devices}
-    for device in _differing(before.devices, after.devices):
+    differing_devices = _differing(before.devices, after.devices)
+    devices = {device.device_id: device for device in before.devices if differing_devices}
+    for device in differing_devices:
         present_device = devices.get(device.device_id)
         if present_device is None or replace(device, partitions=present_device.partitions) != present_device:
             raise InvalidEdit(f"{device.name} is another device than the fleet has: only its partitions can change")

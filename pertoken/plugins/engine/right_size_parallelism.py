@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.replicas import alike
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import (
     Accelerator,
@@ -72,7 +73,7 @@ def right_size_parallelism(
     """
     busy = seen.busy.mean
     now, *others = service.deployments
-    if any(_layout(deployment) != _layout(now) for deployment in others):
+    if not alike(service, "ep"):
         yield skip("replicas-differ", f"its {len(others) + 1} replicas differ in model, engine, device or ranks")
         return
     device = market.accelerator(now.accelerator)
@@ -114,20 +115,6 @@ def right_size_parallelism(
             )
         else:
             yield skip("fewest-ranks", f"its weights need {fewest} tensor-parallel rank(s), and it has {ranks}")
-
-
-def _layout(deployment: Deployment) -> tuple[object, ...]:
-    return (
-        deployment.model,
-        deployment.engine,
-        deployment.accelerator,
-        deployment.weight_dtype,
-        deployment.tp,
-        deployment.pp,
-        deployment.dp,
-        deployment.ep,
-        deployment.role,
-    )
 
 
 def _layouts(

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.rule import Deployment, Evidence, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.plugins.replicas import alike
+from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
 
 
 @dataclass(frozen=True)
@@ -50,26 +51,13 @@ def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterat
         spare = f", {service.spare_replicas} of them spare" if service.spare_replicas else ""
         yield skip("at-minimum", f"it has {replicas} replica(s) and keeps at least {fewest}{spare}")
         return
-    if len({_shape(deployment) for deployment in service.deployments}) > 1:
+    if not alike(service):
         yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device or role")
         return
     if refusal := _why_keep(seen, service, options):
         yield refusal
         return
     yield propose(service.resized(), risk="latency", effort="low", excludes=("route-requests",))
-
-
-def _shape(deployment: Deployment) -> tuple[object, ...]:
-    return (
-        deployment.model,
-        deployment.engine,
-        deployment.accelerator,
-        deployment.weight_dtype,
-        deployment.tp,
-        deployment.pp,
-        deployment.dp,
-        deployment.role,
-    )
 
 
 def _why_keep(seen: Evidence, service: Service, options: Options) -> Skip | None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pertoken.plugins.replicas import alike
 from pertoken.rule import Deployment, Evidence, Market, Model, Service, Skip, skip
 
 MODEL_RULES = ("smaller-model", "mixture-of-experts", "prune", "route-requests")
@@ -13,26 +14,13 @@ def refusal(seen: Evidence, service: Service, min_busy: float) -> Skip | None:
     busy = seen.busy.mean
     if busy < min_busy:
         return skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {min_busy:.0%}: there is no time to save")
-    if len({_shape(deployment) for deployment in service.deployments}) > 1:
+    if not alike(service):
         count = len(service.deployments)
         return skip("replicas-differ", f"its {count} replicas differ in model, engine, accelerator, weights or ranks")
     if service.deployments[0].model.params_active is None:
         name = service.deployments[0].model.name
         return skip("size-unknown", f"the parameters of {name} are not known: neither engine nor catalog has them")
     return None
-
-
-def _shape(deployment: Deployment) -> tuple[object, ...]:
-    return (
-        deployment.model,
-        deployment.engine,
-        deployment.accelerator,
-        deployment.weight_dtype,
-        deployment.tp,
-        deployment.pp,
-        deployment.dp,
-        deployment.role,
-    )
 
 
 def fewest_ranks(now: Deployment, model: Model, market: Market) -> int | None:

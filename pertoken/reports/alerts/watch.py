@@ -7,7 +7,7 @@ from typing import Any
 
 from pertoken.config import Settings
 from pertoken.errors import PertokenError, StoreError
-from pertoken.reports.alerts.message import DISABLED, GONE, REMOVED, body_of, destination_key, sentence
+from pertoken.reports.alerts.message import DISABLED, GONE, REMOVED, body_of, destination_key
 from pertoken.reports.alerts.send import Send, log, sender
 from pertoken.reports.alerts.state import AlertState, Event, Phase, advance
 from pertoken.reports.gates.measure import Figures
@@ -131,7 +131,8 @@ class AlertWatch:
         reached = [key for key in stored["to"] if key in self._places]
         if len(reached) < len(stored["to"]):
             # The URL of a webhook is stored nowhere but in the settings, so it went with them.
-            log.warning("%s; not sent to its webhook, whose URL was removed too", sentence(body))
+            log.warning("alert %s: its end is not sent to its webhook, whose URL was removed too", row.name)
+            reached = list(dict.fromkeys([*reached, LOG]))
         _queue(connection, row.name, row.target, Event.RESOLVED, body, reached, now_ts)
 
     @property

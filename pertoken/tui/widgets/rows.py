@@ -199,6 +199,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         return [[column.text(line) for column in self._kinds] for line in shown]
 
     def _lay_out(self) -> None:
+        """Filter and sort the lines, choose columns and widths, and draw only what differs from the last layout."""
         by, turned = self.arrangement.by, self.arrangement.turned
         if self._words.strip() and self._searched is None:
             self._searched = searched(self._all, self.columns_known)

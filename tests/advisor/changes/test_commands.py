@@ -30,7 +30,7 @@ def test_each_lever_has_a_title_its_changes_commands_and_undo(lever: str) -> Non
     assert target_of(difference, FLEET).kind in ("service", "host", "fleet")
 
 
-def test_what_pricing_chose_is_in_title_and_commands() -> None:
+def test_choices_of_pricing_are_in_title_and_commands() -> None:
     difference = diff(FLEET, after("quantize weights"))
     chosen = Chosen((4, 2), ("host-2",), priced=True)
     assert title(difference, FLEET, chosen) == "weights bf16 → fp8 on 4 replicas; 4 → 2 replicas"

@@ -17,7 +17,7 @@ def test_every_lever_is_stored_as_json_values_without_its_demand(lever: str) -> 
     assert not any(edit.field.startswith("demand.") for edit in stored)
 
 
-def test_what_is_removed_or_released_stops_running() -> None:
+def test_removed_deployments_and_released_hosts_stop_running() -> None:
     released = edits(diff(FLEET, FLEET.release(FLEET.hosts[-1])))
     assert [(edit.kind, edit.target, edit.field, edit.after) for edit in released if edit.kind == "host"] == [
         ("host", FLEET.hosts[-1].host_id, "running", False)

@@ -20,7 +20,7 @@ MISSED = LatencyLine("TPOT p95", (20, 30, 40), (15, 24, 30), 60, 50, "forecast")
 """Measured at twice what is forecast."""
 
 
-def test_what_was_measured_is_scaled_as_the_forecast_changes() -> None:
+def test_measured_latency_is_scaled_as_the_forecast_changes() -> None:
     expected = "it saves nothing but meets the TPOT p95 objective: 60 ms measured, about 48 ms is expected"
     assert held_again([MISSED], None) == f"{expected}, and the objective is 50 ms"
     assert held_again([MISSED], 0.9) is None, "54 ms are too many"

@@ -48,7 +48,7 @@ def split(fleet: Fleet, chat: Service) -> Fleet:
         (split, ("model", "shares")),
     ],
 )
-def test_what_a_person_forbids_of_a_service_is_refused(edit: Edit, words: tuple[str, ...]) -> None:
+def test_a_change_that_a_person_forbids_for_a_service_is_refused(edit: Edit, words: tuple[str, ...]) -> None:
     assert refused(edit) is None
     assert refused(edit, forbidden=("engine",)) is None
     for word in words:
@@ -56,7 +56,7 @@ def test_what_a_person_forbids_of_a_service_is_refused(edit: Edit, words: tuple[
         assert code == "forbidden" and reason.startswith(f"{word} of chat must not change")
 
 
-def test_what_is_of_the_fleet_as_a_whole_is_forbidden_for_all() -> None:
+def test_a_change_of_the_whole_fleet_is_forbidden_for_all() -> None:
     commit: Edit = lambda fleet, chat: fleet.commit(YEAR)  # noqa: E731
     assert refused(commit) is None
     assert refused(commit, fleet_wide=("commitments",)) == (
@@ -76,7 +76,7 @@ def test_what_is_of_the_fleet_as_a_whole_is_forbidden_for_all() -> None:
         (lambda fleet, chat: chat.serving(response_cache_share=to(0.2)), "response_cache_share=0.2"),
     ],
 )
-def test_what_can_alter_outputs_passes_the_gate_only_once_it_was_evaluated(edit: Edit, evaluated: str) -> None:
+def test_a_change_that_can_alter_outputs_passes_the_gate_only_once_evaluated(edit: Edit, evaluated: str) -> None:
     code, reason = refused(edit, quality_gate=True)
     assert code == "quality-gate" and f'add "{evaluated}" to `quality_passed` of [services."chat"]' in reason
     assert refused(edit, quality_gate=True, quality_passed=(evaluated,)) is None

@@ -36,7 +36,7 @@ def test_ids_that_are_no_steps_change_nothing() -> None:
     assert planned(order=(1, 2, 3)) == planned()
 
 
-def test_what_a_person_leaves_out_is_no_step_and_listed_with_that_reason() -> None:
+def test_a_recommendation_that_a_person_leaves_out_is_listed_with_that_reason() -> None:
     plan = planned()
     gone = plan.steps[0].recommendation_id
     without = planned(without=frozenset({gone}))

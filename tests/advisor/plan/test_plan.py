@@ -175,7 +175,7 @@ def test_services_on_one_host_release_it_together() -> None:
     assert "the bill would rise by" in reasons(alone)["change-provider"]
 
 
-def test_what_leaves_a_released_host_saves_no_busy_time_there() -> None:
+def test_a_deployment_that_leaves_a_released_host_saves_no_busy_time_there() -> None:
     state = present(small((4, 0), (1, 5)))
     one, other = state.fleet.services
     rows = advice(state, [quantize(one), quantize(other), spot(other)])

@@ -47,7 +47,7 @@ def test_devices_in_use_count_at_their_cap_or_else_at_the_limit_of_the_catalog()
     assert budget(capped((2, 0)), 5000).used_w == 2 * CAPPED_W and budget(capped((2, 0)), 5000).headroom_w == 4400
 
 
-def test_what_a_step_adds_is_counted_by_device_and_by_replica() -> None:
+def test_power_that_a_step_adds_is_counted_by_device_and_by_replica() -> None:
     fleet = small((2, 0))
     service, state = fleet.services[0], budget(fleet, 5000)
     b200 = fleet.edit(service.on(Placement(accelerator="B200 SXM")))

@@ -122,7 +122,7 @@ def test_of_equal_steps_the_one_that_asks_less_is_made() -> None:
     assert exact(plain({(1,): (5, 0), (3,): (5, 0)}), (1, 3)).steps == (3,)
 
 
-def test_what_can_follow_on_nothing_is_left_out_of_an_order() -> None:
+def test_a_step_that_can_follow_none_is_left_out_of_an_order() -> None:
     problem = plain({(0,): (1, 0), (0, 1): (2, 0)})
     assert replayed(problem, Chosen((0, 1, 2))).steps == (0, 1)
 

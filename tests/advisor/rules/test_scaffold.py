@@ -27,7 +27,7 @@ def test_a_new_package_names_its_folder_first_and_leaves_no_placeholder(tmp_path
 
 
 @pytest.mark.parametrize("package", [False, True])
-def test_what_is_there_already_is_left_as_it_is(tmp_path: Path, package: bool) -> None:
+def test_existing_files_are_left_as_they_are(tmp_path: Path, package: bool) -> None:
     first = new_rule("mine", tmp_path, package=package)[-1]
     first.write_text("changed")
     with pytest.raises(BadInput, match="exists already"):

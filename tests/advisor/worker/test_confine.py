@@ -9,7 +9,7 @@ from tests.advisor.gathered import source_of
 from tests.advisor.hostile import NEIGHBOURS
 
 
-def test_what_the_kernel_does_not_allow_is_exposed_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kernel_feature_is_reported_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = confine.Confinement("no filter of system calls", None, None)
     monkeypatch.setattr(confine, "confine", lambda folder: refused)
     (run,) = run_plugins((source_of(NEIGHBOURS[0]),), None, Limits.of_call(1.0))

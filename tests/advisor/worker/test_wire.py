@@ -83,12 +83,12 @@ GARBAGE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", GARBAGE)
-def test_what_no_worker_would_send_is_an_error_that_pricing_expects(name: str) -> None:
+def test_a_forged_message_is_an_error_that_pricing_expects(name: str) -> None:
     with pytest.raises(ValueError):
         proposal_of(GARBAGE[name], FLEET)
 
 
-def test_what_is_no_state_is_refused_where_it_is_yielded() -> None:
+def test_a_value_that_is_no_state_is_refused_where_it_is_yielded() -> None:
     for wrong in (42, None, Placement, [NOW]):
         with pytest.raises(TypeError, match="a rule yields a Deployment, a Service, a Fleet or skip"):
             encoded(wrong, FLEET)

@@ -99,7 +99,7 @@ def test_a_plugin_that_breaks_is_one_row_and_changes_no_other_advice(name: str, 
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_a_rule_leaves_behind_is_gone_with_its_worker(name: str, hostile: Callable[[str], Path]) -> None:
+def test_files_and_processes_of_a_rule_are_gone_with_its_worker(name: str, hostile: Callable[[str], Path]) -> None:
     advised_rows = advice(hostile(HARMLESS[name]))
     (row,) = rows(advised_rows)
     assert row.state is State.REFUSED
@@ -131,7 +131,7 @@ yield fleet.release(9)"""
     assert others(advised_rows) == ALONE
 
 
-def test_what_a_rule_prints_and_logs_is_kept_with_its_row(
+def test_output_and_logs_of_a_rule_are_kept_with_its_row(
     hostile: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
 ) -> None:
     prints = """import logging, os, sys

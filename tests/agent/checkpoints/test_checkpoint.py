@@ -139,7 +139,7 @@ def test_files_that_are_not_what_they_should_be_are_a_reason_and_nothing_is_know
     assert checkpoint == Checkpoint(reason=checkpoint.reason)
 
 
-def test_what_a_file_holds_is_never_in_the_reason(tmp_path: Path) -> None:
+def test_content_of_a_file_is_never_in_the_reason(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("s3cret: not JSON")
     assert "s3cret" not in (read_checkpoint(str(tmp_path), ME).reason or "")
 

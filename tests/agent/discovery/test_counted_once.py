@@ -80,7 +80,7 @@ amounts = st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0,
     deltas=st.lists(amounts, min_size=3, max_size=3),
     two_models=st.booleans(),
 )
-def test_what_a_fleet_did_counts_once_however_many_places_show_it(
+def test_an_event_of_a_fleet_counts_once_however_often_it_is_shown(
     fleet: str,
     before: list[tuple[int, int, int]],
     deltas: list[tuple[int, int, int]],

@@ -86,7 +86,7 @@ def test_a_server_that_reports_no_usage_cannot_be_probed() -> None:
         client(url).complete("hello", 3)
 
 
-def test_what_the_server_answers_to_an_error_is_repeated() -> None:
+def test_the_server_s_answer_to_an_error_is_repeated() -> None:
     with answering(lambda *_: (500, [])) as (url, _), pytest.raises(ProbeError, match="answered 500: no such field"):
         client(url).complete("hello", 3)
 

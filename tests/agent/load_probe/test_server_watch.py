@@ -19,7 +19,7 @@ def test_requests_of_the_probe_are_not_counted_as_load_of_others() -> None:
 
 
 @pytest.mark.parametrize("word", ["generated_tokens", "computed_tokens", "requests_finished"])
-def test_what_is_counted_beyond_it_is(word: str) -> None:
+def test_load_beyond_that_of_the_probe_is_reported(word: str) -> None:
     own = {"generated_tokens": 20, "computed_tokens": 300, "requests_finished": 2}
     excess = _excess(BEFORE, after(**{**own, word: own[word] + 30}), SENT)
     assert excess is not None and word.replace("_", " ") in excess

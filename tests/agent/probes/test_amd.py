@@ -112,7 +112,7 @@ def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_on
         assert version_of(load()) != "99.1.0"
 
 
-def test_what_the_driver_refuses_for_good_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_the_driver_does_not_support_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
     with rocm(
         monkeypatch, RocmLibrary({"amdsmi_get_energy_count": NOT_SUPPORTED, "amdsmi_get_gpu_activity": 16})
     ) as library:
@@ -248,7 +248,7 @@ def lying(patch: pytest.MonkeyPatch, function: str, **fields: Any) -> None:
         ("amdsmi_get_gpu_asic_info", {"market_name": b"\xff\xfe"}, {"name"}),
     ],
 )
-def test_what_cannot_be_true_of_one_metric_costs_that_metric(
+def test_an_implausible_value_costs_only_its_own_metric(
     monkeypatch: pytest.MonkeyPatch, function: str, fields: dict[str, Any], metrics: set[str]
 ) -> None:
     lying(monkeypatch, function, **fields)

@@ -141,9 +141,7 @@ def test_devices_are_read_through_the_real_package_each_by_its_own_handle(librar
     assert [(missing.metric, missing.status) for missing in first.unavailable] == [("processes", "unsupported")]
 
 
-def test_what_is_not_supported_is_asked_once_and_a_device_that_answers_nothing_is_lost(
-    library: HlmlLibrary, tmp_path: Path
-) -> None:
+def test_unsupported_calls_are_made_once_and_a_silent_device_is_lost(library: HlmlLibrary, tmp_path: Path) -> None:
     gaudi = probe(tmp_path)
     library.refuse["hlml_device_get_total_energy_consumption"] = NOT_SUPPORTED
     for _ in range(3):
@@ -200,7 +198,7 @@ def test_without_the_python_package_the_remedy_names_its_installation(
     assert devices == () and missing.status == "missing" and "pertoken[gaudi]" in (missing.remedy or "")
 
 
-def test_what_cannot_be_true_of_a_gaudi_costs_that_metric(library: HlmlLibrary, tmp_path: Path) -> None:
+def test_an_implausible_value_of_a_gaudi_costs_only_its_own_metric(library: HlmlLibrary, tmp_path: Path) -> None:
     real = globals()["_hlml_device_get_power_usage"]
 
     def all_ones(device: Any, power: Any) -> None:

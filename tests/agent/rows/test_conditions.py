@@ -23,7 +23,7 @@ def test_another_state_of_a_topic_is_another_begin() -> None:
     assert [event.kind for event in events] == ["engine_refused"]
 
 
-def test_what_this_tick_knows_nothing_of_goes_on() -> None:
+def test_a_condition_that_this_tick_did_not_read_continues() -> None:
     held, _ = followed({}, [FAULT], [7])
     after, events = followed(held, [], [8])
     assert (dict(after), events) == ({FAULT.key: FAULT}, [])

@@ -10,7 +10,7 @@ from tests.agent.rows.ticks import counted, elsewhere, run, served, shares
 from tests.agent.values import ENDPOINT, START_MS, engine, probe
 
 
-def test_what_an_engine_counted_before_we_watched_is_not_ours() -> None:
+def test_counts_of_an_engine_from_before_it_was_watched_are_left_out() -> None:
     before, after = (
         replace(reading, counters={**reading.counters, "prefill_ms": prefill_ms, "decode_ms": decode_ms})
         for reading, prefill_ms, decode_ms in ((engine(500, 40), 900, 70_000), (engine(530, 60), 1_000, 74_000))

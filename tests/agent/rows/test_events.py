@@ -120,7 +120,7 @@ def test_a_driver_that_fails_at_every_reading_is_reported_once_until_it_recovers
         assert len(recorded.events("driver")) == 2
 
 
-def test_what_happened_and_gaps_of_a_reading_are_no_conditions() -> None:
+def test_events_and_unavailable_values_of_a_reading_are_no_conditions() -> None:
     struck = replace(probe(gpu(0)), driver_events=(DriverEvent("GPU-0", "xid", "the driver reported Xid 13"),))
     events = events_of(run(Readings(probe(gpu(0))), Readings(struck), Readings(struck)))
     assert [(n, kind) for n, kind, _ in events if kind == "xid"] == [(1, "xid"), (2, "xid")]

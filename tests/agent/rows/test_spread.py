@@ -180,7 +180,7 @@ ADDED_UP = (
     busy=st.floats(0, 1),
     busy_unknown=st.booleans(),
 )
-def test_what_was_observed_and_busy_adds_up_and_fits_into_each_part(
+def test_observed_and_busy_time_add_up_and_fit_into_each_part(
     duration_ms: int, observed_ms: int, busy: float, busy_unknown: bool
 ) -> None:
     now = moment(1000)

@@ -17,7 +17,7 @@ def test_the_sampler_imports_nothing_heavy() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_what_libraries_print_does_not_reach_the_protocol() -> None:
+def test_output_of_libraries_does_not_reach_the_protocol() -> None:
     requests = '{"processes": false}\n{"processes": true}\n'
     done = subprocess.run(
         [sys.executable, "-m", "pertoken.agent.sampler"],

@@ -93,7 +93,7 @@ def test_a_page_below_two_base_urls_gets_the_token_of_the_longer_one(monkeypatch
 
 
 @pytest.mark.parametrize("text", ["", f"{SECRET} and more", f"{SECRET}\nX-Header: 1", f"{SECRET}\x00", "tökén"])
-def test_what_is_no_token_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:
+def test_an_invalid_token_is_refused_without_repeating_it(tmp_path: Path, text: str) -> None:
     file = tmp_path / "token"
     file.write_text(text)
     assert "holds no token" in refused("http://127.0.0.1:9", limits("http://127.0.0.1:9", token_file=str(file)))

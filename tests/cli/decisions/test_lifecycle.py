@@ -84,7 +84,7 @@ def test_a_snooze_and_a_dismissal_end_when_asked_to(db: str) -> None:
         assert done.exit_code == 2 and line in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_what_was_applied_is_undone_with_its_commands_and_its_journal(db: str) -> None:
+def test_an_applied_recommendation_is_undone_with_its_commands_and_journal(db: str) -> None:
     assert "cannot be rolled back" in run("undo", ID, "--db", db).stderr
     assert ": applied, promised" in run("applied", ID, "--db", db, "--why", "by hand").output
     lines = run("undo", ID, "--db", db).output.splitlines()
@@ -104,7 +104,7 @@ def test_a_withdrawn_acceptance_goes_on_under_another_id(db: str) -> None:
     assert not again.startswith(ID) and again.endswith("weights bf16 → fp8: open")
 
 
-def test_what_has_no_proposal_cannot_be_accepted_and_an_unknown_id_is_one_line(db: str) -> None:
+def test_a_row_without_a_proposal_cannot_be_accepted_and_an_unknown_id_is_one_line(db: str) -> None:
     blocked = short_id(row(rule_id="blocked-rule"))
     done = run("accept", blocked, "--db", db)
     assert done.exit_code == 2 and done.stderr.endswith(

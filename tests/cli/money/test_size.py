@@ -38,7 +38,7 @@ def test_a_folder_with_a_config_describes_a_model_that_is_not_in_the_catalog(tmp
     assert refused.exit_code == 2 and "does not give params_total" in refused.output
 
 
-def test_what_is_not_understood_is_refused_with_what_there_is() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     for wrong, words in (
         (("llama-3-700b", "--ttft-p95", "1s"), "near: meta-llama/Llama-3.3-70B"),
         (("llama-3.1-70b", "--ttft-p95", "800"), "write it with a unit"),

@@ -158,7 +158,7 @@ def test_a_price_is_kept_to_the_nano_dollar(where: StoreLocation, written: str, 
 @pytest.mark.parametrize(
     "written", ["-0.01", "nan", "inf", "sNaN", "1000000.01", "1e999999", "0.0000000001", "1,5", ""]
 )
-def test_what_is_no_price_is_refused(where: StoreLocation, written: str) -> None:
+def test_a_value_that_is_no_price_is_refused(where: StoreLocation, written: str) -> None:
     refused = run(where, "set", written, "--for", "H100")
     assert refused.exit_code == 2 and refused.stderr.count("\n") == 1
     assert prices_set(open_store(where)) == ()
@@ -185,7 +185,7 @@ def test_a_price_taken_back_leaves_past_costs_and_its_history(where: StoreLocati
     assert "no price" in run(where, "show").output
 
 
-def test_what_has_no_price_cannot_be_taken_back(where: StoreLocation) -> None:
+def test_a_price_that_was_never_set_cannot_be_taken_back(where: StoreLocation) -> None:
     run(where, "set", "1", "--for", "H100")
     refused = run(where, "unset", "A100")
     assert refused.exit_code == 2 and "no price is set for 'A100'; prices are set for H100" in refused.stderr

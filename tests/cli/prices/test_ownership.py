@@ -86,7 +86,9 @@ def test_a_server_with_a_cost_of_owning_is_owned_and_releasing_it_banks_nothing(
         (("--capex", "9", "--pue", "0.5"), "pue (energy of the facility"),
     ],
 )
-def test_what_cannot_be_is_one_line(where: StoreLocation, arguments: tuple[str, ...], message: str) -> None:
+def test_impossible_input_is_refused_in_one_line(
+    where: StoreLocation, arguments: tuple[str, ...], message: str
+) -> None:
     done = run(where, "own", "gpu-1", *arguments)
     assert done.exit_code == 2 and message in done.stderr and done.stderr.count("\n") == 1
 

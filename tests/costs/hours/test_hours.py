@@ -54,7 +54,7 @@ def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> No
     assert whole.nano_usd_per_mtok == round(2 * 6.88e9 / (3600 * 200) * 1e6)
 
 
-def test_what_holds_no_device_here_has_tokens_and_no_dollars(tmp_path: Path) -> None:
+def test_a_deployment_without_a_device_here_has_tokens_and_no_dollars(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=END)
     with closing(sqlite3.connect(where.file("telemetry"))) as connection:
         for name in ("epoch_device", "share_1m", "share_1h"):
@@ -121,7 +121,7 @@ def test_a_deployment_that_stopped_on_a_host_that_reports_is_not_missed(tmp_path
     assert [None if hour is None else hour.observed for hour in line.hours] == [1.0, None, None]
 
 
-def test_what_one_deployment_does_not_count_is_left_out_of_the_quotient_with_its_dollars(tmp_path: Path) -> None:
+def test_a_deployment_without_the_count_is_left_out_of_the_quotient_with_its_dollars(tmp_path: Path) -> None:
     where = seed(tmp_path, LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=60, end_ts=HOUR + 3600)
     seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=60, end_ts=HOUR + 3600, host="b")
     alone = hours_of(open_store(where), HOUR, HOUR + 3600)[MODEL, HOUR]

@@ -60,7 +60,9 @@ def test_a_wrong_row_is_named_with_its_column(tmp_path: Path, row: str, message:
         ("a.csv", f"{HEADER},surprise\n{ROW},x", "'surprise' is no column"),
     ],
 )
-def test_what_is_no_list_of_offers_is_one_sentence(tmp_path: Path, name: str, text: str, message: str) -> None:
+def test_a_file_that_is_no_list_of_offers_is_refused_in_one_sentence(
+    tmp_path: Path, name: str, text: str, message: str
+) -> None:
     file = tmp_path / name
     file.write_text(text)
     with pytest.raises(BadInput, match=message):

@@ -42,7 +42,7 @@ def test_a_default_is_named_where_it_is_used() -> None:
         ({"nameplate_kw": -1}, "nameplate_kw"),
     ],
 )
-def test_what_is_out_of_range_is_named(fields: dict[str, float], message: str) -> None:
+def test_a_value_out_of_range_is_named(fields: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Ownership(**{"capex_usd": 1000.0, **fields})
 

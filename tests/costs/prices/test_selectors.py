@@ -57,7 +57,7 @@ def test_names_match_by_whole_words_and_uuids_exactly(selector: str, named: set[
     assert {key for key, device in devices.items() if book.at(device, 0)} == named
 
 
-def test_what_any_part_of_a_name_matched_before_is_known_as_lost() -> None:
+def test_matches_by_a_part_of_a_name_are_known_losses() -> None:
     l40s, cpu = Priced("gpu", "NVIDIA L40S", "GPU-9"), Priced("cpu", "Intel(R) Xeon(R) Gold", "cpu:9")
     assert formerly("L4", l40s) and formerly("", l40s) and formerly("40S", l40s) and formerly("on", cpu)
     assert not formerly("L40S", l40s) and not formerly("gpu", l40s) and not formerly("H100", l40s)

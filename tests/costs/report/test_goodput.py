@@ -23,7 +23,7 @@ def test_two_objectives_may_be_missed_by_the_same_requests_or_by_different_ones(
     assert good_share(Slo(ttft_p95_ms=100, tpot_p95_ms=20), {(0.1,): [30, 70]}, TPOT, "tgi").low == 0
 
 
-def test_what_histograms_do_not_show_is_unknown_with_its_reason() -> None:
+def test_a_figure_without_histograms_is_unknown_with_its_reason() -> None:
     assert good_share(Slo(), TTFT, TPOT, "vllm").reason is not None
     by_token = good_share(Slo(ttft_p95_ms=200, tpot_p95_ms=50), TTFT, TPOT, "vllm")
     assert by_token.low is None and "between tokens, not of requests" in (by_token.reason or "")

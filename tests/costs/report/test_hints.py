@@ -20,7 +20,7 @@ def test_agents_that_stopped_are_one_sentence() -> None:
     assert len(hints([*stale[:2], never], (), [("llama", None)], ())) == 2
 
 
-def test_what_devices_lack_for_one_reason_is_one_sentence() -> None:
+def test_metrics_that_devices_lack_for_one_reason_are_one_sentence() -> None:
     missing = [
         MissingMetric(f"H100 #{n}", metric, "denied", "no rights", "add the group video", n)
         for n in range(8)

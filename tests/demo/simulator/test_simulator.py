@@ -59,7 +59,7 @@ def test_running_requests_are_arrivals_times_the_time_of_each_as_little_has_it()
     assert (served.waiting < 0.1).all() and (served.lost == 0).all()
 
 
-def test_what_arrives_beyond_a_full_batch_waits_and_then_leaves() -> None:
+def test_arrivals_beyond_a_full_batch_wait_and_then_leave() -> None:
     one = running()
     peak = float((one.slots / one.token_s(one.slots))[0]) / 200
     served = course(one, HOURS, 3600, np.full(24, 1.5 * peak * 3600))
@@ -97,7 +97,7 @@ def test_requests_arrive_at_their_rate_and_in_bursts() -> None:
     assert (drawn == np.round(drawn)).all() and (drawn >= 0).all()
 
 
-def test_what_wanders_is_alike_from_hour_to_hour() -> None:
+def test_a_wandering_value_is_alike_from_hour_to_hour() -> None:
     values = drift(np.random.default_rng(1), 5000, 0.1)
     assert values.std() == pytest.approx(0.1, rel=0.1)
     assert np.corrcoef(values[:-1], values[1:])[0, 1] == pytest.approx(0.8, abs=0.05)

@@ -47,7 +47,7 @@ def test_a_fold_leaves_out_every_row_that_shares_the_source_a_model_or_a_gpu_of_
             assert fold.rows[np.isin(cells, list(ends))].all()
 
 
-def test_what_a_fit_leaves_out_changes_no_digit_of_it(rows: Rows) -> None:
+def test_rows_that_a_fit_leaves_out_change_no_digit_of_it(rows: Rows) -> None:
     evidence, other = few(rows), few(rows)
     without = rows[0].column("gpu") == "H100-SXM"
     other.log_tok_s = np.where(without, 9.0, other.log_tok_s)

@@ -35,7 +35,7 @@ def ranges(latency: Latency) -> tuple[Range, Range, Range, Range]:
     return four  # type: ignore[return-value]
 
 
-def test_what_arrives_faster_than_a_full_batch_finishes_is_refused_with_both_rates() -> None:
+def test_arrivals_beyond_the_rate_of_a_full_batch_are_refused_with_both_rates() -> None:
     latency = under(1e3)
     assert latency.utilization > 1
     assert latency.refusal is not None and "1e+03 requests/s at the p95 demand" in latency.refusal
@@ -49,7 +49,7 @@ def test_ranges_contain_the_likely_value_and_p95_is_not_below_p50() -> None:
     assert late[1] >= ttft[1] and slow[1] >= tpot[1]
 
 
-def test_what_was_measured_narrows_the_present_and_a_change_widens_it_again() -> None:
+def test_measurements_narrow_the_present_forecast_and_a_change_widens_it_again() -> None:
     known = calibrate(deployment(), CHAT, MARKET, busy_tok_s=1000, tpot_ms=8.0)
 
     def width(latency: Latency) -> float:

@@ -40,7 +40,7 @@ def test_many_are_counted_side_by_side_as_each_is_alone(limits: tuple[float | No
             assert count == fewest_replicas(query.deployment, CHAT, load, MARKET, None, limits)
 
 
-def test_what_cannot_be_forecast_costs_no_other_its_count() -> None:
+def test_a_failed_forecast_costs_no_other_its_count() -> None:
     asked = [
         LatencyQuery(deployment(engine=engine), CHAT, LOADS[0], Calibration()) for engine in ("vllm", "nobody", "vllm")
     ]

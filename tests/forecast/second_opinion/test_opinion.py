@@ -44,7 +44,7 @@ def test_another_model_of_the_same_family_is_not_taken_for_it() -> None:
     )
 
 
-def test_what_the_tables_do_not_cover_is_named() -> None:
+def test_models_and_devices_outside_the_tables_are_named() -> None:
     assert ask(replace(LLAMA, engine="llama.cpp")) == "no kernel tables for the engine llama.cpp"
     assert ask(replace(LLAMA, accelerator="MI300X")) == "no kernel tables for MI300X"
     assert ask(replace(LLAMA, weight_dtype="int4")) == (

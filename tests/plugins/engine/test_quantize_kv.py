@@ -107,5 +107,5 @@ def test_each_engine_has_its_flags_and_their_undo(
         ("llama.cpp", "int8", "--flash-attn"),
     ],
 )
-def test_what_no_flag_sets_is_a_sentence(engine: str, new: str, words: str) -> None:
+def test_a_setting_without_a_flag_is_a_sentence(engine: str, new: str, words: str) -> None:
     assert words in commands(engine, {"kv_dtype": (None, new)}).manual[0]

@@ -109,7 +109,7 @@ def test_isolation_replicas_load_and_cache_keep_services_apart(
     assert refusal.about is not None
 
 
-def test_what_is_not_measured_of_a_service_is_its_refusal_and_not_that_of_others() -> None:
+def test_an_unmeasured_series_of_a_service_is_its_own_refusal_alone() -> None:
     unknown = evidence(kv_use=0.1)
     result = ran(deployment(), deployment(), deployment(), seen={1: unknown})
     assert result.codes == ("not-measured",) and len(result.proposals) == 2

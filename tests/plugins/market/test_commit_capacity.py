@@ -54,7 +54,7 @@ def test_less_than_four_weeks_are_not_enough() -> None:
     assert not bought and refused.code == "observed-briefly" and "200 of the required 600 h" in refused.reason
 
 
-def test_what_is_committed_already_is_not_committed_again() -> None:
+def test_committed_devices_are_not_committed_again() -> None:
     two = replace(STEADY.fleet, commitments=(Commitment(*A3, 2, 10**9, 1_900_000_000),))
     assert commitments(two)[0][0].count == 1
     three = replace(STEADY.fleet, commitments=(Commitment(*A3, 3, 10**9, 1_900_000_000),))

@@ -44,7 +44,7 @@ def test_a_tighter_budget_keeps_less() -> None:
     assert values[0] > values[1] > values[2]
 
 
-def test_what_a_person_supplies_is_priced_whatever_limits_there_are() -> None:
+def test_a_number_that_a_person_supplies_is_priced_whatever_limits_there_are() -> None:
     (change,) = run(output_budget, "bandwidth-bound", kept=0.7).proposals[0].diff.changes
     assert change.after.confirmed and change.after.value == pytest.approx(280)
 

@@ -26,7 +26,7 @@ def test_long_prompts_that_no_cache_holds_are_shortened_and_the_prefix_cache_is_
     assert "an assumption: judge a sample; editing them may lose the 2% that hit the prefix cache now" in shorter.source
 
 
-def test_what_a_person_supplies_is_priced_and_keeps_its_warning() -> None:
+def test_a_number_that_a_person_supplies_is_priced_and_keeps_its_warning() -> None:
     (change,) = run(shorten_prompts, "prefill-heavy", kept=0.5).proposals[0].diff.changes
     assert change.after.confirmed and change.after.value == pytest.approx(3500)
     assert "editing them may lose the 35% that hit the prefix cache now" in change.after.source

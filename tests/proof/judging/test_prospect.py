@@ -53,7 +53,7 @@ def test_a_short_history_is_not_known_with_the_reason(where: StoreLocation) -> N
     )
 
 
-def test_what_was_decided_or_is_of_no_deployment_has_no_prospect(where: StoreLocation, tmp_path: Path) -> None:
+def test_a_decided_change_and_one_without_a_deployment_have_no_prospect(where: StoreLocation, tmp_path: Path) -> None:
     assert prospects_of(where, state=State.REALIZED) == ()
     assert prospects_of(where, variants=(replace(VARIANT, edits=()),), deployment_id=None) == ()
     assert prospect_lines(()) == []

@@ -85,7 +85,7 @@ def test_the_receipt_of_a_change_corrects_the_estimate_of_the_next_one_and_is_na
     assert not any("calibrated by the receipt" in assumption for assumption in plain.assumptions)
 
 
-def test_what_was_not_proven_or_changed_since_or_is_of_other_fields_calibrates_nothing(where: StoreLocation) -> None:
+def test_unproven_and_later_changed_results_and_those_of_other_fields_calibrate_nothing(where: StoreLocation) -> None:
     fleet = seen(where).fleet
     key = fleet.deployments[0].deployment_id
     (change,) = realised_by([verdict(key)], fleet)[key]

@@ -53,7 +53,7 @@ def still_served(where: StoreLocation, ts: int) -> None:
 
 
 def came_back(where: StoreLocation, ts: int) -> None:
-    """The second replica runs again on its own host."""
+    """Start the second replica again on its own host."""
     epoch = EpochRow(28, 18, ts - 60, None, "0.32.0", "{}", (6,))
     sample = DeploymentSample(28, ts, 60_000, 60_000, True, 30_000, busy_provenance=0, generated_tokens=60)
     of_host = HostSample(SPARE, ts, 10_000, 10_000, cpu_util_1e4=0, load_1e2=0, memory_used_bytes=1)

@@ -67,7 +67,7 @@ def test_the_next_change_of_its_deployment_brings_a_verdict_forward(tmp_path: Pa
     assert receipt is not None and receipt.read().change.before == "engine 0.31.0, tp not known"
 
 
-def test_what_hours_do_not_decide_is_decided_by_the_trial_before_the_change(tmp_path: Path) -> None:
+def test_the_trial_before_a_change_decides_where_hours_do_not(tmp_path: Path) -> None:
     changed = changed_after(2)  # too short a history to verify anything
     where = written(tmp_path, -0.1, weeks=2, weeks_after=1)
     kept = Changed(where, changed)

@@ -156,7 +156,7 @@ def test_one_replica_is_switched_back_and_every_block_is_longer_than_its_warm_up
     assert done.result.effect is not None and done.result.effect[1] == pytest.approx(-0.2, abs=0.03)
 
 
-def test_what_can_alter_outputs_is_not_tried_without_a_quality_check(tmp_path: Path) -> None:
+def test_a_change_that_can_alter_outputs_is_not_tried_without_a_quality_check(tmp_path: Path) -> None:
     tried = Tried(before(tmp_path, CANARY, CONTROL))
     with pytest.raises(BadInput, match=r"advisor\.quality_check"):
         tried.begin(waived=False)

@@ -88,7 +88,7 @@ def test_a_change_in_a_store_is_verified(stored: StoreLocation) -> None:
     assert finding.earlier_s_per_mtok == pytest.approx(577, rel=0.01)
 
 
-def test_what_else_changed_is_an_event_and_the_change_itself_is_none(stored: StoreLocation) -> None:
+def test_other_changes_are_events_and_the_change_itself_is_none(stored: StoreLocation) -> None:
     prices = (CHANGED + HOUR, END + HOUR)
     asked = of(stored, lambda before, after: question(before, after, 8, CHANGED, price_changes=prices))
     assert isinstance(asked, Question)

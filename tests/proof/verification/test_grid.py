@@ -29,7 +29,7 @@ def test_a_cached_share_that_is_not_measured_is_no_covariate() -> None:
     assert set(grid_of(HOURS, 0, 18_000, Cycle()).columns) == {Covariate.LOAD, Covariate.MIX}
 
 
-def test_what_the_change_alters_is_no_covariate() -> None:
+def test_a_figure_that_the_change_alters_is_no_covariate() -> None:
     made = grid_of(HOURS, 0, 18_000, Cycle(), frozenset({Covariate.LOAD}))
     assert made.columns == (Covariate.MIX,)
     assert made.mean(made.known).tolist() == [0.0]

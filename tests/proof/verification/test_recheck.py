@@ -28,7 +28,7 @@ def test_a_saving_that_is_gone_or_clearly_smaller_has_decayed(later: Finding, ve
     assert recheck(PROVEN, later) is verdict
 
 
-def test_what_was_never_proven_cannot_decay() -> None:
+def test_an_unproven_saving_cannot_decay() -> None:
     never = Finding(Verdict.NO_EFFECT, saving_90=Interval(-0.02, 0.0, 0.02))
     assert recheck(never, Finding(Verdict.REGRESSED)) is Verdict.NO_EFFECT
 

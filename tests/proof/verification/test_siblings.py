@@ -18,7 +18,7 @@ def seen(own: HourlyOutcomes, *others: HourlyOutcomes) -> Siblings:
     return siblings(others, used)
 
 
-def test_what_siblings_share_is_found_in_full() -> None:
+def test_variation_that_siblings_share_is_estimated_in_full() -> None:
     own, other = history(1, sd=0.01), history(2, sd=0.01)
     common = np.exp(noise(np.random.default_rng(9), len(own), 0.1, 0.95))
     siblings = seen(scaled(own, common), scaled(other, common))

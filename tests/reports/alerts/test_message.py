@@ -17,6 +17,6 @@ def test_an_event_is_json_and_a_sentence() -> None:
     assert "not known" in sentence(body_of(ALERT, "fleet", Event.TEST, None, 0))
 
 
-def test_what_is_stored_of_a_url_does_not_hold_it() -> None:
+def test_the_stored_key_of_a_url_does_not_contain_it() -> None:
     key = destination_key("https://example.com/hook/s3cret")
     assert key.startswith("webhook:") and "s3cret" not in key and destination_key("log") == "log"

@@ -35,7 +35,7 @@ def test_figures_of_the_fleet_and_of_a_service(tmp_path: Path) -> None:
     assert age.value is not None and 0 <= age.value < 3600
 
 
-def test_what_is_not_measured_has_its_reason(tmp_path: Path) -> None:
+def test_an_unmeasured_figure_has_its_reason(tmp_path: Path) -> None:
     measured = figures(tmp_path / "db", None)
     assert "no device has a price" in (measured.of("usd", "fleet")[""].reason or "")
     assert "no rule has run" in (measured.of("bankable_usd_per_month", "fleet")[""].reason or "")

@@ -27,7 +27,7 @@ def test_a_share_that_a_person_supplied_is_priced_as_capacity() -> None:
     assert "response cache share 0.3: as set" in estimate.assumptions
 
 
-def test_what_a_response_cache_frees_needs_no_forecast() -> None:
+def test_devices_that_a_response_cache_frees_need_no_forecast() -> None:
     unknown = tuple(
         replace(deployment, placement=replace(deployment.placement, accelerator=None))
         for deployment in chat(ONE).deployments

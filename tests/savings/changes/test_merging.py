@@ -81,7 +81,7 @@ def test_adapters_in_one_engine_are_priced_only_with_a_stated_expectation() -> N
     assert "0.9 times the tokens: a report" in expected.assumptions
 
 
-def test_what_was_not_measured_of_a_part_leaves_a_merge_unpriced() -> None:
+def test_an_unmeasured_part_leaves_a_merge_unpriced() -> None:
     fleet = twins()
     known = context(fleet)
     missing = replace(known, deployments={1: known.deployments[1]})

@@ -49,7 +49,7 @@ def test_a_changed_demand_frees_its_share_of_the_busy_time_that_a_faster_model_l
     assert max(speed.capacity[1], cache.capacity[1]) < both.capacity[1] < speed.capacity[1] + cache.capacity[1]
 
 
-def test_what_a_person_did_not_confirm_gives_the_whole_no_money() -> None:
+def test_an_unconfirmed_part_gives_the_whole_no_money() -> None:
     both = priced(ONE, chat(ONE).but(weight_dtype="fp8").serving(response_cache_share=to(0.3)))
     assert both.bankable is None and both.capacity is None and "not a measurement" in (both.unpriced or "")
 

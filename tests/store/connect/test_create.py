@@ -40,7 +40,7 @@ def test_a_new_file_equals_the_result_of_the_migrations(tmp_path: Path) -> None:
     open_store(created)
 
 
-def test_what_is_there_already_is_not_made_again(tmp_path: Path) -> None:
+def test_existing_parts_are_not_created_again(tmp_path: Path) -> None:
     where = new(tmp_path / "db")
     create(where)
     with pytest.raises(StoreError, match="already exists"):

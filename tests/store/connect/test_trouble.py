@@ -19,7 +19,7 @@ def test_nothing_is_in_the_way_of_a_file_in_a_folder_of_ones_own(tmp_path: Path)
         ("folder", "is a folder; move it away"),
     ],
 )
-def test_what_is_in_the_way_is_named(tmp_path: Path, name: str, why: str) -> None:
+def test_a_file_in_the_way_is_named(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
     reason = trouble(tmp_path / name, writing=False)

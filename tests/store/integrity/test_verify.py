@@ -77,7 +77,7 @@ def test_a_checksum_of_an_unknown_table_is_reported(where: StoreLocation) -> Non
     assert {fault.table for fault in faults(where)} == {"seal", "device_1m"}
 
 
-def test_what_was_damaged_is_not_made_good_by_writing_on(where: StoreLocation) -> None:
+def test_damage_is_still_reported_after_more_writes(where: StoreLocation) -> None:
     change(where, "UPDATE device SET uuid = 'GPU-?' WHERE device_id = 1")
     change(where, "UPDATE counter_state SET value = value + 1 WHERE owner_id = 1")
     with Writer(where) as writer:

@@ -35,7 +35,7 @@ def sample(ts: int) -> DeviceSample:
     return DeviceSample(GPU.device_id, ts, 10_000, 10_000)
 
 
-def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: StoreLocation) -> None:
+def test_an_unchanged_state_is_noted_again_only_after_a_minute(where: StoreLocation) -> None:
     with Writer(where) as writer:
         seen = []
         for ts in range(10, 140, 10):
@@ -44,7 +44,7 @@ def test_what_stays_the_same_is_noted_again_only_after_a_minute(where: StoreLoca
     assert seen == [10] * 6 + [70] * 6 + [130]
 
 
-def test_what_changes_is_written_at_once_and_back_again(where: StoreLocation) -> None:
+def test_a_change_is_written_at_once_and_so_is_its_return(where: StoreLocation) -> None:
     capped = replace(GPU, power_limit_mw=400_000)
     with Writer(where) as writer:
         messages = []

@@ -32,7 +32,7 @@ def test_a_price_that_is_an_upper_bound_and_a_part_of_the_window_are_marked() ->
     assert of_deployment(replace(CHAT, busy_provenance="bound"))["busy"] == "≤87%"
 
 
-def test_what_an_engine_does_not_report_is_a_dash_and_its_fault_is_named() -> None:
+def test_a_value_that_an_engine_does_not_report_is_a_dash_with_the_fault_named() -> None:
     silent = of_deployment(SILENT)
     assert (silent["run/wait"], silent["state"]) == ("–", "fault, stale 3m")
 

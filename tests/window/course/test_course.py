@@ -85,7 +85,7 @@ def test_a_changed_knob_is_named_at_the_start_of_its_epoch() -> None:
     assert texts == ["m: first seen", "m: seqs not set → 9, tp 1 → 2, version 0.1 → 0.2"]
 
 
-def test_what_is_not_there_has_an_empty_course(recorded_db: StoreLocation) -> None:
+def test_a_missing_series_has_an_empty_course(recorded_db: StoreLocation) -> None:
     curve = course(recorded_db, Subject("deployment", 1))
     assert set(curve.series["generated_tok_s"]) == {None}
     assert curve.marks == ()

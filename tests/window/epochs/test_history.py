@@ -70,7 +70,7 @@ def test_an_earlier_epoch_is_compared_hour_by_hour_with_the_present_one(tmp_path
     assert epoch.present.matched_hours == WEEK_H - 1
 
 
-def test_what_else_changed_is_named(tmp_path: Path) -> None:
+def test_other_changes_are_named(tmp_path: Path) -> None:
     knobs = '{"tp": 2, "kv_dtype": "fp8", "driver_version": "580.2"}'
     (epoch,) = epochs_of(tmp_path, new=replace(NEW, knobs=knobs, device_ids=(5, 6)))
     assert epoch.changed == ("tp", "kv_dtype", "engine_version", "driver", "devices")

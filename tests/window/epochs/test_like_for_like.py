@@ -98,7 +98,7 @@ def test_a_mix_or_a_cache_level_that_differs_is_unknown_with_the_reason() -> Non
     assert compare(before, replace(since, cached_share=None)).code == "cache-differs"
 
 
-def test_what_no_engine_exposes_is_not_matched_and_named() -> None:
+def test_metrics_that_no_engine_exposes_are_not_matched_and_are_named() -> None:
     rng = np.random.default_rng(3)
     before, since = (
         replace(hours(rng, start, WEEK_H), cached_share=None, generated_share=np.full(WEEK_H, 0.2))

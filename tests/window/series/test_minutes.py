@@ -35,7 +35,7 @@ def test_a_minute_gives_its_batch_its_time_per_token_and_its_lengths() -> None:
     assert point.ttft_s is None and not point.probed
 
 
-def test_what_runs_while_busy_is_not_thinned_by_idle_time() -> None:
+def test_running_requests_are_averaged_over_busy_time_alone() -> None:
     (point,) = operating_points(minutes({"busy_ms": 30_000, "running_1e2_sum": 1_200}), {}, None)
     assert point.running == 4 and point.token_s == pytest.approx(4 * 30 / 2_000)
 

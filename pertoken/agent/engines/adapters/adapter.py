@@ -35,7 +35,7 @@ class PageOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One of our words and the engine's names for it, newest first: the first that is on a page is taken.
+    """One metric of `pertoken.metrics` and the engine's names for it, newest first: the first on a page is read.
 
     A histogram's name is without `_bucket`.
     """
@@ -45,7 +45,7 @@ class Metric:
     where: tuple[tuple[str, str], ...] = ()
     """Only series with these labels."""
     parts: str | None = None
-    """Label that is empty on the series of the whole: those where it has a value count parts of the whole again."""
+    """Label that is empty on the series of the total; series in which it has a value repeat parts of the total."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class Counter(Metric):
     reason: str | None = None
     """Label with the reason why a request ended."""
     unit: float = 1
-    """How many of the engine's units are one of ours."""
+    """Number of the engine's units in one of ours: 1e-3 for seconds that become milliseconds."""
     elsewhere: tuple[tuple[str, str], ...] = ()
-    """Series with one of these labels count what another server counts as well: here they count nothing."""
+    """Labels of series that another server counts too: these series are not counted here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The numbers of one page in our words; see `readings.EngineReading` for the keys."""
+    """Values of one page by our names; see `readings.EngineReading` for the keys."""
 
     counters: dict[str, int]
     gauges: dict[str, float]
@@ -88,8 +88,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class _PageSeries:
-    """Series of a page that our metrics are made of: each present metric with its name, and for each of our
-    series those of the page that are copies of it."""
+    """Series of a page that are read: each metric with its name on the page, and by our series its copies there."""
 
     counters: tuple[tuple[Counter, str, Mapping[str, Sequence[Labels]]], ...]
     gauges: tuple[tuple[Gauge, str, Mapping[str, Sequence[Labels]]], ...]
@@ -105,43 +104,43 @@ class Adapter:
     source: str
     """Where its names come from, and as of when."""
     marks: re.Pattern[str]
-    """What its metrics page has and no other engine's: searched in the whole page."""
+    """Pattern that only pages of this engine match; searched in the whole page."""
     identify: Callable[[GetJson, Page], Identity]
     metrics_off: str
-    """What to do when the page has no counters."""
+    """Advice to people when the page has no counters."""
     recognises: Callable[[Sequence[str]], bool]
     """Whether a command line is that of a server of this engine."""
     metrics_path: str | None = "/metrics"
-    """None: it has no metrics page, only what `identify` asks for, each time."""
+    """None: it has no metrics page; `identify` is called at each tick instead."""
     metrics_off_status: int | None = None
     """Status of the metrics page when metrics are switched off."""
     never_read: str | None = None
-    """Path that looks like the metrics page, but loses what is read from it."""
+    """Path that looks like the metrics page, but drops values when it is read."""
     counters: tuple[Counter, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     histograms: tuple[Metric, ...] = ()
     at_finish: frozenset[str] = frozenset()
-    """Words counted in one jump when a request finishes: over windows not much longer than requests they lag."""
+    """Counters that rise in one step when a request finishes, so that they lag over windows as short as requests."""
     absent_is_zero: bool = False
-    """Token counters that have not counted yet are not on the page, though other series are."""
+    """Whether token counters are missing from the page until they have counted, while other series are there."""
     no_tokens: Unavailable | None = None
-    """Why it counts no tokens at all, and what would."""
+    """Why it counts no tokens, and how to have them counted."""
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
     """Labels whose values distinguish copies of one count: one copy counts, the largest."""
     owned_by: str | None = None
-    """What it calls the owner of its models in `/v1/models`."""
+    """Value of `owned_by` in its `/v1/models`."""
     info: tuple[str, ...] = ()
-    """Further series that `identify` wants of the page."""
+    """Further series of the page that `identify` reads."""
     library: re.Pattern[str] | None = None
-    """File mapped into a process that serves it without a sign on its command line."""
+    """Library file by which a process is recognised if its command line shows no sign of the engine."""
     shared: bool = False
-    """Its processes do other things too: one that does not answer as this engine is none."""
+    """Whether its command line fits other programs too: a process counts only if it answers as this engine."""
     limits: str | None = None
     """The limits of its numbers, as a sentence."""
     several: bool = False
-    """Its page may count for several models, each with series of its own: each is an engine to us."""
+    """Whether its page may have series of several models; each model is read as one engine."""
 
     @property
     def no_time(self) -> Unavailable | None:
@@ -157,7 +156,7 @@ class Adapter:
         return frozenset({name for _, name in self._named()} | {*self.info, PROCESS_START})
 
     def read(self, page: Page) -> Values:
-        """Return counters and gauges of the page in our words; nothing at all where none of its series is there.
+        """Return counters and gauges of the page by our names; empty if the page has none of its series.
 
         Raises PageError for values a counter cannot have.
         """
@@ -187,7 +186,7 @@ class Adapter:
         return Values(counters, gauges)
 
     def histograms_of(self, page: Page) -> dict[str, HistogramReading]:
-        """Return histograms of the page in our words. Raises PageError for buckets that a histogram cannot have."""
+        """Return histograms of the page by our names. Raises PageError for buckets that a histogram cannot have."""
         histograms: dict[str, HistogramReading] = {}
         for name, series in page.layout.once((self, "histograms"), lambda: self._series_of_histograms(page)):
             buckets = page.histogram(name)
@@ -216,8 +215,7 @@ class Adapter:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
     def _not_yet(self, page: Page, counters: Mapping[str, int]) -> Iterator[str]:
-        """Yield words of tokens that are not on the page because nothing was counted yet, not because nothing counts
-        them."""
+        """Yield token counters that are missing only because they have not counted yet."""
         on_page = {metric.name for metric, _ in _present(page, self.counters)}
         finished = any(value for series, value in counters.items() if series.startswith("requests_finished"))
         for name in {counter.name for counter in self.counters}.intersection(TOKENS) - on_page:
@@ -248,8 +246,8 @@ class Adapter:
         reason: str | None = None,
         elsewhere: tuple[tuple[str, str], ...] = (),
     ) -> dict[str, list[Labels]]:
-        """Return the series of a metric by ours, which differ in nothing but `copies`; none where another counts
-        it."""
+        """Return the series of a metric by our series: those that differ only in `copies`, without those counted
+        elsewhere."""
         series: dict[str, list[Labels]] = {}
         for labels in candidates:
             if set(metric.where) <= set(labels) and not dict(labels).get(metric.parts or ""):

@@ -1,7 +1,7 @@
-"""One NVIDIA GPU and its MIG devices: what is asked of them, how often, and what their answers mean.
+"""One NVIDIA GPU and its MIG devices: the driver calls that read them, and how often each is made.
 
-Never asked: PCIe throughput (20 ms each) and fan speed. The process list is slow on real drivers (milliseconds, under
-a lock the workload needs), so it is read only when asked for, and with it what changes slowly.
+PCIe throughput (20 ms per call) and fan speed are never read. The process list is slow on real drivers (milliseconds,
+under a lock that the workload needs). It is read only on request, together with the values that change slowly.
 """
 
 from dataclasses import replace
@@ -25,7 +25,7 @@ IDENTITY: Table = {
     "power_limit_mw": (Call("nvmlDeviceGetEnforcedPowerLimit"),),
     "pci_bus_id": (Call("nvmlDeviceGetPciInfo", lambda pci: pci.busId),),
 }
-"""Read when a GPU is found; the power limit again with what is slow, for caps change."""
+"""Read when a GPU is found. The power limit is read again with the slow values, because caps change."""
 TICK: Table = {
     "util_1e4": (Call("nvmlDeviceGetUtilizationRates", lambda rates: rates.gpu * 100),),
     "memory_used_bytes": MEMORY["memory_used_bytes"],
@@ -35,7 +35,7 @@ TICK: Table = {
         Call("nvmlDeviceGetCurrentClocksThrottleReasons"),
     ),
 }
-"""Read every time, beside field values and GPM."""
+"""Read at each tick, beside field values and GPM."""
 SLOW: Table = {
     "memory_clock_mhz": (Call("nvmlDeviceGetClockInfo", arguments=(pynvml.NVML_CLOCK_MEM,)),),
     "temperature_c": (
@@ -50,7 +50,7 @@ _SWAPPED = "its handle leads to another GPU now ({}): it was replaced, or the dr
 
 
 class Gpu:
-    """A GPU as it is known, and the way to it. `handle` None: it has to be looked up by its UUID again."""
+    """A GPU with its identity and its handle; None as the handle: it must be looked up by its UUID again."""
 
     def __init__(self, source: Source, known: DeviceReading, handle: Any) -> None:
         self._source = source
@@ -59,10 +59,10 @@ class Gpu:
         self._backoff = Backoff(source.clock)
         self._energy_mj: int | None = None
         self.swapped_for: str | None = None
-        """The UUID of the GPU that its handle was found to lead to instead."""
+        """UUID of the GPU that the handle leads to now, if it is another one."""
         self._slow: tuple[dict[str, Any], dict[str, Unavailable]] | None = None
         self._seen_us = 0
-        # Of its own: a call that hangs on one GPU may write its answer while another is read.
+        # One buffer per GPU: a call that hangs on one GPU may write its result while another GPU is read.
         self._gpm_request, self._field_requests = GpmRequest(), fields.Requests()
         self._gpm = Gpm(known.uuid, self._gpm_request)
         self._mig = MigDevices(source, self._gpm_request)
@@ -87,7 +87,7 @@ class Gpu:
 
     @property
     def place(self) -> str:
-        """Where it is, for people: its bus id, else its slot."""
+        """Its bus id, else its slot, as text for people."""
         return self.known.pci_bus_id or f"slot {self.known.slot}"
 
     def is_beside(self, other: "Gpu", in_another_slot: bool) -> bool:
@@ -98,18 +98,18 @@ class Gpu:
         return in_another_slot
 
     def unread(self, why: str | None = None) -> tuple[DeviceReading, ...]:
-        """It and its MIG devices, with no value and the reason."""
+        """Return readings of the GPU and its MIG devices without values, with the reason."""
         why = why or self.lost
         return tuple(reading._replace(lost=why) for reading in (self.known, *(one.known for one in self._mig)))
 
     def lose(self, why: str) -> None:
-        """Drop its handle, and what was begun with it."""
+        """Drop its handle, and the GPM samples that were started with it."""
         self.handle, self.lost = None, why
         self._gpm = Gpm(self.known.uuid, self._gpm_request)
         self._mig.restart()
 
     def struck(self, xid: Xid) -> DriverEvent:
-        """Return an Xid as an event: of the MIG device that it struck if the driver names that, else of the GPU."""
+        """Return an Xid as an event: of the MIG device if the driver names one, else of the GPU."""
         text = f"the driver reported Xid {xid.number}; NVIDIA's Xid list explains it"
         uuid = self._mig.struck(xid.gpu_instance, xid.compute_instance)
         if uuid is not None:
@@ -122,13 +122,13 @@ class Gpu:
         return DriverEvent(self.known.uuid, "xid", f"{text}. It struck a GPU in MIG devices; the driver names {named}")
 
     def free(self) -> None:
-        """Give back what the driver keeps for it. Raises NvmlFault."""
+        """Free the memory that the driver keeps for its GPM samples. Raises NvmlFault."""
         for gpm in (self._gpm, *(device.gpm for device in self._mig)):
             if gpm is not None:
                 gpm.free(self._source.nvml)
 
     def read(self, processes: bool) -> tuple[DeviceReading, ...]:
-        """It and its MIG devices now. Raises NvmlFault only for what is wrong with the whole library."""
+        """Return readings of the GPU and its MIG devices. Raises NvmlFault only for a fault of the whole library."""
         if self.lost and not self._backoff.due:
             return self.unread()
         nvml, uuid = self._source.nvml, self.known.uuid
@@ -182,7 +182,7 @@ class Gpu:
         return (reading, *(self._read_mig(device, processes) for device in self._mig))
 
     def _check_identity(self) -> None:
-        """Raise NvmlFault if the handle leads to another GPU than it did: a driver may swap what is behind it."""
+        """Raise NvmlFault if the handle leads to another GPU than before: a driver may exchange them."""
         uuid = self._source.answer(self.known.uuid, UUID, self.handle)
         if isinstance(uuid, Fault) or uuid == self.known.uuid:
             return
@@ -192,7 +192,7 @@ class Gpu:
             raise NvmlFault(replace(GONE, reason=_SWAPPED.format(uuid)))
 
     def _read_slow(self, processes: bool, values: dict[str, Any], unavailable: dict[str, Unavailable]) -> None:
-        """Read what changes seldom: clocks of the memory, temperature, errors of the memory, power cap, MIG."""
+        """Read the values that change slowly: memory clock, temperature, memory errors, power cap, MIG."""
         slow_values, slow_unavailable = self._source.values(self.known.uuid, self.handle, SLOW)
         for metric in (metric.metric for metric in fields.SLOW):
             if metric in values:

@@ -120,7 +120,7 @@ def test_an_effort_that_is_none_is_refused() -> None:
         compose(present(small((1, 0))), (), Limits(max_effort="weeks"))
 
 
-def test_what_has_no_price_yet_is_left_out_and_no_money_is_counted() -> None:
+def test_an_unpriced_change_is_left_out_and_no_money_is_counted() -> None:
     state = present(small((2, 0)))
     service = state.fleet.services[0]
     plan = planned(state, ("upgrade-engine", service, [service.but(engine_version="9.9")]))

@@ -129,7 +129,7 @@ def test_tokens_are_exactly_those_of_the_server_and_of_its_clients(server: Llama
     assert meter.complete
 
 
-def test_what_was_served_before_anybody_watched_is_not_counted(server: LlamaServer) -> None:
+def test_tokens_served_before_the_agent_watched_are_not_counted(server: LlamaServer) -> None:
     server.complete([9] * 30, 4)
     reader, meter = EngineReader(discovered(server), LIMITS), Meter(watching_since_ms=since_boot_ms())
     meter.add(read_one(reader))

@@ -166,9 +166,11 @@ def test_an_unsupported_field_is_unknown_with_its_reason_and_never_asked_again()
             "nvmlDeviceGetTemperatureV",
         )
     )
-    with installed(Machine(gpus=gpus)) as library:
-        probe = NvidiaProbe()
+    clock = ManualClock()
+    with installed(Machine(gpus=gpus), clock) as library:
+        probe = NvidiaProbe(clock)
         for _ in range(5):
+            clock.now_s += 1
             devices, _ = probe.read(processes=False)
         uuid = gpus[3].uuid
         assert (devices[3].energy_mj, devices[3].util_1e4, devices[3].temperature_c) == (None, None, 61)
@@ -239,7 +241,7 @@ def test_after_a_driver_reload_the_same_gpus_are_found_by_their_uuid(calls_befor
         assert (event.uuid, event.kind) == (None, "driver") and "was reloaded" in event.message
 
 
-def test_what_was_refused_is_asked_again_after_a_reload() -> None:
+def test_a_refused_call_is_made_again_after_a_reload() -> None:
     with installed(Machine(gpus=eight(unsupported=(UTIL,)), reload_after=300)) as library:
         probe = NvidiaProbe()
         for _ in range(6):

@@ -46,7 +46,7 @@ def test_a_process_that_started_while_watched_counts_from_zero() -> None:
     assert first.states["prompt_tokens"] == CounterState(OWNER, "prompt_tokens", 10, life(WATCHING_MS + 5), 2000)
 
 
-def test_what_was_counted_before_anybody_watched_is_not_ours() -> None:
+def test_counts_from_before_the_agent_watched_are_left_out() -> None:
     first = step({}, {"prompt_tokens": 10}, start_ms=WATCHING_MS - 60_000)
     assert first.deltas == {"prompt_tokens": None}
     assert first.complete

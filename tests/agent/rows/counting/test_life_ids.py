@@ -9,7 +9,7 @@ def test_lives_of_this_host_are_positive_and_those_that_a_page_reveals_negative(
     assert page_life(1) < 0 and is_page_life(page_life(1)) and not is_page_life(host[0])
 
 
-def test_what_is_not_known_has_no_life() -> None:
+def test_an_incomplete_identity_has_no_life() -> None:
     assert (boot_life(None), process_life(None, 1), process_life("b", None)) == (None, None, None)
 
 

@@ -14,7 +14,7 @@ FINDINGS = (
 )
 
 
-def test_what_is_missing_comes_with_its_remedy_engines_first() -> None:
+def test_missing_metrics_come_with_their_remedies_engines_first() -> None:
     lines = finding_lines(FINDINGS, None, None, BARE)
     assert lines[0] == "Examined this host: 3 missing or not readable; works: host."
     assert lines[1].startswith("✗ engine none: no inference server was found; start one")

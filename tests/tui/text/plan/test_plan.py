@@ -49,7 +49,7 @@ def test_an_end_without_a_saving_shows_the_reason() -> None:
 
 
 @pytest.mark.parametrize("text", [EXAMPLE, 'price="H100 80GB"=2 slo=a:tpot_p50<5ms,tpot_p95<9ms', ""])
-def test_what_is_assumed_is_written_as_it_is_typed(text: str) -> None:
+def test_an_assumption_is_written_as_it_is_typed(text: str) -> None:
     assumed = what_if_of(text)
     assert what_if_of(what_if_words(assumed)) == assumed
     assert what_if_words(WhatIf()) == ""
@@ -70,7 +70,7 @@ def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
     assert plan_lines(rising, frozenset())[1].usd == "+$1.00"
 
 
-def test_what_a_person_left_out_stays_among_the_steps_and_the_rest_apart() -> None:
+def test_a_step_that_a_person_left_out_stays_among_the_steps() -> None:
     left = (*PLAN.left_out, LeftOut("use-spot", 9, "on spot", "chat", "you left it out"))
     plan = replace(SHOWN, left_out=left)
     lines = plan_lines(plan, frozenset({9}))

@@ -25,7 +25,7 @@ ALONE = replace(TRIAL, design=Design.SWITCHBACK, control=None, minutes=30, block
 COMPARISON = TrialResult(Result.CHEAPER, (-0.25, -0.2, -0.15), 120, 90)
 
 
-def test_what_a_trial_waits_for_is_one_line() -> None:
+def test_the_next_step_of_a_trial_is_one_line() -> None:
     nothing = Observed(None, NOW, None, 0)
     assert waiting_for(TRIAL, nothing, NOW) == "waiting for the canary, chat on gpu-1, to run with weight_dtype fp8"
     both = Observed(NOW, NOW + 60, None, 30)

@@ -7,9 +7,11 @@ is asked for the errors of each left-out GPU, model or source from the errors of
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.forecast.figures import macro_of, tables
 from benchmarks.forecast.fit import running
 from benchmarks.forecast.folds import cluster_weights, clusters
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
+from benchmarks.report import Row
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.steady import steady
@@ -49,3 +51,14 @@ def corrected(pairs: Pairs, columns: Array, predicted: Array, held: NDArray[np.s
                 inner = alike[np.ix_(~test, ~test)] + np.diag(spread[~test])
                 out[rows[test]] += alike[np.ix_(test, ~test)] @ np.linalg.solve(inner, missed[~test])
     return out
+
+
+def learned_rows(measurements: Measurements, pairs: Pairs, fold: Array, rows: NDArray[np.bool_]) -> list[Row]:
+    """Return macro errors of a fold if the errors of other sources' left-out pairs corrected them: `corrected`."""
+    better = corrected(pairs, features(measurements, pairs), fold, pairs.column("source"))
+    mean = macro_of(tables(pairs, better, None, np.zeros(len(rows), dtype=bool), rows))
+    method = "kernel regression on the errors of the other sources' left-out pairs"
+    return [
+        Row("corrected by learned errors", f"macro.{figure}", round(getattr(mean, figure), 4), "ratio", method)
+        for figure in ("median", "p90")
+    ]

@@ -1,0 +1,64 @@
+"""Jobs that run beside repeated advice: exports of dollars, and alerts."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pertoken.config import Settings
+    from pertoken.schedule.jobs import Job
+    from pertoken.store.connect.location import StoreLocation
+
+
+@contextlib.contextmanager
+def exports(where: StoreLocation, settings: Settings) -> Iterator[list[Job]]:
+    """Expose dollars as Prometheus metrics, and yield the job that pushes them by OTLP, where addresses are set.
+
+    Raises BadInput, OSError.
+    """
+    if settings.advisor_metrics_listen is None and settings.advisor_otlp_endpoint is None:
+        yield []
+        return
+    from pertoken.reports.exporters.dollars import Dollars, known_dollars
+
+    dollars = Dollars(where, settings)
+    with contextlib.ExitStack() as stack:
+        if settings.advisor_metrics_listen is not None:
+            from pertoken.exposition.server import MetricsServer
+
+            server = MetricsServer(
+                settings.advisor_metrics_listen,
+                dollars.page,
+                token_file=settings.advisor_metrics_token_file,
+                cert_file=settings.advisor_metrics_cert_file,
+                key_file=settings.advisor_metrics_key_file,
+            )
+            server.start()
+            stack.callback(server.stop)
+        pushes: list[Job] = []
+        if settings.advisor_otlp_endpoint is not None:
+            from pertoken.exposition.otlp import PUSH_EVERY_S, Pusher
+            from pertoken.schedule.jobs import Job
+
+            pusher = Pusher(settings.advisor_otlp_endpoint, known_dollars(), dollars.families)
+            pushes.append(Job("metrics push", pusher.push, PUSH_EVERY_S, beside=True))
+            stack.callback(pusher.end)
+        yield pushes
+
+
+def alert_jobs(where: StoreLocation, settings: Settings) -> list[Job]:
+    """Return the job that evaluates alerts, if any are set or still stored. Raises BadInput for an invalid alert."""
+    import time
+
+    from pertoken.migrations import upgrade
+    from pertoken.reports.alerts.watch import EVERY_S, AlertWatch, are_standing
+    from pertoken.schedule.jobs import Job
+
+    if not settings.alerts and not are_standing(where):
+        return []
+    watch = AlertWatch(where, settings)
+    upgrade(where, "advice")
+    return [Job("alerts", lambda: watch.round(int(time.time())), EVERY_S, beside=True)]

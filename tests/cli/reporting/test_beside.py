@@ -1,0 +1,24 @@
+"""Jobs beside repeated advice: only those that settings ask for."""
+
+from pathlib import Path
+
+from pertoken.cli.reporting.beside import alert_jobs, exports
+from pertoken.config import Settings
+from pertoken.settings.alerts import read_alerts
+from pertoken.store.connect.location import locate
+
+
+def test_nothing_runs_beside_advice_that_nobody_asked_for(tmp_path: Path) -> None:
+    where = locate(str(tmp_path))
+    with exports(where, Settings()) as pushes:
+        assert pushes == []
+    assert alert_jobs(where, Settings()) == []
+
+
+def test_dollars_are_pushed_and_alerts_evaluated_beside_the_next_run(tmp_path: Path) -> None:
+    where = locate(str(tmp_path))
+    alerts = read_alerts({"dear": {"when": "usd_per_mtok[service=*] > 2.5", "for": "15m"}})
+    settings = Settings(advisor_otlp_endpoint="http://127.0.0.1:9/v1/metrics", alerts=alerts)
+    with exports(where, settings) as pushes:
+        assert [(job.name, job.beside) for job in pushes] == [("metrics push", True)]
+    assert [(job.name, job.beside) for job in alert_jobs(where, settings)] == [("alerts", True)]

@@ -1,0 +1,81 @@
+"""Accuracy of the forecast by what is known of a host, from committed results of three benchmarks."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.forecast.figures import NESTED
+from pertoken.forecast.host import LOAD_KINDS
+
+RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+POINTS = 10
+"""Operating points of a host that stand for its minutes."""
+Rows = Mapping[tuple[str, str], Any]
+_INTRODUCTION = """
+## By what is known of a host
+
+*No host data* is the mean over kinds in the nested folds. *Passive* is a change of the load on a deployment of which
+{points} further operating points were measured, in triple folds (`--calibrate-with {points} --folds`), beside the
+*same pairs* calibrated on the row before the change alone; in the median `raise_batch` is 2 times the batch and
+`raise_batch_far` 32 times. *Runs under load* are those of `benchmarks.load`, all figures together. *Probe* is
+`benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and loads, or other formats.
+"""
+_HEAD = (
+    "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
+)
+_NOT_RUN = "not committed yet"
+
+
+def lines(rows: Rows) -> list[str]:
+    """Return the lines of the section; `rows` are those of the forecast's own result."""
+    mean = {figure: rows[NESTED, f"macro.{figure}"]["value"] for figure in _FIGURES}
+    text = [_INTRODUCTION.format(points=POINTS), _HEAD, _row("no host data", mean)]
+    passive = _newest("calibrate_with")
+    if passive is not None:
+        known = {(row["subject"], row["what"]): row["value"] for row in passive["rows"]}
+        for kind in sorted(LOAD_KINDS):
+            for name, subject in (("no host data, same pairs", f"0 of {POINTS}"), ("passive", f"{POINTS} points")):
+                figures = {figure: known[subject, f"{kind}.{figure}"] for figure in _FIGURES}
+                text.append(_row(f"{name}: `{kind}`", figures))
+    load = _newest("load")
+    if load is not None:
+        targets = {target["id"]: target["value"] for target in load["targets"]}
+        for name, prefix in (("runs under load, no host data", "load"), ("passive, one run", "load.calibrated")):
+            medians = ", ".join(f"{100 * targets[f'{prefix}.{column}']:.1f}" for column in _LOAD)
+            held, width = targets[f"{prefix}.coverage"], targets[f"{prefix}.half_width"]
+            text.append(
+                f"| {name} | medians {medians} % ({', '.join(_LOAD.values())}) | {100 * held:.0f} % | {width:.2f} | |"
+            )
+    return text + _probed(_newest("site"))
+
+
+def _probed(site: Mapping[str, Any] | None) -> list[str]:
+    if site is None:
+        return [f"| probe | {_NOT_RUN} | | | |"]
+    values = {target["id"].removeprefix("site."): target["value"] for target in site["targets"]}
+    kinds = {"load": "changes of load", "format": "other formats", "format_probed": "other formats, probed"}
+    text = []
+    for kind, name in kinds.items():
+        median, p90 = values.get(f"{kind}_median"), values.get(f"{kind}_p90")
+        if median is not None and p90 is not None:
+            text.append(f"| probe, {name} | {100 * median:.1f} / {100 * p90:.1f} % | | | |")
+    held, width = values.get("coverage"), values.get("width")
+    covered = "unknown" if held is None else f"{100 * held:.0f} %"
+    return [*text, f"| probe, all | | {covered} | {'unknown' if width is None else f'{width:.2f}'} | |"]
+
+
+_FIGURES = ("median", "p90", "coverage", "half_width", "abstained")
+_LOAD = {"tok_s": "tokens/s", "tpot": "TPOT", "ttft": "TTFT", "power": "watts"}
+
+
+def _row(name: str, mean: Mapping[str, float]) -> str:
+    errors = f"{100 * mean['median']:.1f} / {100 * mean['p90']:.1f} %"
+    held, silent = (f"{100 * mean[figure]:.0f} %" for figure in ("coverage", "abstained"))
+    return f"| {name} | {errors} | {held} | {mean['half_width']:.2f} | {silent} |"
+
+
+def _newest(benchmark: str) -> dict[str, Any] | None:
+    """Return the committed result of a benchmark with the latest date in its name, or None."""
+    paths = sorted(RESULTS.glob(f"{benchmark}-20*.json"))
+    return json.loads(paths[-1].read_text(encoding="utf-8")) if paths else None
