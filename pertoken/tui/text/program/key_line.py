@@ -32,14 +32,14 @@ class Item:
 
 def items(actions: Sequence[str], words: Mapping[str, str]) -> tuple[Item, ...]:
     """Return the keys of these actions; neighbours with the same word are one item. `words` replaces words."""
-    found: list[Item] = []
+    shown: list[Item] = []
     for action in actions:
         word = words.get(action, KEY_OF[action].footer)
-        if found and found[-1].word == word:
-            found[-1] = Item((*found[-1].actions, action), word)
+        if shown and shown[-1].word == word:
+            shown[-1] = Item((*shown[-1].actions, action), word)
         else:
-            found.append(Item((action,), word))
-    return tuple(found)
+            shown.append(Item((action,), word))
+    return tuple(shown)
 
 
 def fitting(shown: Sequence[Item], width: int) -> tuple[Item, ...]:
