@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import inf
 from typing import Protocol
 
-from pertoken.metrics import SERIES
+from pertoken.metrics import SERIES, label_of
 from pertoken.provenance import Provenance
 
 
@@ -17,6 +17,11 @@ class NotMeasured(Exception):
         super().__init__(f"{series} was not measured: {remedy}")
         self.series = series
         self.remedy = remedy
+
+    @property
+    def sentence(self) -> str:
+        """Label of the series and what would measure it, for people; the text of the exception has its name."""
+        return f"{label_of(self.series)} was not measured: {self.remedy}"
 
     def __reduce__(self) -> tuple[type["NotMeasured"], tuple[str, str]]:
         return NotMeasured, (self.series, self.remedy)

@@ -101,6 +101,11 @@ def format_money(value: float, symbol: str) -> str:
     return f"{sign}{symbol}{value:.{digits}f}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: `1 replica`, `2 replicas`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def format_count(value: int | float | None, unknown: str = "–") -> str:
     """Return a count with an SI suffix and at most three significant digits: `950`, `12.3k`, `4.56M`."""
     if value is None:

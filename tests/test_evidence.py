@@ -26,6 +26,7 @@ def test_a_series_that_was_not_measured_names_its_remedy_and_counts_as_read() ->
     with pytest.raises(NotMeasured) as caught:
         _ = seen.waiting
     assert caught.value.remedy == SERIES["waiting"].remedy
+    assert caught.value.sentence == f"requests waiting was not measured: {SERIES['waiting'].remedy}"
 
 
 def test_a_name_that_is_no_series_is_an_error_that_lists_them() -> None:

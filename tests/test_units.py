@@ -1,6 +1,6 @@
 import pytest
 
-from pertoken.units import NANO_USD, format_bytes, format_count, format_duration, format_usd, parse_duration_s
+from pertoken.units import NANO_USD, counted, format_bytes, format_count, format_duration, format_usd, parse_duration_s
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,7 @@ def test_counts_bytes_and_durations_are_short() -> None:
         "2h",
         "2d",
     ]
+
+
+def test_a_count_has_its_noun_in_the_right_number() -> None:
+    assert [counted(n, "replica") for n in (0, 1, 2)] == ["0 replicas", "1 replica", "2 replicas"]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pertoken.cli.options import db_option, echo, settings_of
+from pertoken.units import counted
 
 if TYPE_CHECKING:
     from pertoken.store.connect.location import StoreLocation
@@ -131,7 +132,7 @@ def enroll(
             password = let_read(where, login, advisor=advisor, new_password=new_password)
         else:
             password = let_in(where, login, hosts, new_password=new_password)
-    what = "advise" if advisor else "read" if reader else f"ship {hosts} host(s)"
+    what = "advise" if advisor else "read" if reader else f"ship {counted(hosts, 'host')}"
     if password is None:
         echo(f"{where}: the existing login {login} may {what}.", err=True)
         return
@@ -155,7 +156,7 @@ def remove_login(config_file: str | None, db: str | None, login: str) -> None:
     where = _server(config_file, db)
     with Progress(f"Removing {login}"):
         hosts = remove(where, login)
-    echo(f"{where}: the login {login} is gone; {hosts} host(s) may be shipped by another.")
+    echo(f"{where}: the login {login} is gone; {counted(hosts, 'host')} may be shipped by another.")
 
 
 @click.command("disown", short_help="Release a host from the login that ships it.")

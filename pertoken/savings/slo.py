@@ -126,7 +126,7 @@ def latencies(
     The fewest replicas are for `replicas` times these arrivals.
     """
     if isinstance(requests, NotMeasured):
-        return Latencies(None, forecast, fewest, unknown=f"{requests.series} was not measured: {requests.remedy}")
+        return Latencies(None, forecast, fewest, unknown=requests.sentence)
     before, after = (LatencyQuery(deployment, load.load, requests.arrivals, calibration) for deployment in (now, to))
     alike = (f"each of its {replicas} replicas gets as many requests",) if replicas > 1 else ()
     return Latencies(

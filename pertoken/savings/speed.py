@@ -79,7 +79,7 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
         calibration = calibrated(now, load, context).for_change(to)
         change = context.forecasts.change(now, to, load, calibration, context.market, context.opinion)
     except NotMeasured as missing:
-        return Speed(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Speed(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
         return Speed(unpriced=str(reason))
     if isinstance(change, Forecast):

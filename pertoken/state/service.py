@@ -8,6 +8,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.placement import Placement
 from pertoken.state.schedule import Schedule
+from pertoken.units import counted
 
 FEWEST = "fewest"
 """As many replicas as hold the SLO at p95 demand, at least `min_replicas`, with the spare ones that are set."""
@@ -66,7 +67,7 @@ class Service:
         """
         if type(all_but) is not int or not 0 <= all_but < len(self.deployments):
             raise InvalidEdit(
-                f"all_but={all_but!r} moves nothing: {self.name} has {len(self.deployments)} deployment(s)"
+                f"all_but={all_but!r} moves nothing: {self.name} has {counted(len(self.deployments), 'deployment')}"
             )
         staying = set(sorted(deployment.deployment_id for deployment in self.deployments)[:all_but])
         return replace(

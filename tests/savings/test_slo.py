@@ -96,5 +96,5 @@ def test_latencies_of_an_engine_without_lengths_are_unknown_with_the_missing_met
     latencies = asked(seen)
     assert latencies.before is None and latencies.after is None
     assert latencies.unknown is not None and latencies.unknown.startswith(
-        "prompt_len was not measured: needs an engine that"
+        "prompt length was not measured: needs an engine that"
     )

@@ -20,6 +20,7 @@ from pertoken.state.knobs import knobs
 from pertoken.state.placement import Placement
 from pertoken.state.service import FEWEST
 from pertoken.state.workload import Workload
+from pertoken.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +72,10 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
     for deployment in difference.added:
         merged = [removed for removed in difference.removed if removed.device_ids == deployment.device_ids]
         yield _merge(deployment, merged[0], where) if merged else _start(deployment)
+    replicas = _replicas(difference, before, chosen)
     for group in changed:
-        yield from _group(group, before, where, "" if single else f"{_where(group, where)}: ")
+        prefix = "" if single else f"{_where(group, where)}: "
+        yield from _group(group, before, where, prefix, replicas.get(group.service.name))
     for change in difference.changes:
         if change.kind == "service":
             yield from _service(change, before, chosen)
@@ -85,7 +88,15 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
         yield release(name, host, before)
 
 
-def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterator[Step]:
+def _replicas(difference: Diff, before: Fleet, chosen: Chosen) -> dict[str, int]:
+    """Return the new number of replicas of each service that gets one, where it is known."""
+    changes = [change for change in difference.changes if change.kind == "service" and change.field == "replicas"]
+    words = {str(change.target): replica_words(change, before, chosen) for change in changes}
+    return {name: int(pair[1]) for name, pair in words.items() if pair is not None and pair[1].isdecimal()}
+
+
+def _group(group: Group, before: Fleet, where: Addresses, prefix: str, replicas: int | None) -> Iterator[Step]:
+    """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
     engine = [name for name in changes if name in knobs() and knobs()[name].scope == "engine"]
     pods = where.pods(group.deployments)
@@ -98,7 +109,8 @@ def _group(group: Group, before: Fleet, where: Addresses, prefix: str) -> Iterat
             yield _device_knob(group, name, before, where)
     placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
     if placement:
-        yield _move(group, placement, prefix)
+        all_move = len(group.deployments) == len(group.service.deployments)
+        yield _move(group, placement, prefix, replicas if all_move else None)
     if "device_ids" in changes:
         old, new = changes["device_ids"]
         to, back = (_devices(deployment, where) for deployment in (new, old))
@@ -172,17 +184,18 @@ def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> St
                 undo.append(f"{prefix}set the {label} to the default that `nvidia-smi -q -d POWER` shows")
         else:
             to, back = f"{new} {unit}", f"{old} {unit}" if old is not None else "its default"
-            apply.append(f"{prefix}set the {label} of its {len(device_ids)} device(s) to {to} with the vendor's tool")
-            undo.append(f"{prefix}set the {label} of its {len(device_ids)} device(s) back to {back}")
+            apply.append(
+                f"{prefix}set the {label} of its {counted(len(device_ids), 'device')} to {to} with the vendor's tool"
+            )
+            undo.append(f"{prefix}set the {label} of its {counted(len(device_ids), 'device')} back to {back}")
     return Step(tuple(apply), tuple(undo))
 
 
-def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: str) -> Step:
+def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: str, replicas: int | None) -> Step:
     now = group.deployments[0].placement
     edits: dict[str, Any] = {name: new for name, (_, new) in changes.items()}
     to = replace(now, **edits)
-    count = len(group.deployments)
-    servers = "the server" if count == 1 else f"{count} servers"
+    servers, new = (_servers(count) for count in (len(group.deployments), replicas or len(group.deployments)))
     if to.purchase == "per_token":
         model = group.deployments[0].model.name
         return Step(
@@ -195,14 +208,15 @@ def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: st
     return Step(
         (
             *order(to),
-            f"{prefix}start {servers} {_place(to, changes)}, move the traffic, "
-            f"then stop what ran {_place(now, changes)}",
+            f"{prefix}start {new} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",
         ),
-        (
-            *order(now),
-            f"{prefix}start {servers} {_place(now, changes)} again, move the traffic back, then stop the new",
-        ),
+        # A host that is given back is ordered again by the undo of its release; any other is still there.
+        (f"{prefix}start {servers} {_place(now, changes)} again, move the traffic back, then stop the new",),
     )
+
+
+def _servers(count: int) -> str:
+    return "the server" if count == 1 else f"{count} servers"
 
 
 def _place(placement: Placement, changes: Mapping[str, object]) -> str:
@@ -229,8 +243,9 @@ def _service(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
         words = replica_words(change, before, chosen)
         if words is not None:
             old, new = words
-            to = "the fewest replicas that hold its demand" if new == FEWEST else f"{new} replicas"
-            yield Step((f"Scale {name} from {old} to {to}.",), (f"Scale {name} to {old} replicas again.",))
+            to = "the fewest replicas that hold its demand" if new == FEWEST else counted(int(new), "replica")
+            again = counted(int(old), "replica")
+            yield Step((f"Scale {name} from {old} to {to}.",), (f"Scale {name} to {again} again.",))
     elif change.field == "schedule":
         lines = timer_commands(name, change.after, len(before.service(name).deployments))
         yield Step(

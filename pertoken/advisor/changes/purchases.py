@@ -6,7 +6,7 @@ from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Host
 from pertoken.state.placement import Commitment, Placement
-from pertoken.units import NANO_USD, format_usd
+from pertoken.units import NANO_USD, counted, format_usd
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def release(name: str, host: Host | None, before: Fleet) -> Step:
     )
     placement = host.placement if host is not None else Placement()
     instance = f" ({placement.instance_type})" if placement.instance_type else ""
-    devices = f" with its {count} device(s)" if count else ""
+    devices = f" with its {counted(count, 'device')}" if count else ""
     cloud = cloud_commands().get(placement.provider or "")
     returned = cloud.released(name, placement.region) if cloud and placement.region else ()
     return Step(

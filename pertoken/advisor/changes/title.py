@@ -8,7 +8,7 @@ from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.knobs import knobs
 from pertoken.state.service import FEWEST
-from pertoken.units import format_bytes
+from pertoken.units import counted, format_bytes
 
 _FIRST = ("model", "placement.accelerator", "weight_dtype", "kv_dtype", "placement.purchase")
 """Changes that come first in a title, because a narrow screen cuts its end."""
@@ -104,7 +104,7 @@ def _words(group: Group) -> Iterator[str]:
         if name == "restart":
             yield f"restart {group.deployments[0].name}"
         elif name == "device_ids":
-            yield f"on {len(new)} other device(s)"
+            yield f"on {counted(len(new), 'other device')}"
         else:
             label = LABELS.get(name, f"{knobs()[name].label} " if name in knobs() else f"{name} ")
             before, after = (with_unit(name, value) for value in (old, new))

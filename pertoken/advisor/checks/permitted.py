@@ -11,6 +11,7 @@ from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.model import Model
 from pertoken.state.service import Service
+from pertoken.units import counted
 
 _FLEET_WIDE = frozenset(("commitments", "partitions"))
 """Names by which a person may forbid changes of the fleet as a whole."""
@@ -139,6 +140,6 @@ def _too_few(service: Service, changes: Iterable[Change]) -> Refusal | None:
         if change.field == "replicas" and isinstance(change.after, int) and change.after < fewest:
             return Refusal(
                 "below-minimum",
-                f'{change.after} replica(s) are fewer than the {fewest} that [services."{service.name}"] keeps',
+                f'{counted(change.after, "replica")} would be left, and [services."{service.name}"] keeps {fewest}',
             )
     return None

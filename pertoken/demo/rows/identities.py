@@ -117,7 +117,7 @@ class EngineRows:
 
     @cached_property
     def engine_id(self) -> int:
-        """Stable id of the host."""
+        """Stable id of the engine."""
         return stable_id("engine", self.host.host_id, self.drawn.runs.engine, self.drawn.port)
 
     @property

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pertoken.plugins.unknown import CATALOG
 from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.units import counted
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "trtllm", "dynamo-trtllm")
 """Engines that transfer the KV cache of a prompt to another server (Sources, 2)."""
@@ -70,8 +71,8 @@ def disaggregate(
     elif devices < options.min_devices or len(hosts) < 2 or replicas < 2:
         yield skip(
             "small-fleet",
-            f"it has {replicas} replica(s) on {devices} device(s) of {len(hosts)} host(s): below {options.min_devices} "
-            "devices and two hosts, one role idles",
+            f"it has {counted(replicas, 'replica')} on {counted(devices, 'device')} of {counted(len(hosts), 'host')}: "
+            f"below {options.min_devices} devices and two hosts, one role idles",
         )
     elif len(alike) > 1:
         yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device, weights or ranks")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.units import counted
 
 GIB = 2**30
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")
@@ -60,7 +61,8 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         return
     if service.isolation == "tenant":
         yield skip(
-            "isolated", f'isolation = "tenant": the tenants of its {len(others) + 1} replica(s) must not share a cache'
+            "isolated",
+            f'isolation = "tenant": the tenants of its {counted(len(others) + 1, "replica")} must not share a cache',
         )
         return
     if any(_comparable(deployment) != _comparable(now) for deployment in others):
@@ -68,7 +70,8 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         return
     if now.engine not in ENGINES:
         yield skip(
-            "engine-cannot", f"{now.engine} has no known option to offload the KV cache of {len(others) + 1} replica(s)"
+            "engine-cannot",
+            f"{now.engine} has no known option to offload the KV cache of {counted(len(others) + 1, 'replica')}",
         )
         return
     if now.kv_offload_bytes:
@@ -80,7 +83,7 @@ def offload_kv(seen: Evidence, service: Service, options: Options) -> Iterator[P
         return
     if now.enable_prefix_caching is not True:
         state = "off" if now.enable_prefix_caching is False else "not known to be on"
-        reason = f"the prefix cache of its {len(others) + 1} replica(s) is {state}: enable it first"
+        reason = f"the prefix cache of its {counted(len(others) + 1, 'replica')} is {state}: enable it first"
         yield skip("prefix-cache-off", reason)
         return
     computed, generated = seen.computed_tok_s.mean, seen.generated_tok_s.mean

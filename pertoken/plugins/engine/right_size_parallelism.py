@@ -19,6 +19,7 @@ from pertoken.rule import (
     rule,
     skip,
 )
+from pertoken.units import counted
 
 DATA_PARALLEL = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang")
 """Engines that run copies of the model behind one endpoint (Sources, 2)."""
@@ -84,7 +85,8 @@ def right_size_parallelism(
         return
     ranks = now.tp or 0
     if ranks * (now.pp or 1) * (now.dp or 1) <= 1:
-        yield skip("one-device", f"it runs on {ranks * (now.pp or 1) * (now.dp or 1) or len(now.device_ids)} device(s)")
+        devices = ranks * (now.pp or 1) * (now.dp or 1) or len(now.device_ids)
+        yield skip("one-device", f"it runs on {counted(devices, 'device')}")
         return
     if busy < options.min_busy:
         yield skip("hardly-busy", f"it is busy {busy:.1%} of the time, below {options.min_busy:.0%}")
@@ -114,7 +116,9 @@ def right_size_parallelism(
                 f"{options.kv_room:.0%}",
             )
         else:
-            yield skip("fewest-ranks", f"its weights need {fewest} tensor-parallel rank(s), and it has {ranks}")
+            yield skip(
+                "fewest-ranks", f"its weights need {counted(fewest, 'tensor-parallel rank')}, and it has {ranks}"
+            )
 
 
 def _layouts(

@@ -19,6 +19,7 @@ from pertoken.rule import (
     rule,
     skip,
 )
+from pertoken.units import counted
 
 RESERVES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang")
 """Engines with a flag for their share of device memory, so that two can share a device."""
@@ -126,20 +127,23 @@ def _kind(quiet: _Quiet) -> tuple[object, ...]:
 def _quiet(seen: Evidence, service: Service, options: Options) -> _Quiet | Skip:
     """Return a service that may share an engine or a device, or the refusal."""
     if service.isolation == "tenant":
-        reason = f'isolation = "tenant": its {len(service.deployments)} deployment(s) share no engine or device'
+        reason = (
+            f'isolation = "tenant": its {counted(len(service.deployments), "deployment")} share no engine or device'
+        )
         return skip("isolated", reason, about=service)
     exclusive = [
         deployment for deployment in service.deployments if [name for name, _ in deployment.serves] == [service.name]
     ]
     if len(service.deployments) > 1 or not exclusive or service.min_replicas + service.spare_replicas > 1:
         reason = (
-            f"it has {len(service.deployments)} replica(s), {len(exclusive)} of them exclusive: "
+            f"it has {counted(len(service.deployments), 'replica')}, {len(exclusive)} of them exclusive: "
             "scale its replicas first"
         )
         return skip("several-replicas", reason, about=service)
     now = exclusive[0]
     if now.accelerator is None or not now.device_ids:
-        reason = f"it has {len(now.device_ids)} device(s) and no accelerator of the catalog: nothing can be shared"
+        devices = counted(len(now.device_ids), "device")
+        reason = f"it has {devices} and no accelerator of the catalog: nothing can be shared"
         return skip("no-accelerator", reason, about=service)
     try:
         busy = seen.busy.p95

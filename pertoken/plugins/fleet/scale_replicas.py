@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pertoken.plugins.replicas import alike
 from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.units import counted
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def scale_replicas(seen: Evidence, service: Service, options: Options) -> Iterat
     fewest = max(1, service.min_replicas) + service.spare_replicas
     if replicas <= fewest:
         spare = f", {service.spare_replicas} of them spare" if service.spare_replicas else ""
-        yield skip("at-minimum", f"it has {replicas} replica(s) and keeps at least {fewest}{spare}")
+        yield skip("at-minimum", f"it has {counted(replicas, 'replica')} and keeps at least {fewest}{spare}")
         return
     if not alike(service):
         yield skip("replicas-differ", f"its {replicas} replicas differ in model, engine, device or role")

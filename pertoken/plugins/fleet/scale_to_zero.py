@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.rule import Evidence, Proposal, Schedule, Service, Skip, asleep, off, option, propose, rule, skip
+from pertoken.units import counted
 
 WEEK = 168
 SLEEPS = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "llama.cpp", "ollama")
@@ -86,7 +87,9 @@ def scale_to_zero(seen: Evidence, service: Service, options: Options) -> Iterato
             f"{options.idle_share:.0%} a schedule does not pay",
         )
     elif len(service.deployments) <= fewest:
-        yield skip("at-minimum", f"it has {len(service.deployments)} replica(s) and keeps at least {fewest} of them")
+        yield skip(
+            "at-minimum", f"it has {counted(len(service.deployments), 'replica')} and keeps at least {fewest} of them"
+        )
     else:
         few = Schedule(replicas=tuple((hour, fewest) for hour in sorted(quiet)))
         yield propose(service.scheduled(few), risk="availability", effort="medium")

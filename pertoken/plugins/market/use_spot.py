@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service, Skip, option, propose, rule, skip
+from pertoken.units import counted
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,9 @@ def use_spot(
         names = ", ".join(sorted(f"{count} x {name}" for name, count in _instances(fleet).items()))
         yield skip("committed", f"its instances are committed ({names}), which is paid whether they are used or not")
     elif replicas < options.min_replicas:
-        reason = f"it has {replicas} replica(s), fewer than {options.min_replicas}: an interruption is an outage"
+        reason = (
+            f"it has {counted(replicas, 'replica')}, fewer than {options.min_replicas}: an interruption is an outage"
+        )
         yield skip("single-replica", reason)
     elif not all(market.accelerator(name) for name in accelerators):
         names = ", ".join(sorted(name or "its device" for name in accelerators))

@@ -52,7 +52,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         arrivals, source = total_arrivals(now, context)
         share = _freed_share(now, to.demand, predicted, context)
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     except Abstained as reason:
         return Outcome(unpriced=str(reason))
     releases = _releases(now, to.demand, changed, predicted, arrivals, context)

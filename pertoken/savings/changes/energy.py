@@ -36,7 +36,7 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
         try:
             saved_w, stretch, notes = _saved_w(old, new, context)
         except NotMeasured as missing:
-            return Outcome(kept=kept, unpriced=f"{missing.series} was not measured: {missing.remedy}")
+            return Outcome(kept=kept, unpriced=missing.sentence)
         except (Abstained, ValueError) as reason:
             return Outcome(kept=kept, unpriced=str(reason))
         max_stretch = max(max_stretch, stretch)

@@ -16,6 +16,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
+from pertoken.units import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ def outcome(merge: Merge, context: Context) -> Outcome:
     for service in merge.services:
         replicas = sum(deployment not in removed for deployment in service.deployments) + 1
         if replicas < max(1, service.min_replicas) + service.spare_replicas:
-            return Outcome(infeasible=f"{service.name} would have {replicas} replica(s), fewer than are set for it")
+            return Outcome(
+                infeasible=f"{service.name} would have {counted(replicas, 'replica')}, fewer than are set for it"
+            )
     base = next((deployment for deployment in removed if deployment.device_ids == added.device_ids), None)
     if base is None:
         return Outcome(unpriced=f"a merge is priced on the devices of one of its parts: {added.name} has others")
@@ -87,7 +90,7 @@ def outcome(merge: Merge, context: Context) -> Outcome:
         worst = latency if slow == likely else slowed(LatencyQuery(base, load, total, calibration), slow, context)
         present = {part.deployment.deployment_id: present_latency(part, context) for part in parts}
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
         return Outcome(unpriced=str(reason))
     if latency.refusal is not None:

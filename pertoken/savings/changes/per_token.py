@@ -66,7 +66,7 @@ def outcome(
     try:
         tokens = _tokens([old for old, _ in moved], context)
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     moved_ids = {old.deployment_id for old, _ in moved}
     staying = tuple(deployment for deployment in before.deployments if deployment.deployment_id not in moved_ids)
     released = freed(before, whole_devices(before, staying), (), context)

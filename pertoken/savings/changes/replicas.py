@@ -38,7 +38,7 @@ def resized(
         arrivals, source = total_arrivals(now, context)
         busiest_load = busiest(now, speeds, context)
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     if isinstance(busiest_load, str):
         return Outcome(unpriced=busiest_load)
     load, known = busiest_load

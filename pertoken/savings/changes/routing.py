@@ -23,7 +23,7 @@ from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo
-from pertoken.units import HOURS_PER_MONTH
+from pertoken.units import HOURS_PER_MONTH, counted
 
 
 def outcome(
@@ -64,21 +64,21 @@ def outcome(
     if extra >= bill:
         return Outcome(
             ratio=ratio,
-            infeasible=f"{to.model.name} needs {rented} device(s) beside those that serve {changed.model.name}: no "
-            "share it could take pays for them",
+            infeasible=f"{to.model.name} needs {counted(rented, 'device')} beside those that serve "
+            f"{changed.model.name}: no share it could take pays for them",
         )
     if served_part < 1 and served <= extra / bill:
         return Outcome(
             ratio=ratio,
-            infeasible=f"{to.model.name} on {rented} device(s) holds {served:.0%} of the load at most, and pays from "
-            f"{extra / bill:.0%} on",
+            infeasible=f"{to.model.name} on {counted(rented, 'device')} holds {served:.0%} of the load at most, and "
+            f"pays from {extra / bill:.0%} on",
         )
     split = Outcome(
         kept=same(now.deployments),
         ratio=ratio,
         provenance=Provenance.ASSUMED,
         assumptions=(note,) if note is not None else (),
-        break_even=f"{to.model.name} on {rented} more device(s) pays once it takes {extra / bill:.0%} of "
+        break_even=f"{to.model.name} on {counted(rented, 'more device')} pays once it takes {extra / bill:.0%} of "
         f"the load and as much of what serves {changed.model.name} is given back"
         + (f"; it holds up to {served:.0%}" if served_part < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),
@@ -97,7 +97,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
         arrivals, arrivals_source = total_arrivals(now, context)
         busiest_load = busiest(now, {}, context)
     except NotMeasured as missing:
-        return replace(split, unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return replace(split, unpriced=missing.sentence)
     if isinstance(busiest_load, str):
         return replace(split, unpriced=busiest_load)
     load, speed = busiest_load
@@ -147,7 +147,7 @@ def _forecast(
         )
         change = context.forecasts.change(now, to, replace(load, load=new_load), calibration, context.market, None)
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
         return Outcome(unpriced=str(reason))
     name = to.model.name

@@ -108,7 +108,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
             verdicts.append(verdict)
             free_time[deployment.name] = min(free, free_time.get(deployment.name, 1.0))
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
         return Outcome(unpriced=str(reason))
     shares = ", ".join(f"{name} {free:.0%}" for name, free in free_time.items())

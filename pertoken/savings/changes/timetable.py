@@ -63,7 +63,7 @@ def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _Repl
     try:
         arrivals, source = total_arrivals(now, context)
     except NotMeasured as missing:
-        return Outcome(unpriced=f"{missing.series} was not measured: {missing.remedy}")
+        return Outcome(unpriced=missing.sentence)
     busiest_load = busiest(now, {}, context)
     if isinstance(busiest_load, str):
         return Outcome(unpriced=busiest_load)

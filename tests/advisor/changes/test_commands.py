@@ -11,6 +11,7 @@ from pertoken.advisor.nature import target_of, touches
 from pertoken.state.diff import diff
 from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
+from tests.state.levers import H200
 
 WHERE = Addresses(
     {deployment.deployment_id: host.name for host in FLEET.hosts for deployment in FLEET.deployments_on(host)},
@@ -38,7 +39,7 @@ def test_choices_of_pricing_are_in_title_and_commands() -> None:
     assert step.apply[:3] == (
         "llama-70b on host-1, host-2: set --quantization fp8",
         "Scale chat from 4 to 2 replicas.",
-        "Drain host-2 (p5.48xlarge) and give it back with its 2 device(s).",
+        "Drain host-2 (p5.48xlarge) and give it back with its 2 devices.",
     )
     assert [line.split()[:3] for line in step.apply[3:]] == [
         ["aws", "ec2", "describe-instances"],
@@ -53,6 +54,16 @@ def test_choices_of_pricing_are_in_title_and_commands() -> None:
     stays = Chosen(priced=True)
     assert title(difference, FLEET, stays) == "weights bf16 → fp8 on 4 replicas"
     assert not any("Scale" in line for line in commands(difference, FLEET, WHERE, stays).apply)
+
+
+def test_a_move_starts_the_new_number_of_servers_and_its_undo_orders_a_host_once() -> None:
+    difference = diff(FLEET, FLEET.edit(FLEET.service("chat").on(H200).resized()))
+    hosts = tuple(dict.fromkeys(host.name for host in FLEET.hosts if FLEET.deployments_on(host)[:1]))[:2]
+    step = commands(difference, FLEET, WHERE, Chosen((4, 2), hosts, priced=True))
+    assert [line for line in step.apply if ": start 2 servers on H200 SXM" in line]
+    assert "Scale chat from 4 to 2 replicas." in step.apply
+    assert [line for line in step.undo if ": start 4 servers on H100" in line]
+    assert len([line for line in step.undo if " run-instances " in line]) == len(hosts)
 
 
 def test_device_knobs_are_nvidia_smi_commands_with_undo() -> None:

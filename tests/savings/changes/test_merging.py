@@ -54,7 +54,7 @@ def test_a_merge_that_one_engine_cannot_hold_is_refused() -> None:
     ("fields", "reason"),
     [
         ({"isolation": "tenant"}, 'code shares no engine and no device: isolation = "tenant"'),
-        ({"min_replicas": 2}, "code would have 1 replica(s), fewer than are set for it"),
+        ({"min_replicas": 2}, "code would have 1 replica, fewer than are set for it"),
     ],
 )
 def test_settings_of_a_service_forbid_its_merge(fields: dict[str, Any], reason: str) -> None:
