@@ -60,7 +60,7 @@ def test_missing_memory_traffic_of_an_engine_on_cpus_names_the_remedy(tmp_path: 
             writer.commit(tick)
         writer.roll_up()
     (seen,) = present(open_store(where), load_market(), 3600, NOW).context.deployments.values()
-    with pytest.raises(NotMeasured, match=r"not mounted\. mount -t resctrl"):
+    with pytest.raises(NotMeasured, match=r"not mounted; mount -t resctrl"):
         _ = seen.memory_traffic_bytes_s
 
 

@@ -122,7 +122,10 @@ def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> No
     assert not month & {"reading the last 28d: histograms", "reading the last 28d: counters"}
     advice, phases = _run(stored, own(blocked, "asks", "28d"), own(catches, "catches", "28d"))
     assert "reading the last 28d: histograms" in phases
-    assert (_row(advice, "asks").state, _row(advice, "asks").reason) == (State.BLOCKED, "prompt length was not measured")
+    assert (_row(advice, "asks").state, _row(advice, "asks").reason) == (
+        State.BLOCKED,
+        "prompt length was not measured",
+    )
     assert _row(advice, "catches").reason == "3 minutes"
 
 

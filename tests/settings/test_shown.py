@@ -44,6 +44,7 @@ def test_tables_are_shown_with_only_their_set_fields() -> None:
             "for_s": 300.0,
             "window_s": 3600.0,
             "to": ["log", "https://h.example/***"],
+            "enabled": True,
         }
     ]
     gateway = GatewaySettings("http://gw:4000", models={"gpt": "llama"})

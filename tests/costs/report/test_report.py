@@ -206,7 +206,7 @@ def test_dollars_an_hour_now_are_those_of_hosts_that_report(tmp_path: Path) -> N
     report = fleet_report(open_store(where), 3600, END)
     assert report.nano_usd_per_hour == 2 * 6.88 * NANO_USD
     text = summary(report, ())
-    assert "$13.76  $/hour, 1 of 2\n" in text and "watts, 1 of 2 hosts" in text
+    assert "$13.76  $/hour, 1 host\n" in text and "watts, 1 of 2 hosts" in text
     later = fleet_report(open_store(where), 3600, END + 600)
     assert (later.nano_usd_per_hour, later.unpriced_n) == (None, 0)
     assert "$/hour: no reports" in summary(later, ())
