@@ -135,8 +135,8 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
             slower.restart()
         changed = time.time()
         until(lambda: detected(folder) == 2, "both changes to be detected", 60, 2)
-        (row,) = (row for row in rows(folder) if row.state is State.APPLIED)
-        assert row.rule_id == RULE and row.target == "faster"
+        (applied,) = (row for row in rows(folder) if row.state is State.APPLIED)
+        assert applied.rule_id == RULE and applied.target == "faster"
         until(lambda: time.time() - changed > 7 * WEEK.day_s, "a week after the change", 300, 1)
         until(lambda: judged(folder) == 2, "both verdicts", 4 * WEEK.week_s + 60, WEEK.day_s)
     by_name = {verdict.name.partition(" ")[0]: verdict for verdict in verdicts(folder)}
@@ -149,12 +149,12 @@ def test_a_change_is_detected_verified_and_receipted_and_a_slowdown_gets_its_ver
         print(to_markdown(receipt.read()))
         assert receipt.check().reproduced
     assert by_name["faster"].judgement.result is Result.CHEAPER
-    assert by_name["faster"].recommendation_id == row.recommendation_id
+    assert by_name["faster"].recommendation_id == applied.recommendation_id
     assert by_name["slower"].judgement.result is Result.DEARER
     assert by_name["slower"].recommendation_id is None
-    (judged_row,) = (row for row in rows(folder) if row.recommendation_id == row.recommendation_id)
-    assert judged_row.state is State.REALIZED and judged_row.estimate == row.estimate
-    assert row.recommendation_id in {receipt.recommendation_id for receipt in receipts}
+    (after,) = (row for row in rows(folder) if row.recommendation_id == applied.recommendation_id)
+    assert after.state is State.REALIZED and after.estimate == applied.estimate
+    assert applied.recommendation_id in {receipt.recommendation_id for receipt in receipts}
 
 
 def proposed(folder: Path) -> bool:
