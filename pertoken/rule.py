@@ -87,7 +87,7 @@ from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Commitment, Placement
 from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import FEWEST, Service
-from pertoken.units import format_duration, parse_duration_s
+from pertoken.units import counted, format_duration, parse_duration_s
 
 __all__ = [
     "FEWEST",
@@ -121,6 +121,7 @@ __all__ = [
     "TokenOffer",
     "UnknownKnob",
     "asleep",
+    "counted",
     "off",
     "option",
     "propose",

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.plugins.unknown import CATALOG
-from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, option, propose, rule, skip
-from pertoken.units import counted
+from pertoken.rule import Evidence, Fleet, Market, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 ENGINES = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang", "trtllm", "dynamo-trtllm")
 """Engines that transfer the KV cache of a prompt to another server (Sources, 2)."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
-from pertoken.units import counted
+from pertoken.rule import Evidence, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 GIB = 2**30
 ENGINES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "trtllm", "llama.cpp")

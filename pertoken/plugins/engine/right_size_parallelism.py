@@ -14,12 +14,12 @@ from pertoken.rule import (
     Proposal,
     Service,
     Skip,
+    counted,
     option,
     propose,
     rule,
     skip,
 )
-from pertoken.units import counted
 
 DATA_PARALLEL = ("vllm", "dynamo-vllm", "sglang", "dynamo-sglang")
 """Engines that run copies of the model behind one endpoint (Sources, 2)."""

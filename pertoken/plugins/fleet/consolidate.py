@@ -14,12 +14,12 @@ from pertoken.rule import (
     Proposal,
     Service,
     Skip,
+    counted,
     option,
     propose,
     rule,
     skip,
 )
-from pertoken.units import counted
 
 RESERVES = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang")
 """Engines with a flag for their share of device memory, so that two can share a device."""

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pertoken.plugins.replicas import alike
-from pertoken.rule import Evidence, Proposal, Service, Skip, option, propose, rule, skip
-from pertoken.units import counted
+from pertoken.rule import Evidence, Proposal, Service, Skip, counted, option, propose, rule, skip
 
 
 @dataclass(frozen=True)

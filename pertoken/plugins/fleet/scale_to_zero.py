@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.rule import Evidence, Proposal, Schedule, Service, Skip, asleep, off, option, propose, rule, skip
-from pertoken.units import counted
+from pertoken.rule import Evidence, Proposal, Schedule, Service, Skip, asleep, counted, off, option, propose, rule, skip
 
 WEEK = 168
 SLEEPS = ("vllm", "dynamo-vllm", "nim", "sglang", "dynamo-sglang", "llama.cpp", "ollama")

@@ -3,8 +3,20 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pertoken.rule import Evidence, Fleet, Market, Placement, Proposal, Service, Skip, option, propose, rule, skip
-from pertoken.units import counted
+from pertoken.rule import (
+    Evidence,
+    Fleet,
+    Market,
+    Placement,
+    Proposal,
+    Service,
+    Skip,
+    counted,
+    option,
+    propose,
+    rule,
+    skip,
+)
 
 
 @dataclass(frozen=True)
