@@ -108,8 +108,7 @@ class Fleet:
     @cached_property
     def used_devices(self) -> frozenset[int]:
         """Ids of the devices on which, or on partitions of which, something runs."""
-        parts = self.partition_of
-        return frozenset(parts[held][0].device_id if held in parts else held for held in self.deployments_by_device)
+        return frozenset().union(*self.used_by.values())
 
     @cached_property
     def used_by(self) -> Mapping[str, frozenset[int]]:

@@ -31,7 +31,7 @@ _PROVEN = (State.REALIZED, State.PARTIAL)
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """One re-check whose time has come."""
+    """One re-check that is due."""
 
     row: Recommendation
     days: int
@@ -46,7 +46,7 @@ class Due:
 def due(
     connection: Connection, known: Iterable[Verdict], rows: Iterable[Recommendation], now_ts: int, day_s: int
 ) -> tuple[Due, ...]:
-    """Return the re-checks of proven savings whose time has come and that have no receipt yet."""
+    """Return the re-checks of proven savings that are due and have no receipt yet."""
     proven = {row.recommendation_id: row for row in rows if row.state in _PROVEN}
     if not proven:
         return ()
