@@ -101,7 +101,7 @@ def engine_step(
     if baseline and known:
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
     peaks = stored_peaks(tick_state, engine_id)
-    advance = _advance(tick_state, reading, engine, moment, peaks)
+    advance = _advance(tick_state, reading, before, engine, moment, peaks)
     if baseline and any(delta is not None for delta in advance.deltas.values()):
         # It began after we last looked, so it counts from 0: the first real tick takes that.
         return EngineStep(engine, deployment, reading, Span(0, 0), moment, usable=True, unavailable=reading.unavailable)
@@ -145,11 +145,12 @@ def engine_step(
 def _advance(
     tick_state: TickState,
     reading: EngineReading,
+    before: EngineReading | None,
     engine: EngineRow,
     moment: Moment,
     peaks: Mapping[str, counters.Peak],
 ) -> counters.Advance:
-    """Return what its counters increased by since the last page that was taken."""
+    """Return what its counters increased by since the last page that was taken, the reading `before`."""
     engine_id, start_ms = engine.engine_id, reading.endpoint.process_start_ms
     known, values = tick_state.counters.get(engine_id, {}), reading.counters
     buckets = tick_state.buckets.get(engine_id, {})
@@ -162,6 +163,10 @@ def _advance(
         life = life_ids.page_life(reading.life_ms)
         if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
             return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
+    elif (ended := _ended_server(before, reading)) is not None and reading.life_ms is not None:
+        # The process that listens goes on, but it only forwards, or has loaded its model anew.
+        life = life_ids.page_life(reading.life_ms)
+        known = {series: replace(state, life=ended) for series, state in known.items()}
     from_zero = False
     if start_ms is not None and life == engine.life:
         # One that began while we watched is ours from 0, though its page could not be read before the agent restarted.
@@ -190,6 +195,16 @@ def _in_turn(known: Mapping[str, CounterState], reading: EngineReading, life: in
     page_lives = {life for life in {state.life for state in known.values()} if life_ids.is_page_life(life)}
     another = bool(page_lives) and life not in page_lives
     return another and reading.started_ms is not None and reading.started_ms <= last_page_ms
+
+
+def _ended_server(before: EngineReading | None, reading: EngineReading) -> int | None:
+    """Return the life of the server that counted before; None unless the header of the reply names another one.
+
+    The start of a process in the page itself is no such sign: several processes of one server may answer in turn.
+    """
+    if before is None or before.life_ms is None or reading.started_ms is not None:
+        return None
+    return None if reading.life_ms == before.life_ms else life_ids.page_life(before.life_ms)
 
 
 def late_step(

@@ -130,6 +130,19 @@ def test_a_remote_restart_past_the_old_counts_is_detected_by_the_start_time_on_i
     ]
 
 
+def test_a_server_behind_a_process_that_goes_on_is_counted_from_0_when_the_header_names_another() -> None:
+    """As of a program that maps the library of llama.cpp and forwards to a server of its own."""
+    pages = [(500, 1000), (530, 1000), (600, 9000), (640, 9000)]
+    readings = [replace(engine(generated), life_ms=life_ms) for generated, life_ms in pages]
+    assert readings[0].endpoint.certain and readings[0].endpoint.pid is not None
+    _, *ticks = run(*(Readings(probe(), (reading,)) for reading in readings))
+    assert [(row.generated_tokens, row.complete) for tick in ticks for row in served(tick)] == [
+        (30, True),
+        (600, False),
+        (40, True),
+    ]
+
+
 def test_servers_that_answer_in_turn_behind_one_url_are_not_counted_rather_than_counted_too_often() -> None:
     older, newer = START_MS - 10**7, START_MS - 10**6
     readings = [elsewhere(1000 + 10 * n, older) if n % 2 else elsewhere(500 + 10 * n, newer) for n in range(6)]
