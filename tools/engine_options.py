@@ -5,8 +5,8 @@
     python -m tools.engine_options llama.cpp .venv/lib/python3.11/site-packages/xllamacpp/xllamacpp.abi3.so
 
 Each writes `tests/catalog/engine_options/ENGINE.txt`: a line for each option with its spellings and, where the parser
-lists them, the values it takes. Names of options are facts; nothing else of a package is kept. TensorRT-LLM, TGI and
-LMDeploy cannot be installed here: their files are written by hand from their sources.
+lists them, the values it takes. Names of options are facts; nothing else of a package is kept. TensorRT-LLM, its
+worker in Dynamo, TGI and LMDeploy cannot be installed here: their files are written by hand from their sources.
 """
 
 import ast
