@@ -80,7 +80,7 @@ def llama_cpp(library: Path) -> Options:
 
     Values are those words of our commands that are among its texts, or at the end of one: linkers merge such texts.
     """
-    texts = {text.decode() for text in re.findall(rb"(?<=\0)[\x21-\x7e]{1,60}(?=\0)", library.read_bytes())}
+    texts = {text.decode() for text in re.findall(rb"\0([\x21-\x7e]{1,60})(?=\0)", library.read_bytes())}
     options = sorted(text for text in texts if _SPELLING.fullmatch(text) and text.startswith("--"))
     words = {
         flag: tuple(sorted(word for word in known if any(text.endswith(word) for text in texts)))
