@@ -90,9 +90,6 @@ _OWN_PROCESSES = (
     "tests/advisor/test_forked.py",
     "tests/advisor/whole",
     "tests/advisor/worker",
-    "tests/cli/test_advise.py",
-    "tests/cli/test_rules.py",
-    "tests/demo/test_day.py",
     "tests/fuzz",
     "tests/test_write_a_rule.py",
 )
@@ -108,6 +105,14 @@ def rules_share_a_process(request: pytest.FixtureRequest) -> Iterator[None]:
         if not request.path.relative_to(_ROOT).as_posix().startswith(_OWN_PROCESSES):
             share_a_process(monkeypatch)
         yield
+
+
+@pytest.fixture
+def own_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each rule a process of its own in one test of a file in which they share one."""
+    from pertoken.advisor.worker import child, process
+
+    monkeypatch.setattr(process, "supervise", child.supervise)
 
 
 @pytest.fixture(scope="session")

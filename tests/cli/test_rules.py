@@ -102,6 +102,7 @@ def test_a_rule_that_does_not_conform_ends_the_check_with_exit_1(tmp_path: Path,
         ("import os; os.write(3, b'[')", "it returned an invalid message"),
     ],
 )
+@pytest.mark.usefixtures("own_processes")
 def test_a_file_that_does_not_load_ends_the_check_with_exit_2(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "mine.py").write_text(text)
     done = run("rules", "check", str(tmp_path / "mine.py"))
@@ -140,6 +141,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_hostile_plugins_are_one_row_each_and_run_in_no_process_of_ours(config: Path) -> None:
     folder = config.parent / "rules.d"
     config.write_text('[advisor]\nrule_timeout = "2s"')
@@ -167,6 +169,7 @@ def test_the_list_fits_the_terminal_it_is_shown_on(config: Path, columns: int, m
     assert any(re.match("use-spot +loaded", line) for line in lines) or columns == 45
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_each_rule_is_listed_with_what_it_is_kept_from(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = confine.Confinement("no filter of system calls", None, None)
     monkeypatch.setattr(confine, "confine", lambda folder: refused)
