@@ -49,7 +49,7 @@ _LONGEST = (
     "tests/demo/test_day.py",
     "tests/tui/terminal/test_trouble.py",
     "tests/agent/host/test_recorded_clock.py",
-    "tests/test_write_a_rule.py",
+    "tests/advisor/rules/test_check.py",
     "tests/advisor/test_advise.py",
     "tests/advisor/worker",
     "tests/agent/test_clock_steps_process.py",
@@ -85,13 +85,12 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 _OWN_PROCESSES = (
-    "tests/advisor/rules",
+    "tests/advisor/rules/test_check.py",
     "tests/advisor/test_advise.py",
     "tests/advisor/test_forked.py",
     "tests/advisor/whole",
     "tests/advisor/worker",
     "tests/fuzz",
-    "tests/test_write_a_rule.py",
 )
 """Files and folders in which each rule has a process of its own, as in an advice run; elsewhere they share one."""
 

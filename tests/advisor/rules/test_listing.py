@@ -56,6 +56,7 @@ def test_the_page_of_a_rule_has_its_options_as_they_are_set(tmp_path: Path) -> N
         page("own-rul", known)
 
 
+@pytest.mark.usefixtures("own_processes")
 def test_the_page_of_a_plugin_that_did_not_load_shows_where_it_was_and_what_it_printed(tmp_path: Path) -> None:
     written(tmp_path / "rules.d/mine.py").write_text("print('begun', flush=True)\nwhile True:\n    pass")
     text = page("mine", listed(settings(tmp_path), LIMITS))
