@@ -138,6 +138,19 @@ def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
     return max(service.replicas, sizes.slow), service.replicas, service.replicas
 
 
+def all_stay(now: Service, to: Service, fewest: int | None) -> bool:
+    """Return whether all replicas stay although another number is proposed, because the demand takes `fewest` of them.
+
+    None: no number serves it.
+    """
+    if fewest is None:
+        return True
+    needed = max(now.min_replicas, fewest) + now.spare_replicas
+    if to.replicas == FEWEST:
+        return needed == len(now.deployments)
+    return isinstance(to.replicas, int) and to.replicas < needed
+
+
 def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Context) -> tuple[Deployment, ...]:
     """Return the `count` replicas to keep so that whole hosts go first, then the dearest devices. Raises NoPrice."""
     leaving = len(replicas) - count

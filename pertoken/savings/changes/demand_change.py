@@ -57,7 +57,10 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         return Outcome(unpriced=str(reason))
     releases = _releases(now, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(
-        slo=predicted.slo, latency=predicted.latency, assumptions=(*source, *predicted.assumptions), break_even=releases
+        judged=(predicted,),
+        latency=predicted.latency,
+        assumptions=(*source, *predicted.assumptions),
+        break_even=releases,
     )
     return _freed(before, now, to, changed, share, forecast, context)
 
