@@ -233,16 +233,17 @@ def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tupl
         if _key(record_key, where) not in records:
             raise InvalidEdit(f"{where} has no {record_key}")
         record = records[record_key]
-        # Replicas change alike as a rule, so the values of one are those of the next.
-        if (
-            read is None
-            or changes != read[1]
-            or any(getattr(record, name) != getattr(read[0], name) for name in changes)
-        ):
+        # Replicas change alike as a rule: then the values of one are those of the next.
+        if read is None or changes != read[1] or not _same_parts(record, read[0], changes):
             read = record, changes, _values(record, changes, kind.__name__.lower())
         records[record_key] = _with(record, read[2])
     added = (_read(kind, item, kind.__name__.lower()) for item in _items(sent.get("added", []), where))
     return (*records.values(), *added)
+
+
+def _same_parts(record: Any, other: Any, changes: Mapping[str, Any]) -> bool:
+    """Return whether two records are equal where only a part of a field changes."""
+    return all(getattr(record, name) == getattr(other, name) for name, value in changes.items() if type(value) is dict)
 
 
 def _key(value: Any, where: str) -> int | str:
