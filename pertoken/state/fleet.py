@@ -243,7 +243,10 @@ class Fleet:
             edited if service.name == edited.name else _with(service, changed) if service.name in names else service
             for service in self.services
         )
-        return self._of(tuple(services))
+        fleet = self._of(tuple(services))
+        if len(edited.deployments) != len(ids):
+            fleet._refuse_twice()
+        return fleet
 
     def replace(self, now: Deployment, *to: Deployment) -> "Fleet":
         """Return this fleet with `now` replaced by `to`: the first keeps its id, further ones are new deployments.
@@ -341,11 +344,10 @@ class Fleet:
     def _of(self, services: tuple[Service, ...]) -> "Fleet":
         """Return this fleet with edited services of the same names in the same order.
 
-        Hosts and devices are not checked again. Measured: that was a third of the time of an edit of 1,000 deployments.
+        Nothing is checked again. Measured: that was most of the time of an edit of 1,000 deployments.
         """
         edited = object.__new__(Fleet)
         edited.__dict__.update({field: self.__dict__[field] for field in _FIELDS}, services=services)
-        edited._refuse_twice()
         return edited
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
