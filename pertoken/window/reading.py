@@ -300,7 +300,7 @@ class Window:
         pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))
         for done, piece in enumerate(pieces):
             progress("reading histograms", done / len(pieces))
-            rows = histogram_buckets(self._connection, piece, metrics)
+            rows = histogram_buckets(self._connection, piece, metrics, tuple(upper_bounds))
             for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
                 groups[epoch_id, metric].append((bounds, counts))
         return groups

@@ -110,15 +110,15 @@ def utilizations(queries: Sequence[LatencyQuery], market: Market) -> list[float 
 def latencies(queries: Sequence[LatencyQuery], market: Market) -> list[Latency | Abstained]:
     """Return `latency` of each query, or `Abstained`. They are computed together."""
     at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
-    return _each(queries, market, at_once, partial(_latencies, market=market))
+    return _forecast_all(queries, market, at_once, partial(_latencies, market=market))
 
 
 def likely_latencies(queries: Sequence[LatencyQuery], market: Market) -> list[LikelyLatency | Abstained]:
     """Return the likely values of `latency` of each query, or `Abstained`: an eighth of the time, without ranges."""
-    return _each(queries, market, ROWS_AT_ONCE, _likely_latencies)
+    return _forecast_all(queries, market, ROWS_AT_ONCE, _likely_latencies)
 
 
-def _each(
+def _forecast_all(
     queries: Sequence[LatencyQuery],
     market: Market,
     at_once: int,

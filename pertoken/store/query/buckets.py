@@ -66,15 +66,18 @@ def counter_buckets(connection: Connection, segments: Segments, words: Sequence[
         yield from _known(fetch(connection, query, bounds(piece)))
 
 
-def histogram_buckets(connection: Connection, segments: Segments, metrics: Sequence[str]) -> Rows:
-    """Return (epoch_id, metrics, sets of buckets, buckets, counts) of each epoch with histograms in segments.
+def histogram_buckets(
+    connection: Connection, segments: Segments, metrics: Sequence[str], set_ids: Sequence[int]
+) -> Rows:
+    """Return (epoch_id, keys, counts) of each epoch with histograms in segments.
 
-    All but the first are texts, with a number for each row of the roll-up: a metric is its position in `metrics`, and
-    one that is not among them is `len(metrics)`.
+    Keys and counts are texts, with a number for each row of the roll-up. A key is `(bucket * (len(set_ids) + 1) + set)
+    * (len(metrics) + 1) + metric`, where a metric and a set of buckets are their positions, or the length of the list
+    for one that is not in it. Measured: one number takes half of the time that the three take, in SQLite and to parse.
     """
     rows: list[Any] = []
     for segment in segments:
-        query = _histogram_buckets(connection.dialect.name, shape_of([segment]), tuple(metrics))
+        query = _histogram_buckets(connection.dialect.name, shape_of([segment]), tuple(metrics), tuple(set_ids))
         rows += fetch(connection, query, bounds([segment]))
     return rows
 
@@ -176,19 +179,26 @@ _HISTOGRAM_SETS = select(t.histogram_set.c.bucket_set_id, t.histogram_set.c.uppe
 
 
 @cache
-def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...]) -> Select[Any]:
+def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...], set_ids: tuple[int, ...]) -> Select[Any]:
     keys = ("epoch_id", "metric", "bucket_set_id", "bucket")
     (statement,) = parts(dialect, "histogram", shape, (*keys, "count"))
     rows = statement.subquery().c
     if dialect != "sqlite":  # SQLite takes twice as long to add the counts up as to hand out all of them
         total = cast(func.sum(rows["count"]), BigInteger).label("count")
         rows = select(*(rows[key] for key in keys), total).group_by(*(rows[key] for key in keys)).subquery().c
-    numbers: list[tuple[Any, Any]] = [
-        (rows.metric == name, literal_column(str(number))) for number, name in enumerate(metrics)
-    ]
-    metric = case(*numbers, else_=literal_column(str(len(metrics))))
-    values = (metric, rows.bucket_set_id, rows.bucket, rows["count"])
-    return select(rows.epoch_id, *(_as_text(dialect, value) for value in values)).group_by(rows.epoch_id)
+    key = rows.bucket * _number(len(set_ids) + 1) + _position(rows.bucket_set_id, set_ids)
+    key = key * _number(len(metrics) + 1) + _position(rows.metric, metrics)
+    return select(rows.epoch_id, *(_as_text(dialect, value) for value in (key, rows["count"]))).group_by(rows.epoch_id)
+
+
+def _position(value: Any, known: Sequence[str] | Sequence[int]) -> Any:
+    """Return the position of a column's value among known ones; their number for another value."""
+    positions: list[tuple[Any, Any]] = [(value == other, _number(n)) for n, other in enumerate(known)]
+    return case(*positions, else_=_number(len(known))) if positions else _number(0)
+
+
+def _number(value: int) -> Any:
+    return literal_column(str(value), BigInteger)
 
 
 def _joined(dialect: str, rows: Select[Any]) -> Select[Any]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pertoken.store.query.buckets import NULL, SEPARATOR
+from pertoken.store.query.buckets import SEPARATOR
 
 if TYPE_CHECKING:
     from pertoken.window.columns import Ints
 
+MAX_LOOKED_UP = 1_000_000
+"""Largest value of a table by value."""
 Counts = Iterable[tuple[int, ...]]
 """(bucket, observations in it), in any order; a bucket may be there several times."""
 
@@ -19,8 +21,8 @@ def counts_of(
 ) -> Iterator[tuple[int, str, str, Ints]]:
     """Yield (epoch_id, metric, upper bounds as stored, observations by bucket) of `buckets.histogram_buckets`.
 
-    Metrics that are not in `metrics`, and sets that are not in `upper_bounds`, are left out. Raises CorruptStore for a
-    value that is no whole number.
+    `upper_bounds` are by the set ids that were passed to it, in that order. Other metrics and sets are left out.
+    Raises CorruptStore for a value that is no whole number.
     """
     if not rows:
         return
@@ -28,23 +30,40 @@ def counts_of(
 
     from pertoken.window.columns import whole_numbers
 
-    lengths = [row[1].count(SEPARATOR) + 1 for row in rows]
-    owners = np.repeat(np.arange(len(rows)), lengths)
-    metric, set_id, bucket, count = (whole_numbers(SEPARATOR.join(row[n] for row in rows)) for n in range(1, 5))
-    sets = np.array(sorted(upper_bounds), np.int64)
-    at = np.searchsorted(sets, set_id)
-    known = (metric < len(metrics)) & (np.append(sets, NULL)[at] == set_id) & (bucket >= 0)
-    owners, metric, at, bucket, count = (column[known] for column in (owners, metric, at, bucket, count))
-    # A fleet has few of all pairs of a metric and a set, and an epoch fewer.
-    pairs = metric * len(sets) + at
-    pair = np.flatnonzero(np.bincount(pairs))
-    table = np.zeros((len(rows), len(pair), int(bucket.max(initial=0)) + 1), np.int64)
-    cells = np.ravel_multi_index((owners, np.searchsorted(pair, pairs), bucket), table.shape)
-    np.add.at(table.reshape(-1), cells, count)
-    bounds = [upper_bounds[int(sets[number % len(sets)])] for number in pair.tolist()]
-    sizes = [text.count(SEPARATOR) + (text != "") + 1 for text in bounds]
-    for owner, n in np.argwhere(table.any(axis=2)).tolist():
-        yield rows[owner][0], metrics[int(pair[n]) // len(sets)], bounds[n], table[owner, n, : sizes[n]].copy()
+    keys = [whole_numbers(row[1]) for row in rows]
+    count = whole_numbers(SEPARATOR.join(row[2] for row in rows))
+    owners = np.repeat(np.arange(len(rows)), [len(key) for key in keys])
+    key, at = _distinct(np.concatenate(keys))
+    table = np.zeros((len(rows), len(key)), np.int64)
+    np.add.at(table.reshape(-1), owners * len(key) + at, count)
+    rest, metric = np.divmod(key, len(metrics) + 1)
+    bucket, of_set = np.divmod(rest, len(upper_bounds) + 1)
+    known = (metric < len(metrics)) & (of_set < len(upper_bounds)) & (bucket >= 0)
+    bounds_of = list(upper_bounds.values())
+    for pair in sorted({*zip(metric[known].tolist(), of_set[known].tolist(), strict=True)}):
+        bounds = bounds_of[pair[1]]
+        size = bounds.count(SEPARATOR) + (bounds != "") + 1
+        columns = np.flatnonzero(known & (metric == pair[0]) & (of_set == pair[1]) & (bucket < size))
+        of_pair = np.zeros((len(rows), size), np.int64)
+        of_pair[:, bucket[columns]] = table[:, columns]
+        for owner in np.flatnonzero(of_pair.any(axis=1)).tolist():
+            yield rows[owner][0], metrics[pair[0]], bounds, of_pair[owner]
+
+
+def _distinct(values: Ints) -> tuple[Ints, Ints]:
+    """Return the distinct values, rising, and the position of each value among them.
+
+    Small values, as all but those of a damaged database are, are looked up: sorting takes seven times as long.
+    """
+    import numpy as np
+
+    if values.min() < 0 or values.max() > MAX_LOOKED_UP:
+        distinct, positions = np.unique(values, return_inverse=True)
+        return distinct, positions
+    distinct = np.flatnonzero(np.bincount(values))
+    position_of = np.zeros(int(distinct[-1]) + 1, np.int64)
+    position_of[distinct] = np.arange(len(distinct))
+    return distinct, position_of[values]
 
 
 def histogram(parts: Iterable[tuple[str, Counts]]) -> dict[tuple[float, ...], list[int]]:
