@@ -38,7 +38,7 @@ def settle() -> None:
 
 
 def resume() -> None:
-    """Enable collection after a start with it disabled; objects loaded until then are excluded."""
+    """Enable collection after a start with it disabled, more rarely; objects loaded until then are excluded."""
     global _resumed
     if not gc.isenabled():
         _resumed = True

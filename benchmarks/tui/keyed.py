@@ -49,6 +49,9 @@ class KeyedApp(PertokenApp):
             self._sent = None
 
     def _drawn(self, key: str, sent_s: float, cpu_s: float) -> None:
+        if self._batch_count:  # nothing is drawn yet: Textual holds frames back while another screen is shown
+            self.set_timer(0.001, lambda: self.screen.call_after_refresh(self._drawn, key, sent_s, cpu_s))
+            return
         wall_s = time.monotonic() - sent_s  # the clock of Textual's messages
         with self.log_file.open("a") as file:
             file.write(f"{key} {wall_s:.6f} {time.thread_time() - cpu_s:.6f}\n")

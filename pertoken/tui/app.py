@@ -48,6 +48,10 @@ if TYPE_CHECKING:  # the first frame waits for no other screen
     from pertoken.tui.pages.settings_page import SettingsPage
 
 
+SWITCH_S = 0.01
+"""Seconds in which another page is filled before it is drawn."""
+
+
 class PertokenApp(TimeApp):
     """The app with all screens and key actions; `ReaderApp` documents the arguments."""
 
@@ -101,6 +105,10 @@ class PertokenApp(TimeApp):
         """Add the filter that draws in ASCII if a person chose it."""
         ascii_drawing = getattr(self, "_ascii", None)
         return [*super().get_line_filters(), *([ascii_drawing] if ascii_drawing and ascii_drawing.enabled else [])]
+
+    def delay_update(self, delay: float = SWITCH_S) -> None:
+        """Draw another page as soon as it has shown its values; Textual waits 50 ms at each change of the screen."""
+        super().delay_update(min(delay, SWITCH_S))
 
     async def on_event(self, event: events.Event) -> None:
         """Ignore mouse moves without a pressed button, and send text to the input line that was opened before it.

@@ -12,7 +12,7 @@ from textual.message import Message
 from pertoken.tui.options import Options
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import busy_line, dollar_lines, gap_lines, marks_title, title_line
+from pertoken.tui.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, marks_title, title_line
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
@@ -85,7 +85,8 @@ class CoursePage(SheetPage):
         report, notes, busy = view.reading.fleet.value, list[str](), None
         if line is not None:
             busy = busy_line(line, report)
-            notes = [*dollar_lines(line, report), *([] if busy is None else [busy])]
+            advice = advice_line(line, report, view.reading.advice.value or ())
+            notes = [*dollar_lines(line, report), *filter(None, (busy, advice))]
         plotted: tuple[Panel, ...] = ()
         if course is None:
             notes.append(_READING)

@@ -98,11 +98,11 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_cursor_up(self) -> None:
         """Go a line up."""
-        self.cursor_row -= 1
+        self.move_cursor(self.cursor_row - 1)
 
     def action_cursor_down(self) -> None:
         """Go a line down."""
-        self.cursor_row += 1
+        self.move_cursor(self.cursor_row + 1)
 
     def action_page_up(self) -> None:
         """Go a page up."""
@@ -116,11 +116,11 @@ class CursorLines(ScrollView, can_focus=True, inherit_bindings=False):
 
     def action_first(self) -> None:
         """Go to the first line."""
-        self.cursor_row = 0
+        self.move_cursor(0)
 
     def action_last(self) -> None:
         """Go to the last line that is made."""
-        self.cursor_row = len(self._lines) - 1
+        self.move_cursor(len(self._lines) - 1)
 
     def render_line(self, y: int) -> Strip:
         """Return one line of the screen: the header, or the line that is scrolled there."""

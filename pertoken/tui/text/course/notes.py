@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING
 
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.tui.amounts import amount
+from pertoken.tui.text.advice_columns import bankable, open_advice
 from pertoken.tui.text.bill import PARTS
 from pertoken.tui.text.course.plots import SERVED
 from pertoken.tui.text.fleet_columns import busy_share, usd_per_mtok
+from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.words import literal, percent, usd_parts
 from pertoken.units import format_duration
 
 if TYPE_CHECKING:
+    from pertoken.proof.recommendation import Recommendation
     from pertoken.window.course.course import Course
 
 _NAMES = {
@@ -56,12 +59,10 @@ def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str
     """
     if isinstance(line, HostUse):
         busy = None if line.bill is None else line.bill.busy
-        served = [
-            deployment for deployment in (() if report is None else report.deployments) if deployment.host == line.name
-        ]
     else:
         known = line.nano_usd is not None and line.idle_nano_usd is not None
-        busy, served = (line.nano_usd or 0) - (line.idle_nano_usd or 0) if known else None, [line]
+        busy = (line.nano_usd or 0) - (line.idle_nano_usd or 0) if known else None
+    served = _served(line, report)
     if not busy:
         return None
     prompt, cached, generated = (
@@ -105,6 +106,34 @@ def gap_lines(line: DeploymentLine | HostUse | None, course: Course, missing: Se
 def _nothing_served(use: HostUse) -> str:
     paid = "" if use.nano_usd_per_hour is None else f": it costs {amount(use.nano_usd_per_hour)} an hour"
     return f"No engine served a model on it in this window{paid}."
+
+
+def advice_line(
+    line: DeploymentLine | HostUse, report: FleetReport | None, advice: Sequence[Recommendation]
+) -> str | None:
+    """Return the number of open proposals for a host or deployment, and the first; None without any."""
+    served = _served(line, report)
+    ids, models = {deployment.deployment_id for deployment in served}, {deployment.model for deployment in served}
+
+    def touches(row: Recommendation) -> bool:
+        if row.target_kind == "host":
+            return isinstance(line, HostUse) and row.target_key == str(line.host.host_id)
+        return row.deployment_id in ids or (row.target_kind == "service" and row.target_key in models)
+
+    proposals = open_advice(filter(touches, advice))
+    if not proposals:
+        return None
+    money = bankable(proposals[0])
+    worth = f" ({amount(money[1])} a month)" if money is not None and money[1] > 0 else ""
+    count = "1 proposal" if len(proposals) == 1 else f"{len(proposals)} proposals, the first"
+    return with_keys(f"{count}: {literal(proposals[0].title)}{worth}; {{savings}} opens Savings.")
+
+
+def _served(line: DeploymentLine | HostUse, report: FleetReport | None) -> list[DeploymentLine]:
+    """Return the deployment itself, or those on a host."""
+    if isinstance(line, DeploymentLine):
+        return [line]
+    return [deployment for deployment in (() if report is None else report.deployments) if deployment.host == line.name]
 
 
 def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:
