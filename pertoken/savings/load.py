@@ -63,6 +63,10 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         prompt_len = defaults().prompt_len
         assumptions.append(f"{prompt_len:.0f} tokens per prompt (its engine reports no lengths)")
         origins.append(Provenance.ASSUMED)
+    images = _images(seen)
+    if images:
+        assumptions.append(f"images of {defaults().image_side} x {defaults().image_side} pixels (nobody counts sizes)")
+        origins.append(Provenance.ASSUMED)
     return MeasuredLoad(
         load=Load(
             generated_tok_s=generated.p95,
@@ -71,6 +75,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
             running=running.mean,
             waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
+            images=images,
             acceptance=_acceptance(seen),
         ),
         busy=share,
@@ -115,6 +120,12 @@ def measured_arrivals(seen: Evidence) -> MeasuredArrivals:
             if its is Provenance.ASSUMED
         ),
     )
+
+
+def _images(seen: Evidence) -> float:
+    """Return the images per request that the engine had to decode; 0 where it counts none."""
+    hits = _above_0(seen, "media_hit_rate", 1) or 0.0
+    return (_above_0(seen, "media_per_request", 1) or 0.0) * max(0.0, 1 - hits)
 
 
 def _acceptance(seen: Evidence) -> float | None:

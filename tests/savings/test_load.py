@@ -74,6 +74,15 @@ def test_the_chance_of_a_drafted_token_follows_from_counted_drafts() -> None:
     assert measured_load(low_batch()).load.acceptance is None
 
 
+def test_images_that_the_engine_decodes_are_counted_and_their_size_is_assumed() -> None:
+    known = {name: series.mean for name, series in low_batch().items()}
+    measured = measured_load(evidence(**known, media_per_request=1.5, media_hit_rate=0.2))
+    assert measured.load.images == pytest.approx(1.2) and measured.load.image_size is None
+    assert measured.assumptions == ("images of 1024 x 1024 pixels (nobody counts sizes)",)
+    assert measured.provenance is Provenance.ASSUMED
+    assert measured_load(evidence(**known, media_per_request=0.0)).load.images == 0
+
+
 def test_a_host_that_is_idle_in_most_minutes_still_has_arrivals() -> None:
     rare = Series(mean=2, p50=0, p95=0, max=300, n=1440, provenance=Provenance.COUNTER)
     arrivals = measured_arrivals(Evidence(dict(low_batch().items()) | {"generated_tok_s": rare}))
