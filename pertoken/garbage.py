@@ -6,6 +6,10 @@ from contextlib import contextmanager
 
 LEFT_OVER = 20_000
 """Allocations before a collection: a few megabytes, even if all of them were in cycles."""
+OLDER = 5
+"""Collections of young objects before one of older objects too: a hundred thousand allocations."""
+_resumed = False
+"""Whether this process started with collection disabled."""
 
 
 @contextmanager
@@ -35,6 +39,18 @@ def settle() -> None:
 
 def resume() -> None:
     """Enable collection after a start with it disabled; objects loaded until then are excluded."""
+    global _resumed
     if not gc.isenabled():
+        _resumed = True
+        gc.set_threshold(LEFT_OVER, OLDER, OLDER)
         gc.freeze()
         gc.enable()
+
+
+def exclude_loaded() -> None:
+    """Exclude what was loaded since `resume` too; nothing is done where collection was never disabled.
+
+    A full collection of what the screens load takes a tenth of a second, in which no key is answered.
+    """
+    if _resumed:
+        gc.freeze()

@@ -84,6 +84,32 @@ def own_state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{next(_NUMBERS)}"))
 
 
+_OWN_PROCESSES = (
+    "tests/advisor/rules",
+    "tests/advisor/test_advise.py",
+    "tests/advisor/test_forked.py",
+    "tests/advisor/whole",
+    "tests/advisor/worker",
+    "tests/cli/test_advise.py",
+    "tests/cli/test_rules.py",
+    "tests/demo/test_day.py",
+    "tests/fuzz",
+    "tests/test_write_a_rule.py",
+)
+"""Files and folders in which each rule has a process of its own, as in an advice run; elsewhere they share one."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def rules_share_a_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare the forks of rules where a test is not about them."""
+    from tests.one_process import share_a_process
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        if not request.path.relative_to(_ROOT).as_posix().startswith(_OWN_PROCESSES):
+            share_a_process(monkeypatch)
+        yield
+
+
 @pytest.fixture(scope="session")
 def owner_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of a fleet's server, which takes a second to make."""

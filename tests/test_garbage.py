@@ -38,6 +38,13 @@ def test_loaded_objects_are_never_collected_and_new_ones_seldom() -> None:
     assert shown == "True True\n"
 
 
+def test_what_is_loaded_after_the_start_is_excluded_only_where_the_start_was() -> None:
+    later = "from pertoken.garbage import exclude_loaded; kept = [[] for _ in range(5000)]; n = gc.get_freeze_count()"
+    grown = f"{later}; exclude_loaded(); print(gc.get_freeze_count() - n >= 5000)"
+    assert printed(RESUMED, grown) == "True\n"
+    assert printed("import gc", grown) == "False\n"
+
+
 def test_garbage_collection_resumes_after_the_start_and_skips_loaded_modules() -> None:
     assert printed(RESUMED, "print(gc.get_freeze_count() > 1000, gc.isenabled())") == "True True\n"
     assert printed("import gc; from pertoken.garbage import resume; resume(); print(gc.get_freeze_count())") == "0\n"

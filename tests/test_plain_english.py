@@ -56,8 +56,8 @@ def _rules(kind: str) -> tuple[Rule, ...]:
 def findings(path: str, source: str) -> list[str]:
     """Return a line for each place of a file that breaks a rule."""
     if path.endswith(".py"):
-        tree = ast.parse(source)
-        return [*_words(path, source), *_docstrings(path, tree), *_classes(path, tree)]
+        defined = list(_defined(ast.parse(source)))
+        return [*_words(path, source), *_docstrings(path, defined), *_classes(path, defined)]
     return [
         _finding(path, number, match, rule)
         for number, line in enumerate(source.splitlines(), 1)
@@ -97,17 +97,29 @@ def _in_name(name: str, rule: Rule) -> re.Match[str] | None:
     return next((match for part in parts if (match := rule.pattern.fullmatch(part))), None)
 
 
-def _classes(path: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _defined(node: Any) -> Iterator[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yield the module and all that its statements define: to walk through expressions takes most of the time."""
+    if isinstance(node, (ast.Module, ast.ClassDef, *FUNCTIONS)):
+        yield node
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(node, block, None)
+        for statement in inner if isinstance(inner, list) else ():
+            yield from _defined(statement)
+
+
+def _classes(path: str, defined: Sequence[ast.AST]) -> Iterator[str]:
+    for node in defined:
         if isinstance(node, ast.ClassDef):
             for rule in _of_path("class", path):
                 if match := rule.pattern.fullmatch(node.name.strip("_")):
                     yield _finding(path, node.lineno, match, rule)
 
 
-def _docstrings(path: str, tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if not isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module)) or not (text := ast.get_docstring(node)):
+def _docstrings(
+    path: str, defined: Sequence[ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]
+) -> Iterator[str]:
+    for node in defined:
+        if not (text := ast.get_docstring(node)):
             continue
         kind = "module" if isinstance(node, ast.Module) else "class" if isinstance(node, ast.ClassDef) else "function"
         if isinstance(node, FUNCTIONS) and (node.name.startswith("test_") or _UNTITLED & _decorators(node)):

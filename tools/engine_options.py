@@ -5,8 +5,8 @@
     python -m tools.engine_options llama.cpp .venv/lib/python3.11/site-packages/xllamacpp/xllamacpp.abi3.so
 
 Each writes `tests/catalog/engine_options/ENGINE.txt`: a line for each option with its spellings and, where the parser
-lists them, the values it takes. Names of options are facts; nothing else of a package is kept. TensorRT-LLM, TGI and
-LMDeploy cannot be installed here: their files are written by hand from their sources.
+lists them, the values it takes. Names of options are facts; nothing else of a package is kept. TensorRT-LLM, its
+worker in Dynamo, TGI and LMDeploy cannot be installed here: their files are written by hand from their sources.
 """
 
 import ast
@@ -80,7 +80,7 @@ def llama_cpp(library: Path) -> Options:
 
     Values are those words of our commands that are among its texts, or at the end of one: linkers merge such texts.
     """
-    texts = {text.decode() for text in re.findall(rb"(?<=\0)[\x21-\x7e]{1,60}(?=\0)", library.read_bytes())}
+    texts = {text.decode() for text in re.findall(rb"\0([\x21-\x7e]{1,60})(?=\0)", library.read_bytes())}
     options = sorted(text for text in texts if _SPELLING.fullmatch(text) and text.startswith("--"))
     words = {
         flag: tuple(sorted(word for word in known if any(text.endswith(word) for text in texts)))

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.report import Row, report
@@ -110,10 +111,8 @@ class Site:
 
     def _market(self) -> Market:
         threads = sorted({configuration.threads for configuration in (*self._bases, *self._others)})
-        devices = [
-            accelerator(rates_by_dtype(self._folder, list(FORMATS), n, self._plan.rates_shape, self._client, _note), n)
-            for n in threads
-        ]
+        rates = partial(rates_by_dtype, self._folder, list(FORMATS))
+        devices = [accelerator(rates(n, self._plan.rates_shape, self._client, self._say), n) for n in threads]
         return load_market().with_measured(devices)
 
     def _client(self, server: Server) -> Client:
@@ -125,7 +124,7 @@ class Site:
         return Server(ServerSettings(file, of.shape.name, of.slots, of.context, of.threads, of.kv_dtype))
 
     def _probe(self, of: Configuration) -> tuple[OperatingPoint, ...]:
-        _note(f"probing {of.label}")
+        self._say(f"probing {of.label}")
         try:
             with self._server(of) as server:
                 measured = run(self._client(server), None, script(of.slots, of.context), self._plan.probe_s)
@@ -171,7 +170,7 @@ class Site:
                     self.repeats["rounds left out as the time was over"] += 1
                     continue
                 seconds, begun_s = max(1.0, left_s / left - overhead_s), self._elapsed_s()
-                _note(f"round {number + 1}: {configuration.label}")
+                self._say(f"round {number + 1}: {configuration.label}")
                 measured = self._measured(configuration, seconds, number)
                 # What it took beside its time: the start, and requests that were under way at its end.
                 overhead_s += 0.3 * (self._elapsed_s() - begun_s - seconds - overhead_s)
@@ -182,6 +181,9 @@ class Site:
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._started_s
+
+    def _say(self, text: str) -> None:
+        _note(f"{self._elapsed_s():5.0f} s: {text}")
 
     def _measured(self, of: Configuration, seconds: float, number: int) -> Measured | None:
         for repeat in range(MAX_REPEATS + 1):

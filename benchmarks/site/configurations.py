@@ -13,6 +13,9 @@ from pertoken.state.placement import Placement
 SLOTS = (1, 2, 4, 8)
 CONTEXTS = (256, 512, 1024)
 KV_DTYPES = ("fp16", "int8")
+MAX_PREFILL = 3e11
+"""Prompt tokens of all clients together, times parameters of a token: more would take a slow machine half a minute, and
+then three rounds do not fit into the time."""
 FORMAT_CHANGES = (
     ("weights",),
     ("other weights",),
@@ -108,6 +111,8 @@ def draw(
         prompt = int(random.integers(context // 8, context // 2))
         one = replace(of, slots=int(slots[place]), context=context, prompt=prompt, generated=generated)
         one = replace(one, clients=int(random.integers(max(1, one.slots // 2), one.slots + 1)))
+        most = int(MAX_PREFILL / one.shape.params(one.shape.used) / one.clients)
+        one = replace(one, prompt=max(1, min(one.prompt, most)))
         if place >= n // 2:
             one = _changed(one, FORMAT_CHANGES[changes[place % len(changes)]], threads)
         configurations.append(one)

@@ -35,16 +35,18 @@ class Shape:
         """Width of one attention head."""
         return self.width // self.heads
 
-    def model(self) -> Model:
-        """Return it as the forecast takes it."""
+    def params(self, experts: int) -> int:
+        """Return the parameters with so many experts, at least one; without the embedding, which is only looked up."""
         attention = self.width * (2 * self.width + 2 * self.kv_heads * self.head_dim)
         network = 3 * self.width * self.hidden
-        # The output layer is read for each token, the embedding is only looked up.
-        always = self.layers * attention + VOCABULARY * self.width
+        return self.layers * (attention + network * max(1, experts)) + VOCABULARY * self.width
+
+    def model(self) -> Model:
+        """Return it as the forecast takes it."""
         return Model(
             self.name,
-            params_total=always + self.layers * network * max(1, self.experts),
-            params_active=always + self.layers * network * max(1, self.used),
+            params_total=self.params(self.experts),
+            params_active=self.params(self.used),
             n_layers=self.layers,
             n_kv_heads=self.kv_heads,
             head_dim=self.head_dim,

@@ -8,6 +8,7 @@ import select
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,10 @@ _ESCAPES = re.compile(rb"\x1b(?:\[[0-9;?<>=!]*[ -/]*[@-~]|[()][0-9A-Za-z]|\][^\x
 
 
 class Terminal:
-    """One run of a command with a terminal of its own; ended at the end of the block."""
+    """One run of a command with a terminal and a home of its own; ended at the end of the block.
+
+    In a person's home the screens would begin with the sort and the columns of the last run.
+    """
 
     def __init__(
         self, command: Sequence[str], *, columns: int = 120, lines: int = 40, env: Mapping[str, str] = os.environ
@@ -30,7 +34,9 @@ class Terminal:
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         # An installed package has its bytecode.
         environment = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        self._home = tempfile.TemporaryDirectory()
+        own = {"HOME": self._home.name, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
+        environment = {name: value for name, value in environment.items() if not name.startswith("XDG_")} | own
         self.began_s = time.perf_counter()
         self._process = subprocess.Popen(
             command, stdin=terminal, stdout=terminal, stderr=subprocess.DEVNULL, env=environment, start_new_session=True
@@ -45,6 +51,7 @@ class Terminal:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
         os.close(self._reader)
+        self._home.cleanup()
 
     def cpu_s(self) -> float:
         """Return the CPU seconds of the process so far, all threads."""

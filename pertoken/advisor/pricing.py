@@ -292,7 +292,7 @@ def _against(money: Estimate) -> Refusal | None:
     if money.unpriced is not None or money.break_even is not None:
         return None
     if all(interval is None or interval[1] <= 0 for interval in (money.bankable, money.capacity)):
-        return Refusal(NO_SAVING, "; ".join([_saved(money), *money.against]))
+        return Refusal(NO_SAVING, "; ".join([_saved(money), *money.other_against]))
     return None
 
 

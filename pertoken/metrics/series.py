@@ -17,6 +17,11 @@ class Quotient:
     plus: float = 0
     """Added to the quotient."""
 
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """All counters that it is of."""
+        return *self.above, *(self.below or ())
+
 
 PREFIX_HIT_RATE = Quotient(("prefix_hits",), ("prefix_queries",))
 SPEC_ACCEPTANCE_RATE = Quotient(("spec_accepted_tokens",), ("spec_draft_tokens",))

@@ -16,6 +16,7 @@ from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devi
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import VERDICTS, Latencies
+from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
@@ -38,13 +39,16 @@ class Estimate:
     capacity: Money | None = None
     throughput_ratio: Range | None = None
     """Generated tokens/s of what changes, after over before, on the devices it then has."""
-    slo: str = "unknown"
-    """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
+    other_slo: str = "unknown"
+    """Verdict on latencies that are not in `judged`."""
+    judged: tuple[Speed, ...] = ()
+    """Forecasts whose latency is judged when `slo` or `against` is read: most proposals are refused before."""
     latency: Latencies | None = None
     """Latency before and after; None where nothing was forecast."""
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
-    against: tuple[str, ...] = ()
+    other_against: tuple[str, ...] = ()
+    """What is against it beside the latencies in `judged`."""
     released: tuple[str, ...] = ()
     """Names of the hosts that pricing gives back, chosen by it or by the proposal."""
     replicas: tuple[int, int] | None = None
@@ -61,6 +65,17 @@ class Estimate:
     """Why there is no money in it, and what would change that."""
     infeasible: str | None = None
     """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
+
+    @property
+    def slo(self) -> str:
+        """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
+        return max((self.other_slo, *(speed.slo for speed in self.judged)), key=VERDICTS.index)
+
+    @property
+    def against(self) -> tuple[str, ...]:
+        """What is against it: latencies beyond their SLO first."""
+        misses = (speed.verdict[1] for speed in self.judged)
+        return tuple(dict.fromkeys([*filter(None, misses), *self.other_against]))
 
 
 class Outcomes:
@@ -207,7 +222,10 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
     """Forecast the latencies of several estimates side by side, ahead of whoever shows them."""
-    context.forecasts.show([priced.latency for priced in shown if priced.latency is not None], context.market)
+    known = list(shown)
+    judged = (speed.latency for priced in known for speed in priced.judged)
+    context.forecasts.judge(filter(None, judged), context.market)
+    context.forecasts.show(filter(None, (priced.latency for priced in known)), context.market)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +303,11 @@ def _changed_services(before: Fleet, after: Fleet) -> frozenset[str]:
 
 def _without_money(outcome: Outcome) -> Estimate:
     return Estimate(
-        throughput_ratio=outcome.ratio, slo=outcome.slo, latency=outcome.latency, infeasible=outcome.infeasible
+        throughput_ratio=outcome.ratio,
+        other_slo=outcome.slo,
+        judged=outcome.judged,
+        latency=outcome.latency,
+        infeasible=outcome.infeasible,
     )
 
 
@@ -302,14 +324,15 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
         capacity=money.capacity if money else None,
         throughput_ratio=ratios[0] if len(ratios) == 1 else None,
         latency=latencies[0] if len(latencies) == 1 else None,
-        slo=max((outcome.slo for outcome in outcomes), key=VERDICTS.index, default="unknown"),
+        other_slo=max((outcome.slo for outcome in outcomes), key=VERDICTS.index, default="unknown"),
+        judged=tuple(speed for outcome in outcomes for speed in outcome.judged),
         provenance=worst(origins) if origins else None,
         assumptions=tuple(
             dict.fromkeys(
                 [*(assumption for outcome in outcomes for assumption in outcome.assumptions), *whole_hosts(released)]
             )
         ),
-        against=tuple(
+        other_against=tuple(
             dict.fromkeys(
                 [*(reason for outcome in outcomes for reason in outcome.against), *(money.against if money else ())]
             )

@@ -1,6 +1,6 @@
 """Forecasts of one advice run. Many proposals are computed together, and each forecast only once."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -8,7 +8,14 @@ from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.measured.realised import Realised
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies, overruns
+from pertoken.forecast.queue.latency import (
+    Latency,
+    LatencyQuery,
+    LikelyLatency,
+    latencies,
+    likely_latencies,
+    overruns,
+)
 from pertoken.forecast.queue.load import Arrivals
 from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.second_opinion.opinion import Opinion
@@ -47,6 +54,8 @@ class ReplicaQuestion:
     arrivals: Arrivals
     """Arrivals at the whole service."""
     limits: SloMs
+    all_stay: Callable[[int | None], bool]
+    """Returns whether all replicas stay if the demand takes this number of them (None: no number serves it)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,7 @@ class Questions:
     changes: tuple[Question, ...]
     """The deployments that change. If only the number of replicas changes, the busiest deployment unchanged."""
     replicas: ReplicaQuestion | None = None
-    """The number of replicas to compute, if it changes. The busiest of `changes` then represents all replicas."""
+    """The number of replicas to compute, if it changes. The first of `changes` then represents all replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +81,8 @@ class Forecasts:
     """Cleared by `prepare`, like `_overruns`."""
     _latencies: Known[Latency | Abstained] = field(default_factory=dict)
     """Kept for the whole run, like `_fewest`: many proposals share the present deployments."""
+    _likely: Known[LikelyLatency | Abstained] = field(default_factory=dict)
+    """Of changes that exceed the SLO. Cleared by `prepare`."""
     _fewest: dict[tuple[SloMs, tuple[float, ...]], Known[Counts | Abstained]] = field(default_factory=dict)
     _overruns: dict[Slo, Known[bool | Abstained]] = field(default_factory=dict)
 
@@ -135,6 +146,13 @@ class Forecasts:
             raise result
         return result
 
+    def likely(self, query: LatencyQuery, market: Market) -> LikelyLatency:
+        """Return the likely latency of one deployment. Raises Abstained."""
+        latency = _once(self._likely, _latency_inputs(query), lambda: likely_latencies([query], market)[0])
+        if isinstance(latency, Abstained):
+            raise latency
+        return latency
+
     def latency(self, query: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
         latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
@@ -162,21 +180,24 @@ class Forecasts:
     def prepare(self, proposed: Sequence[Questions], market: Market, opinion: Opinion | None) -> None:
         """Compute the forecasts that pricing will use for many proposals together.
 
-        Where the first deployment of a proposal is refused, its others are not forecast. An error of a forecast is
-        raised when that forecast is requested.
+        Where the first deployment of a proposal is refused, or the number of replicas falls, its others are not
+        forecast. An error of a forecast is raised when that forecast is requested.
         """
         self._changes.clear()
         self._overruns.clear()
+        self._likely.clear()
         firsts = [questions.changes[0] for questions in proposed if questions.changes]
         judged = self._judged(firsts, market, opinion)
         passing = [
             questions for questions in proposed if questions.changes and self._passes(questions.changes[0], judged)
         ]
-        judged |= self._judged(
-            [question for questions in passing for question in questions.changes[1:]], market, opinion
-        )
-        self._count(passing, judged, market, opinion)
-        self._latencies_of([query for questions in proposed for query in self._shown(questions, judged)], market)
+        represented = self._count(passing, judged, market, opinion)
+        rest = [questions for questions in passing if id(questions) not in represented]
+        judged |= self._judged([question for questions in rest for question in questions.changes[1:]], market, opinion)
+        missing = [query for question, query in judged.values() if self._exceeds_slo(question, judged)]
+        for query, latency in zip(missing, likely_latencies(missing, market), strict=True):
+            inputs = _latency_inputs(query)
+            self._likely[_key(*inputs)] = inputs, latency
 
     def show(self, shown: Iterable[Latencies], market: Market) -> None:
         """Forecast all shown figures of several latencies: before, after, and the replicas that serve either."""
@@ -254,22 +275,27 @@ class Forecasts:
         judged: Mapping[int, tuple[Question, LatencyQuery]],
         market: Market,
         opinion: Opinion | None,
-    ) -> None:
-        """Compute the number of replicas of the services with only passing deployments."""
-        queries = []
+    ) -> set[int]:
+        """Compute the number of replicas of services whose first deployment passes.
+
+        Return the identities of the questions that need no forecast of the other deployments.
+        """
+        queries: dict[int, tuple[ReplicaQuestion, tuple[LatencyQuery, tuple[float, ...], SloMs]]] = {}
         for questions in passing:
-            replicas = questions.replicas
-            if replicas is not None and all(self._passes(question, judged) for question in questions.changes):
-                busiest = self._busiest(questions)
-                load, (_, query) = self.load(busiest.seen), judged[id(busiest)]
-                change = self._changes[_key(busiest.now, busiest.to, load, opinion)][1]
+            replicas, first = questions.replicas, questions.changes[0]
+            if replicas is not None:
+                load, (_, query) = self.load(first.seen), judged[id(first)]
+                change = self._changes[_key(first.now, first.to, load, opinion)][1]
                 factors = arrival_factors(full_batch(change) if isinstance(change, Change) else None)
                 service_query = LatencyQuery(replicas.to, query.load, replicas.arrivals, query.calibration)
-                queries.append((service_query, factors, replicas.limits))
-        self._fewest_of(queries, market)
-
-    def _busiest(self, questions: Questions) -> Question:
-        return max(questions.changes, key=lambda question: self.load(question.seen).busy)
+                queries[id(questions)] = replicas, (service_query, factors, replicas.limits)
+        self._fewest_of((query for _, query in queries.values()), market)
+        represented = set()
+        for key, (replicas, (query, own_factors, limits)) in queries.items():
+            counts = self._fewest[limits, own_factors][_key(*_replica_inputs(query))][1]
+            if not isinstance(counts, Abstained) and not replicas.all_stay(counts[1]):
+                represented.add(key)
+        return represented
 
     def _fewest_of(self, queries: Iterable[tuple[LatencyQuery, tuple[float, ...], SloMs]], market: Market) -> None:
         by_limits: dict[SloMs, dict[tuple[tuple[int, ...], tuple[float, ...]], LatencyQuery]] = {}
@@ -289,24 +315,6 @@ class Forecasts:
         for query, latency in zip(missing, latencies(missing, market), strict=True):
             inputs = _latency_inputs(query)
             self._latencies[_key(*inputs)] = inputs, latency
-
-    def _shown(
-        self, questions: Questions, judged: Mapping[int, tuple[Question, LatencyQuery]]
-    ) -> Iterator[LatencyQuery]:
-        """Yield the queries of the latencies that a proposal shows.
-
-        A refused proposal shows only that of the first deployment that exceeds the SLO.
-        """
-        for question in questions.changes:
-            if id(question) not in judged:
-                return
-            if self._exceeds_slo(question, judged):
-                yield judged[id(question)][1]
-                return
-        if questions.replicas is not None and questions.changes:
-            yield judged[id(self._busiest(questions))][1]
-        else:
-            yield from (judged[id(question)][1] for question in questions.changes)
 
     def uncached(self) -> "Forecasts":
         """Return an empty cache with the same verified changes."""

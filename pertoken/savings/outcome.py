@@ -6,6 +6,7 @@ from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Money
 from pertoken.savings.slo import Latencies
+from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 
 Kept = tuple[tuple[Deployment, ...], tuple[Deployment, ...], tuple[Deployment, ...]]
@@ -25,6 +26,9 @@ class Outcome:
     """Devices that are free in the hours of a schedule, nano-USD per month: added to whatever else is free."""
     ratio: Range | None = None
     slo: str = "unknown"
+    """Verdict beside those of `judged`."""
+    judged: tuple[Speed, ...] = ()
+    """Forecasts whose latency is judged once the change is shown."""
     latency: Latencies | None = None
     replicas: tuple[int, int] | None = None
     provenance: Provenance | None = None

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import LatencyQuery
+from pertoken.forecast.queue.latency import LatencyQuery, overruns
 from pertoken.forecast.queue.load import Arrivals
-from pertoken.forecast.queue.replicas import MAX_REPLICAS, fewest_all
+from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
 from pertoken.savings.context import Context
@@ -110,22 +110,25 @@ def sizes(
     return Sizes(held[0], held[1], held[2], tuple(reasons))
 
 
-def likely_sizes(
+def one_fewer_serves(
     service: Service,
     to: Deployment,
     speed: Speed,
     loads: Sequence[tuple[Arrivals, MeasuredLoad]],
     context: Context,
-) -> list[int | None]:
-    """Return `Sizes.likely` of `sizes` for each of several arrivals with their loads; None where no number holds."""
+) -> list[bool]:
+    """Return for each of several arrivals with their loads whether `Sizes.likely` of `sizes` is below the present.
+
+    The service has more replicas than its minimum and the spare ones.
+    """
     of, calibration = speed.expected_of or to, speed.calibration or Calibration()
-    asked = [LatencyQuery(of, load.load, arrivals, calibration) for arrivals, load in loads]
-    factors = (_factors(speed)[1],)
-    counts = fewest_all(
-        [(query, factors) for query in asked], tail_limits(objectives(service, context)), context.market
-    )
-    likely = [None if isinstance(count, Abstained) else count[0] for count in counts]
-    return [None if count is None else max(service.min_replicas, count) + service.spare_replicas for count in likely]
+    share = _factors(speed)[1] / (len(service.deployments) - 1 - service.spare_replicas)
+    asked = [
+        LatencyQuery(of, load.load, replace(arrivals, requests_per_s=arrivals.requests_per_s * share), calibration)
+        for arrivals, load in loads
+    ]
+    ttft_ms, tpot_ms = tail_limits(objectives(service, context))
+    return [result is False for result in overruns(asked, (None, ttft_ms, None, tpot_ms), context.market)]
 
 
 def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
@@ -136,6 +139,19 @@ def wanted(service: Service, sizes: Sizes) -> tuple[int, int, int] | str:
     if service.replicas < sizes.likely:
         return f"{service.replicas} replicas do not hold the p95 demand: {sizes.likely} are needed"
     return max(service.replicas, sizes.slow), service.replicas, service.replicas
+
+
+def all_stay(now: Service, to: Service, fewest: int | None) -> bool:
+    """Return whether all replicas stay although another number is proposed, because the demand takes `fewest` of them.
+
+    None: no number serves it.
+    """
+    if fewest is None:
+        return True
+    needed = max(now.min_replicas, fewest) + now.spare_replicas
+    if to.replicas == FEWEST:
+        return needed == len(now.deployments)
+    return isinstance(to.replicas, int) and to.replicas < needed
 
 
 def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Context) -> tuple[Deployment, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Latency, LatencyQuery, Limits, assumptions
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, LikelyLatency, Limits, assumptions
 from pertoken.forecast.queue.replicas import SloMs
 from pertoken.forecast.serving import Calibration, Point, Range
 from pertoken.provenance import Provenance, worst
@@ -99,6 +99,15 @@ def judged(after: Latency, slo: Slo) -> tuple[str, str | None]:
         for figure, field in FIGURES.items()
         if (limit := getattr(slo, field)) is not None
     )
+
+
+def likely_miss(likely: LikelyLatency, slo: Slo) -> str | None:
+    """Return the first likely figure that misses its SLO clearly, as a phrase; None if none does."""
+    for figure, name in FIGURES.items():
+        limit, at = getattr(slo, name), getattr(likely, name)
+        if limit is not None and at > limit * NEAR_MISS:
+            return f"{figure} would be about {at:.0f} ms, with an SLO of {limit:.0f} ms"
+    return None
 
 
 def near_miss_limits(slo: Slo) -> Limits:

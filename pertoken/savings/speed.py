@@ -12,7 +12,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch
 from pertoken.savings.load import MeasuredLoad
-from pertoken.savings.slo import Latencies, latencies
+from pertoken.savings.slo import Latencies, latencies, likely_miss
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.knobs import knobs
 from pertoken.state.service import Slo
@@ -36,6 +36,8 @@ class Speed:
     expected_of: Deployment | None = None
     """The deployment as it is, where `ratio` is a rule's own expectation: its forecast is scaled by that ratio."""
     latency: Latencies | None = None
+    missed: str | None = None
+    """Why it misses the SLO, by its likely figures."""
     judged_at: Point | None = None
     """Means at the p95 demand, where the latency is judged by the objectives."""
     objectives: Slo = field(default_factory=Slo)
@@ -49,6 +51,8 @@ class Speed:
     @property
     def verdict(self) -> tuple[str, str | None]:
         """The verdict on the latency and, unless it passes, the forecast beside its SLO; forecast when it is read."""
+        if self.missed is not None:
+            return "fail", self.missed
         if self.latency is None or self.judged_at is None:
             return "unknown", None
         return self.latency.verdict(self.judged_at, self.objectives)
@@ -57,12 +61,6 @@ class Speed:
     def slo(self) -> str:
         """The verdict's word."""
         return self.verdict[0]
-
-    @property
-    def against(self) -> tuple[str, ...]:
-        """What is against it."""
-        miss = self.verdict[1]
-        return (*([miss] if miss else []), *self.notes)
 
     @property
     def known(self) -> bool:
@@ -160,17 +158,15 @@ def _judged(
     latency = latencies(now, to, load, requests, known.calibration, slo, replicas, forecast=forecast, fewest=fewest)
     judged = replace(known, latency=latency, judged_at=demand, objectives=slo)
     if latency.ends is None:
-        fails = judged.slo == "fail"
-    else:
-        fails = context.forecasts.overruns(latency.ends[1], slo, context.market)
-    if fails and latency.after is not None and latency.after.refusal is not None:
-        return _refused(known, f"it would not hold the demand: {latency.after.refusal}", latency=latency)
-    if fails and judged.slo == "fail":
-        return replace(
-            _refused(known, judged.verdict[1] or "it misses the SLO", latency=latency),
-            judged_at=demand,
-            objectives=slo,
-        )
+        verdict, missed = judged.verdict
+        if verdict == "fail":
+            return _missed(known, missed or "it misses the SLO", latency)
+    elif context.forecasts.overruns(latency.ends[1], slo, context.market):
+        likely = context.forecasts.likely(latency.ends[1], context.market)
+        if likely.refusal is not None:
+            return _refused(known, f"it would not hold the demand: {likely.refusal}", latency=latency)
+        if (missed := likely_miss(likely, slo)) is not None:
+            return _missed(known, missed, latency)
     odd = abs(known.calibration.log_time) > ODD_CALIBRATION
     stated = to.model != now.model and context.market.model(to.model.name) is None
     return replace(
@@ -191,6 +187,10 @@ def _judged(
 
 def _refused(known: Speed, reason: str, *, latency: Latencies | None = None) -> Speed:
     return Speed(ratio=known.ratio, load=known.load, latency=latency, infeasible=reason)
+
+
+def _missed(known: Speed, missed: str, latency: Latencies) -> Speed:
+    return replace(_refused(known, missed, latency=latency), missed=missed)
 
 
 def _forecast_knows(now: Deployment, to: Deployment) -> bool:

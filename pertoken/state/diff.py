@@ -198,6 +198,9 @@ def plain(value: Any) -> Any:
     """Return a state value as JSON values, without what it costs or promises; a model is its name."""
     if type(value) in _PLAIN:
         return value
+    if isinstance(value, Change):  # tens of thousands in an advice run, so without a look at its fields
+        sides = {"before": plain(value.before), "after": plain(value.after)}
+        return {"kind": value.kind, "target": value.target, "field": value.field, **sides}
     if isinstance(value, Model):
         return value.name
     kind: Any = type(value)

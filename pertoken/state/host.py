@@ -1,7 +1,11 @@
 """Hosts, their devices, and the partitions of these."""
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
 
+from pertoken.state.errors import InvalidEdit
 from pertoken.state.placement import Placement
 
 MAX_PARTITIONS = 8
@@ -9,6 +13,7 @@ MAX_PARTITIONS = 8
 LINKS = ("nvlink", "pcie_switch", "pcie_host", "cross_socket", "network")
 """How two devices reach each other, fastest first: directly, below one PCIe switch, through the host bridge or NUMA
 node they share, from one CPU socket to another, from host to host."""
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_/-]{0,31}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +54,24 @@ class Host:
     placement: Placement = field(default_factory=Placement)
     paid_until: int | None = None
     """Epoch seconds until which it is paid for anyway; None where no term is known."""
+
+
+def divided(device: Device, profiles: Sequence[str], used: Container[int]) -> Device:
+    """Return a device with a partition of each profile, numbered -1, -2, ... without the `used` ids.
+
+    Raises InvalidEdit if it is divided already, for what is no profile, and for more than `MAX_PARTITIONS`.
+    """
+    if device.partitions:
+        raise InvalidEdit(f"{device.name} is divided already")
+    if not profiles or not all(isinstance(profile, str) and _PROFILE.fullmatch(profile) for profile in profiles):
+        raise InvalidEdit("name the profile of each partition, such as 3g.40gb")
+    if len(profiles) > MAX_PARTITIONS:
+        raise InvalidEdit(f"a device is divided into at most {MAX_PARTITIONS} partitions")
+    free = (-number for number in count(1) if -number not in used)
+    return replace(device, partitions=tuple(Partition(next(free), profile) for profile in profiles))
+
+
+def accelerators(devices: Sequence[Device]) -> frozenset[int]:
+    """Return the ids of those devices of a host that decide whether it is used: its CPUs if it has nothing else."""
+    chosen = [device for device in devices if device.kind != "cpu"] or devices
+    return frozenset(device.device_id for device in chosen)

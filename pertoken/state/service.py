@@ -4,8 +4,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pertoken.state.demand import Demand, Times, To
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, altered
 from pertoken.state.errors import InvalidEdit
+from pertoken.state.knobs import checked
 from pertoken.state.placement import Placement
 from pertoken.state.schedule import Schedule
 from pertoken.units import counted
@@ -58,7 +59,11 @@ class Service:
 
         Raises UnknownKnob and InvalidEdit as `Deployment.but` does.
         """
-        return replace(self, deployments=tuple(deployment.but(**changes) for deployment in self.deployments))
+        values = checked(changes)
+        deployments = (
+            altered(deployment, {**values, "edited": (*deployment.edited, *changes)}) for deployment in self.deployments
+        )
+        return replace(self, deployments=tuple(deployments))
 
     def on(self, placement: Placement, *, all_but: int = 0) -> "Service":
         """Return this service on another placement, `all_but` of its deployments (the first by id) staying.

@@ -71,7 +71,12 @@ class PertokenApp(TimeApp):
             self.set_reactive(App.theme, chosen)
             self.stylesheet.set_variables(self.get_css_variables())
         for mode in MODES:
-            self.add_mode(mode, partial(page_of, mode, self.view, self.choices, self.options.settings))
+            self.add_mode(mode, partial(self._page_of, mode))
+
+    def _page_of(self, mode: str) -> Page:
+        page = page_of(mode, self.view, self.choices, self.options.settings)
+        page._css_update_count = self._css_update_count  # of Textual: else it parses every style again
+        return page
 
     def on_unmount(self) -> None:
         """Use the names of the default keys again."""

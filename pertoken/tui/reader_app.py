@@ -16,7 +16,7 @@ from textual.message import Message
 from textual.timer import Timer
 
 from pertoken.errors import PertokenError
-from pertoken.garbage import resume
+from pertoken.garbage import exclude_loaded, resume
 from pertoken.tui.amounts import note
 from pertoken.tui.background import Background, Report
 from pertoken.tui.keys import WINDOWS_S
@@ -173,6 +173,7 @@ class ReaderApp(App[None]):
         self._post(ReadingDone(reading, query))
         if last.query is None:
             load_later()
+            exclude_loaded()
 
     def _part_read(self, reading: Reading) -> None:
         """Show a part of a reading, and wait until it is drawn before more is read."""
@@ -264,6 +265,8 @@ class ReaderApp(App[None]):
     @on(Computed)
     def show_computed(self, event: Computed) -> None:
         """Show a computed field of the study."""
+        if event.field == "plan" and self._study.plan == Read():
+            exclude_loaded()  # the modules of rules and of the forecast
         self._study = replace(self._study, **{event.field: event.read})
         self._renew()
 

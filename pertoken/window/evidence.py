@@ -254,12 +254,12 @@ class EvidenceReader:
         """Return quotients of what the engines count beside tokens, of each bucket in which they counted."""
 
         def of(quotient: Quotient, scale: float | None = None) -> Points | None:
-            return series.of_counts(self._counts(rows), buckets, quotient, scale)
+            return series.of_counts(self._counts(rows, quotient.counters), buckets, quotient, scale)
 
         readers: dict[str, Callable[[], Points | None]] = {
             name: partial(of, quotient) for name, quotient in QUOTIENTS.items()
         }
-        readers["asleep"] = lambda: series.part_of_time(self._counts(rows), buckets, "asleep_ms")
+        readers["asleep"] = lambda: series.part_of_time(self._counts(rows, ("asleep_ms",)), buckets, "asleep_ms")
         readers["load_s"] = partial(series.with_provenance, readers["load_s"], Provenance.BOUND)
         if len(rows) != 1:  # estimates for one GPU: these do not add up over deployments
             return readers
@@ -272,9 +272,9 @@ class EvidenceReader:
             readers[name] = partial(series.with_provenance, partial(of, quotient, share), origin)
         return readers
 
-    def _counts(self, rows: Sequence[Any]) -> list[Columns]:
-        """Return the deltas of further counters of each epoch that has some."""
-        counters = self.measured.counters
+    def _counts(self, rows: Sequence[Any], names: Iterable[str]) -> list[Columns]:
+        """Return the deltas of further counters of each epoch that has some; none where nobody counts `names`."""
+        counters = self.measured.counters if self.measured.counts_any(names) else {}
         return [counters[row.epoch_id] for row in rows if row.epoch_id in counters]
 
     def _held(self, device_ids: Sequence[int]) -> Points | None:

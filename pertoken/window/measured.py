@@ -1,6 +1,6 @@
 """The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, by_owner, columns, starts
-from pertoken.window.parts import Parts
+from pertoken.window.parts import COUNTED_PART, Parts
 from pertoken.window.progress import Progress, no_progress, ticking
 
 MAX_BUCKETS = 1_000_000
@@ -73,6 +73,10 @@ class Measured:
     def deployments(self) -> Mapping[int, Columns]:
         """Rows with `DEPLOYMENT`, by epoch."""
         return by_owner(self.parts["deployment"])
+
+    def counts_any(self, names: Iterable[str]) -> bool:
+        """Return whether some epoch may have counted one of these counters. Looks at no counter unless it is read."""
+        return "counters" in self.parts.names or not frozenset(self.parts[COUNTED_PART]).isdisjoint(names)
 
     @cached_property
     def counters(self) -> Mapping[int, Columns]:

@@ -5,8 +5,10 @@ from typing import Any
 
 HISTOGRAMS_PART = "histograms"
 """The part with the bucket counts of each histogram, by epoch and metric."""
-EARLY_PARTS = ("device_time", "deployment", "share")
-"""Parts without which there is no evidence."""
+COUNTED_PART = "counted"
+"""The part with the names of the counters of which some epoch counted something."""
+EARLY_PARTS = ("device_time", "deployment", "share", COUNTED_PART)
+"""Parts without which there is no evidence, and which counters there are: all of their rows take ten times as long."""
 PARTS = ("counters", "device", "host", "deployment", "share", HISTOGRAMS_PART)
 """All parts, in the order in which they are read where all are wanted."""
 

@@ -18,6 +18,7 @@ from pertoken.store.connect.open import Store
 from pertoken.store.query import read, rollups, sums
 from pertoken.store.query.buckets import (
     buckets,
+    counted_metrics,
     deployment_buckets,
     histogram_buckets,
     histogram_sets,
@@ -278,9 +279,11 @@ class Window:
         return energy_by_epoch(Measured(parts, self.inventory.own_devices))
 
     def _part(self, part: str, where: Segments, progress: Progress) -> Any:
-        from pertoken.window.measured import read_part
-        from pertoken.window.parts import HISTOGRAMS_PART
+        from pertoken.window.measured import COUNTERS, read_part
+        from pertoken.window.parts import COUNTED_PART, HISTOGRAMS_PART
 
+        if part == COUNTED_PART:
+            return counted_metrics(self._connection, where, COUNTERS)
         if part == HISTOGRAMS_PART:
             return self._histograms(progress)
         return read_part(self._connection, where, part, progress)

@@ -1,6 +1,6 @@
 """Windows of rules: each rule sees its own one, which is read once and only if a rule asks for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from pertoken.config import Settings
 from pertoken.proof.recommendation import Recommendation, State
 from pertoken.rule import Deployment, Evidence, FleetEvidence, Rule, Skip, skip
 from pertoken.store.connect.open import Store, open_store
-from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow
+from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EngineCounterSample, EpochRow
 from pertoken.store.write.writer import Writer
 from tests.advisor.gathered import own, source_of
 from tests.values import new_store, tick
@@ -27,8 +27,8 @@ TOKENS = {20 * DAY: 6_000, 3 * DAY: 1_200, 600: 60}
 """Seconds before now -> tokens of the minute that ended then."""
 
 
-def _file(store: Path, *, stopped_s: int = 0) -> Store:
-    """Return a database of one engine, observed for a minute at each of these times."""
+def _file(store: Path, *, stopped_s: int = 0, counted: Mapping[str, int] | None = None) -> Store:
+    """Return a database of one engine, observed for a minute at each of these times, with increments of counters."""
     where = new_store(store)
     epoch = EpochRow(9, 8, NOW - 30 * DAY, None, "1", "{}", (5,))
     known = {"engines": (ENGINE,), "deployments": (DEPLOYMENT,), "epochs": (epoch,), "devices": (GPU,)}
@@ -37,7 +37,8 @@ def _file(store: Path, *, stopped_s: int = 0) -> Store:
             if ago_s >= stopped_s:
                 ts = NOW - ago_s
                 served = DeploymentSample(9, ts, 60_000, 60_000, True, 30_000, 0, generated_tokens=tokens)
-                writer.commit(tick(ts, served, DeviceSample(5, ts, 60_000, 60_000, util_1e4=5_000), **known))
+                counts = (EngineCounterSample(9, name, ts, delta) for name, delta in (counted or {}).items())
+                writer.commit(tick(ts, served, DeviceSample(5, ts, 60_000, 60_000, util_1e4=5_000), *counts, **known))
         writer.roll_up()
     return open_store(where)
 
@@ -127,6 +128,22 @@ def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> No
         "prompt length was not measured",
     )
     assert _row(advice, "catches").reason == "3 minutes"
+
+
+def test_counters_of_a_long_window_are_read_only_where_one_that_a_rule_looks_at_was_counted(tmp_path: Path) -> None:
+    def looks_at(name: str) -> Rule:
+        def looks(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+            yield skip("seen", f"{getattr(seen, name).mean:g}")
+
+        return own(looks, name.replace("_", "-"), "28d")
+
+    store = _file(tmp_path, counted={"prefix_hits": 30, "prefix_queries": 40})
+    advice, phases = _run(store, looks_at("load_s"))
+    assert "reading the last 28d: counters" not in phases
+    assert _row(advice, "load-s").state is State.BLOCKED
+    advice, phases = _run(store, looks_at("prefix_hit_rate"))
+    assert "reading the last 28d: counters" in phases
+    assert _row(advice, "prefix-hit-rate").reason == "0.75"
 
 
 def test_a_rule_that_names_a_part_of_its_own_making_fails_alone(stored: Store) -> None:

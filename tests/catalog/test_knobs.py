@@ -1,7 +1,9 @@
 import pytest
 
+from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.catalog.knobs import (
     layout,
+    like,
     model_argument,
     port_argument,
     read_absent,
@@ -27,6 +29,20 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
         assert (knob.type == "word") == bool(knob.words) or not (knob.flags or knob.words)
         assert knob.type != "bool" or knob.default is not None
         assert (knob.type == "json") == bool(knob.member) and (knob.type != "json" or knob.manual)
+
+
+WITHOUT_KNOBS = {
+    "dynamo-frontend": "routes requests to workers, whose engines have the knobs",
+    "ray": "starts vLLM with the settings of a deployment file, beside a raylet that many models share",
+    "triton": "its settings are in the config.pbtxt of each model",
+}
+"""Engines that no command line sets a knob of, each with the reason."""
+
+
+def test_every_engine_with_an_adapter_has_knobs_or_a_reason_for_having_none() -> None:
+    assert {kind for kind in ADAPTERS if not table().of(kind)} == WITHOUT_KNOBS.keys()
+    assert all(row.engine in ADAPTERS for rows in (table().knobs, table().arguments, table().variables) for row in rows)
+    assert all(like(engine) != engine and table().of(engine) for engine in table().same)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +167,20 @@ def test_the_model_and_the_port_are_found() -> None:
         ("tgi", "text-generation-launcher --model-id m --num-shard 2 -p 80", "m", 80, {"tp": 2}),
         ("lmdeploy", "lmdeploy serve api_server m --tp 2 --quant-policy 8", "m", 23333, {"tp": 2, "kv_dtype": "int8"}),
         ("dynamo-vllm", "python -m dynamo.vllm --model m -tp 2", "m", None, {"tp": 2}),
+        (
+            "dynamo-trtllm",
+            "python -m dynamo.trtllm --model m --tensor-parallel-size 4 --max-batch-size 64",
+            "m",
+            None,
+            {"tp": 4, "max_num_seqs": 64},
+        ),
+        (
+            "dynamo-trtllm",
+            "python -m dynamo.trtllm --model-path m --max-seq-len 9 --override-engine-args {}",
+            "m",
+            None,
+            {},
+        ),
         ("dynamo-frontend", "python -m dynamo.frontend --http-port 8080", None, 8080, {}),
         ("ray", "/x/raylet --metrics_export_port=8080", None, 8080, {}),
         ("ollama", "ollama serve", None, 11434, {}),

@@ -21,6 +21,7 @@ from tests.cli.builders import NOW, run
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import set_price
 
+ROOT = Path(__file__).parents[2]
 AT = NOW - 3600 - 600
 """Ten minutes before an hour ago: within an hour of the clock, unless that begins then."""
 COMMANDS = [
@@ -40,7 +41,10 @@ COMMANDS = [
 SCRIPT = """
 import json, sys
 from click.testing import CliRunner
+from pytest import MonkeyPatch
 from pertoken.cli import main
+from tests.one_process import share_a_process
+share_a_process(MonkeyPatch())
 folder, at, commands = json.loads(sys.argv[1])
 for each in commands:
     done = CliRunner().invoke(main, [*each, "--db", folder, "--at", at], catch_exceptions=False)
@@ -126,7 +130,9 @@ def test_output_does_not_depend_on_the_hash_seed(and_later: str) -> None:
         given = json.dumps([and_later, _iso(AT), COMMANDS[1:]])
         environment = {**os.environ, "PYTHONHASHSEED": seed_of_hashes}
         command = [sys.executable, "-c", SCRIPT, given]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600, env=environment)
+        done = subprocess.run(
+            command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=600, env=environment
+        )
         printed.append([json.loads(line) for line in done.stdout.splitlines()])
     assert [arguments for arguments, _, _ in printed[0]] == [list(arguments) for arguments in COMMANDS[1:]]
     assert {status for _, status, _ in printed[0]} <= {0}

@@ -1,5 +1,6 @@
 """Forecasts of one run: side by side or one by one they are the same, and each is computed once."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from pertoken.forecast.queue.latency import LatencyQuery, latency, overruns
 from pertoken.forecast.serving import Comparison, compare_all
 from pertoken.savings import forecasts
 from pertoken.savings.context import Context
-from pertoken.savings.estimate import estimate, prepare
+from pertoken.savings.estimate import estimate, prepare, prepare_shown
 from pertoken.savings.forecasts import Forecasts
 from pertoken.savings.load import measured_load
 from pertoken.savings.slo import near_miss_limits
@@ -48,7 +49,8 @@ def test_proposals_that_are_forecast_side_by_side_cost_what_each_costs_alone() -
     prepare(before, after, known)
     together = [estimate(before, fleet, known) for fleet in after]
     for one, other in zip(alone, together, strict=True):
-        assert replace(one, latency=None) == replace(other, latency=None)
+        assert replace(one, latency=None, judged=()) == replace(other, latency=None, judged=())
+        assert (one.slo, one.against) == (other.slo, other.against)
         assert (one.latency is None) == (other.latency is None)
         if one.latency is not None and other.latency is not None:
             assert (one.latency.after, one.latency.before) == (other.latency.after, other.latency.before)
@@ -109,6 +111,17 @@ def test_each_estimate_shows_how_well_its_deployment_was_predicted_so_far() -> N
     assert not any("each predicted before" in assumption for assumption in plain.assumptions)
 
 
+def counted(name: str, asked: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Note in `asked` how many forecasts each call of a function computes."""
+    forecast = getattr(forecasts, name)
+
+    def count(some: Sequence[Any], *more: Any) -> Any:
+        asked.append((name, len(some)))
+        return forecast(some, *more)
+
+    monkeypatch.setattr(forecasts, name, count)
+
+
 def test_nothing_is_forecast_alone_that_pricing_asks_of_every_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     before, known = replicated()
     before = replace(before, services=(replace(before.services[0], min_replicas=3),))
@@ -117,21 +130,44 @@ def test_nothing_is_forecast_alone_that_pricing_asks_of_every_replica(monkeypatc
     needed = before.edit(service.but(weight_dtype="fp8").resized())  # all three stay
     moved = before.edit(service.on(Placement(provider="bedrock", purchase="per_token")))
     asked: list[tuple[str, int]] = []
-
-    def counted(name: str) -> Any:
-        forecast = getattr(forecasts, name)
-
-        def count(some: Sequence[Any], *more: Any) -> Any:
-            asked.append((name, len(some)))
-            return forecast(some, *more)
-
-        return count
-
     prepare(before, [needed, moved], known)
-    for name in ("compare_all", "overruns", "latencies"):
-        monkeypatch.setattr(forecasts, name, counted(name))
-    assert estimate(before, needed, known).slo == "pass"
-    assert asked == [("latencies", 2)]  # of one replica it is known already
+    for name in ("compare_all", "overruns", "likely_latencies", "latencies"):
+        counted(name, asked, monkeypatch)
+    priced = estimate(before, needed, known)
+    assert asked == []
+    prepare_shown([priced], known)
+    assert [asked_for for asked_for in asked if asked_for[1]] == [("latencies", 3), ("latencies", 1)]
     asked.clear()
+    assert priced.slo == "pass"
     assert estimate(before, moved, known).break_even is not None
+    assert asked == []
+
+
+def test_the_busiest_replica_stands_for_all_where_their_number_falls(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, known = replicated()
+    seen = {key: low_batch(busy=busy) for key, busy in ((1, 0.2), (2, 0.3), (3, 0.1))}
+    known = replace(known, deployments=seen)
+    (service,) = before.services
+    after = before.edit(service.but(weight_dtype="fp8").resized())
+    asked: list[tuple[str, int]] = []
+    counted("compare_all", asked, monkeypatch)
+    prepare(before, [after], known)
+    priced = estimate(before, after, known)
+    assert priced.replicas == (3, 1)
+    assert sum(count for _, count in asked) == 1
+    assert priced.latency is not None and priced.latency.ends is not None
+    assert priced.latency.ends[0].deployment.deployment_id == 2
+
+
+def test_a_change_that_misses_its_slo_is_refused_by_its_likely_latency(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, known = replicated()
+    known = replace(known, slo=Slo(tpot_p95_ms=1))
+    (service,) = before.services
+    after = before.edit(service.but(weight_dtype="fp8"))
+    asked: list[tuple[str, int]] = []
+    counted("latencies", asked, monkeypatch)
+    prepare(before, [after], known)
+    refused = estimate(before, after, known)
+    assert refused.infeasible is not None and refused.slo == "fail"
+    assert re.fullmatch(r"TPOT p95 would be about \d+ ms, with an SLO of 1 ms", refused.infeasible)
     assert asked == []

@@ -7,7 +7,7 @@ from pertoken.advisor.worker.wire import proposal_of
 from pertoken.catalog.market import Market
 from pertoken.rule import Proposal
 from pertoken.state.demand import EDITABLE, Demand, Quantity, to
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, altered
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, services_unlike
@@ -91,4 +91,4 @@ def _service(now: Service | None, after: Service, configured: bool) -> Service:
 def _deployment(now: Deployment | None, to: Deployment) -> Deployment:
     """Return a deployment without its devices if it moves to another placement."""
     moved = now is not None and to.placement != now.placement and to.device_ids == now.device_ids
-    return replace(to, device_ids=()) if moved and to.device_ids else to
+    return altered(to, {"device_ids": ()}) if moved and to.device_ids else to

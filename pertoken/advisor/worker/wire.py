@@ -21,7 +21,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from pertoken.rule import Proposal, Skip, propose, skip, subject_key
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, altered
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device, Host
@@ -193,6 +193,17 @@ _DECLARED: Mapping[str, Any] = {
 
 def _changed(now: Any, sent: Any, where: str) -> Any:
     """Return a record with the received fields."""
+    return _with(now, _values(now, sent, where))
+
+
+def _with(now: Any, values: dict[str, Any]) -> Any:
+    if not values:
+        return now
+    return altered(now, values) if type(now) is Deployment else replace(now, **values)
+
+
+def _values(now: Any, sent: Any, where: str) -> dict[str, Any]:
+    """Return the values of the received fields of a record."""
     kind: Any = type(now)
     hints = _hints(kind)
     values: dict[str, Any] = {}
@@ -206,7 +217,7 @@ def _changed(now: Any, sent: Any, where: str) -> Any:
             values[name] = _changed_list(old, value, kind_of_list, path)
         else:
             values[name] = _changed(old, value, path) if is_dataclass(old) else _read(hints[name], value, path)
-    return replace(now, **values) if values else now
+    return values
 
 
 def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tuple[Any, ...]:
@@ -216,13 +227,23 @@ def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tupl
     for removed in _items(sent.get("removed", []), where):
         if records.pop(_key(removed, where), None) is None:
             raise InvalidEdit(f"{where} has no {removed}")
+    read: tuple[Any, Any, dict[str, Any]] | None = None
     for pair in _items(sent.get("changed", []), where):
         record_key, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
         if _key(record_key, where) not in records:
             raise InvalidEdit(f"{where} has no {record_key}")
-        records[record_key] = _changed(records[record_key], changes, kind.__name__.lower())
+        record = records[record_key]
+        # Replicas change alike as a rule: then the values of one are those of the next.
+        if read is None or changes != read[1] or not _same_parts(record, read[0], changes):
+            read = record, changes, _values(record, changes, kind.__name__.lower())
+        records[record_key] = _with(record, read[2])
     added = (_read(kind, item, kind.__name__.lower()) for item in _items(sent.get("added", []), where))
     return (*records.values(), *added)
+
+
+def _same_parts(record: Any, other: Any, changes: Mapping[str, Any]) -> bool:
+    """Return whether two records are equal where only a part of a field changes."""
+    return all(getattr(record, name) == getattr(other, name) for name, value in changes.items() if type(value) is dict)
 
 
 def _key(value: Any, where: str) -> int | str:

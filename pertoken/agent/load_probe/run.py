@@ -1,5 +1,6 @@
 """The measurement: waves of requests, each checked for foreign ones, as operating points."""
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,14 @@ class Progressing:
     stopped: str | None = None
     """Why it ended before its script did; what was measured before counts."""
 
+    def add(self, step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> None:
+        """Add the point of a step, or a note that says why it has none. `ts`: Unix time."""
+        point = _point(step, waves, ts) if waves else None
+        if point is not None:
+            self.points.append(point)
+        elif waves:
+            self.notes.append(f"{step.label}: left out, {_why_unusable(step, waves)}")
+
 
 def run(
     client: Client,
@@ -39,35 +48,37 @@ def run(
     clock: Callable[[], float] = time.monotonic,
     now: Callable[[], float] = time.time,
 ) -> Progressing:
-    """Run the steps for at most `seconds`, and a wave beyond.
+    """Run the steps for about `seconds`: a wave that would not end in time, at the pace of those before, is not sent.
 
     It ends within one wave (one request of each client) when `watch` sees a foreign request; that wave does not count.
     An interrupt ends the requests under way and keeps what was measured. Raises ProbeError if the server fails before
     anything was measured.
     """
-    probe = Progressing()
+    probe, pace = Progressing(), _Pace()
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
         probe.sent = _sent([client.calibrate()])
         state = _checked(watch, state, probe.sent)
+        unsent = []
         for n, step in enumerate(steps):
             progress(step)
             # Later steps get what the earlier ones left of their time.
             share_end = clock() + max(0.0, end - clock()) / (len(steps) - n)
             waves: list[list[Completion]] = []
-            while len(waves) < step.waves and (not waves or clock() < share_end) and clock() < end:
-                wave = _wave(client, step)
-                probe.sent = probe.sent.plus(_sent(wave))
-                state = _checked(watch, state, _sent(wave))
-                waves.append(wave)
-            point = _point(step, waves, int(now())) if waves else None
-            if point is not None:
-                probe.points.append(point)
-            elif waves:
-                probe.notes.append(f"{step.label}: left out, {_why_unusable(step, waves)}")
-        if clock() >= end:
-            probe.notes.append("its time was over before the whole script was sent")
+            try:
+                while len(waves) < step.waves and clock() + pace.wave_s(step) < (share_end if waves else end):
+                    wave = _wave(client, step)
+                    probe.sent = probe.sent.plus(_sent(wave))
+                    state = _checked(watch, state, _sent(wave))
+                    pace.note(step, wave)
+                    waves.append(wave)
+            finally:  # an interrupted step counts with the waves it had
+                probe.add(step, waves, int(now()))
+            if not waves:
+                unsent.append(step.label)
+        if unsent:
+            probe.notes.append(f"its time was over before the whole script was sent; left out: {', '.join(unsent)}")
     except _Foreign as other:
         probe.stopped = f"somebody else uses the server: {other}"
     except KeyboardInterrupt:
@@ -78,6 +89,31 @@ def run(
             raise
         probe.stopped = str(error)
     return probe
+
+
+@dataclass(slots=True)
+class _Pace:
+    """The fastest that the server was so far."""
+
+    prompt_token_s: float = math.inf
+    """Seconds per prompt token, waiting included; infinite before the first wave."""
+    step_s: float = math.inf
+    """Seconds from one generated token of a request to its next; infinite before the first batch."""
+
+    def note(self, step: Step, wave: Sequence[Completion]) -> None:
+        """Learn from a wave."""
+        first_s = max(request.ttft_s for request in wave)
+        self.prompt_token_s = min(self.prompt_token_s, first_s / (step.prompt_tokens * step.batch))
+        if not step.alone:
+            steps_s = (
+                (request.part_s[-1] - request.part_s[0]) / max(1, request.generated_tokens - 1) for request in wave
+            )
+            self.step_s = min(self.step_s, *steps_s)
+
+    def wave_s(self, step: Step) -> float:
+        """Return the seconds that a wave takes at least; 0 while nothing is known."""
+        prompts_s = step.prompt_tokens * step.batch * self.prompt_token_s if math.isfinite(self.prompt_token_s) else 0.0
+        return prompts_s + (step.generated_tokens * self.step_s if math.isfinite(self.step_s) else 0.0)
 
 
 class _Foreign(Exception):

@@ -1,4 +1,4 @@
-"""Script of a probe: prompts alone, then batches at several contexts. Each step is repeated in waves."""
+"""Script of a probe: prompts alone and batches at several contexts. Each step is repeated in waves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,6 +37,11 @@ class Step:
         return self.generated_tokens == 1
 
     @property
+    def tokens(self) -> int:
+        """Prompt and generated tokens of one wave."""
+        return (self.prompt_tokens + self.generated_tokens) * self.batch
+
+    @property
     def label(self) -> str:
         """What it measures, for people."""
         if self.alone:
@@ -45,16 +50,20 @@ class Step:
 
 
 def script(slots: int | None, context: int | None) -> tuple[Step, ...]:
-    """Return the steps for a server with `slots` slots of `slot_tokens` tokens each; None where that is not known."""
+    """Return the steps for a server with `slots` slots of `context` tokens each; None where that is not known.
+
+    Those with the fewest tokens come first: a slow server has no time for the others.
+    """
     slots, limit = slots or DEFAULT_SLOTS, int((context or DEFAULT_CONTEXT) * SHARE_OF_CONTEXT)
     generated = min(GENERATED, max(2, limit // 4))
     prompts = _within(PROMPTS, limit - 1)
     contexts = _within(CONTEXTS, limit - generated)
     batches = _batches(min(slots, MAX_BATCH))
-    return (
+    steps = (
         *(Step(tokens, 1, 1, PROMPT_WAVES) for tokens in prompts),
         *(Step(tokens, generated, batch, MAX_WAVES) for batch in batches for tokens in contexts),
     )
+    return tuple(sorted(steps, key=lambda step: step.tokens))
 
 
 def _within(lengths: Sequence[int], limit: int) -> tuple[int, ...]:

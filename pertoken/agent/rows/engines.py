@@ -164,7 +164,7 @@ def _advance(
         if _in_turn(known, reading, life, moment.wall_ms - since_page_ms):
             return counters.rebase(known, values, owner_id=engine_id, life=life, ts=moment.ts, reason=_IN_TURN)
     elif (ended := _ended_server(before, reading)) is not None and reading.life_ms is not None:
-        # The process that listens goes on, but it only forwards, or has loaded its model anew.
+        # The process that listens goes on, but it only forwards, or has loaded its model again.
         life = life_ids.page_life(reading.life_ms)
         known = {series: replace(state, life=ended) for series, state in known.items()}
     from_zero = False

@@ -2,8 +2,10 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +24,15 @@ from pertoken.forecast.host import Calibration
 from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
-from pertoken.forecast.queue.queueing import overruns_under
+from pertoken.forecast.queue.queueing import UnderLoad, overruns_under
 from pertoken.forecast.queue.service import forecast_under, service
 from pertoken.forecast.queue.steady_state import capacity_per_s
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
+from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 
+T = TypeVar("T")
 SHARES = (0.5, 0.95)
 MODEL_SD = (0.15, 0.2, 0.15, 0.15)
 """Standard deviation of the log error of the queueing model itself: TTFT p50, p95, TPOT p50, p95. Source: its errors
@@ -54,6 +58,17 @@ class Latency:
     """Probability, 0 to 1, that more requests arrive than the replica can serve. The ranges assume that fewer do."""
     refusal: str | None = None
     assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyLatency:
+    """Likely quantiles over requests, milliseconds; meaningless with a `refusal`."""
+
+    ttft_p50_ms: float
+    ttft_p95_ms: float
+    tpot_p50_ms: float
+    tpot_p95_ms: float
+    refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +109,85 @@ def utilizations(queries: Sequence[LatencyQuery], market: Market) -> list[float 
 
 def latencies(queries: Sequence[LatencyQuery], market: Market) -> list[Latency | Abstained]:
     """Return `latency` of each query, or `Abstained`. They are computed together."""
-    latencies_of: list[Latency | Abstained | None] = []
+    at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
+    return _each(queries, market, at_once, partial(_latencies, market=market))
+
+
+def likely_latencies(queries: Sequence[LatencyQuery], market: Market) -> list[LikelyLatency | Abstained]:
+    """Return the likely values of `latency` of each query, or `Abstained`: an eighth of the time, without ranges."""
+    return _each(queries, market, ROWS_AT_ONCE, _likely_latencies)
+
+
+def _each(
+    queries: Sequence[LatencyQuery],
+    market: Market,
+    at_once: int,
+    forecast: Callable[[Sequence[LatencyQuery], Candidates], Sequence[T]],
+) -> list[T | Abstained]:
+    """Forecast queries in groups of `at_once`; `Abstained` in place of a result where something is unknown."""
+    results: list[T | Abstained | None] = []
     known: list[tuple[LatencyQuery, Row]] = []
     for query, row in zip(
         queries, resolve_each([(query.deployment, query.load) for query in queries], market), strict=True
     ):
-        latencies_of.append(row if isinstance(row, Abstained) else None)
+        results.append(row if isinstance(row, Abstained) else None)
         if not isinstance(row, Abstained):
             known.append((query, row))
-    forecast: list[Latency] = []
-    at_once = max(1, ROWS_AT_ONCE // (len(deviation().groups) + 1))
+    computed: list[T] = []
     for first in range(0, len(known), at_once):
         chunk = known[first : first + at_once]
-        forecast += _latencies([query for query, _ in chunk], stack_rows([row for _, row in chunk]), market)
-    results = iter(forecast)
-    return [next(results) if latency is None else latency for latency in latencies_of]
+        computed += forecast([query for query, _ in chunk], stack_rows([row for _, row in chunk]))
+    next_of = iter(computed)
+    return [next(next_of) if result is None else result for result in results]
 
 
 def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -> list[Latency]:
     groups = deviation().groups
     nudged = NUDGE * np.concatenate([np.zeros((1, groups.shape[1])), groups])
+    state = _states(queries, c, nudged)
+    figures = _figures_ms(state)
+    unpacked = unpacks_cache(c) | _unpacked_where_measured(queries, market)
+    latencies_of = []
+    for index, query in enumerate(queries):
+        own_rows = slice(index * len(nudged), (index + 1) * len(nudged))
+        utilization = state.utilization[own_rows]
+        if state.saturated[own_rows][0]:
+            refusal = _overload(query, state.capacity_per_s[own_rows][0])
+            latencies_of.append(Latency(utilization=float(utilization[0]), refusal=refusal))
+        else:
+            latencies_of.append(_with_ranges(query, figures[own_rows], utilization, bool(unpacked[index])))
+    return latencies_of
+
+
+def _likely_latencies(queries: Sequence[LatencyQuery], c: Candidates) -> list[LikelyLatency]:
+    state = _states(queries, c, np.zeros((1, len(TERMS))))
+    return [
+        LikelyLatency(ttft_p50, ttft_p95, tpot_p50, tpot_p95, _overload(query, capacity) if saturated else None)
+        for query, (ttft_p50, ttft_p95, tpot_p50, tpot_p95), saturated, capacity in zip(
+            queries, _figures_ms(state).tolist(), state.saturated, state.capacity_per_s, strict=True
+        )
+    ]
+
+
+def _figures_ms(state: UnderLoad) -> Array:
+    return 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
+
+
+def _overload(query: LatencyQuery, capacity_per_s: float) -> str:
+    return (
+        f"more arrives than is served: {query.arrivals.requests_per_s:.3g} requests/s at the p95 demand, and a full "
+        f"batch finishes {capacity_per_s:.3g}"
+    )
+
+
+def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> UnderLoad:
+    """Return steady states: of each query one row for each row of `nudged`, which is added to its log times."""
     rows = np.repeat(np.arange(len(c)), len(nudged))
     shift = np.concatenate([query.calibration.shift + nudged for query in queries])
     prompt, generated = (
         joined([getattr(query.arrivals, name) for query in queries for _ in nudged]) for name in ("prompt", "generated")
     )
-    state = forecast_under(
+    return forecast_under(
         c.take(rows),
         efficiency(),
         Arrivals(np.array([query.arrivals.requests_per_s for query in queries])[rows], prompt, generated),
@@ -128,24 +196,6 @@ def _latencies(queries: Sequence[LatencyQuery], c: Candidates, market: Market) -
         shift,
         SHARES,
     )
-    figures = 1000 * np.concatenate([state.ttft_s, state.tpot_s], axis=1)
-    unpacked = unpacks_cache(c) | _unpacked_where_measured(queries, market)
-    latencies_of = []
-    for index, query in enumerate(queries):
-        own_rows = slice(index * len(nudged), (index + 1) * len(nudged))
-        if state.saturated[own_rows][0]:
-            latencies_of.append(
-                Latency(
-                    utilization=float(state.utilization[own_rows][0]),
-                    refusal=f"more arrives than is served: {query.arrivals.requests_per_s:.3g} requests/s at the p95 "
-                    f"demand, and a full batch finishes {state.capacity_per_s[own_rows][0]:.3g}",
-                )
-            )
-        else:
-            latencies_of.append(
-                _with_ranges(query, figures[own_rows], state.utilization[own_rows], bool(unpacked[index]))
-            )
-    return latencies_of
 
 
 def _unpacked_where_measured(queries: Sequence[LatencyQuery], market: Market) -> NDArray[np.bool_]:

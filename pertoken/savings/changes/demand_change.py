@@ -22,8 +22,8 @@ from pertoken.savings.sizing import (
     arriving_share,
     changed_arrivals,
     changed_load,
-    likely_sizes,
     objectives,
+    one_fewer_serves,
     total_arrivals,
 )
 from pertoken.savings.speed import Speed, speed
@@ -34,8 +34,9 @@ from pertoken.units import HOURS_PER_MONTH
 
 STEPS = 50
 """Points between the present and the proposed demand at which the number of replicas is computed."""
-STEPS_AT_ONCE = 17
-"""Points that are computed together. A replica is often released within the first of them."""
+STRIDE = 5
+"""Every such point is computed first, then those before the first of them that releases a replica."""
+NONE_RELEASED = "no replica is released"
 
 
 def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outcome:
@@ -57,7 +58,10 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         return Outcome(unpriced=str(reason))
     releases = _releases(now, to.demand, changed, predicted, arrivals, context)
     forecast = Outcome(
-        slo=predicted.slo, latency=predicted.latency, assumptions=(*source, *predicted.assumptions), break_even=releases
+        judged=(predicted,),
+        latency=predicted.latency,
+        assumptions=(*source, *predicted.assumptions),
+        break_even=releases,
     )
     return _freed(before, now, to, changed, share, forecast, context)
 
@@ -66,22 +70,27 @@ def _releases(
     now: Service, after: Demand, changed: Sequence[str], forecast: Speed, arrivals: Arrivals, context: Context
 ) -> str:
     """Return the point between the present and the proposed demand from which a replica is released, as a phrase."""
-    like, present = now.deployments[0], len(now.deployments)
     assert forecast.load is not None
-    if present > max(1, now.min_replicas) + now.spare_replicas:
-        for first in range(0, STEPS + 1, STEPS_AT_ONCE):
-            steps = range(first, min(first + STEPS_AT_ONCE, STEPS + 1))
-            demands = [_between(now.demand, after, changed, step / STEPS) for step in steps]
-            loads = [
-                (changed_arrivals(arrivals, now.demand, demand), changed_load(forecast.load, now.demand, demand))
-                for demand in demands
-            ]
-            counts = likely_sizes(now, like, forecast, loads, context)
-            for step, demand, count in zip(steps, demands, counts, strict=True):
-                if count is not None and count < present:
-                    release = f"a replica is released from {_shown(demand, changed[0])} on"
-                    return release if step else "the demand as it is needs fewer replicas already"
-    return "no replica is released"
+    if len(now.deployments) <= max(1, now.min_replicas) + now.spare_replicas:
+        return NONE_RELEASED
+    load = forecast.load
+
+    def first_release(steps: Sequence[int]) -> int | None:
+        demands = [_between(now.demand, after, changed, step / STEPS) for step in steps]
+        loads = [
+            (changed_arrivals(arrivals, now.demand, demand), changed_load(load, now.demand, demand))
+            for demand in demands
+        ]
+        released = one_fewer_serves(now, now.deployments[0], forecast, loads, context)
+        return next((step for step, enough in zip(steps, released, strict=True) if enough), None)
+
+    first = first_release(range(0, STEPS + 1, STRIDE))
+    if first is None:
+        return NONE_RELEASED
+    if first == 0:
+        return "the demand as it is needs fewer replicas already"
+    step = first_release(range(first - STRIDE + 1, first)) or first
+    return f"a replica is released from {_shown(_between(now.demand, after, changed, step / STEPS), changed[0])} on"
 
 
 def _freed(

@@ -1,7 +1,7 @@
 """Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 
@@ -21,22 +21,33 @@ from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
 
+ReplicaForecast = Callable[[Deployment], Speed | None]
+"""Forecasts a replica of a service after a change; None if its speed cannot change."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllStay:
+    """All replicas of a service stay although another number is proposed."""
+
+    reason: str
+
 
 def resized(
     before: Fleet,
     now: Service,
     to: Service,
     replicas: Sequence[Deployment],
-    speeds: dict[int, Speed | None],
+    forecast: ReplicaForecast,
     context: Context,
-) -> Outcome:
-    """Return the outcome of the fewest replicas that serve the demand, or of the proposed number, whole hosts first."""
-    if not alike(replicas):
-        return Outcome(unpriced=f"the replicas of {now.name} differ: make them alike first, or size one kind at a time")
+) -> Outcome | AllStay:
+    """Return the outcome of the fewest replicas that serve the demand, or of the proposed number, whole hosts first.
+
+    `replicas` are alike.
+    """
     present = len(now.deployments)
     try:
         arrivals, source = total_arrivals(now, context)
-        busiest_load = busiest(now, speeds, context)
+        busiest_load = busiest(now, forecast, context)
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
     if isinstance(busiest_load, str):
@@ -44,10 +55,10 @@ def resized(
     load, known = busiest_load
     counted = sizes(now, replicas[0], known, arrivals, context, load)
     if isinstance(counted, str):
-        return Outcome(infeasible=counted)
+        return AllStay(counted)
     counts = wanted(to, counted)
     if isinstance(counts, str):
-        return Outcome(infeasible=counts)
+        return AllStay(counts)
     if _narrower(now, replicas):
         return _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
     slow, likely, fast = (min(count, present) for count in counts)
@@ -55,7 +66,7 @@ def resized(
         return _scaled_up(before, now, counts[1], known, context)
     if likely == present:
         why = "; ".join(["its p95 demand takes them", *counted.assumptions])
-        return Outcome(infeasible=f"all {present} replicas of {now.name} are needed: {why}")
+        return AllStay(f"all {present} replicas of {now.name} are needed: {why}")
     for deployment in now.deployments:
         refuse_partitions(before, deployment)
     against = []
@@ -75,12 +86,12 @@ def resized(
         else same(tuple(replica for replica in replicas if replica.device_ids)),
         new_nano_usd_per_hour=cost,
         ratio=known.ratio,
-        slo=known.slo,
+        judged=(known,),
         latency=known.latency,
         replicas=(present, likely),
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
         assumptions=(*source, *known.assumptions, *counted.assumptions),
-        against=(*known.against, *against),
+        against=(*known.notes, *against),
     )
 
 
@@ -115,12 +126,12 @@ def _packed(
         kept=(fitted[0].placed, fitted[1].placed, fitted[2].placed),
         new_nano_usd_per_hour=(low, likely, high),
         ratio=known.ratio,
-        slo=known.slo,
+        judged=(known,),
         latency=known.latency,
         replicas=(present, counts[1]) if counts[1] != present else None,
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
         assumptions=(*assumptions, *known.assumptions),
-        against=(*known.against, *((slow_end,) if counts[0] > counts[1] else ())),
+        against=(*known.notes, *((slow_end,) if counts[0] > counts[1] else ())),
     )
 
 
@@ -178,11 +189,8 @@ def _new_cost(
     return low * paid(counts[2]), middle * paid(counts[1]), high * paid(counts[0])
 
 
-def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) -> tuple[MeasuredLoad, Speed] | str:
-    """Return the load and the forecast of the busiest replica that can be forecast, or the reason why none can.
-
-    A replica without a forecast in `speeds` is forecast without a change.
-    """
+def busiest_first(now: Service, context: Context) -> list[Deployment]:
+    """Return the replicas of a service by their busy time, the busiest first and those without a measured load last."""
 
     def busy(deployment: Deployment) -> float:
         try:
@@ -190,15 +198,23 @@ def busiest(now: Service, speeds: Mapping[int, Speed | None], context: Context) 
         except NotMeasured:
             return -1.0
 
+    return sorted(now.deployments, key=busy, reverse=True)
+
+
+def busiest(now: Service, forecast: ReplicaForecast, context: Context) -> tuple[MeasuredLoad, Speed] | str:
+    """Return the load and the forecast of the busiest replica that can be forecast, or the reason why none can.
+
+    A replica of which `forecast` returns None is forecast without a change.
+    """
     reasons: dict[int, str] = {}
-    for old in sorted(now.deployments, key=busy, reverse=True):
-        forecast = speeds.get(old.deployment_id)
-        if forecast is None:
-            forecast = _unchanged(old, now, context.evidence(old.deployment_id), context)
-        if forecast.load is not None and forecast.unpriced is None:
-            return forecast.load, forecast
-        if forecast.unpriced is not None:
-            reasons[old.deployment_id] = forecast.unpriced
+    for old in busiest_first(now, context):
+        known = forecast(old)
+        if known is None:
+            known = _unchanged(old, now, context.evidence(old.deployment_id), context)
+        if known.load is not None and known.unpriced is None:
+            return known.load, known
+        if known.unpriced is not None:
+            reasons[old.deployment_id] = known.unpriced
     last = [reasons[deployment.deployment_id] for deployment in now.deployments if deployment.deployment_id in reasons][
         -1:
     ]
@@ -218,7 +234,7 @@ def _scaled_up(before: Fleet, now: Service, count: int, known: Speed, context: C
         kept=same(now.deployments),
         new_nano_usd_per_hour=(extra, extra, extra),
         ratio=known.ratio,
-        slo=known.slo,
+        judged=(known,),
         latency=known.latency,
         replicas=(len(now.deployments), count),
         provenance=Provenance.FORECAST,

@@ -95,7 +95,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
     """Return the outcome of a supplied share: replicas that the other requests do not need, else freed busy time."""
     try:
         arrivals, arrivals_source = total_arrivals(now, context)
-        busiest_load = busiest(now, {}, context)
+        busiest_load = busiest(now, lambda _: None, context)
     except NotMeasured as missing:
         return replace(split, unpriced=missing.sentence)
     if isinstance(busiest_load, str):
@@ -122,10 +122,10 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
             kept(before, now.deployments, fast, context),
         ),
         capacity=(freed, freed, freed) if likely == present else None,
-        slo=speed.slo,
+        judged=(speed,),
         replicas=(present, likely) if likely != present else None,
         assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
-        against=(*split.against, *speed.against),
+        against=(*split.against, *speed.notes),
         break_even=None,
         unpriced=None,
     )

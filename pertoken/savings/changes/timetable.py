@@ -64,7 +64,7 @@ def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _Repl
         arrivals, source = total_arrivals(now, context)
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
-    busiest_load = busiest(now, {}, context)
+    busiest_load = busiest(now, lambda _: None, context)
     if isinstance(busiest_load, str):
         return Outcome(unpriced=busiest_load)
     load, speed = busiest_load

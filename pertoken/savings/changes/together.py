@@ -67,6 +67,7 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
         capacity=_sum(capacities),
         timed=hours.timed if hours is not None else None,
         slo=max((outcome.slo for outcome in parts if outcome is not hours), key=VERDICTS.index),
+        judged=tuple(speed for outcome in parts if outcome is not hours for speed in outcome.judged),
         provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
         assumptions=tuple(dict.fromkeys(line for outcome in parts for line in outcome.assumptions)),
         against=tuple(dict.fromkeys(line for outcome in parts for line in outcome.against)),

@@ -12,7 +12,7 @@ from textual.message import Message
 from pertoken.tui.options import Options
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import busy_line, dollar_lines, marks_title, title_line
+from pertoken.tui.text.course.notes import busy_line, dollar_lines, gap_lines, marks_title, title_line
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
@@ -92,8 +92,7 @@ class CoursePage(SheetPage):
         else:
             plotted, missing = panels(course, course.slo)
             notes += filter(None, [token_sentence(course, self._usd_per_kwh, split=busy is None)])
-            if missing:
-                notes.append(f"Not measured in this window: {', '.join(missing)}.")
+            notes += gap_lines(line, course, missing)
         self.query_one("#dollars", PlainText).update("\n".join(notes))
         plots = list(self.query(CoursePlot))
         for n, plot in enumerate(plots):

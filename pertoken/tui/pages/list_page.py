@@ -5,7 +5,7 @@ from typing import Any
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.widgets import DataTable, Input
+from textual.widgets import Input
 
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
@@ -15,6 +15,7 @@ from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.table.matching import nothing_matches
 from pertoken.tui.text.words import literal_lines
+from pertoken.tui.widgets.cursor_lines import CursorLines
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
@@ -146,8 +147,8 @@ class ListPage(Page):
         if rows := self.rows():
             rows.reverse()
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the page of a row after `enter` or a click."""
+    def on_cursor_lines_chosen(self, event: CursorLines.Chosen) -> None:
+        """Open the page of a clicked row."""
         event.stop()
         reason = self.cannot("open")
         if reason is None:
@@ -184,12 +185,12 @@ class ListPage(Page):
     def is_drawn(self) -> bool:
         """Return whether every table with lines has drawn rows."""
         tables = [rows for rows in self.query(Rows) if rows.shown_lines and rows.matched]
-        return all(rows.row_count for rows in tables)
+        return all(rows.size.height for rows in tables)
 
     def top(self) -> None:
         """Go to the first row."""
         if rows := self.rows():
-            rows.move_cursor(row=0)
+            rows.move_cursor(0)
 
     def bottom(self) -> None:
         """Go to the last row, for which the table adds all missing rows."""

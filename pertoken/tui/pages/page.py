@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.screen import Screen
@@ -70,12 +71,15 @@ class Page(Screen[None]):
         """Whether the figures of the page depend on the window."""
         self._composed = False
         self._small = False
-        self._css_update_count = (
-            0  # of Textual: the style sheet parsed at the start applies, so a new screen is not styled twice
-        )
+        self._look: tuple[object, ...] = ()
+        """Theme and classes of the app that the widgets were styled for."""
 
     def compose(self) -> ComposeResult:
-        """Yield title, banner, body and keys."""
+        """Yield title, banner, body and keys, with the classes of the size: Textual adds them after it styled all."""
+        self._look = self._present_look()
+        for cells, points in zip(self.app.size, (self.HORIZONTAL_BREAKPOINTS, self.VERTICAL_BREAKPOINTS), strict=True):
+            names = [name for least, name in points if cells >= least]
+            self.add_class(*names[-1:], update=False)
         yield PlainText(id="title")
         yield PlainText(id="banner")
         yield EventLane()
@@ -159,9 +163,15 @@ class Page(Screen[None]):
             self._small = small
             self.renew()
 
-    def on_screen_resume(self) -> None:
-        """Show what was read while the page was hidden."""
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Show what was read while the page was hidden, and style the page again only if the look has changed."""
+        look = self._present_look()
+        event.refresh_styles = look != self._look
+        self._look = look
         self.renew()
+
+    def _present_look(self) -> tuple[object, ...]:
+        return self.app.theme, frozenset(self.app.classes)
 
     def renew(self) -> None:
         """Show the newest view if the page has its widgets."""
@@ -208,10 +218,12 @@ class Page(Screen[None]):
         elif self.late_s is None:
             age_s = view.now_ts - part.ts
             state = f"as of {ago(age_s) if age_s >= NOW_S else 'now'}"
+            if part is view.study.plan and (silent_s := _silent_s(view)) is not None:
+                state += f", telemetry {format_duration(silent_s)} old"
         elif view.past(part) is None and view.now_ts - part.ts > self.late_s:
             state = f"no answer for {format_duration(view.now_ts - part.ts)}"
         elif (silent_s := _silent_s(view)) is not None:
-            state = f"stale, no data for {format_duration(silent_s)}"
+            state = f"stale {format_duration(silent_s)}"
         elif view.past(part) is not None:
             state = "REPLAY" if view.recorded_until is None else "RECORDING"
         else:

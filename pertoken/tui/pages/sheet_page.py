@@ -1,21 +1,59 @@
 """Page of facts, such as the details of a row or help; it is updated by every reading."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.segment import Segment
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
+from textual.geometry import Size
+from textual.strip import Strip
+from textual.widget import Widget
 
 from pertoken.tui.pages.page import LATE_S, Page
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.sheet import Section, Sheet, text_of
-from pertoken.tui.widgets.plain_text import PlainText
+from pertoken.tui.text.sheet import Piece, Section, Sheet, laid_out, text_of
 
 _ALONE = "This page has no rows: esc goes back to the list."
+
+
+class SheetText(Widget):
+    """A sheet as lines of the present width."""
+
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"sheet--title", "sheet--label"}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sheet: Sheet = ()
+        self._lines: Sequence[tuple[Piece, ...]] = ()
+        self._width: int | None = None
+        """Width in cells of `_lines`; None: they are not made yet."""
+
+    def show(self, sheet: Sheet) -> None:
+        """Show a sheet."""
+        self._sheet, self._width = sheet, None
+        self.refresh(layout=True)
+
+    def _at_width(self, width: int) -> Sequence[tuple[Piece, ...]]:
+        if width != self._width:
+            self._lines, self._width = laid_out(self._sheet, width), width
+        return self._lines
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return the number of lines at this width."""
+        return len(self._at_width(width))
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line."""
+        lines, width, usual = self._at_width(self.size.width), self.size.width, self.rich_style
+        styles = {
+            "title": self.get_component_rich_style("sheet--title"),
+            "label": self.get_component_rich_style("sheet--label"),
+            "text": usual,
+        }
+        pieces = lines[y] if y < len(lines) else ()
+        return Strip([Segment(text, styles[kind]) for text, kind in pieces]).adjust_cell_length(width, usual)
 
 
 class SheetPage(Page):
@@ -36,7 +74,7 @@ class SheetPage(Page):
         super().__init__(view, heading, windowed)
         self.late_s = late_s
         self._sheet, self._part = sheet, part
-        self._text = PlainText()
+        self._text = SheetText()
         self._shown: Sheet | None = None
 
     def body(self) -> ComposeResult:
@@ -59,7 +97,7 @@ class SheetPage(Page):
         sheet = self._sheet(view)
         if sheet is None:
             self._shown = None
-            self._text.update("It no longer exists: esc goes back.")
+            self._text.show((Section("It no longer exists: esc goes back.", ()),))
         else:
             self.draw(sheet)
 
@@ -71,19 +109,4 @@ class SheetPage(Page):
         """Draw a sheet if it differs from the one that is shown."""
         if sheet != self._shown:
             self._shown = sheet
-            self._text.update(drawn_sheet(sheet))
-
-
-def drawn_sheet(sheet: Sheet) -> RenderableType:
-    """Return a sheet for Textual to draw."""
-    return Group(*(_section(section) for section in sheet))
-
-
-def _section(section: Section) -> RenderableType:
-    grid = Table.grid(padding=(0, 2))
-    facts = [line for line in section.lines if not isinstance(line, str)]
-    for label, value in facts:
-        grid.add_row(Text(label, "dim"), Text(value, overflow="fold"))
-    sentences = [Text(line, overflow="fold") for line in section.lines if isinstance(line, str)]
-    body = Group(*([grid] if facts else []), *sentences)
-    return Group(Text(section.title, "bold"), Padding(body, (0, 0, 1, 2)))
+            self._text.show(sheet)

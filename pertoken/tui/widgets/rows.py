@@ -2,20 +2,16 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import ClassVar, Generic
+from typing import Generic
 
-from rich.style import Style
-from rich.text import Text
 from textual import events
-from textual.binding import Binding
 from textual.message import Message
-from textual.widgets import DataTable
-from textual.widgets.data_table import RowDoesNotExist
 
 from pertoken.tui.amounts import caption
 from pertoken.tui.remembered import Remembered, Table
 from pertoken.tui.text.columns import GAP, Column, L, arranged, cut, fit
 from pertoken.tui.text.table.matching import matching, searched
+from pertoken.tui.widgets.cursor_lines import HEADER, CursorLines, Line
 
 _SCROLLBAR = 1
 AHEAD = 8
@@ -24,11 +20,8 @@ PAGE = 60
 """Rows that are made each time the last one is reached."""
 
 
-class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
-    """Table of lines. `key` identifies a line across readings. The page handles `enter`."""
-
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--stale"}
-    BINDINGS = [binding for binding in DataTable.BINDINGS if isinstance(binding, Binding) and binding.key != "enter"]  # noqa: RUF012
+class Rows(CursorLines, Generic[L]):
+    """Table of lines. `key` identifies a line across readings."""
 
     class Arranged(Message):
         """A person sorted the table, or hid or showed a column."""
@@ -39,7 +32,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
             self.arrangement = arrangement
 
     def __init__(self, key: Callable[[L], Hashable], id: str, spare: bool = False) -> None:
-        super().__init__(id=id, cursor_type="row", cell_padding=GAP // 2)
+        super().__init__(id)
         self.key = key
         self.spare = spare
         """Whether the table is hidden unless all tables of the page fit."""
@@ -52,9 +45,10 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._words = ""
         self._searched: Sequence[Sequence[str]] | None = None
         """Cells of all lines as the filter reads them; None until a filter is typed."""
-        self._layout: tuple[object, ...] = ()
-        self._drawn: list[list[tuple[str, Style | None]]] = []
-        """Text and style of each cell of each row."""
+        self._keys: Sequence[Hashable] = ()
+        """Identities of the lines that are made."""
+        self._widths: dict[int, int] = {}
+        """Width in cells of each column that is shown, by its index in `_kinds`."""
         self.matched: Sequence[L] = ()
         """Lines that pass the filter, in the order shown; the first `_row_limit` lines have rows."""
         self._row_limit = 0
@@ -78,13 +72,9 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         return self.matched[self.cursor_row] if 0 <= self.cursor_row < len(self.matched) else None
 
     def on_mount(self) -> None:
-        """Restore the remembered columns and order, and follow changes of the theme."""
-        self.watch(self.app, "theme", self._restyle, init=False)
+        """Restore the remembered columns and order."""
         remembered = getattr(self.app, "remembered", Remembered())
         self.arrangement = remembered.tables.get(self.id or "", Table())
-
-    def _restyle(self) -> None:
-        self.call_after_refresh(self._lay_out)
 
     def show(self, lines: Sequence[L], columns: Sequence[Column[L]], dim: Callable[[L], bool]) -> None:
         """Show these lines; those for which `dim` returns True are drawn as stale."""
@@ -117,7 +107,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         self._choose_columns()
         self._lay_out()
         if at_top:  # no row was selected: show the first in the new order
-            self.move_cursor(row=0)
+            self.move_cursor(0)
 
     def filter_by(self, words: str) -> None:
         """Show the lines that pass a filter; see `matching`."""
@@ -142,34 +132,42 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def on_click(self, event: events.Click) -> None:
         """Open a clicked row, or sort by a clicked header; a second click reverses the order."""
-        event.prevent_default()
-        row, column = event.style.meta.get("row"), event.style.meta.get("column")
-        if row is None or column is None:
+        row = event.y - HEADER + self.scroll_offset.y
+        if event.y >= HEADER and row >= self.row_count:
             return
         event.stop()
         self.focus()
-        if row >= 0:
-            self.move_cursor(row=row, scroll=False)
-            self.action_select_cursor()
+        if event.y >= HEADER:
+            self.cursor_row = row
+            self.post_message(self.Chosen())
             return
-        by = self._kinds[int(self.ordered_columns[column].key.value or 0)].key
-        turned = by == self.arrangement.by and not self.arrangement.turned
-        self._arrange(replace(self.arrangement, by=by, turned=turned))
+        end = 0
+        for i, width in self._widths.items():
+            end += width + GAP
+            if event.x < end:
+                self._sort_by(self._kinds[i].key)
+                return
+
+    def _sort_by(self, key: str) -> None:
+        turned = key == self.arrangement.by and not self.arrangement.turned
+        self._arrange(replace(self.arrangement, by=key, turned=turned))
 
     def go_to_end(self) -> None:
         """Put the cursor on the last line."""
         self._row_limit = max(self._row_limit, len(self.matched))
         self._lay_out()
-        self.move_cursor(row=len(self.matched) - 1)
+        self.move_cursor(len(self.matched) - 1)
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fit the columns to the new width, and add rows for the new height."""
+        """Fit the columns to the new width, add rows for the new height, and keep the cursor in view."""
         if event.size.width != self._laid_out_width or self._has_more_rows(event.size.height):
             self._lay_out()
+        self.show_cursor()
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+    def watch_cursor_row(self, before: int, row: int) -> None:
         """Make more rows if the cursor has reached the last."""
-        self._make_more(event.cursor_row + 1)
+        super().watch_cursor_row(before, row)
+        self._make_more(row + 1)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Make more rows if scrolling has reached the last."""
@@ -183,7 +181,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
 
     def _has_more_rows(self, height: int) -> bool:
         """Return whether `height` would show lines that have no rows yet."""
-        return min(height, len(self.matched)) > len(self._drawn)
+        return min(height, len(self.matched)) > self.row_count
 
     def _marked(self) -> list[Column[L]]:
         """Return the columns, with an arrow on the sort column."""
@@ -209,29 +207,24 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         width, height = self.size if laid_out else (self.app.size.width, self.app.size.height // 2)
         self._row_limit = max(self._row_limit, height + AHEAD)
         shown = self.matched[: self._row_limit]
-        cells, keys = self._cells(shown), [str(self.key(line)) for line in shown]
-        widths = fit(cells, self._marked(), width - _SCROLLBAR)
+        cells, columns = self._cells(shown), self._marked()
+        widths = fit(cells, columns, width - _SCROLLBAR)
         self._laid_out_width, self._shown_columns = width, tuple(self._kinds[i].key for i in widths)
+        self._widths = widths
         self._widen(widths, cells, shown, width)
+        names = [cut([caption(columns[i].name)], width, columns[i]) for i, width in widths.items()]
         texts = [cut([row[i] for row in cells], width, self._kinds[i]) for i, width in widths.items()]
-        stale = Style(color=self.get_component_rich_style("rows--stale").color)
-        styles = [stale if self._dim(line) else None for line in shown]
-        rows = [[(column[n], style) for column in texts] for n, style in enumerate(styles)]
-        layout = (tuple(widths.items()), tuple(keys), by, turned, tuple(column.key for column in self._kinds))
-        if layout != self._layout:
-            self._rebuild(widths, keys, rows)
-        else:
-            self._change(widths, keys, rows)
-        self._layout, self._drawn = layout, rows
+        lines = [(_line([column[n] for column in texts]), self._dim(line)) for n, line in enumerate(shown)]
+        self._replace(_line([name for (name,) in names]), lines, [self.key(line) for line in shown])
 
-    def _change(self, widths: dict[int, int], keys: list[str], rows: list[list[tuple[str, Style | None]]]) -> None:
-        """Update the cells that differ from the drawn ones."""
-        for key, drawn, row in zip(keys, self._drawn, rows, strict=True):
-            if drawn == row:
-                continue
-            for i, before, cell in zip(widths, drawn, row, strict=True):
-                if before != cell:
-                    self.update_cell(key, str(i), _text(cell))
+    def _replace(self, header: str, lines: Sequence[Line], keys: Sequence[Hashable]) -> None:
+        """Draw these lines; the cursor stays on its line if that still exists, else it goes to the first."""
+        at = self._keys[self.cursor_row] if self.cursor_row < len(self._keys) else None
+        self._keys = keys
+        stays = at is not None and at in keys
+        self.replace_lines(header, lines, keys.index(at) if stays else 0)
+        if not stays:
+            self.scroll_to(y=0, animate=False)
 
     def _widen(self, widths: dict[int, int], cells: list[list[str]], shown: Sequence[L], width: int) -> None:
         """Give left-over cells to the first column that has a wide form."""
@@ -244,23 +237,7 @@ class Rows(DataTable[Text], Generic[L], inherit_bindings=False):
         for row, line in zip(cells, shown, strict=True):
             row[at] = wide(line, widths[at]) if row[at] else ""
 
-    def _rebuild(self, widths: dict[int, int], keys: list[str], rows: list[list[tuple[str, Style | None]]]) -> None:
-        """Make columns and rows again; the cursor stays on its line if that still exists."""
-        at = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value if self.row_count else None
-        scrolled = self.scroll_y
-        self.clear(columns=True)
-        columns = self._marked()
-        for i, width in widths.items():
-            self.add_column(Text(*cut([caption(columns[i].name)], width, columns[i])), width=width, key=str(i))
-        for key, row in zip(keys, rows, strict=True):
-            self.add_row(*map(_text, row), key=key)
-        if at is not None:
-            try:
-                self.move_cursor(row=self.get_row_index(at), scroll=False)
-            except RowDoesNotExist:
-                return
-            self.scroll_to(y=scrolled, animate=False)
 
-
-def _text(cell: tuple[str, Style | None]) -> Text:
-    return Text(cell[0], cell[1] or "")
+def _line(cells: Sequence[str]) -> str:
+    pad = " " * (GAP // 2)
+    return "".join(f"{pad}{cell}{pad}" for cell in cells)

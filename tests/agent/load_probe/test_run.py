@@ -120,6 +120,20 @@ def test_a_probe_ends_when_its_time_is_over(server: LlamaServer) -> None:
     assert 1 <= len(result.points) < 3
 
 
+def test_a_wave_that_would_not_end_in_time_is_not_sent(server: LlamaServer) -> None:
+    client = client_of(server, seed=5)
+    alone = run(client, None, [Step(400, 1, 1, 1)], 60)
+    ttft_s = alone.points[0].ttft_s
+    assert ttft_s is not None
+    too_long = Step(round(400 * 60 / ttft_s), 1, 1, 1)  # 60 s at the pace of the first step, whatever that is
+    begun = time.monotonic()
+    result = run(client, None, [Step(400, 1, 1, 1), too_long, Step(20, 8, 1, 1)], 20)
+    assert time.monotonic() - begun < 20
+    assert [point.prompt_len > 300 for point in result.points] == [True, False]
+    (note,) = result.notes
+    assert "time was over" in note and "prompt of" in note and "batch" not in note
+
+
 def test_a_server_that_does_not_answer_is_one_clear_error(server: LlamaServer) -> None:
     gone = Client("http://127.0.0.1:9", "none", Access("http://127.0.0.1:9"), 0)
     with pytest.raises(ProbeError, match=r"http://127\.0\.0\.1:9/v1/completions"):

@@ -19,9 +19,11 @@ def test_every_request_fits_a_slot_and_every_batch_the_server(slots: int | None,
     assert len(steps) == len(set(steps))
 
 
-def test_prompts_alone_come_before_batches() -> None:
-    alone = [step.alone for step in script(8, 4096)]
-    assert alone == sorted(alone, reverse=True)
+def test_steps_with_few_tokens_come_first_so_that_a_slow_server_has_time_for_a_batch_of_one() -> None:
+    steps = script(8, 4096)
+    tokens = [(step.prompt_tokens + step.generated_tokens) * step.batch for step in steps]
+    assert tokens == sorted(tokens)
+    assert steps[0].batch == 1 and not steps[0].alone and any(step.alone for step in steps[:2])
 
 
 def test_the_cost_counts_every_wave_of_every_client() -> None:

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import pytest
 from click.testing import CliRunner
 
 from pertoken.cli import main
+from tests.one_process import share_a_process
 from tests.values import new_store
 
 NUMBERS = ("", " ", "-1", "1e400", "nan", "inf", "0x10", "1,5", "ten", "٣x", "1/0", "$", "--", "9" * 400)
@@ -163,6 +165,7 @@ def wrong(folder: Path) -> Iterator[tuple[tuple[str, ...], int, str]]:
 
 
 if __name__ == "__main__":
+    share_a_process(pytest.MonkeyPatch())
     sys.stdout.write(
         json.dumps([[list(map(ascii, invocation[0])), *invocation[1:]] for invocation in wrong(Path(sys.argv[1]))])
     )

@@ -133,10 +133,34 @@ def test_no_bad_input_of_any_command_or_option_ends_in_a_traceback_or_acts_on_a_
     assert json.loads(done.stdout) == []
 
 
-@pytest.mark.parametrize("command", [" ".join(words) for words, _ in commands(main)])
-def test_every_command_as_a_real_process_refuses_an_unknown_option_with_exit_2(command: str) -> None:
-    done = run_bound_by_modes("-m", "pertoken", *command.split(), "--no-such-option")
-    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+RUN_PROCESSES = """
+import json, os, runpy, sys, tempfile
+from pertoken.cli import main
+[*main.commands.values()]  # loads their modules once
+ended = []
+for words in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile() as errors:
+        if (pid := os.fork()) == 0:
+            os.dup2(errors.fileno(), 2)
+            sys.argv = ["pertoken", *words]
+            runpy.run_module("pertoken", run_name="__main__")
+            sys.exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        errors.seek(0)
+        ended.append([words, code, errors.read().decode()])
+json.dump(ended, sys.stdout)
+"""
+"""Runs `python -m pertoken` for each command in a process of its own, without a start of Python; prints its end."""
+
+
+def test_every_command_as_a_real_process_refuses_an_unknown_option_with_exit_2() -> None:
+    known = [[*words, "--no-such-option"] for words, _ in commands(main)]
+    done = run_bound_by_modes("-c", RUN_PROCESSES, json.dumps(known))
+    ended = json.loads(done.stdout)
+    assert [words for words, _, _ in ended] == known, done.stderr
+    for words, code, errors in ended:
+        assert code == 2 and errors.splitlines()[-1].startswith("Error: "), (words, errors)
+        assert "Traceback" not in errors, (words, errors)
 
 
 @pytest.mark.parametrize("command", ["top", "db info", "costs", "advise"])

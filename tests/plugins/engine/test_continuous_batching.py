@@ -5,7 +5,7 @@ import pytest
 from pertoken.catalog.knob_commands import commands
 from pertoken.plugins.engine.batch_limit import batch_limit
 from pertoken.plugins.engine.continuous_batching import ENGINES, continuous_batching
-from pertoken.testing import assert_conforms, run
+from pertoken.testing import run
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 
@@ -34,10 +34,6 @@ def test_it_refuses_without_a_queue_or_headroom(fields: dict[str, Any], seen: di
 
 def test_the_batch_limit_leaves_one_request_at_a_time_to_it() -> None:
     assert run(batch_limit, "one-at-a-time").codes == ("one-at-a-time",)
-
-
-def test_it_conforms() -> None:
-    assert_conforms(continuous_batching)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -4,7 +4,7 @@ import pytest
 
 from pertoken.plugins.engine.pin_engine import pin_engine
 from pertoken.rule import Epoch
-from pertoken.testing import Result, assert_conforms, deployment, earlier, evidence, fleet, regime, run, service
+from pertoken.testing import Result, deployment, earlier, evidence, fleet, regime, run, service
 
 DEARER = earlier("0.31.0", (1.28, 1.33, 1.38))
 
@@ -61,7 +61,3 @@ def test_only_the_replicas_that_show_it_go_back_where_they_run_different_version
 def test_the_least_increase_is_an_option() -> None:
     assert result(DEARER, dearer=0.4).codes == ("not-dearer",)
     assert result(earlier("0.31.0", (1.01, 1.03, 1.05)), dearer=0.02).proposals
-
-
-def test_it_conforms() -> None:
-    assert_conforms(pin_engine)

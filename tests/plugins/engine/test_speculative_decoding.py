@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.catalog.knob_commands import commands
 from pertoken.plugins.engine.speculative_decoding import METHODS, speculative_decoding
-from pertoken.testing import assert_conforms, regimes, run
+from pertoken.testing import regimes, run
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import low_batch
 
@@ -61,10 +61,6 @@ def test_a_mixture_of_experts_drafts_for_one_or_two_requests_alone() -> None:
     seen = {key: evidence for key, evidence in moe.measured.items() if key[0] != "service"}
     seen["service", service.name] = low_batch(running=1.5, tensor_active=0.05)
     assert run(speculative_decoding, replace(moe, measured=seen)).proposals
-
-
-def test_it_conforms() -> None:
-    assert_conforms(speculative_decoding)
 
 
 @pytest.mark.parametrize("engine", METHODS)

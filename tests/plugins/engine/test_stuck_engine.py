@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.plugins.engine.stuck_engine import stuck_engine
 from pertoken.rule import Fleet, asleep
-from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
+from pertoken.testing import deployment, evidence, fleet, regime, run, service
 
 SILENT: dict[str, Any] = {"generated_tok_s": 0, "prompt_tok_s": 0, "observed_h": 3, "waiting": 0, "device_util": 0}
 
@@ -63,7 +63,3 @@ def test_work_of_other_deployments_on_its_devices_is_not_its_own() -> None:
 def test_without_a_view_of_requests_and_devices_it_is_blocked() -> None:
     seen = {"chat": evidence(generated_tok_s=0, observed_h=3)}
     assert run(stuck_engine, regime(one(), seen)).blocked == ("waiting",)
-
-
-def test_it_conforms() -> None:
-    assert_conforms(stuck_engine)

@@ -5,7 +5,7 @@ import pytest
 
 from pertoken.plugins.engine.upgrade_engine import upgrade_engine
 from pertoken.rule import Epoch
-from pertoken.testing import Result, assert_conforms, deployment, earlier, evidence, fleet, regime, run, service
+from pertoken.testing import Result, deployment, earlier, evidence, fleet, regime, run, service
 
 CHEAPER = replace(earlier("0.31.0", (0.77, 0.8, 0.83)), deployment_id=1)
 
@@ -58,7 +58,3 @@ def test_it_refuses_without_a_like_deployment_that_shows_a_saving(
 
 def test_a_newer_version_that_costs_more_is_not_advised() -> None:
     assert run(upgrade_engine, "upgraded-dearer").proposals == ()
-
-
-def test_it_conforms() -> None:
-    assert_conforms(upgrade_engine)

@@ -5,7 +5,7 @@ import pytest
 from pertoken.plugins.fleet.scale_replicas import scale_replicas
 from pertoken.rule import FEWEST, Service
 from pertoken.state.service import Slo
-from pertoken.testing import assert_conforms, deployment, fleet, regime, run, service
+from pertoken.testing import deployment, fleet, regime, run, service
 from pertoken.testing.builders import evidence
 
 IDLE = {"observed_h": 24.0, "busy": 0.1, "running": 1.2, "waiting": 0.0, "kv_use": 0.05, "ttft_s": 0.2, "tpot_s": 0.02}
@@ -17,10 +17,6 @@ def chat(replicas: int = 3, **fields: Any) -> Service:
 
 def ran(replicas: Service, **seen: float) -> Any:
     return run(scale_replicas, regime(fleet(replicas), {"chat": evidence(**{**IDLE, **seen})}))
-
-
-def test_it_conforms() -> None:
-    assert_conforms(scale_replicas)
 
 
 def test_replicas_that_idle_are_resized_and_the_number_is_left_to_pricing() -> None:

@@ -6,7 +6,7 @@ from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.groups import Chosen
 from pertoken.plugins.hardware.cap_power import cap_power
 from pertoken.rule import Placement
-from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
+from pertoken.testing import deployment, evidence, fleet, regime, run, service
 
 OWN = Placement(accelerator="H100 SXM5", purchase="owned")
 PREFILL = {"power_w": 660.0, "tensor_active": 0.6, "waiting": 0.1}
@@ -15,10 +15,6 @@ PREFILL = {"power_w": 660.0, "tensor_active": 0.6, "waiting": 0.1}
 def owned_regime(seen: dict[str, float] | None = None, **fields: Any) -> Any:
     chat = service("chat", deployment(**{"placement": OWN, **fields}))
     return regime(fleet(chat), {"chat": evidence(**{**PREFILL, **(seen or {})})})
-
-
-def test_it_conforms() -> None:
-    assert_conforms(cap_power)
 
 
 def test_owned_devices_that_compute_products_near_their_limit_are_capped() -> None:

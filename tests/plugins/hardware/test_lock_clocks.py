@@ -6,7 +6,7 @@ from pertoken.advisor.changes.commands import Addresses, DeviceAddress, commands
 from pertoken.advisor.groups import Chosen
 from pertoken.plugins.hardware.lock_clocks import lock_clocks
 from pertoken.rule import Placement
-from pertoken.testing import assert_conforms, deployment, evidence, fleet, regime, run, service
+from pertoken.testing import deployment, evidence, fleet, regime, run, service
 
 OWN = Placement(accelerator="H200 SXM", purchase="owned")
 DECODE = {"power_w": 280.0, "dram_active": 0.7, "tensor_active": 0.05, "sm_clock_mhz": 1980.0}
@@ -15,10 +15,6 @@ DECODE = {"power_w": 280.0, "dram_active": 0.7, "tensor_active": 0.05, "sm_clock
 def owned_regime(seen: dict[str, float] | None = None, **fields: Any) -> Any:
     chat = service("chat", deployment(**{"placement": OWN, **fields}))
     return regime(fleet(chat), {"chat": evidence(**{**DECODE, **(seen or {})})})
-
-
-def test_it_conforms() -> None:
-    assert_conforms(lock_clocks)
 
 
 def test_owned_devices_with_memory_bound_decode_are_locked_below_their_highest_clock() -> None:

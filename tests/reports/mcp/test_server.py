@@ -1,16 +1,23 @@
+from __future__ import annotations
+
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 
 from tests.cli.builders import NOW, run
 from tests.scenario import LOW_BATCH_70B, seed
 
+if TYPE_CHECKING:
+    from mcp import Client
+
 
 async def test_a_client_of_the_sdk_gets_the_figures_of_the_commands(tmp_path: Path) -> None:
+    # Not above: to load it takes 1.5 s, which each worker would spend to collect the tests.
+    from mcp import Client, StdioServerParameters
+
     db = str(tmp_path / "db")
     seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
     advised = json.loads(run("advise", "--db", db, "--json").stdout)["recommendations"]

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from pertoken.savings.changes import demand_change
-from pertoken.savings.sizing import likely_sizes, objectives, sizes, total_arrivals
+from pertoken.savings.sizing import objectives, one_fewer_serves, sizes, total_arrivals
 from pertoken.savings.speed import speed
 from pertoken.state.demand import times, to
 from pertoken.units import HOURS_PER_MONTH
@@ -42,11 +42,11 @@ def test_devices_that_a_response_cache_frees_need_no_forecast() -> None:
 def test_where_no_replica_can_go_none_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
 
-    def counting(*arguments: object) -> list[int | None]:
+    def counting(*arguments: object) -> list[bool]:
         counted.append(1)
-        return likely_sizes(*arguments)  # type: ignore[arg-type]
+        return one_fewer_serves(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(demand_change, "likely_sizes", counting)
+    monkeypatch.setattr(demand_change, "one_fewer_serves", counting)
     one = priced(ONE, chat(ONE).serving(response_cache_share=to(0.3)))
     assert one.break_even is not None and "no replica is released" in one.break_even and not counted
     four = priced(FOUR, chat(FOUR).serving(response_cache_share=to(0.3)))
@@ -54,15 +54,16 @@ def test_where_no_replica_can_go_none_is_counted(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("rate", [150, 1200])
-def test_replicas_counted_together_are_those_counted_one_by_one(rate: float) -> None:
+def test_one_replica_fewer_serves_what_fewer_are_counted_for(rate: float) -> None:
     seen = low_batch(generated_tok_s=rate, busy_generated_tok_s=1300, running=60, prompt_tok_s=4 * rate, requests_s=3.0)
     given, service = context(FOUR, seen), chat(FOUR)
     one = service.deployments[0]
     forecast = speed(one, one, given.evidence(one.deployment_id), objectives(service, given), given)
     arrivals, _ = total_arrivals(service, given)
     assert forecast.load is not None
-    loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), forecast.load) for x in (0.3, 1.0, 60.0)]
-    alone = [sizes(service, one, forecast, some, given, load) for some, load in loads]
-    assert likely_sizes(service, one, forecast, loads, given) == [
-        None if isinstance(sizes, str) else sizes.likely for sizes in alone
-    ]
+    factors = (0.3, 1.0, 1.5, 2.0, 3.0, 5.0, 60.0)
+    loads = [(replace(arrivals, requests_per_s=arrivals.requests_per_s * x), forecast.load) for x in factors]
+    counted = [sizes(service, one, forecast, some, given, load) for some, load in loads]
+    fewer = [not isinstance(size, str) and size.likely < len(service.deployments) for size in counted]
+    assert one_fewer_serves(service, one, forecast, loads, given) == fewer
+    assert len(set(fewer)) == 2

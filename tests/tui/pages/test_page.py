@@ -23,11 +23,23 @@ async def test_figures_are_not_live_once_no_host_reports() -> None:
     async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
         await until_shown(pilot, "· live ·")
         clock[0] += 300
-        await until_shown(pilot, "· stale, no data for 5m ·")
+        await until_shown(pilot, "· stale 5m ·")
         await pilot.press("h")
-        await until_shown(pilot, "Hours · stale, no data for 5m ·")
+        await until_shown(pilot, "Hours · stale 5m ·")
         source.report = replace(RICH, hosts=(host(1, "gpu-a", age_s=-296), host(2, "gpu-b", age_s=900)))
         await until_shown(pilot, "· live ·")
+
+
+async def test_the_title_of_a_plan_has_the_age_of_the_telemetry_behind_it() -> None:
+    source, clock = FixedSource(), [float(NOW)]
+    async with running(source, refresh_s=0.05, now=lambda: clock[0]) as pilot:
+        await pilot.press("3")
+        await until_shown(pilot, "Plan · as of now · ")
+        clock[0] += 300
+        await until_shown(pilot, "ago, telemetry 5m old · ")
+        await pilot.press("4")
+        await until_shown(pilot, "Rules · as of")
+        await until_gone(pilot, "telemetry")
 
 
 async def test_the_title_shows_how_long_the_database_has_not_answered() -> None:

@@ -3,8 +3,6 @@
 import re
 from dataclasses import replace
 
-import pytest
-
 from pertoken.advisor.plan.compose import compose
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.tui.text.summary import sheet_text
@@ -13,26 +11,25 @@ from tests.savings.fleets import replicas
 from tests.tui.reports import FixedSource
 from tests.tui.screens import running, text_of, until_shown
 
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "$1,640 likely, $1,200 to $1,818",
-        "bf16 → fp8",
-        "vllm serve meta-llama/Llama-3.1-70B-Instruct --quantization fp8 --tensor-parallel-size 1",
-        "mean 14.2, p50 14, p95 63.5 requests  (n=360, reported)",
-        "not measured: needs GPM",
-        "Quality at FP8 is acceptable",
-        "Compute-bound at peak hours",
-        "Serve INT4 weights: bankable $900 to $1,700",
-        "quality, medium",
-        "tp 2 → 1: it would not start",
-    ],
+DETAILS = (
+    "$1,640 likely, $1,200 to $1,818",
+    "bf16 → fp8",
+    "vllm serve meta-llama/Llama-3.1-70B-Instruct --quantization fp8 --tensor-parallel-size 1",
+    "mean 14.2, p50 14, p95 63.5 requests  (n=360, reported)",
+    "not measured: needs GPM",
+    "Quality at FP8 is acceptable",
+    "Compute-bound at peak hours",
+    "Serve INT4 weights: bankable $900 to $1,700",
+    "quality, medium",
+    "tp 2 → 1: it would not start",
 )
-async def test_the_detail_of_advice_shows(text: str) -> None:
+
+
+async def test_the_detail_of_advice_shows_its_saving_change_commands_evidence_and_alternatives() -> None:
     async with running(FixedSource(), (120, 80)) as pilot:
         await pilot.press("2", "down", "enter")
-        await until_shown(pilot, text)
+        for text in DETAILS:
+            await until_shown(pilot, text)
 
 
 async def test_a_failed_rule_shows_its_traceback_as_text() -> None:

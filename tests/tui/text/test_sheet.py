@@ -1,6 +1,10 @@
 """Sheets as plain values."""
 
-from pertoken.tui.text.sheet import Section, label_width, sheet
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from pertoken.tui.text.sheet import Section, folded, label_width, laid_out, sheet
 
 
 def test_a_section_without_lines_is_left_out() -> None:
@@ -12,3 +16,25 @@ def test_a_section_without_lines_is_left_out() -> None:
 def test_labels_are_as_wide_as_the_longest_and_sentences_have_none() -> None:
     assert label_width(Section("Price", (("usd", "1"), "A sentence.", ("tokens", "2")))) == 6
     assert label_width(Section("Fault", ("A sentence.",))) == 0
+
+
+def test_a_sheet_is_laid_out_in_lines_of_a_width_with_facts_before_sentences() -> None:
+    section = Section("Power", ("Measured by the driver.", ("drawn", "512 W of 700 W"), ("limit", "700 W")))
+    texts = ["".join(text for text, _ in line) for line in laid_out((section,), 22)]
+    assert texts == [
+        "Power",
+        "  drawn  512 W of 700",
+        "         W",
+        "  limit  700 W",
+        "  Measured by the",
+        "  driver.",
+        "",
+    ]
+    assert [kind for _, kind in laid_out((section,), 22)[1]] == ["text", "label", "text"]
+
+
+@given(st.text(st.sampled_from("ab 漢\n"), max_size=60), st.integers(2, 20))
+def test_folded_lines_fit_and_keep_every_character_that_is_no_space(text: str, width: int) -> None:
+    lines = folded(text, width)
+    assert max(map(cell_len, lines)) <= width
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")

@@ -1,11 +1,20 @@
-"""Dollars of a host or deployment as sentences."""
+"""Dollars of a host or deployment as sentences, and what its history lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.tui.amounts import amount
 from pertoken.tui.text.bill import PARTS
+from pertoken.tui.text.course.plots import SERVED
 from pertoken.tui.text.fleet_columns import busy_share, usd_per_mtok
 from pertoken.tui.text.words import literal, percent, usd_parts
 from pertoken.units import format_duration
+
+if TYPE_CHECKING:
+    from pertoken.window.course.course import Course
 
 _NAMES = {
     "busy": "busy",
@@ -81,6 +90,21 @@ def busy_line(line: DeploymentLine | HostUse, report: FleetReport | None) -> str
         f"{name} {text} ({percent(share / busy)})" for name, text, share in zip(names, texts, shares, strict=True)
     )
     return f"Of busy, {how}: {split}"
+
+
+def gap_lines(line: DeploymentLine | HostUse | None, course: Course, missing: Sequence[str]) -> tuple[str, ...]:
+    """Return what the history lacks as sentences, of the panels in `missing`; a host that serves nothing has no tokens.
+
+    What such a host costs an hour is named.
+    """
+    idle = () if course.deployment_ids or not isinstance(line, HostUse) else (_nothing_served(line),)
+    names = [name for name in missing if not idle or name not in SERVED]
+    return (*idle, *((f"Not measured in this window: {', '.join(names)}.",) if names else ()))
+
+
+def _nothing_served(use: HostUse) -> str:
+    paid = "" if use.nano_usd_per_hour is None else f": it costs {amount(use.nano_usd_per_hour)} an hour"
+    return f"No engine served a model on it in this window{paid}."
 
 
 def _goes(paid: int, split: dict[str, int], window: str, *, bound: bool) -> str:

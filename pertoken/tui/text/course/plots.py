@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 MARKERS = ("▪", "·", "x")
 """Markers of the first, second and third line of a plot, which differ without colour."""
 MAX_MARKS = 12
+SERVED = ("Tokens", "Requests", "KV cache", "TTFT", "TPOT")
+"""Names of the panels that only an engine fills."""
 _KINDS = {"epoch": "epoch", "verdict": "verdict", "event": "event"}
 
 

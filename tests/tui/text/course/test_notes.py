@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from pertoken.tui.text.course.notes import busy_line, dollar_lines, title_line
+from pertoken.tui.text.course.notes import busy_line, dollar_lines, gap_lines, title_line
 from pertoken.window.engine_counts import EngineCounts
-from tests.tui.reports import CHAT, RICH, use
+from tests.tui.reports import CHAT, COURSE, RICH, use
 
 
 def test_the_dollars_of_a_service_are_busy_or_idle_while_reserved() -> None:
@@ -40,6 +40,18 @@ def test_busy_dollars_of_a_host_are_those_of_what_it_serves_and_none_without_a_p
     silent = replace(CHAT, prompt_tokens=None, cached_tokens=None, generated_tokens=0)
     assert busy_line(silent, RICH) is None
     assert busy_line(RICH.uses[0], None) is None
+
+
+def test_a_host_that_serves_nothing_lacks_no_tokens_and_has_its_cost() -> None:
+    missing, idle = ("Tokens", "Power", "TTFT"), replace(COURSE, deployment_ids=())
+    assert gap_lines(RICH.uses[0], COURSE, missing) == ("Not measured in this window: Tokens, Power, TTFT.",)
+    assert gap_lines(RICH.uses[0], idle, missing) == (
+        "No engine served a model on it in this window: it costs $4.98 an hour.",
+        "Not measured in this window: Power.",
+    )
+    unpriced = replace(RICH.uses[0], nano_usd_per_hour=None)
+    assert gap_lines(unpriced, idle, ("TTFT",)) == ("No engine served a model on it in this window.",)
+    assert gap_lines(CHAT, idle, ()) == ()
 
 
 def test_unknown_dollars_have_a_reason() -> None:
