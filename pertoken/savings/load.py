@@ -43,11 +43,16 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
 
     Raises NotMeasured without generated tokens, running requests or busy time.
     """
-    generated, running, busy = seen.generated_tok_s, seen.running, seen.busy
-    rate = seen.busy_generated_tok_s
-    origins = [series.provenance for series in (generated, running, busy, rate)]
-    share = min(1.0, max(0.0, busy.mean))
+    generated, busy, rate = seen.generated_tok_s, seen.busy, seen.busy_generated_tok_s
     assumptions = []
+    if not seen.has("running") and seen.has("tpot_s"):
+        # Little's law: each sequence that runs generates one token per TPOT.
+        running, counted = rate.mean * seen.tpot_s.mean, seen.tpot_s
+        assumptions.append(f"{running:.1f} requests running while busy, from tokens/s and TPOT")
+    else:
+        running, counted = seen.running.mean, seen.running
+    origins = [series.provenance for series in (generated, counted, busy, rate)]
+    share = min(1.0, max(0.0, busy.mean))
     if seen.has("generated_len"):
         generated_len = seen.generated_len.mean
     else:
@@ -72,7 +77,7 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
             generated_tok_s=generated.p95,
             prompt_len=prompt_len,
             generated_len=generated_len,
-            running=running.mean,
+            running=running,
             waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
             images=images,

@@ -28,6 +28,15 @@ def test_without_any_length_or_prompt_counter_both_are_listed_as_assumed() -> No
     assert len(load.assumptions) == 2 and load.provenance is Provenance.ASSUMED
 
 
+def test_running_requests_that_nobody_counts_follow_from_the_rate_and_the_time_of_a_token() -> None:
+    known = {name: series.mean for name, series in low_batch().items() if name != "running"}
+    load = measured_load(evidence(**known))
+    assert load.load.running == pytest.approx(66 * 0.028)
+    assert load.assumptions == ("1.8 requests running while busy, from tokens/s and TPOT",)
+    with pytest.raises(NotMeasured, match="running"):
+        measured_load(evidence(**{name: mean for name, mean in known.items() if name != "tpot_s"}))
+
+
 def test_no_generated_tokens_means_no_load() -> None:
     with pytest.raises(NotMeasured, match="generated_tok_s"):
         measured_load(evidence(running=2, busy=1, busy_generated_tok_s=1))
