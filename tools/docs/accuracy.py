@@ -51,6 +51,9 @@ What was chosen on what:
 - The constants: each fold refits all of them, from the priors to convergence.
 - `[interval]`: for each of {groups} groups of sources on pairs of the other groups, predicted by tables that saw no row
   of the group, and none of the pair's source, model and GPUs. Kinds with fewer than {few} sources share one width.
+- `points`, the factor on what calibration changed where a change of the load rests on several operating points: for
+  each group of sources on pairs of the others, the least of 0, 0.25, 0.5, 0.75 and 1 under which the intervals hold
+  {held:.0f} % of each kind.
 - The weight of a large source in the fit ({weight:g}, beyond it a square root): on these triple folds themselves. One
   value was tried; it lowered their median error by a point, so the figures are optimistic by less than that.
 - The priors of an 8-bit cache, of the kernels of bitsandbytes and AutoGPTQ, of mixtures in FP8 with a scale per block
@@ -122,6 +125,7 @@ def page(note: str) -> str:
             few=MIN_SOURCES,
             weight=design()["evidence"]["source_weight"],
             too_wide=MAX_HIGH_OVER_LOW,
+            held=100 * design()["interval"]["share_with_points"],
             **_DROPPED,
         ),
         "| kind of change | pairs | as shipped | " + " | ".join((*FOLDS, *BASELINES)) + " |",
