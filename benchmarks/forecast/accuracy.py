@@ -14,7 +14,7 @@ per token were measured, their ratios are forecast and scored too, beside *no ch
 
 With `--out` the pairs are only predicted: the shipped table's predictions go to that file as CSV, nothing is refitted
 or scored, and no result of an "after" row is read. Progress and tables for people go to stderr; stdout is one JSON
-object. `--skip-folds` scores the shipped table without refits.
+object. `--skip-folds` scores the shipped table without refits; with `--keep` a later run fits only what changed.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from benchmarks.forecast.baselines import baselines
 from benchmarks.forecast.figures import (
     NESTED,
     as_rows,
+    coverage_rows,
     cut_rows,
     energy_rows,
     energy_tables,
@@ -48,19 +49,18 @@ from benchmarks.forecast.nested import left_out, nested
 from benchmarks.forecast.pairs import as_changes, reasons, slow_down
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, read, with_carried
 from benchmarks.forecast.power import Watts
-from benchmarks.forecast.tune import Tuned
+from benchmarks.forecast.tune import half_widths
 from benchmarks.report import Row, report
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import deviation, efficiency, intervals, is_too_wide, path_sources, table
+from pertoken.forecast.efficiency import deviation, efficiency, intervals, is_too_wide, path_sources
 
 
 def by_shipped_table(measurements: Measurements, pairs: Pairs, watts: Watts) -> tuple[Predicted, Array, list[str]]:
     """Return predictions, half widths of their 80 % intervals, and why a pair is not predicted or ""."""
     asked = as_changes(measurements, pairs)
-    shipped = Tuned(table()["attenuation"], intervals())
-    everything = np.arange(len(pairs.rows))
-    predicted, half = shipped.apply(asked, predict(measurements, asked, efficiency(), deviation()), everything)
+    predicted = predict(measurements, asked, efficiency(), deviation())
     slow_down(watts, pairs, predicted)
+    half = half_widths(intervals(), asked, predicted)
     why = reasons(measurements, pairs)
     for place, ends in enumerate(zip(pairs.before, pairs.after, strict=True)):
         missing = sorted({str(path) for end in ends if not path_sources(path := measurements.paths[end])})
@@ -90,11 +90,12 @@ def fold_scores(
     counted: NDArray[np.bool_],
     abstained: NDArray[np.bool_],
     progress: Callable[[str], None],
+    kept: Path | None = None,
 ) -> tuple[dict[str, dict[str, Score]], Array, NDArray[np.bool_], list[Row]]:
     """Return scores of the nested and of the three plain folds, the nested log-ratios, which of them are abstained,
     and the tuned values as rows of the report."""
     everything, others = with_carried(measurements, pairs)
-    evidence = Evidence(everything, as_changes(everything, others))
+    evidence = Evidence(everything, as_changes(everything, others), kept)
     asked = as_changes(measurements, pairs)
 
     def slowed(predicted: Predicted) -> None:
@@ -106,14 +107,15 @@ def fold_scores(
     ratios = judged.predicted.log_ratio
     scores = {NESTED: tables(asked, ratios, judged.half, silent, counted & np.isfinite(ratios))}
     for column in FOLDS:
-        raw = left_out(everything, asked, evidence, prior(), apart(everything, asked, column), progress)
-        predicted, half = judged.tune(asked, raw)
+        predicted = left_out(everything, asked, evidence, prior(), apart(everything, asked, column), progress)
         slowed(predicted)
+        half = judged.half_widths(asked, predicted)
         quiet = abstained | is_too_wide(half)
         rows = counted & np.isfinite(predicted.log_ratio)
         scores[f"without its {column}"] = tables(asked, predicted.log_ratio, half, quiet, rows)
     curve = curve_rows(everything, asked, evidence, prior(), counted & ~abstained, progress)
-    return scores, ratios, silent, [*judged.rows(), *curve]
+    held = coverage_rows(asked, ratios, judged.half, silent, counted & np.isfinite(ratios))
+    return scores, ratios, silent, [*judged.rows(), *held, *curve]
 
 
 def main() -> None:
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=Path, required=True)
     parser.add_argument("--out", type=Path, help="only predict, and write the predictions to this file as CSV")
     parser.add_argument("--skip-folds", action="store_true", help="score the shipped table without refits")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep fitted tables in this folder, and use them")
     parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
     options = parser.parse_args()
     try:
@@ -158,7 +161,7 @@ def main() -> None:
     more: list[Row] = []
     if not options.skip_folds and counted.any():
         refused = np.array([bool(reason) for reason in reasons(measurements, pairs)])
-        scores, fold, silent, more = fold_scores(measurements, pairs, watts, counted, refused, progress)
+        scores, fold, silent, more = fold_scores(measurements, pairs, watts, counted, refused, progress, options.keep)
         tables_of |= scores
         rows = counted & np.isfinite(fold)
         more += cut_rows(measurements, pairs, fold, silent, rows) + learned_rows(measurements, pairs, fold, rows)

@@ -4,7 +4,8 @@ For each pair, N other rows of the same source, model, GPU, engine and format as
 that deployment, as `calibrate` takes them. Rows that the forecast cannot distinguish from the "after" row are left out.
 Errors stand beside those with the "before" row alone, on the same pairs: those with N such rows. With `--folds` each
 pair is judged by a table refitted without its source, its model and its GPUs; otherwise by the shipped table, which saw
-its rows. Widths and attenuation are the shipped ones.
+its rows. Widths are the shipped
+ones; of changes of the load, the factor on what calibration changed is chosen on pairs of other sources.
 """
 
 import argparse
@@ -20,14 +21,15 @@ from numpy.typing import NDArray
 from benchmarks.forecast.figures import macro_of, tables
 from benchmarks.forecast.fit import Evidence, running
 from benchmarks.forecast.folds import Predicted, Score, macro, together, unfounded
-from benchmarks.forecast.nested import refitted
+from benchmarks.forecast.nested import GROUPS, grouped, refitted
 from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile, Measurements, Pairs, read
+from benchmarks.forecast.tune import half_widths, with_points
 from benchmarks.report import Row, report
 from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import Efficiency, attenuation, deviation, efficiency, half_width
-from pertoken.forecast.host import LOAD_KINDS
+from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, intervals, is_too_wide
+from pertoken.forecast.host import LOAD_KINDS, MIN_POINTS
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
 """Columns in which the rows of one deployment are alike."""
@@ -83,11 +85,13 @@ def predict_with(
     return predicted
 
 
-def predict_in_folds(measurements: Measurements, pairs: Pairs, points: Mapping[int, Points]) -> dict[int, Predicted]:
+def predict_in_folds(
+    measurements: Measurements, pairs: Pairs, points: Mapping[int, Points], kept: Path | None = None
+) -> dict[int, Predicted]:
     """Return `predict_with` for each number of further rows, by tables that saw nothing like the pair."""
     folds = together(measurements, pairs)
     predicted = {n: Predicted.none(len(pairs.before)) for n in points}
-    for fold, table in zip(folds, refitted(Evidence(measurements, pairs), folds), strict=True):
+    for fold, table in zip(folds, refitted(Evidence(measurements, pairs, kept), folds), strict=True):
         for n, rows in points.items():
             predicted[n].put(fold.pairs, predict_with(measurements, pairs, rows, table, fold.pairs))
     return predicted
@@ -102,16 +106,14 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: 
     seen = replace(seen, seconds=np.where(alone, np.nan, seen.seconds), log_sd=POINT_SD)
     single = per_token(prior, np.where(alone, (ran / measurements.tok_s)[rows], np.nan), ran[rows])
     known = posterior(measurements.candidates.take(rows), table, prior, [seen, single], owner)
-    kinds = pairs.column("kind")
     before, after = (measurements.candidates.take(ends) for ends in (pairs.before, pairs.after))
     at = ran[pairs.before], ran[pairs.after]
     result = ratio(before, after, table, prior, at, known)
-    damped = np.array([attenuation([kind]) for kind in kinds])
-    return Predicted(result.log_ratio * damped, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
+    return Predicted(result.log_ratio, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
 
 
 def scores_by_n(
-    measurements: Measurements, pairs: Pairs, counts: Sequence[int], in_folds: bool = False
+    measurements: Measurements, pairs: Pairs, counts: Sequence[int], in_folds: bool = False, kept: Path | None = None
 ) -> dict[str, dict[str, Score]]:
     """Return the scores by kind for each number of further rows, beside those without any on the same pairs."""
     asked = as_changes(measurements, pairs)
@@ -121,36 +123,44 @@ def scores_by_n(
     points[0] = [np.empty(0, np.intp)] * len(pairs.before)
     if in_folds:
         abstained |= unfounded(measurements, pairs)
-        predicted_by_n = predict_in_folds(measurements, asked, points)
+        predicted_by_n = predict_in_folds(measurements, asked, points, kept)
     else:
         predicted_by_n = {n: predict_with(measurements, asked, rows) for n, rows in points.items()}
     without = predicted_by_n[0]
     scores = {}
     for n in counts:
         rows = trusted & np.array([len(point) == n for point in points[n]]) & np.isfinite(without.log_ratio)
-        with_points = predicted_by_n[n]
+        by_points = predicted_by_n[n]
         # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
         load = np.isin(asked.column("kind"), list(LOAD_KINDS))
         chosen = Predicted(
             *(
-                np.where(load, getattr(with_points, name), getattr(without, name))
+                np.where(load, getattr(by_points, name), getattr(without, name))
                 for name in ("log_ratio", "log_sd", "disagreement")
             )
         )
-        for name, predicted in (
-            (f"{n} points", chosen),
-            (f"{n} points, for every kind", with_points),
-            (f"0 of {n}", without),
+        half = half_widths(intervals(), asked, chosen)
+        if n >= MIN_POINTS:
+            half = np.where(load, load_widths(asked, by_points, np.flatnonzero(rows & load & ~abstained)), half)
+        for name, predicted, widths in (
+            (f"{n} points", chosen, half),
+            (f"{n} points, for every kind", by_points, half_widths(intervals(), asked, by_points)),
+            (f"0 of {n}", without, half_widths(intervals(), asked, without)),
         ):
-            scores[name] = tables(pairs, predicted.log_ratio, _half(asked, predicted), abstained, rows)
+            scores[name] = tables(pairs, predicted.log_ratio, widths, abstained | is_too_wide(widths), rows)
     return scores
 
 
-def _half(pairs: Pairs, predicted: Predicted) -> NDArray[np.float64]:
-    kinds = pairs.column("kind")
-    measured = zip(kinds, predicted.log_sd, predicted.disagreement, strict=True)
-    widths = [float(half_width([kind], sd, apart)) for kind, sd, apart in measured]
-    return np.array(widths)
+def load_widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return half widths of changes of the load that rest on points: the factor on the disagreement is chosen for each
+    group of sources on these `rows` of the other groups."""
+    group = grouped(pairs, rows)
+    half = np.full(len(group), np.nan)
+    for one in range(GROUPS):
+        tuned = with_points(intervals(), pairs, predicted, rows[group[rows] != one])
+        own = replace(tuned, disagreement=tuned.points * tuned.disagreement)
+        half = np.where(group == one, half_widths(own, pairs, predicted), half)
+    return half
 
 
 def main() -> None:
@@ -160,6 +170,7 @@ def main() -> None:
     parser.add_argument("--measurements", type=Path, default=CARRIED / FILES[0])
     parser.add_argument("--pairs", type=Path, default=CARRIED / FILES[1])
     parser.add_argument("--folds", action="store_true", help="judge each pair by a table that saw nothing like it")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep fitted tables in this folder, and use them")
     parser.add_argument("--json", type=Path, help="also write the JSON object to this file")
     options = parser.parse_args()
     try:
@@ -167,7 +178,7 @@ def main() -> None:
     except BadFile as error:
         parser.exit(2, f"{error}\n")
     rows = []
-    for name, scores in scores_by_n(measurements, pairs, options.calibrate_with, options.folds).items():
+    for name, scores in scores_by_n(measurements, pairs, options.calibrate_with, options.folds, options.keep).items():
         of_load = macro(score for kind, score in scores.items() if kind in LOAD_KINDS)
         for kind, score in [*scores.items(), ("load", of_load), ("macro", macro_of(scores))]:
             print(f"{name:28} {kind:20} n={score.n:<5} {score.median:6.1%} / {score.p90:6.1%}", file=sys.stderr)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecast.baselines import noise_floor
-from benchmarks.forecast.folds import FIGURES, MACRO, Score, clusters, macro, score
+from benchmarks.forecast.folds import FIGURES, MACRO, Score, cluster_weights, clusters, macro, score
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from benchmarks.forecast.power import Watts, by_kind, log_ratios
 from benchmarks.report import Row, Target
@@ -15,6 +15,8 @@ from pertoken.forecast.candidates import Array
 
 NESTED = "without its source, model and gpu"
 """Subject of the nested folds: the only ones on which nothing was chosen."""
+INTERVAL_SHARE = 0.8
+"""Of changes that an interval is to hold."""
 LIMITS = {
     "must": {"median": (0.11, "<="), "p90": (0.42, "<="), "coverage": (0.80, ">="), "half_width": (1.7, "<=")},
     "reach": {
@@ -92,6 +94,32 @@ def cut_rows(
             value = _rounded(getattr(mean, figure))
             cuts.append(Row("what is missing", f"{name}.{figure}", value, "ratio", "mean of kinds, nested folds"))
     return cuts
+
+
+def coverage_rows(
+    pairs: Pairs, predicted: Array, half: Array, abstained: NDArray[np.bool_], rows: NDArray[np.bool_]
+) -> list[Row]:
+    """Return how the share of pairs that the intervals hold differs between sources, kinds of the mean alone.
+
+    Within a source all clusters of a kind weigh the same. A host is one more source, so this is what it may meet.
+    """
+    kinds, sources, labels = pairs.column("kind"), pairs.column("source"), clusters(pairs)
+    held = np.abs(predicted - pairs.log_ratio) <= half
+    counted = rows & ~abstained & np.isin(kinds, MACRO)
+    shares = []
+    for source in np.unique(sources[counted]):
+        own = np.flatnonzero(counted & (sources == source))
+        alike = np.array([f"{kinds[pair]}|{labels[pair]}" for pair in own])
+        shares.append(float(np.average(held[own], weights=cluster_weights(alike))))
+    by_source = np.array(shares)
+    figures = {
+        "mean": by_source.mean(),
+        "sd": by_source.std(),
+        "lowest tenth": np.quantile(by_source, 0.1),
+        "below": (by_source < INTERVAL_SHARE).mean(),
+    }
+    method = f"{len(by_source)} sources equal, nested folds"
+    return [Row("intervals by source", name, _rounded(value), "share", method) for name, value in figures.items()]
 
 
 def energy_tables(

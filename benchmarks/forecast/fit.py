@@ -7,7 +7,8 @@ the log of a sum is the share of each part, so the Jacobian is exact and a Gauss
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ def as_efficiency(values: Array) -> Efficiency:
 class Evidence:
     """Rows and pairs ready for fitting: everything that does not depend on the parameters, computed once."""
 
-    def __init__(self, measurements: Measurements, pairs: Pairs) -> None:
+    def __init__(self, measurements: Measurements, pairs: Pairs, kept: Path | None = None) -> None:
+        """`kept`: folder in which fitted parameters are kept from run to run."""
+        self.kept = kept
         table = design()["evidence"]
         self.candidates = measurements.candidates
         self.running = running(measurements)
@@ -99,6 +102,22 @@ class Evidence:
         self.pair_weight = self.pair_weight * np.isin(pairs.column("kind"), table["kinds"])
         self.pair_weight = _damped(self.pair_weight, pairs.column("source"), table["source_weight"])
 
+    def file(self, without: NDArray[np.bool_] | None) -> Path | None:
+        """Return the file that keeps what is fitted without some rows, named by all that the fit reads; or None."""
+        if self.kept is None:
+            return None
+        out = np.zeros(len(self.running), dtype=bool) if without is None else without
+        rows, pairs = self.row_weight * ~out, self.pair_weight * ~(out[self.before] | out[self.after])
+        known = parameters()
+        arrays = map(_bytes, (rows, pairs, known.term, known.tag, known.mean, known.sd))
+        scales = repr([design()["evidence"][name] for name in ("row_scale", "pair_scale")]).encode()
+        return self.kept / f"{sha256(b''.join((self._digest, scales, *arrays))).hexdigest()}.npy"
+
+    @cached_property
+    def _digest(self) -> bytes:
+        arrays = (self.seconds, self.running, self.log_tok_s, self.holds, self.before, self.after)
+        return sha256(b"".join(map(_bytes, arrays))).digest()
+
     def predict(self, values: Array, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[Array, Array]:
         """(log tok/s, shares of the terms) of the rows under these parameters."""
         table = as_efficiency(values)
@@ -118,7 +137,14 @@ def fit(evidence: Evidence, without: NDArray[np.bool_] | None = None) -> Array:
 
     `without`: rows to leave out, and with them every pair that has one of them; shape (rows,).
     """
-    return _Problem(evidence, without).solve()
+    file = evidence.file(without)
+    if file is not None and file.exists():
+        return np.asarray(np.load(file), dtype=float)
+    values = _Problem(evidence, without).solve()
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.save(file, values)
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +227,10 @@ class _Problem:
             information = information + slope.T @ slope
             score = score + slope.T @ (root * error)
         return np.asarray(np.linalg.solve(information, score), dtype=float)
+
+
+def _bytes(values: NDArray[Any]) -> bytes:
+    return np.ascontiguousarray(values).tobytes()
 
 
 def _joined(*columns: NDArray[np.str_]) -> list[str]:

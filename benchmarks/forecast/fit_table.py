@@ -1,9 +1,9 @@
 """Fit the forecast's efficiency table: `python -m benchmarks.fit_forecast PATH [--out efficiency.toml]`.
 
 PATH is a folder with `measurements.csv` and `pairs.csv`. The same files always give the same table. Two steps: the
-constants, by maximum a posteriori on rows and pairs; attenuation and widths of intervals, on pairs predicted by tables
-that saw neither their source nor their model nor their GPU. It prints what changed against the shipped table, and how
-far ratios move if only rows under a licence that allows copying are used.
+constants, by maximum a posteriori on rows and pairs; widths of intervals, on pairs predicted by tables that saw neither
+their source nor their model nor their GPU. It prints what changed against the shipped table, and how far ratios move if
+only rows under a licence that allows copying are used.
 """
 
 import argparse
@@ -17,18 +17,22 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.forecast.calibrate_with import others, predict_in_folds
 from benchmarks.forecast.fit import Evidence, as_efficiency, design, fit, parameters
 from benchmarks.forecast.folds import MACRO, cluster_weights, clusters, predict, quantile, together, unfounded
 from benchmarks.forecast.nested import left_out
 from benchmarks.forecast.pairs import as_changes, reasons, slow_down
 from benchmarks.forecast.performance.measurements import BadFile, Measurements, Pairs, measured, read
 from benchmarks.forecast.power import Watts
-from benchmarks.forecast.tune import Tuned, tune
+from benchmarks.forecast.tune import widths, with_points
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import Deviation, efficiency, table, tag_names
+from pertoken.forecast.efficiency import Deviation, Intervals, efficiency, table, tag_names
+from pertoken.forecast.host import LOAD_KINDS
 from pertoken.forecast.terms import OVERHEAD_S, TERMS
 
 SHIPPED = Path(__file__).parents[2] / "pertoken/forecast/efficiency.toml"
+POINTS = 10
+"""Operating points of a host that stand for its minutes where their factor is chosen."""
 LICENSED = ("Apache-2.0", "MIT", "BSD-3-Clause", "BSD-2-Clause")
 
 
@@ -53,7 +57,9 @@ def path_sources(measurements: Measurements, evidence: Evidence) -> dict[str, in
     return {path: len(names) for path, names in sorted(sources.items())}
 
 
-def text(values: Array, tuned: Tuned, paths: Mapping[str, int], absolute: float, evidence: Evidence, as_of: str) -> str:
+def text(
+    values: Array, tuned: Intervals, paths: Mapping[str, int], absolute: float, evidence: Evidence, as_of: str
+) -> str:
     """Return the table as TOML."""
     known, least = parameters(), design()["evidence"]["least_adjustment"]
     lines = [
@@ -61,9 +67,9 @@ def text(values: Array, tuned: Tuned, paths: Mapping[str, int], absolute: float,
         "# base and by.TAG: logarithms of how much longer a term takes than at its listed rate (for overheads, than",
         f"# its unit); adjustments below {least} are left out. The base is a dense model in 16 bits on Hopper under",
         "# TensorRT-LLM. deviation: how far single deployments are from that, as standard deviations of log times.",
-        "# attenuation: what measured log-ratios are of predicted ones on unseen sources, models and devices, of kinds",
-        "# with enough sources. interval: the 80 % interval of a log-ratio is quantile x hypot(floor, log_sd x",
-        "# what the calibration left open, disagreement x what it changed, version where the engine's changes).",
+        "# interval: the 80 % interval of a log-ratio is quantile x hypot(floor, log_sd x what the calibration left",
+        "# open, disagreement x what it changed, version where the engine's changes), by changes on unseen sources,",
+        "# models and devices.",
         "# paths: public sources whose rows ran these kernels; others are abstained.",
         "",
         f"tags = [{', '.join(map(_quoted, tag_names()))}]",
@@ -89,10 +95,9 @@ def text(values: Array, tuned: Tuned, paths: Mapping[str, int], absolute: float,
     lines += ["", "[deviation]", f"noise = {prior().noise}", f"misfit = {prior().misfit}", "", "[deviation.groups]"]
     for name, row in design()["deviation"]["groups"].items():
         lines.append(f"{name} = {{ sd = {row['sd']}, terms = [{', '.join(map(_quoted, _terms(row)))}] }}")
-    lines += ["", "[attenuation]", *(f"{kind} = {slope}" for kind, slope in tuned.attenuation.items())]
-    widths = asdict(tuned.intervals)
-    quantiles = widths.pop("quantiles")
-    lines += ["", "[interval]", *(f"{name} = {value}" for name, value in widths.items()), f"absolute = {absolute}"]
+    scale = asdict(tuned)
+    quantiles = scale.pop("quantiles")
+    lines += ["", "[interval]", *(f"{name} = {value}" for name, value in scale.items()), f"absolute = {absolute}"]
     lines += ["", "[interval.quantiles]", *(f"{kind} = {value}" for kind, value in quantiles.items())]
     lines += ["", "[paths]", *(f"{_quoted(path)} = {n}" for path, n in paths.items())]
     return "\n".join(lines) + "\n"
@@ -150,6 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--as-of", default=None, help="date the measurements were collected (default: the shipped one's)"
     )
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep fitted tables in this folder, and use them")
     parser.add_argument("--licensed", type=Path, help="folder to write the rows that may be copied to, and their pairs")
     options = parser.parse_args(arguments)
     try:
@@ -164,14 +170,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print(f"\r\x1b[K{step}", end="", file=sys.stderr, flush=True)
 
     progress("fitting all rows")
-    evidence = Evidence(measurements, pairs)
+    evidence = Evidence(measurements, pairs, options.keep)
     values = fit(evidence)
     watts = Watts(measurements)
     counted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     counted &= np.array([not why for why in reasons(measurements, pairs)])
     raw = left_out(measurements, pairs, evidence, prior(), together(measurements, pairs), progress)
     rows = np.flatnonzero(counted & ~unfounded(measurements, pairs) & np.isfinite(raw.log_ratio))
-    tuned = tune(pairs, raw, rows, lambda predicted: slow_down(watts, pairs, predicted))
+    slow_down(watts, pairs, raw)
+    tuned = widths(pairs, raw, rows)
+    points = others(measurements, pairs, POINTS)
+    load = np.isin(pairs.column("kind"), list(LOAD_KINDS)) & np.array([len(point) == POINTS for point in points])
+    by_points = predict_in_folds(measurements, pairs, {POINTS: points}, options.keep)[POINTS]
+    tuned = with_points(tuned, pairs, by_points, rows[load[rows]])
     missed = np.abs(evidence.log_tok_s - evidence.predict(values)[0])
     missed = missed[(measurements.column("trust") != "low") & np.isfinite(missed)]
     absolute = round(float(np.expm1(np.quantile(missed, 0.8))), 3)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from benchmarks.forecast.fit import Evidence
 from benchmarks.forecast.folds import Fold, Predicted, clusters, predict, refit, together, unfounded
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
-from benchmarks.forecast.tune import Tuned, tune
+from benchmarks.forecast.tune import half_widths, widths
 from benchmarks.report import Row
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.efficiency import Deviation, Efficiency
+from pertoken.forecast.efficiency import Deviation, Efficiency, Intervals
 
 GROUPS = 4
 """Of sources: what is tuned for one is chosen on the others."""
@@ -37,21 +37,21 @@ class Nested:
     """Whether a row of a pair runs kernels that no other source ran."""
     group: NDArray[np.intp]
     """The group of each pair's source."""
-    tuned: tuple[Tuned, ...]
+    tuned: tuple[Intervals, ...]
     """What was chosen for each group of sources."""
 
-    def tune(self, pairs: Pairs, raw: Predicted) -> tuple[Predicted, Array]:
-        """Return raw predictions and half widths as tuned on the other groups of sources."""
-        return _tuned(pairs, raw, self.group, self.tuned)
+    def half_widths(self, pairs: Pairs, predicted: Predicted) -> Array:
+        """Return half widths of predictions as tuned on the other groups of sources."""
+        return _half_widths(pairs, predicted, self.group, self.tuned)
 
     def rows(self) -> list[Row]:
         """Return what was tuned as rows of the report: its range over the groups."""
         values: defaultdict[str, list[float]] = defaultdict(list)
         for tuned in self.tuned:
-            scale = asdict(tuned.intervals)
+            scale = asdict(tuned)
             quantiles = scale.pop("quantiles")
-            named = {"attenuation": tuned.attenuation, "interval": scale, "quantile": quantiles}
-            for title, row in named.items():
+            del scale["points"]  # chosen where there are points: `calibrate_with`
+            for title, row in (("interval", scale), ("quantile", quantiles)):
                 for name, value in row.items():
                     values[f"{title} {name}"].append(float(value))
         return [
@@ -153,17 +153,12 @@ def nested(
 
         inner = left_out(measurements, pairs, evidence, prior, others, step, unseen)
         rows = np.flatnonzero((group != one) & counted & ~silent & np.isfinite(inner.log_ratio))
-        chosen.append(tune(pairs, inner, rows, slow_down))
-    predicted, half = _tuned(pairs, raw, group, chosen)
-    slow_down(predicted)
-    return Nested(predicted, half, silent, group, tuple(chosen))
+        slow_down(inner)
+        chosen.append(widths(pairs, inner, rows[np.isfinite(inner.log_ratio[rows])]))
+    slow_down(raw)
+    return Nested(raw, _half_widths(pairs, raw, group, chosen), silent, group, tuple(chosen))
 
 
-def _tuned(pairs: Pairs, raw: Predicted, group: NDArray[np.intp], chosen: Sequence[Tuned]) -> tuple[Predicted, Array]:
-    predicted, half = Predicted.none(len(group)), np.full(len(group), np.nan)
-    for one, tuned in enumerate(chosen):
-        rows = np.flatnonzero(group == one)
-        part, widths = tuned.apply(pairs, raw, rows)
-        predicted.put(rows, part)
-        half[rows] = widths[rows]
-    return predicted, half
+def _half_widths(pairs: Pairs, predicted: Predicted, group: NDArray[np.intp], chosen: Sequence[Intervals]) -> Array:
+    by_group = np.array([half_widths(tuned, pairs, predicted) for tuned in chosen])
+    return np.asarray(by_group[group, np.arange(len(group))])

@@ -12,6 +12,7 @@ from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from benchmarks.forecast.performance.rows import drafted_len
 from benchmarks.forecast.power import CAPPED, Watts, log_ratios
 from pertoken.forecast.candidates import COLUMNS
+from pertoken.forecast.capacity import weight_bytes
 from pertoken.forecast.efficiency import unpacks_cache
 
 MAX_BLIND_BATCH = 4
@@ -25,6 +26,7 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
     """
     reasons = []
     alike = same_to_the_forecast(measurements, pairs)
+    too_large = weight_bytes(measurements.candidates) > measurements.candidates.memory_bytes
     ran, drafts = running(measurements), measurements.candidates.drafted_len > 0
     for before, after, row, silent in zip(pairs.before, pairs.after, pairs.rows, alike, strict=True):
         doubts = {doubt for end in (before, after) for doubt in measurements.doubts[end].split("; ") if doubt}
@@ -32,6 +34,8 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
         swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
         grounds = [doubt for doubt in doubts if ("device" in doubt and moved) or ("size" in doubt and swapped)]
         blind = drafts[after] and not drafted_len(measurements.rows[after])
+        if too_large[before] or too_large[after]:
+            grounds.append("the weights of a row exceed the memory of its devices: something in the row is wrong")
         if row["kind"] == "speculative" and blind and ran[after] > MAX_BLIND_BATCH:
             grounds.append("the number of tokens drafted per step is not stated, and a batch pays for each")
         if row["kind"] == "prefix_cache" and "decode-side" in measurements.rows[after]["notes"].lower():

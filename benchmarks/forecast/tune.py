@@ -1,7 +1,6 @@
-"""Constants chosen on left-out pairs: the attenuation of kinds of change and the widths of intervals."""
+"""Widths of intervals, chosen on left-out pairs."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,34 +8,17 @@ from numpy.typing import NDArray
 from benchmarks.forecast.fit import design
 from benchmarks.forecast.folds import MACRO, MIN_SOURCES, Predicted, quantile, source_weights
 from benchmarks.forecast.performance.measurements import Pairs
-from benchmarks.forecast.power import CAPPED
 from pertoken.forecast.candidates import Array
 from pertoken.forecast.efficiency import Intervals
 
-SLOPES = tuple(round(0.5 + 0.05 * step, 2) for step in range(11))
-MIN_GAIN = 0.005
-"""Share by which an attenuation must lower the error of its kind to be taken."""
 FACTORS = (2.0, 1.5, 1.2, 1.1)
 """By which parts of the scale of intervals are changed, coarse to fine."""
 MIN_FLOOR = 0.03
 """Of a log error: what repeats of a measurement on one engine version differ by."""
+POINTS_FACTORS = (0.0, 0.25, 0.5, 0.75)
+"""Factors on the disagreement of changes that rest on operating points, the narrowest intervals first."""
 RESTART = 0.05
 """First value of a part of the scale that the search had set to 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tuned:
-    """Values chosen on pairs that no table they were judged by had seen."""
-
-    attenuation: Mapping[str, float]
-    intervals: Intervals
-
-    def apply(self, pairs: Pairs, raw: Predicted, rows: NDArray[np.intp]) -> tuple[Predicted, Array]:
-        """Return attenuated predictions of these pairs and the half widths of their intervals."""
-        slopes = np.array([self.attenuation.get(kind, 1.0) for kind in pairs.column("kind")])
-        predicted = Predicted.none(len(slopes))
-        predicted.put(rows, Predicted(slopes * raw.log_ratio, raw.log_sd, raw.disagreement))
-        return predicted, half_widths(self.intervals, pairs, predicted)
 
 
 def half_widths(intervals: Intervals, pairs: Pairs, predicted: Predicted) -> Array:
@@ -55,33 +37,22 @@ def version_changes(pairs: Pairs) -> NDArray[np.bool_]:
     return np.asarray(pairs.column("same_engine_version") == "0")
 
 
-def tune(pairs: Pairs, raw: Predicted, rows: NDArray[np.intp], measured: Callable[[Predicted], None]) -> Tuned:
-    """Return the values that suit these left-out pairs best; `measured` puts in what the power model predicts."""
-    slopes = attenuations(pairs, raw, rows)
-    plain = Intervals(MIN_FLOOR, 0.0, 0.0, 0.0, {"other": 1.0}, design()["interval"]["unmeasured_floor"])
-    predicted, _ = Tuned(slopes, plain).apply(pairs, raw, rows)
-    measured(predicted)
-    return Tuned(slopes, widths(pairs, predicted, rows[np.isfinite(predicted.log_ratio[rows])]))
-
-
-def attenuations(pairs: Pairs, raw: Predicted, rows: NDArray[np.intp]) -> dict[str, float]:
-    """Return the slope of measured on predicted log-ratios of least absolute error, of kinds with enough sources."""
-    factors = {}
-    kinds, sources = pairs.column("kind"), pairs.column("source")
-    for kind in sorted(set(kinds[rows]) - set(CAPPED)):
-        chosen = rows[kinds[rows] == kind]
-        if len(set(sources[chosen])) < MIN_SOURCES:
-            continue
-        weights = source_weights(pairs, chosen)
-
-        def error(slope: float, chosen: NDArray[np.intp] = chosen, weights: Array = weights) -> float:
-            missed = np.abs(slope * raw.log_ratio[chosen] - pairs.log_ratio[chosen])
-            return float(np.average(np.minimum(missed, 1.0), weights=weights))
-
-        best = min(SLOPES, key=error)
-        if error(best) < error(1.0) * (1 - MIN_GAIN):
-            factors[kind] = best
-    return factors
+def with_points(intervals: Intervals, pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> Intervals:
+    """Return intervals with the least factor `points` that holds enough of these pairs: changes of the load, predicted
+    from several operating points each. Enough is a share of each kind, sources weighing the same."""
+    kinds = pairs.column("kind")
+    missed = np.abs(predicted.log_ratio - pairs.log_ratio)
+    for factor in POINTS_FACTORS:
+        narrower = replace(intervals, points=factor)
+        half = half_widths(replace(narrower, disagreement=factor * intervals.disagreement), pairs, predicted)
+        if all(
+            np.average((missed <= half)[chosen], weights=source_weights(pairs, chosen))
+            >= design()["interval"]["share_with_points"]
+            for kind in set(kinds[rows])
+            for chosen in [rows[kinds[rows] == kind]]
+        ):
+            return narrower
+    return replace(intervals, points=1.0)
 
 
 def widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> Intervals:

@@ -15,6 +15,7 @@ from math import inf, log
 from typing import Any
 
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
+from pertoken.catalog.images import image_encoder
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
 from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.model import WEIGHT_BYTES, Model
@@ -199,6 +200,10 @@ class Market:
             if key in _models():
                 return _models()[key][0]
         return None
+
+    def takes_images(self, model: Model) -> bool:
+        """Return whether the catalog has an image encoder of a model."""
+        return image_encoder(model.name) is not None
 
     def engine_line(self, engine: str) -> EngineLine | None:
         """Return the maintenance status of an engine that is no longer developed; None for any other engine."""

@@ -65,6 +65,8 @@ class Candidates:
     generated_len: Array
     cached_share: Array
     """Prompt tokens found in the prefix cache, 0 to 1."""
+    image_flops: Array
+    """FLOPs per request of encoding its images, in 16 bits whatever the format of the weights; 0 without images."""
     max_num_seqs: Array
     memory_share: Array
     """Share of device memory the engine may use, 0 to 1."""

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.formats import engine_class, kernel_family
+from pertoken.forecast.formats import (
+    engine_class,
+    hardware_tag,
+    kernel_family,
+    kernel_maker,
+    preferred_kernels,
+)
 from pertoken.forecast.terms import TERMS
 
 MAX_HIGH_OVER_LOW = 20.0
@@ -122,14 +128,6 @@ def deviation() -> Deviation:
     return Deviation(tuple(rows), groups, sd, table()["deviation"]["noise"], table()["deviation"]["misfit"])
 
 
-def attenuation(kinds: Iterable[str]) -> float:
-    """Return what measured log-ratios of changes of these kinds were of predicted ones on unseen deployments.
-
-    Of several kinds the largest share; 1 for a kind without one, measured by too few sources.
-    """
-    return max((table()["attenuation"].get(kind, 1.0) for kind in kinds), default=1.0)
-
-
 @dataclass(frozen=True, slots=True)
 class Intervals:
     """Widths of 80 % intervals: a scale that grows with novelty, times a quantile for each kind of change."""
@@ -146,6 +144,9 @@ class Intervals:
     """Half width over scale that holds 80 % of unseen changes, by kind; `other` for kinds without an entry."""
     unmeasured_floor: float
     """Minimum half width of a kind without an entry: its error is unknown, as no pair of it was measured."""
+    points: float = 1.0
+    """Factor on the disagreement where a change of the load rests on several operating points: they bear the calibrated
+    log-ratio out."""
 
     def half_width(
         self,
@@ -177,7 +178,7 @@ class Intervals:
 def intervals() -> Intervals:
     """Return the widths of the table."""
     row = table()["interval"]
-    scale = {name: row[name] for name in ("floor", "log_sd", "disagreement", "version", "unmeasured_floor")}
+    scale = {name: row[name] for name in ("floor", "log_sd", "disagreement", "version", "unmeasured_floor", "points")}
     return Intervals(**scale, quantiles=row["quantiles"])
 
 
@@ -191,14 +192,20 @@ def is_too_wide(half: Array | float) -> NDArray[np.bool_]:
     return np.asarray(2 * np.asarray(half) > math.log(MAX_HIGH_OVER_LOW))
 
 
-def kernel_path(engine: str, format_name: str) -> str:
-    """Return the name of the kernels that multiply weights of a format under an engine.
+@cache
+def kernel_path(engine: str, format_name: str, arch: str) -> str:
+    """Return the name of the kernels that multiply weights of a format under an engine on an architecture.
 
-    Weights in 16 bits are multiplied by the vendor's own kernels whatever the engine.
+    Weights in 16 bits are multiplied by the kernels of the hardware's maker whatever the engine. On every architecture
+    with a prior these are one path: they reach alike shares of what the hardware lists.
     """
+    maker = kernel_maker(arch)
+    made_by = "" if maker == "nvidia" else f" {maker}"
     if format_name in ("bf16", "fp16"):
-        return "16-bit"
-    return f"{engine_class(engine)} {kernel_family(engine, format_name)}"
+        return "16-bit" if hardware_tag(arch) is not None else f"16-bit{made_by}"
+    preferred = preferred_kernels(engine, format_name, arch)
+    kernels = f"{kernel_family(engine, format_name)}{f' {preferred}' if preferred else ''}"
+    return f"{engine_class(engine)} {kernels}{made_by}"
 
 
 def path_sources(path: str) -> int:

@@ -35,6 +35,8 @@ class Defaults:
     max_num_seqs: int
     prompt_len: float
     generated_len: float
+    image_side: int
+    """Pixels of a side of an image whose size nobody counted."""
     reserved_bytes: float
     """Memory of each device kept for activations, graphs and the engine itself."""
 
@@ -115,6 +117,21 @@ def kernel_family(engine: str, format_name: str) -> str:
     """Return the formats whose kernels an engine shares with this one: itself, but for what the table names."""
     families: dict[str, str] = _table()["kernel_families"].get(engine_class(engine), {})
     return families.get(format_name, format_name)
+
+
+def preferred_kernels(engine: str, format_name: str, arch: str) -> str | None:
+    """Return the kernels an engine prefers for a format on an architecture over those it has elsewhere, or None."""
+    for row in _table()["kernels_preferred"]:
+        if engine in row["engines"] and format_name in row["formats"] and arch in row["architectures"]:
+            name: str = row["name"]
+            return name
+    return None
+
+
+def kernel_maker(arch: str) -> str:
+    """Return whose kernels run on a catalog architecture; the architecture itself where the table names nobody."""
+    makers: dict[str, list[str]] = _table()["kernel_makers"]
+    return next((maker for maker, architectures in makers.items() if arch in architectures), arch)
 
 
 def engine_tag(engine: str) -> str | None:

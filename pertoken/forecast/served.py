@@ -5,9 +5,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pertoken.catalog.images import image_encoder
 from pertoken.catalog.market import CPU_ARCH, Accelerator, Market
 from pertoken.forecast.candidates import Candidates, stack
-from pertoken.forecast.efficiency import kernel_path, path_sources, tag_row
+from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
 from pertoken.forecast.formats import (
     BLOCK_FP8,
     Format,
@@ -20,9 +21,11 @@ from pertoken.forecast.formats import (
     has_block_scales,
     has_fp8_cache,
     kv_bytes_per_value,
+    preferred_kernels,
     takes_share_of_free,
     weight_format,
 )
+from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 
@@ -52,6 +55,11 @@ class Load:
     waiting: float = 0.0
     cached_share: float = 0.0
     """Prompt tokens found in the prefix cache, 0 to 1."""
+    images: float = 0.0
+    """Images per request that are decoded and encoded, those found in a cache of the engine not counted. Their tokens
+    are part of `prompt_len`."""
+    image_size: tuple[int, int] | None = None
+    """Mean width and height of an image in pixels; None where not known."""
     acceptance: float | None = None
     """Chance that a drafted token is accepted where those before it were, 0 to 1; None where nothing was drafted."""
 
@@ -234,7 +242,9 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
             raise Abstained(f"nothing is measured of {deployment.weight_dtype} on {accelerator.name}: run a probe")
         # The table's adjustments of formats were fitted on accelerators.
         hardware = replace(hardware, flops=rates.flops, weight_only=False, tags=())
-    elif not path_sources(kernel_path(deployment.engine, BLOCK_FP8 if in_blocks else hardware.format_name)):
+    elif hardware_tag(accelerator.arch) is not None and not path_sources(
+        kernel_path(deployment.engine, BLOCK_FP8 if in_blocks else hardware.format_name, accelerator.arch)
+    ):
         raise Abstained(
             f"no public measurement covers how {deployment.engine} multiplies weights in {hardware.format_name} "
             f"({deployment.weight_dtype} on {accelerator.name}): try it for some hours and compare"
@@ -245,6 +255,8 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     held, graded = model_tags(columns)
     kv_dtype = deployment.kv_dtype or assumed_kv_dtype(deployment.engine, deployment.weight_dtype, accelerator.arch)
     kv_bytes = kv_bytes_per_value(kv_dtype)
+    if load.images > 0:
+        graded["images"] = images_tag(load.images)
     if kv_bytes is None:
         raise Abstained(f"the serving model does not know the dtype {kv_dtype}")
     old_vllm = None
@@ -255,6 +267,9 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         held.append(engine)
     if in_blocks:
         held.append(BLOCK_FP8)
+    preferred = preferred_kernels(deployment.engine, hardware.format_name, accelerator.arch)
+    if preferred is not None:
+        held.append(preferred)
     columns |= device_columns(accelerator)
     columns |= {
         "memory_bytes_per_s": rates.memory_bytes_per_s if rates else accelerator.memory_bytes_per_s,
@@ -270,6 +285,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "prompt_len": load.prompt_len,
         "generated_len": load.generated_len,
         "cached_share": 0.0 if deployment.enable_prefix_caching is False else load.cached_share,
+        "image_flops": image_flops(f"{deployment.served_model} {deployment.model.name}", load),
         "max_num_seqs": deployment.max_num_seqs or defaults().max_num_seqs,
         "memory_share": deployment.gpu_memory_utilization or defaults().gpu_memory_utilization,
         "whole_prompts": float(deployment.enable_chunked_prefill is False),
@@ -280,6 +296,22 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "whole_requests": float(admits_whole_requests(deployment.engine)),
     }
     return columns, tag_row(held, graded)
+
+
+def image_flops(model: str, load: Load) -> float:
+    """Return the FLOPs per request of encoding its images; 0 where the encoder of the model is not known."""
+    encoder = image_encoder(model) if load.images > 0 else None
+    size = load.image_size or (defaults().image_side,) * 2
+    return load.images * encoder.flops(*size) if encoder is not None else 0.0
+
+
+def images_tag(images: float) -> float:
+    """Return the value of the tag `images` for a number of images per request, not always whole.
+
+    The table has what one image adds to the time of a request as a factor; each image adds as much.
+    """
+    one = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
+    return math.log1p(images * math.expm1(one)) / one if one > 0 else min(1.0, images)
 
 
 def accepted_len(acceptance: float | None, drafted: int) -> float:

@@ -18,18 +18,18 @@ from pertoken.forecast.capacity import fitting_sequences, refusals
 from pertoken.forecast.efficiency import (
     MAX_HIGH_OVER_LOW,
     absolute_half_width,
-    attenuation,
     deviation,
     efficiency,
     half_width,
+    intervals,
     is_too_wide,
     tag_names,
     unpacks_cache,
     with_unpacked,
 )
 from pertoken.forecast.formats import BLOCK_FP8, defaults
-from pertoken.forecast.host import Calibration, calibrate
-from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, known_kinds
+from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
+from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, kinds_of, known_kinds
 from pertoken.forecast.search import crossing
 from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
@@ -256,12 +256,14 @@ def _compared(
     ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint)
     verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
+    by_points = np.array([_rests_on_points(comparison) for comparison in comparisons])
+    disagreement = np.where(by_points, intervals().points, 1.0) * disagreement
     unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = with_unpacked(known[row][1], unpacked[index])
         corrected = Ratio(
-            float(attenuation(kinds) * ratios.log_ratio[index]),
+            float(ratios.log_ratio[index]),
             float(half_width(kinds, ratios.log_sd[index], disagreement[index])) / Z_80,
         )
         second = None
@@ -284,6 +286,13 @@ def _compared(
         tpot_ms = 1000 * float(ratios.before.token_s[index])
         changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], second)
     return changes
+
+
+def _rests_on_points(comparison: Comparison) -> bool:
+    """Return whether a change of the load alone is forecast from operating points of its deployment."""
+    calibration = comparison.calibration
+    points = calibration.minutes + calibration.probed > 0
+    return points and kinds_of(comparison.now, comparison.to) <= LOAD_KINDS
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,8 @@ def prefill_seconds(c: Candidates, requests: Array | float) -> tuple[Array, Arra
     causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
     return (
         2 * c.params_active / c.tp * requests * computed / (c.flops * c.clock_share),
-        causal * requests / c.tp / (c.fp16_flops * c.clock_share),
+        # Encoders of images keep 16 bits in every published format of the weights, as attention does.
+        (causal + c.image_flops) * requests / c.tp / (c.fp16_flops * c.clock_share),
         OVERHEAD_S["requests"] * requests * c.dp,
     )
 

@@ -41,6 +41,10 @@ ENGINE_COUNTERS = _table(
         "prefix_queries", "prefix cache lookups", "tokens", "tokens looked up in the prefix cache", shown=False
     ),
     EngineMetric("prefix_hits", "prefix cache hits", "tokens", "tokens found in the prefix cache", shown=False),
+    EngineMetric(
+        "media_lookups", "media cache lookups", "items", "images, videos and sounds of requests, looked up", shown=False
+    ),
+    EngineMetric("media_hits", "media cache hits", "items", "of these, found decoded already", shown=False),
     EngineMetric("spec_drafts", "drafts", "drafts", "speculative drafts made", shown=False),
     EngineMetric("spec_draft_tokens", "drafted tokens", "tokens", "tokens in speculative drafts", shown=False),
     EngineMetric("spec_accepted_tokens", "accepted tokens", "tokens", "drafted tokens that were accepted", shown=False),

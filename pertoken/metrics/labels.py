@@ -20,6 +20,8 @@ _SERIES = {
     "running": "requests running",
     "waiting": "requests waiting",
     "prefix_hit_rate": "prefix cache hit rate",
+    "media_per_request": "images per request",
+    "media_hit_rate": "image cache hit rate",
     "spec_acceptance_rate": "draft acceptance rate",
     "spec_acceptance_length": "draft acceptance length",
     "mfu": "share of the peak FLOPs",

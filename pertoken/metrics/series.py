@@ -36,6 +36,8 @@ ENDED = tuple(f'requests_finished{{reason="{reason}"}}' for reason in FINISH_REA
 QUOTIENTS: Mapping[str, Quotient] = {
     **{f"ended_by_{reason}": Quotient((ENDED[n],), ENDED) for n, reason in enumerate(FINISH_REASONS)},
     "prefix_hit_rate": PREFIX_HIT_RATE,
+    "media_per_request": Quotient(("media_lookups",), ENDED),
+    "media_hit_rate": Quotient(("media_hits",), ("media_lookups",)),
     "spec_acceptance_rate": SPEC_ACCEPTANCE_RATE,
     "spec_acceptance_length": SPEC_ACCEPTANCE_LENGTH,
     "load_s": Quotient(("load_s",), ("loads",)),
@@ -56,6 +58,7 @@ _TOKENS = "needs an engine that counts tokens, with its metrics on: `pertoken do
 _GAUGES = "needs an engine that shows its queue, with its metrics on: `pertoken doctor` shows how"
 _LATENCY = "needs an engine with latency histograms; llama.cpp and Ollama have none"
 _PREFIX = "needs an engine with a prefix cache that counts what it looks up there, and requests"
+_MEDIA = "needs vLLM with a model that takes images, and requests"
 _DRAFTS = "needs speculative decoding in an engine that counts its drafts, and requests"
 _THROTTLED = "needs an NVIDIA GPU that reports why its clocks are slow, and rows of this version: let the agent run"
 _ESTIMATES = "needs vLLM or SGLang with --enable-mfu-metrics, on GPUs the catalog knows"
@@ -74,6 +77,8 @@ SERIES: Mapping[str, SeriesSpec] = {
     ),
     "preemptions": SeriesSpec("1/h", "requests preempted for lack of KV cache", "needs vLLM or SGLang"),
     "prefix_hit_rate": SeriesSpec("ratio", "tokens looked up in the prefix cache that were found there", _PREFIX),
+    "media_per_request": SeriesSpec("items", "images, videos and sounds per request that ended", _MEDIA),
+    "media_hit_rate": SeriesSpec("ratio", "of these, found decoded in the cache of the engine", _MEDIA),
     "spec_acceptance_rate": SeriesSpec("ratio", "drafted tokens that were accepted", _DRAFTS),
     "spec_acceptance_length": SeriesSpec(
         "tokens", "tokens per speculative step, the one certain one included", _DRAFTS

@@ -43,11 +43,16 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
 
     Raises NotMeasured without generated tokens, running requests or busy time.
     """
-    generated, running, busy = seen.generated_tok_s, seen.running, seen.busy
-    rate = seen.busy_generated_tok_s
-    origins = [series.provenance for series in (generated, running, busy, rate)]
-    share = min(1.0, max(0.0, busy.mean))
+    generated, busy, rate = seen.generated_tok_s, seen.busy, seen.busy_generated_tok_s
     assumptions = []
+    if not seen.has("running") and seen.has("tpot_s"):
+        # Little's law: each sequence that runs generates one token per TPOT.
+        running, counted = rate.mean * seen.tpot_s.mean, seen.tpot_s
+        assumptions.append(f"{running:.1f} requests running while busy, from tokens/s and TPOT")
+    else:
+        running, counted = seen.running.mean, seen.running
+    origins = [series.provenance for series in (generated, counted, busy, rate)]
+    share = min(1.0, max(0.0, busy.mean))
     if seen.has("generated_len"):
         generated_len = seen.generated_len.mean
     else:
@@ -63,14 +68,19 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         prompt_len = defaults().prompt_len
         assumptions.append(f"{prompt_len:.0f} tokens per prompt (its engine reports no lengths)")
         origins.append(Provenance.ASSUMED)
+    images = _images(seen)
+    if images:
+        assumptions.append(f"images of {defaults().image_side} x {defaults().image_side} pixels (nobody counts sizes)")
+        origins.append(Provenance.ASSUMED)
     return MeasuredLoad(
         load=Load(
             generated_tok_s=generated.p95,
             prompt_len=prompt_len,
             generated_len=generated_len,
-            running=running.mean,
+            running=running,
             waiting=seen.waiting.mean if seen.has("waiting") else 0.0,
             cached_share=min(1.0, max(0.0, seen.cached_share.mean)) if seen.has("cached_share") else 0.0,
+            images=images,
             acceptance=_acceptance(seen),
         ),
         busy=share,
@@ -115,6 +125,12 @@ def measured_arrivals(seen: Evidence) -> MeasuredArrivals:
             if its is Provenance.ASSUMED
         ),
     )
+
+
+def _images(seen: Evidence) -> float:
+    """Return the images per request that the engine had to decode; 0 where it counts none."""
+    hits = _above_0(seen, "media_hit_rate", 1) or 0.0
+    return (_above_0(seen, "media_per_request", 1) or 0.0) * max(0.0, 1 - hits)
 
 
 def _acceptance(seen: Evidence) -> float | None:

@@ -7,7 +7,6 @@ import pytest
 from benchmarks.forecast.folds import MACRO
 from pertoken.forecast.efficiency import (
     Intervals,
-    attenuation,
     efficiency,
     half_width,
     intervals,
@@ -77,22 +76,36 @@ def test_an_interval_with_a_high_over_20_times_its_low_is_no_estimate() -> None:
 
 
 def test_kernels_are_named_by_the_engines_that_share_them_and_the_stored_format() -> None:
-    assert kernel_path("vllm", "int4") == kernel_path("sglang", "int4") != kernel_path("eager", "int4")
-    assert kernel_path("llama.cpp", "gguf-q4") == kernel_path("ollama", "int8-w8a16")
-    assert kernel_path("vllm", "fp16") == kernel_path("llama.cpp", "bf16")
-    assert path_sources(kernel_path("vllm", "fp8")) > 5 and path_sources("batching astrology") == 0
+    on = "Ampere"
+    assert kernel_path("vllm", "int4", on) == kernel_path("sglang", "int4", on) != kernel_path("eager", "int4", on)
+    assert kernel_path("llama.cpp", "gguf-q4", on) == kernel_path("ollama", "int8-w8a16", on)
+    assert kernel_path("vllm", "fp16", on) == kernel_path("llama.cpp", "bf16", on)
+    assert kernel_path("vllm", "fp8", "Ada") == kernel_path("vllm", "fp8", "Blackwell")
+    assert path_sources(kernel_path("vllm", "fp8", "Hopper")) > 5 and path_sources("batching astrology") == 0
+
+
+def test_kernels_of_another_maker_are_a_path_of_their_own_and_unmeasured_ones_have_no_source() -> None:
+    paths = [kernel_path("vllm", "fp8", arch) for arch in ("Hopper", "CDNA3", "NeuronCore-v2")]
+    assert paths == ["batching fp8", "batching fp8 amd", "batching fp8 neuron"]
+    assert [bool(path_sources(path)) for path in paths] == [True, True, False]
+    assert not path_sources(kernel_path("vllm", "int4", "CDNA3"))
+
+
+def test_16_bits_are_one_path_on_every_architecture_with_a_prior() -> None:
+    paths = [kernel_path("vllm", "bf16", arch) for arch in ("Hopper", "CDNA3", "NeuronCore-v2", "TPU", "Gaudi3")]
+    assert paths == ["16-bit", "16-bit", "16-bit", "16-bit TPU", "16-bit Gaudi3"]
+    assert [bool(path_sources(path)) for path in paths] == [True, True, True, False, False]
+
+
+def test_vllm_runs_machete_on_hopper_and_public_sources_measured_it() -> None:
+    assert kernel_path("vllm", "int4", "Hopper") == "batching int4 machete" != kernel_path("sglang", "int4", "Hopper")
+    assert path_sources("batching int4 machete") >= 2
 
 
 def test_the_order_of_kinds_changes_no_digit() -> None:
     kinds = ("chunked_prefill", "consolidate", "move_gpu")
     widths = {float(half_width(some, 0.05)) for some in permutations(kinds)}
     assert len(widths) == 1
-
-
-def test_kinds_that_few_sources_measured_are_not_attenuated() -> None:
-    assert attenuation(["astrology"]) == attenuation(["tp_change"]) == attenuation([]) == 1
-    assert all(0.5 <= slope < 1.01 for slope in table()["attenuation"].values())
-    assert not {"quantize_fp4", "tp_change", "raise_batch_far", "smaller_model"} & set(table()["attenuation"])
 
 
 def test_every_kind_of_the_accuracy_average_has_a_width() -> None:

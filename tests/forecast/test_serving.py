@@ -207,6 +207,19 @@ def test_a_host_with_a_residual_that_changes_the_ratio_has_a_wider_interval() ->
     assert widths[1] > widths[0]
 
 
+def test_a_change_of_the_load_alone_is_narrower_where_it_rests_on_operating_points() -> None:
+    before = LLAMA_8B.but(max_num_seqs=8)
+    busy = replace(CHAT, running=8, waiting=40)
+    slow = calibrate(before, busy, MARKET, busy_tok_s=150)
+    for to, narrower in ((before.but(max_num_seqs=64), True), (before.but(weight_dtype="fp8"), False)):
+        spreads = []
+        for calibration in (slow, replace(slow, minutes=30)):
+            change = compare(before, to, busy, MARKET, calibration)
+            assert isinstance(change, Change)
+            spreads.append(change.ratio[2] / change.ratio[1])
+        assert (spreads[1] < 0.95 * spreads[0]) if narrower else spreads[1] == spreads[0]
+
+
 def test_tensorrt_llm_gives_its_cache_a_share_of_what_weights_leave_and_the_dtype_of_its_checkpoint() -> None:
     vllm = LLAMA_70B.but(weight_dtype="fp8")
     trtllm = replace(vllm, engine="trtllm")

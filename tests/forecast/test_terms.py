@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pertoken.catalog.images import image_encoder
 from pertoken.forecast.served import resolve
 from pertoken.forecast.terms import OVERHEAD_S, TERMS, kv_bytes_per_token, seconds, touched_share
-from tests.forecast.builders import LLAMA_8B, LLAMA_70B, MARKET, MOE, SHORT
+from tests.forecast.builders import LLAMA_8B, LLAMA_70B, MARKET, MOE, SHORT, model
 
 
 def term(name: str, value: np.ndarray) -> float:
@@ -50,6 +51,19 @@ def test_a_mixture_reads_the_active_experts_at_batch_one_and_nearly_all_at_a_lar
     read = [3.35e12 * (term("weights", times_s) + term("experts", times_s)) for times_s in (few, many)]
     assert read[0] == pytest.approx(3.3e9 * 2, rel=1e-6)
     assert 0.98 * 30.5e9 * 2 < read[1] < 30.5e9 * 2
+
+
+def test_encoding_an_image_takes_its_flops_in_16_bits_whatever_the_weights() -> None:
+    vision = replace(LLAMA_8B, model=model("Qwen/Qwen3-VL-8B"))
+    encoder = image_encoder("Qwen/Qwen3-VL-8B")
+    assert encoder is not None
+    load = replace(SHORT, images=2.0, image_size=(1024, 1024))
+    for dtype in ("bf16", "fp8"):
+        plain, seen = (
+            term("prefill_attention", seconds(resolve([vision.but(weight_dtype=dtype)], [one], MARKET), np.ones(1)))
+            for one in (SHORT, load)
+        )
+        assert seen - plain == pytest.approx(2 * encoder.flops(1024, 1024) / SHORT.generated_len / 989e12)
 
 
 def test_speculation_spreads_a_step_over_the_tokens_it_accepts() -> None:

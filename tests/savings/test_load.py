@@ -28,6 +28,15 @@ def test_without_any_length_or_prompt_counter_both_are_listed_as_assumed() -> No
     assert len(load.assumptions) == 2 and load.provenance is Provenance.ASSUMED
 
 
+def test_running_requests_that_nobody_counts_follow_from_the_rate_and_the_time_of_a_token() -> None:
+    known = {name: series.mean for name, series in low_batch().items() if name != "running"}
+    load = measured_load(evidence(**known))
+    assert load.load.running == pytest.approx(66 * 0.028)
+    assert load.assumptions == ("1.8 requests running while busy, from tokens/s and TPOT",)
+    with pytest.raises(NotMeasured, match="running"):
+        measured_load(evidence(**{name: mean for name, mean in known.items() if name != "tpot_s"}))
+
+
 def test_no_generated_tokens_means_no_load() -> None:
     with pytest.raises(NotMeasured, match="generated_tok_s"):
         measured_load(evidence(running=2, busy=1, busy_generated_tok_s=1))
@@ -72,6 +81,15 @@ def test_the_chance_of_a_drafted_token_follows_from_counted_drafts() -> None:
     acceptance = measured_load(evidence(**known, spec_acceptance_rate=0.35, spec_acceptance_length=2.4)).load.acceptance
     assert acceptance is not None and sum(acceptance**n for n in (1, 2, 3, 4)) == pytest.approx(1.4)
     assert measured_load(low_batch()).load.acceptance is None
+
+
+def test_images_that_the_engine_decodes_are_counted_and_their_size_is_assumed() -> None:
+    known = {name: series.mean for name, series in low_batch().items()}
+    measured = measured_load(evidence(**known, media_per_request=1.5, media_hit_rate=0.2))
+    assert measured.load.images == pytest.approx(1.2) and measured.load.image_size is None
+    assert measured.assumptions == ("images of 1024 x 1024 pixels (nobody counts sizes)",)
+    assert measured.provenance is Provenance.ASSUMED
+    assert measured_load(evidence(**known, media_per_request=0.0)).load.images == 0
 
 
 def test_a_host_that_is_idle_in_most_minutes_still_has_arrivals() -> None:

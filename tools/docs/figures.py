@@ -219,9 +219,25 @@ def _naive_false(rows: list[dict[str, Any]]) -> str:
     return f"{sum(shares) / len(shares):.3f}"
 
 
+def _forecast() -> str:
+    _, rows = newest("forecast")
+    unseen, plain = "without its source, model and gpu", "naive"
+    median, p90, held, sign = (
+        100 * rows[unseen, f"macro.{figure}"] for figure in ("median", "p90", "coverage", "sign")
+    )
+    roofline, far = (100 * rows[plain, f"macro.{figure}"] for figure in ("median", "p90"))
+    return (
+        f"  {median:.1f} % in the median and {p90:.0f} % at the ninth decile (a textbook roofline: {roofline:.0f} % "
+        f"and {far:.0f} %);\n  its 80 % intervals held {held:.0f} % at a median half width of "
+        f"{rows[unseen, 'macro.half_width']:.1f} (high over likely), and the direction was right in\n  {sign:.0f} % of "
+        "changes above 10 %\n"
+    )
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "agent": _agent,
     "agent_beside": _agent_beside,
+    "forecast": _forecast,
     "hours": _hours,
     "proof": _proof,
     "scale_arriving": _scale_arriving,

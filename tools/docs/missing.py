@@ -18,9 +18,9 @@ no lengths of prompts, and its hosts' CPUs limit runs with images and videos: wi
 requests/s with images at a batch of 8, and 0.41 at 16. No term of the model is about a host's CPUs.
 """
 _CURVE = """
-More sources help: the same triple folds with tables fitted on fewer sources, drawn once, without attenuation. 0 sources
-are the priors alone. Kernels that no other source ran are predicted here, and abstained above, where an abstention
-counts as no change: that alone raises the p90.
+More sources help: the same triple folds with tables fitted on fewer sources, drawn once. 0 sources are the
+priors alone. Kernels that no other source ran are predicted here, and abstained above, where an abstention counts as no
+change: that alone raises the p90.
 """
 
 

@@ -25,7 +25,7 @@ def curve_rows(
     rows: NDArray[np.bool_],
     progress: Callable[[str], None],
 ) -> list[Row]:
-    """Return errors, as mean over kinds, by the share of sources in the fit, drawn once; nothing is attenuated.
+    """Return errors, as mean over kinds, by the share of sources in the fit, drawn once.
 
     A smaller share is part of a larger one. `rows`: pairs that count.
     """

@@ -14,6 +14,7 @@ import numpy as np
 
 from benchmarks.forecast.performance.cells import Cells, first, names
 from benchmarks.forecast.performance.devices import device, stand_in
+from pertoken.catalog.images import image_encoder
 from pertoken.catalog.market import Accelerator, load_market
 from pertoken.forecast.efficiency import kernel_path, tag_row
 from pertoken.forecast.formats import (
@@ -25,6 +26,7 @@ from pertoken.forecast.formats import (
     gguf_format,
     hardware_tag,
     has_block_scales,
+    preferred_kernels,
     takes_share_of_free,
 )
 from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels, model_tags
@@ -53,7 +55,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     dtype = _dtype(row, accelerator, columns, n, engine, doubts)
     kernel = kernels(dtype, accelerator)
     in_blocks = has_block_scales(engine, kernel.format_name, row["model"], columns["n_experts"] > 0)
-    path = kernel_path(engine or "unknown engine", BLOCK_FP8 if in_blocks else kernel.format_name)
+    path = kernel_path(engine or "unknown engine", BLOCK_FP8 if in_blocks else kernel.format_name, accelerator.arch)
     kv_name = _kv_dtype(row, engine, dtype, accelerator)
     old_vllm = None
     if engine == "vllm":
@@ -79,6 +81,8 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "whole_requests": float(admits_whole_requests(engine)),
     }
     held += [BLOCK_FP8] if in_blocks else []
+    preferred = preferred_kernels(engine or "", kernel.format_name, accelerator.arch)
+    held += [preferred] if preferred else []
     held += ["images"] if "image-chat" in notes or "video-chat" in notes else []
     held += ["attention-dp"] if dp > 1 and shared else []
     held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []
@@ -216,6 +220,17 @@ def _layout(
     return tp, pp, dp, float(shared)
 
 
+def _image_flops(model: str, notes: str) -> float:
+    """Return the FLOPs of encoding the image, or the frames, of a request whose task is about one."""
+    task = next((task for task in ("image-chat", "video-chat") if task in notes), None)
+    encoder = image_encoder(names()["image_models"].get(model, model)) if task else None
+    if encoder is None or task is None:
+        return 0.0
+    side, prompt = int(names()["assumed"]["image_side"]), float(names()["prompt_tokens"][task])
+    # As many images as their tokens make up the assumed prompt.
+    return encoder.flops(side, side) * prompt / encoder.tokens(side, side)
+
+
 def drafted_len(row: Cells) -> float | None:
     """Return the tokens drafted per step, where the notes of a row state them."""
     match = re.search(r"\bk=(\d{1,3})\b", row["notes"].lower())
@@ -266,4 +281,5 @@ def _load(row: Cells, engine: str | None, accelerator: Accelerator, notes: str) 
         "max_num_seqs": limit,
         "accepted_len": accepted,
         "drafted_len": drafted,
+        "image_flops": _image_flops(row["model"], notes),
     }

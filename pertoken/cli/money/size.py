@@ -33,6 +33,16 @@ NOTHING_HOLDS = 3
     default=0.0,
     help="Share of prompt tokens served from the prefix cache [0 to 1].",
 )
+@click.option(
+    "--images", type=click.FloatRange(min=0), default=0.0, help="Mean images of a request, beside its prompt tokens."
+)
+@click.option(
+    "--image-size",
+    metavar="WxH",
+    default="1024x1024",
+    show_default=True,
+    help="Width and height of an image in pixels.",
+)
 @click.option("--providers", metavar="NAME,...", help="Only these providers [default: all in the catalog].")
 @click.option("--formats", metavar="NAME,...", help="Only these weight formats [default: those of each accelerator].")
 @click.option(
@@ -52,6 +62,8 @@ def size(
     ttft_p95: str,
     tpot_p95: str | None,
     cached: float,
+    images: float,
+    image_size: str,
     providers: str | None,
     formats: str | None,
     purchase: str,
@@ -81,9 +93,11 @@ def size(
         tpot_p95_ms=None if tpot_p95 is None else _milliseconds("--tpot-p95", tpot_p95),
     )
     shape, dtype = _model(model, market)
+    workload = Workload(requests_per_s, prompt, output, slo, cached)
+    pixels = _pixels(image_size)
     ranking = ranked(
         shape,
-        Workload(requests_per_s, prompt, output, slo, cached),
+        workload.with_images(images, pixels, shape.name) if images else workload,
         market,
         providers=None if providers is None else _providers(providers, market),
         purchase=purchase,
@@ -109,6 +123,15 @@ def _milliseconds(option: str, text: str) -> float:
     if seconds <= 0:
         raise BadInput(f"{option} {text}: must be above 0")
     return 1000 * seconds
+
+
+def _pixels(text: str) -> tuple[int, int]:
+    from pertoken.errors import BadInput
+
+    width, _, height = text.lower().partition("x")
+    if not (width.isdecimal() and height.isdecimal() and int(width) and int(height)):
+        raise BadInput(f"--image-size {text}: not a width and a height in pixels, such as 1024x768")
+    return int(width), int(height)
 
 
 def _model(name: str, market: Market) -> tuple[Model, str | None]:

@@ -14,8 +14,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.calibration import Observation, per_token
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.efficiency import attenuation, deviation
-from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.efficiency import deviation
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
 from pertoken.state.deployment import Deployment
 
@@ -63,13 +62,10 @@ class Earlier:
 
     realised: Realised
     row: Row
-    share: float
-    """Part of a predicted log-ratio that changes of its kind mostly have: a forecast is multiplied by it, so that what
-    was measured is divided by it."""
 
     def slower(self, now: Deployment) -> float:
         """Return the ratio of seconds per token, before over now, at which the forecast equals the measured change."""
-        return math.exp(math.log(self.realised.slower_before(now)) / self.share)
+        return self.realised.slower_before(now)
 
 
 def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Market) -> list[Earlier]:
@@ -77,9 +73,7 @@ def earlier(now: Deployment, load: Load, changes: Sequence[Realised], market: Ma
     before = [realised.ran(now) for realised in changes]
     rows = resolve_each([(deployment, load) for deployment in before], market)
     return [
-        Earlier(realised, row, attenuation(kinds_of(now, ran)))
-        for realised, ran, row in zip(changes, before, rows, strict=True)
-        if not isinstance(row, Abstained)
+        Earlier(realised, row) for realised, row in zip(changes, rows, strict=True) if not isinstance(row, Abstained)
     ]
 
 
@@ -110,5 +104,5 @@ def before_changes(c: Candidates, running: Array, seconds: Array, changes: Seque
     for at, earlier in zip(
         np.flatnonzero(np.isfinite(seconds)), (one for some in changes for one in some), strict=True
     ):
-        sd[at] = math.sqrt(prior.noise**2 + (earlier.realised.log_sd / earlier.share) ** 2)
+        sd[at] = math.hypot(prior.noise, earlier.realised.log_sd)
     return replace(per_token(prior, seconds, running), log_sd=sd)

@@ -109,6 +109,7 @@ def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:
         model
         for model in market.models
         if model.n_experts is not None
+        and market.takes_images(model) == market.takes_images(dense)
         and (model.params_active or active) <= options.largest * active
         and (model.params_total or 0) >= options.min_total * total
         and (not options.models or model.name in named)

@@ -21,6 +21,8 @@ def plain(sizing: Sizing, today: date, stale_after_days: int) -> dict[str, Any]:
             "prompt_tokens": workload.prompt_len,
             "output_tokens": workload.output_len,
             "cached_share": workload.cached_share,
+            "images": workload.images,
+            "image_pixels": None if workload.image_size is None else list(workload.image_size),
             "slo_ttft_p95_ms": workload.slo.ttft_p95_ms,
             "slo_tpot_p95_ms": workload.slo.tpot_p95_ms,
         },

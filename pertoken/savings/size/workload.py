@@ -1,9 +1,11 @@
 """The workload a service is sized for."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from pertoken.catalog.images import image_encoder
+from pertoken.errors import BadInput
 from pertoken.forecast.queue.load import Arrivals, typical
 from pertoken.forecast.served import Load
 from pertoken.state.service import Slo
@@ -29,6 +31,24 @@ class Workload:
     slo: Slo
     cached_share: float = 0.0
     """Prompt tokens found in a prefix cache, 0 to 1."""
+    images: float = 0.0
+    """Mean images per request. Their tokens are part of `prompt_len`."""
+    image_size: tuple[int, int] | None = None
+    """Width and height of an image in pixels."""
+
+    def with_images(self, images: float, size: tuple[int, int], model: str) -> "Workload":
+        """Return the workload with images beside the prompts: their tokens are added to `prompt_len`.
+
+        Raises BadInput for a model whose tokens per image are not known.
+        """
+        encoder = image_encoder(model)
+        if encoder is None:
+            raise BadInput(
+                f"how many tokens {model} makes of an image is not known: add them to the prompt tokens yourself, and "
+                "count no images"
+            )
+        tokens = images * encoder.tokens(*size)
+        return replace(self, prompt_len=self.prompt_len + tokens, images=images, image_size=size)
 
     @cached_property
     def arrivals(self) -> Arrivals:
@@ -40,7 +60,15 @@ class Workload:
     def load(self) -> Load:
         """Load as the serving model takes it."""
         tok_s = self.requests_per_s * self.output_len
-        return Load(tok_s, self.prompt_len, self.output_len, 1.0, cached_share=self.cached_share)
+        return Load(
+            tok_s,
+            self.prompt_len,
+            self.output_len,
+            1.0,
+            cached_share=self.cached_share,
+            images=self.images,
+            image_size=self.image_size,
+        )
 
     @property
     def longest(self) -> int:

@@ -52,3 +52,25 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     ):
         refused = run("size", *wrong, *ASKED)
         assert refused.exit_code == 2 and words in refused.output
+
+
+def test_images_add_their_tokens_to_the_prompt(tmp_path: Path) -> None:
+    asked = ("--ttft-p95", "2s", "--rows", "1", "--images", "1.5")
+    sized = run("size", "Qwen/Qwen3-VL-8B-Instruct", *ASKED, *SOME, *asked, "--json")
+    printed = json.loads(sized.stdout)["workload"]
+    assert (printed["prompt_tokens"], printed["images"], printed["image_pixels"]) == (
+        1000 + 1.5 * 1024,
+        1.5,
+        [1024, 1024],
+    )
+    shown = run("size", "Qwen/Qwen3-VL-8B-Instruct", *ASKED, *SOME, *asked, "--image-size", "640x480")
+    assert "1450 prompt" in shown.output and "tokens of 1.5 images of 640x480 pixels" in " ".join(shown.output.split())
+
+
+def test_images_of_a_model_without_a_known_encoder_are_refused_with_the_way_out() -> None:
+    for model, wrong, words in (
+        ("llama-3.1-70b", ("--images", "1"), "add them to the prompt tokens yourself"),
+        ("qwen3-vl-8b", ("--images", "1", "--image-size", "large"), "--image-size large: not a width and a height"),
+    ):
+        refused = run("size", model, *ASKED, "--ttft-p95", "1s", *wrong)
+        assert refused.exit_code == 2 and words in refused.output

@@ -1,13 +1,15 @@
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.forecast.figures import coverage_rows
 from benchmarks.forecast.fit import fit
 from benchmarks.forecast.folds import Predicted, quantile, source_weights, together, unfounded
 from benchmarks.forecast.nested import MAX_FOLDS_OF_SOURCE, few_of_each_source, grouped
 from benchmarks.forecast.performance.measurements import Measurements, Pairs, measured, paired, read
-from benchmarks.forecast.tune import attenuations, half_widths, tune
+from benchmarks.forecast.tune import half_widths, widths, with_points
 from tests.forecast.test_accuracy import DATA, few
 
 Rows = tuple[Measurements, Pairs]
@@ -85,26 +87,49 @@ def test_groups_of_sources_are_disjoint_and_inner_folds_few(rows: Rows) -> None:
 
 def test_tuned_intervals_hold_eighty_percent_of_new_sources_and_widen_with_disagreement() -> None:
     pairs, predicted = invented(20)
-    tuned = tune(pairs, predicted, np.arange(len(pairs.rows)), lambda predicted: None)
-    assert tuned.intervals.disagreement > 0.5 and tuned.intervals.floor > 0.05
+    tuned = widths(pairs, predicted, np.arange(len(pairs.rows)))
+    assert tuned.disagreement > 0.5 and tuned.floor > 0.05
     others, new = invented(40)
-    half = half_widths(tuned.intervals, others, new)
+    half = half_widths(tuned, others, new)
     assert 0.78 < np.mean(np.abs(new.log_ratio - others.log_ratio) <= half) < 0.93
 
 
-def test_a_kind_of_fewer_than_five_sources_is_not_attenuated() -> None:
-    for n, named in ((4, False), (5, True)):
-        pairs, predicted = invented(n, errors=0.01)
-        twice = Predicted(2 * predicted.log_ratio, predicted.log_sd, predicted.disagreement)
-        factors = attenuations(pairs, twice, np.arange(len(pairs.rows)))
-        assert factors == ({"move_gpu": 0.5} if named else {})
+def test_a_kept_fit_is_used_until_its_evidence_changes(rows: Rows, tmp_path: Path) -> None:
+    evidence = few(rows)
+    evidence.kept = tmp_path / "kept"
+    sources = rows[0].column("source")
+    fitted = fit(evidence, sources == sources[0])
+    (file,) = evidence.kept.iterdir()
+    np.save(file, np.zeros(len(fitted)))
+    assert not fit(evidence, sources == sources[0]).any(), "it was read from the file"
+    assert fit(evidence).any(), "other rows are another fit"
+    evidence.row_weight = evidence.row_weight * 0.9
+    assert fit(evidence, sources == sources[0]).any(), "other evidence is another fit"
+
+
+def test_intervals_are_counted_by_source() -> None:
+    pairs, predicted = invented(10, errors=0.01)
+    half = np.where(pairs.column("source") == "s3", 0.0, 10.0)
+    everything = np.ones(len(half), dtype=bool)
+    shares = {row.what: row.value for row in coverage_rows(pairs, predicted.log_ratio, half, ~everything, everything)}
+    assert (shares["mean"], shares["below"]) == (0.9, 0.1) and shares["sd"] == pytest.approx(0.3)
+    assert shares["lowest tenth"] == pytest.approx(0.9)
+
+
+def test_points_narrow_intervals_only_as_far_as_enough_is_held() -> None:
+    pairs, predicted = invented(20)
+    everything = np.arange(len(pairs.rows))
+    tuned = widths(pairs, predicted, everything)
+    assert with_points(tuned, pairs, predicted, everything).points > 0.5, "errors are as large as their disagreement"
+    exact = replace(predicted, log_ratio=pairs.log_ratio.copy())
+    assert with_points(tuned, pairs, exact, everything) == replace(tuned, points=0.0)
 
 
 def test_the_share_of_a_quantile_is_corrected_for_few_sources() -> None:
-    widths = []
+    multiples = []
     for n in (5, 50):
         pairs, predicted = invented(n)
-        intervals = tune(pairs, predicted, np.arange(len(pairs.rows)), lambda predicted: None).intervals
+        intervals = widths(pairs, predicted, np.arange(len(pairs.rows)))
         scaled = np.abs(pairs.log_ratio - predicted.log_ratio) / half_widths(intervals, pairs, predicted)
-        widths.append(quantile(scaled, np.ones(len(scaled)), 0.8))
-    assert widths[0] < widths[1] <= 1.001
+        multiples.append(quantile(scaled, np.ones(len(scaled)), 0.8))
+    assert multiples[0] < multiples[1] <= 1.001

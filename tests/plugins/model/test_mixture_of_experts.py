@@ -36,6 +36,12 @@ def test_memory_is_not_reduced_few_requests_do_not_pay_for_more_devices() -> Non
     assert larger and all("right-size-parallelism" in proposal.excludes for proposal in larger)
 
 
+def test_a_model_with_images_is_replaced_only_by_one_with_images() -> None:
+    for present, images in (("Qwen3-32B", False), ("Qwen3-VL-32B", True)):
+        services = proposals(mixture_of_experts, chat(model=model(present), tp=1), low_batch(running=30))
+        assert services and all(("-VL-" in name) == images for name, _ in names(services))
+
+
 def test_a_person_names_the_mixtures_that_may_take_over() -> None:
     only = run(mixture_of_experts, "kv-bound", models=["gpt-oss-120b"]).proposals
     assert [{c.after.name for c in proposal.diff.changes if c.field == "model"} for proposal in only] == [

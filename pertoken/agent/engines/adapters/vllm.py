@@ -105,6 +105,8 @@ ADAPTER = Adapter(
         Counter("preemptions", ("vllm:num_preemptions_total",)),
         Counter("prefix_queries", ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total")),
         Counter("prefix_hits", ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total")),
+        Counter("media_lookups", ("vllm:mm_cache_queries_total",)),
+        Counter("media_hits", ("vllm:mm_cache_hits_total",)),
         Counter(
             "prefill_ms",
             ("vllm:request_prefill_time_seconds_sum", "vllm:time_to_first_token_seconds_sum"),

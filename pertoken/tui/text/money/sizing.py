@@ -10,7 +10,7 @@ from pertoken.forecast.queue.replicas import MAX_REPLICAS
 from pertoken.savings.size.choices import Rented, Serverless
 from pertoken.savings.size.ends import Bounds
 from pertoken.savings.size.ranking import Miss, Sizing
-from pertoken.savings.size.workload import SHAPE
+from pertoken.savings.size.workload import SHAPE, Workload
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Slo
 from pertoken.tui.amounts import amount, symbol
@@ -57,8 +57,16 @@ def _workload_line(sizing: Sizing) -> str:
     cached = f" ({workload.cached_share:.0%} cached)" if workload.cached_share else ""
     return (
         f"{literal(sizing.model.name)} at {workload.requests_per_s:g} requests/s, {workload.prompt_len:g} prompt"
-        f"{cached} and {workload.output_len:g} output tokens each, {_objectives(workload.slo)}"
+        f"{cached} and {workload.output_len:g} output tokens each{_images(workload)}, {_objectives(workload.slo)}"
     )
+
+
+def _images(workload: Workload) -> str:
+    if workload.image_size is None:
+        return ""
+    width, height = workload.image_size
+    noun = "image" if workload.images == 1 else "images"
+    return f", tokens of {workload.images:g} {noun} of {width}x{height} pixels among them"
 
 
 def _objectives(slo: Slo) -> str:

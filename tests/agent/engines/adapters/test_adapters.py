@@ -60,6 +60,8 @@ def test_vllm_drafts_and_estimates_are_counted() -> None:
         "requests_failed": 0,
         "prefix_queries": 4116,
         "prefix_hits": 3072,
+        "media_lookups": 0,
+        "media_hits": 0,
         "spec_drafts": 402,
         "spec_draft_tokens": 1175,
         "spec_accepted_tokens": 1,

@@ -18,6 +18,8 @@ def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> N
         "preemptions": 0,
         "prefix_queries": 6784,
         "prefix_hits": 5120,
+        "media_lookups": 0,
+        "media_hits": 0,
         "gflop_per_gpu": 0,
         "read_mb_per_gpu": 0,
         "write_mb_per_gpu": 0,
@@ -25,6 +27,16 @@ def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> N
         "decode_ms": 14_524,
         "steps": 327,
     }
+
+
+def test_vllm_images_of_requests_are_counted_with_those_found_in_its_cache() -> None:
+    text = (CAPTURES / "vllm-0.32.0-metrics-after.prom").read_text()
+    for series, value in (("queries", 60), ("hits", 12)):
+        line = f'vllm:mm_cache_{series}_total{{engine="0",model_name="tiny-llama"}}'
+        assert f"{line} 0.0" in text
+        text = text.replace(f"{line} 0.0", f"{line} {value}.0")
+    counted = word_totals(ADAPTERS["vllm"].read(parse(text.encode(), ADAPTERS["vllm"].wanted)).counters)
+    assert (counted["media_lookups"], counted["media_hits"]) == (60, 12)
 
 
 def test_vllm_tokens_of_data_parallel_ranks_add_up() -> None:

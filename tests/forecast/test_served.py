@@ -1,0 +1,48 @@
+"""Deployments resolved with the images of their requests."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pertoken.forecast.efficiency import efficiency, tag_names
+from pertoken.forecast.served import image_flops, images_tag, resolve
+from pertoken.forecast.terms import TERMS
+from tests.forecast.builders import CHAT, LLAMA_8B, MARKET, at, model, ratio
+
+SEEING = replace(LLAMA_8B, model=model("Qwen/Qwen3-VL-8B"))
+PICTURES = replace(CHAT, images=1.0)
+
+
+def request_factor(images: float) -> float:
+    """Time of a request over that of one without images."""
+    one = efficiency().by_tag[tag_names().index("images"), TERMS.index("requests")]
+    return float(np.exp(one * images_tag(images)))
+
+
+def test_each_image_adds_as_much_time_to_a_request() -> None:
+    assert request_factor(0.5) - 1 == pytest.approx((request_factor(1) - 1) / 2)
+    assert request_factor(3) - 1 == pytest.approx(3 * (request_factor(1) - 1))
+    assert images_tag(1.0) == pytest.approx(1.0)
+
+
+def test_images_slow_a_deployment_down() -> None:
+    plain, seen = (at(SEEING, load).saturated for load in (CHAT, PICTURES))
+    assert plain is not None and seen is not None and seen.tok_s[1] < 0.9 * plain.tok_s[1]
+
+
+def test_narrow_weights_gain_less_where_requests_have_images() -> None:
+    busy = replace(CHAT, running=32)
+    plain, seen = (ratio(SEEING, SEEING.but(weight_dtype="fp8"), load) for load in (busy, replace(busy, images=1.0)))
+    assert 1 < seen[1] < plain[1]
+
+
+def test_an_unknown_encoder_leaves_its_flops_to_the_calibration() -> None:
+    assert image_flops("meta-llama/Llama-3.1-8B", PICTURES) == 0
+    assert image_flops("Qwen/Qwen3-VL-8B-Instruct", CHAT) == 0
+    assert resolve([LLAMA_8B], [PICTURES], MARKET).tags[0, tag_names().index("images")] > 0
+
+
+def test_a_larger_image_takes_more_than_its_share_of_work() -> None:
+    small, large = (image_flops("Qwen3-VL-8B", replace(PICTURES, image_size=(side, side))) for side in (1024, 2048))
+    assert large > 4 * small
