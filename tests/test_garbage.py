@@ -38,11 +38,11 @@ def test_loaded_objects_are_never_collected_and_new_ones_seldom() -> None:
     assert shown == "True True\n"
 
 
-def test_what_is_loaded_after_the_start_is_excluded_only_where_the_start_was() -> None:
+def test_objects_loaded_after_the_start_are_excluded_only_where_the_start_was() -> None:
     later = "from pertoken.garbage import exclude_loaded; kept = [[] for _ in range(5000)]; n = gc.get_freeze_count()"
-    grown = f"{later}; exclude_loaded(); print(gc.get_freeze_count() - n >= 5000)"
-    assert printed(RESUMED, grown) == "True\n"
-    assert printed("import gc", grown) == "False\n"
+    added = f"{later}; exclude_loaded(); print(gc.get_freeze_count() - n >= 5000)"
+    assert printed(RESUMED, added) == "True\n"
+    assert printed("import gc", added) == "False\n"
 
 
 def test_garbage_collection_resumes_after_the_start_and_skips_loaded_modules() -> None:

@@ -202,7 +202,7 @@ class Page(Screen[None]):
     def _show_keys(self, view: View) -> None:
         for line in self.query(KeyLine):
             if isinstance(self.focused, Input):
-                line.show(("open", "back"), INPUT_WORDS)
+                line.show(("open", "back"), getattr(self.focused, "KEY_WORDS", INPUT_WORDS))
             else:
                 line.show(self.footer(view), self.WORDS)
 

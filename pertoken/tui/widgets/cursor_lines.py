@@ -1,6 +1,6 @@
 """Lines of one style each under a header, with a cursor on one of them.
 
-Textual's `DataTable` renders every cell by itself, which takes a tenth of a second for a screen of rows; these lines
+Textual's `DataTable` renders each cell alone, which takes a tenth of a second for a screen of rows; these lines
 are drawn as they are, one segment each.
 """
 

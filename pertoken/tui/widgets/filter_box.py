@@ -1,5 +1,8 @@
 """Input line for a filter."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from textual import events
 from textual.message import Message
 from textual.widgets import Input
@@ -7,6 +10,9 @@ from textual.widgets import Input
 
 class FilterBox(Input):
     """Input line that is hidden until opened; the page applies every change at once."""
+
+    KEY_WORDS: ClassVar[Mapping[str, str]] = {"open": "Keep filter", "back": "Drop filter"}
+    """Words in the last line while the box has the keys."""
 
     class Left(Message):
         """A person pressed enter; the filter stays."""

@@ -15,6 +15,11 @@ async def test_an_input_line_has_its_own_keys() -> None:
     async with running(FixedSource()) as pilot:
         await until_shown(pilot, "run/wait")
         await pilot.press("slash")
+        keys = "enter Keep filter esc Drop filter"
+        await until(pilot, lambda: text_of(pilot).splitlines()[-1] == keys, "keys of the filter")
+        await pilot.press("escape")
+        await until_gone(pilot, "Keep filter")
+        await pilot.press("colon")
         await until(pilot, lambda: text_of(pilot).splitlines()[-1] == "enter OK esc Close", "keys of the input line")
         await pilot.press("escape")
         await until_gone(pilot, "enter OK")
