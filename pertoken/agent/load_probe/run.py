@@ -30,7 +30,7 @@ class Progressing:
     """Why it ended before its script did; what was measured before counts."""
 
     def add(self, step: Step, waves: Sequence[Sequence[Completion]], ts: int) -> None:
-        """Add the point of a step, or a note that says why it has none. `ts`: Unix time."""
+        """Add the point of a step, or a note with the reason why it has none. `ts`: Unix time."""
         point = _point(step, waves, ts) if waves else None
         if point is not None:
             self.points.append(point)
