@@ -36,7 +36,7 @@ class Shape:
         return self.width // self.heads
 
     def params(self, experts: int) -> int:
-        """Return the parameters with `experts` experts (at least one), without the embedding, which is only looked up."""
+        """Return the parameters with at least one expert, without the embedding, which is only looked up."""
         attention = self.width * (2 * self.width + 2 * self.kv_heads * self.head_dim)
         network = 3 * self.width * self.hidden
         return self.layers * (attention + network * max(1, experts)) + VOCABULARY * self.width
