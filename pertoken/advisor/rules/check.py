@@ -11,7 +11,7 @@ from pertoken.advisor.groups import Chosen
 from pertoken.advisor.rules.load import rules_in
 from pertoken.advisor.worker.job import run_job
 from pertoken.advisor.worker.limits import Limits
-from pertoken.advisor.worker.wire import storable
+from pertoken.advisor.worker.texts import storable
 from pertoken.errors import BadInput
 from pertoken.rule import InvalidEdit, Rule
 from pertoken.testing import Proposed, Regime, Result, faults, regimes, run

@@ -7,5 +7,5 @@ Front door:
 - `worker.source`: `Source`, a plugin as a worker loads it.
 - `worker.inputs`, `worker.limits`: the inputs of rules, and their resource limits.
 - `worker.confine`: `Confinement`, the kernel restrictions of a plugin's rules.
-- `worker.wire`: states as JSON.
+- `worker.wire`: states as JSON; `worker.texts`: texts as they can be stored.
 """

@@ -10,7 +10,7 @@ from pertoken.advisor.worker.child import do_job
 from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.messages import MAX_TRACE
 from pertoken.advisor.worker.process import TooMuch, lines, started
-from pertoken.advisor.worker.wire import storable
+from pertoken.advisor.worker.texts import storable
 
 
 @dataclass(frozen=True, slots=True)

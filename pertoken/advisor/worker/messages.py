@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pertoken.advisor.worker.wire import storable, type_name
+from pertoken.advisor.worker.texts import storable, type_name
 
 _PROGRAM = Path(__file__).parents[2]
 _IMPORTER = Path(importlib.__file__).parent

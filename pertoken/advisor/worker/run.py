@@ -18,7 +18,8 @@ from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.messages import MAX_TRACE
 from pertoken.advisor.worker.process import HEARTBEAT_S, TooMuch, lines, started
 from pertoken.advisor.worker.source import Source
-from pertoken.advisor.worker.wire import MAX_TEXT, storable
+from pertoken.advisor.worker.texts import storable
+from pertoken.advisor.worker.wire import MAX_TEXT
 from pertoken.evidence import EPOCHS
 from pertoken.metrics import SERIES
 from pertoken.rule import MAX_WINDOW_S, MIN_WINDOW_S, PARAMETERS, SECTIONS
