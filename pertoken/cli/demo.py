@@ -102,7 +102,9 @@ def _advise(where: StoreLocation, settings: Settings) -> None:
 
 
 def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
-    from pertoken.cli.screens.source import screen_source
+    from pertoken.cli.screens.source import begin, screen_source
+
+    begin()
     from pertoken.demo.live import Live
     from pertoken.tui import amounts
     from pertoken.tui.app import PertokenApp
