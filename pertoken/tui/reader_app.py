@@ -24,6 +24,7 @@ from pertoken.tui.options import Options
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
+from pertoken.tui.process.terminal import TerminalDriver
 from pertoken.tui.remembered import recall
 from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
 from pertoken.tui.text.words import progress_line
@@ -144,6 +145,9 @@ class ReaderApp(App[None]):
         return Query(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 
     def _tick(self) -> None:
+        if isinstance(self._driver, TerminalDriver) and self._driver.hung_up():
+            self.exit()  # else Textual reads the end of its input without a pause
+            return
         resume()
         due = not self._paused and not self._is_settled() and not self._waiting
         if due:

@@ -1,6 +1,12 @@
-"""Driver that draws the screens on standard output."""
+"""Driver that draws the screens on standard output, and what happens when the terminal is gone."""
 
+import os
+import pty
+import select
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
@@ -8,6 +14,9 @@ from textual.drivers.linux_driver import LinuxDriver
 from pertoken.tui.app import PertokenApp
 from pertoken.tui.process.terminal import TerminalDriver, on_standard_output
 from tests.tui.reports import FixedSource
+from tests.values import new_store
+
+DEADLINE_S = 60.0
 
 
 async def test_screens_are_drawn_on_standard_output_so_that_messages_can_go_elsewhere() -> None:
@@ -19,3 +28,40 @@ async def test_screens_are_drawn_on_standard_output_so_that_messages_can_go_else
 def test_another_driver_such_as_that_of_a_browser_is_left_alone() -> None:
     assert on_standard_output(HeadlessDriver) is HeadlessDriver
     assert on_standard_output(LinuxDriver) is TerminalDriver
+
+
+async def test_a_terminal_is_gone_once_its_window_is_closed() -> None:
+    window, terminal = pty.openpty()
+    driver = TerminalDriver(PertokenApp(FixedSource()))
+    driver.fileno = terminal
+    assert not driver.hung_up()
+    os.close(window)
+    assert driver.hung_up()
+    os.close(terminal)
+    assert driver.hung_up()
+
+
+def test_screens_end_with_their_terminal_although_no_signal_ends_them(tmp_path: Path) -> None:
+    new_store(tmp_path)
+    window, terminal = pty.openpty()
+    # A session without a controlling terminal gets no SIGHUP, as under `nohup`.
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "pertoken", "top", "--db", str(tmp_path)],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm-256color", "HOME": str(tmp_path)},
+        start_new_session=True,
+    )
+    os.close(terminal)
+    try:
+        shown, deadline = b"", time.monotonic() + DEADLINE_S
+        while b"\x1b[?1049h" not in shown:  # the alternate screen
+            assert time.monotonic() < deadline and process.poll() is None, shown
+            if select.select([window], [], [], 1.0)[0]:
+                shown += os.read(window, 65536)
+        os.close(window)
+        assert process.wait(DEADLINE_S) == 0
+    finally:
+        process.kill()
+        process.wait()
