@@ -60,7 +60,12 @@ def test_figures_are_of_the_time_after_the_warm_up_in_which_all_clients_sent() -
 def test_errors_coverage_and_width_are_those_of_the_predictions() -> None:
     prediction = Prediction((90, 100, 110), (9, 10, 11), (90, 100, 110))
     rounds = tuple(Measured(100 * factor, 10 * factor, 125 * factor) for factor in (0.98, 1.0, 1.02))
-    _, targets = score([Outcome("load", prediction, rounds)], {})
+    rows, targets = score([Outcome("tiny", "load", prediction, rounds)], {})
+    assert [row.what for row in rows if row.unit == "predicted / measured"] == [
+        "tiny: tok_s",
+        "tiny: tpot_ms",
+        "tiny: ttft_ms",
+    ]
     values = {target.id: target.value for target in targets}
     assert values["site.load_median"] == pytest.approx(0.0) and values["site.load_p90"] == pytest.approx(0.16)
     assert values["site.format_median"] is None

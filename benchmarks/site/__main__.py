@@ -91,12 +91,12 @@ class Site:
         hashes["after a probe of each format"] = announce(second)
         rounds = self._serve()
         outcomes = []
-        for configuration, measured in rounds.items():
-            same = any(configuration.same_format(base) for base in self._bases)
-            if measured and configuration in first:
-                outcomes.append(Outcome("load" if same else "format", first[configuration], tuple(measured)))
-            if measured and configuration in second:
-                outcomes.append(Outcome("format_probed", second[configuration], tuple(measured)))
+        for of, measured in rounds.items():
+            same = any(of.same_format(base) for base in self._bases)
+            if measured and of in first:
+                outcomes.append(Outcome(of.label, "load" if same else "format", first[of], tuple(measured)))
+            if measured and of in second:
+                outcomes.append(Outcome(of.label, "format_probed", second[of], tuple(measured)))
         return outcomes, hashes
 
     def _base(self, of: Configuration) -> Configuration:

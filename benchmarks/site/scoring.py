@@ -20,6 +20,7 @@ LIMITS = {
 class Outcome:
     """One configuration: what was predicted, and what each round measured."""
 
+    label: str
     kind: str
     """`load`, `format`, or `format_probed`: predicted after a probe of its own format."""
     prediction: Prediction
@@ -41,6 +42,12 @@ class Outcome:
         """Return whether the interval holds what was measured, of each figure."""
         ranges = [getattr(self.prediction, name) for name in FIGURES]
         return [low <= self.median(name) <= high for name, (low, _, high) in zip(FIGURES, ranges, strict=True)]
+
+    def compared(self) -> list[tuple[str, float, str]]:
+        """Return (figure, predicted over measured, whether the interval holds it) of each figure."""
+        ratios = [getattr(self.prediction, name)[1] / self.median(name) for name in FIGURES]
+        words = ["inside" if held else "outside" for held in self.covered()]
+        return list(zip(FIGURES, ratios, words, strict=True))
 
     def widths(self) -> list[float]:
         """Return high over likely, of each figure."""
@@ -66,6 +73,11 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
             rows.append(
                 Row("pertoken", f"{kind} {figure} median error", value, "share", f"{len(of_figure)} configurations")
             )
+    rows += [
+        Row("pertoken", f"{outcome.label}: {name}", predicted, "predicted / measured", f"{outcome.kind}, {held}")
+        for outcome in outcomes
+        for name, predicted, held in outcome.compared()
+    ]
     # A configuration counts once, as it would be predicted by then: after a probe of its format where there was one.
     last = [outcome for outcome in outcomes if outcome.kind != "format"] or list(outcomes)
     covered = [covered for outcome in last for covered in outcome.covered()]
