@@ -137,7 +137,14 @@ def _running(
 def _command_lines(process: subprocess.Popen[bytes]) -> str:
     """Return what a list of processes shows of a program and its children."""
     family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-    return "\n".join(" ".join(each.cmdline()) for each in family)
+    return "\n".join(map(_command_line, family))
+
+
+def _command_line(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # a worker that ended since it was listed
+        return ""
 
 
 @pytest.mark.parametrize("name", SECRETS)
