@@ -62,9 +62,17 @@ class ImageEncoder:
 def image_encoder(model: str) -> ImageEncoder | None:
     """Return the encoder of a model by its name; None where the table has none."""
     name = model.lower()
+    return next((encoder for words, encoder in _table() if any(word in name for word in words)), None)
+
+
+@cache
+def _table() -> tuple[tuple[tuple[str, ...], ImageEncoder], ...]:
+    """Return the words and the encoder of each row of `images.toml`."""
     table = tomllib.loads(files("pertoken.catalog").joinpath("images.toml").read_text(encoding="utf-8"))
-    for row in table["encoders"]:
-        if any(word in name for word in row["words"]):
-            facts = {field: value for field, value in row.items() if field not in ("words", "source", "as_of")}
-            return ImageEncoder(**facts)
-    return None
+    return tuple(
+        (
+            tuple(row["words"]),
+            ImageEncoder(**{field: value for field, value in row.items() if field not in ("words", "source", "as_of")}),
+        )
+        for row in table["encoders"]
+    )
