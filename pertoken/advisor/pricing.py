@@ -4,6 +4,8 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
 
 from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
@@ -26,6 +28,8 @@ from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
+
+T = TypeVar("T")
 
 MAX_PROPOSALS = 100
 """Maximum different proposals of one rule for one target."""
@@ -80,7 +84,7 @@ class Pricing:
     context: Context
     """Context of `gathered`, with a second opinion if there is one."""
     progress: Callable[[float], None] = lambda share: None
-    """Called with the share of a target's proposals that are priced."""
+    """Called with the share of the proposals that are priced."""
 
     def proposed(self, rule_id: str, asked: Deployment | Service | None, yielded: Sequence[object]) -> Proposed:
         """Validate the values that a rule yielded, as a worker sends them.
@@ -129,14 +133,43 @@ class Pricing:
 
     def priced(self, proposed: Proposed) -> Priced:
         """Price the proposals of a rule, and keep those that save most. Raises the first error of any proposal."""
-        kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
-        for done, (possible, target) in enumerate(proposed.candidates):
-            self.progress(done / len(proposed.candidates))
+        (result,) = self.priced_all([proposed])
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    def priced_all(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
+        """Return `priced` of several targets, or the error of one; their forecasts are computed in batches."""
+        tasks = [partial(self._judged, possible) for proposed in together for possible, _ in proposed.candidates]
+        shown = [partial(self._progressing, task, place / len(tasks)) for place, task in enumerate(tasks)]
+        judged = iter(self.context.forecasts.batches.run(shown))
+        return [self._kept(proposed, [next(judged) for _ in proposed.candidates]) for proposed in together]
+
+    def _progressing(self, task: Callable[[], T], share: float) -> T:
+        self.progress(share)
+        return task()
+
+    def _judged(self, possible: Candidate) -> tuple[Estimate, Refusal | None] | Exception:
+        """Return the estimate of a candidate and why it is not worth showing, or the error of pricing it."""
+        try:
             money = estimate(self.gathered.fleet, possible.after, self.context, possible.diff)
             refusal = _against(money)
             if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
-                kept[target].append((possible, replace(money, bankable=None, capacity=None, unpriced=held)))
-            elif refusal is not None:
+                return replace(money, bankable=None, capacity=None, unpriced=held), None
+        except Exception as error:  # only its target fails: the others are still priced
+            return error
+        return money, refusal
+
+    def _kept(
+        self, proposed: Proposed, judged: Sequence[tuple[Estimate, Refusal | None] | Exception]
+    ) -> Priced | Exception:
+        """Return the candidates of a target that save most, its other candidates refused."""
+        kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
+        for (possible, target), result in zip(proposed.candidates, judged, strict=True):
+            if isinstance(result, Exception):
+                return result
+            money, refusal = result
+            if refusal is not None:
                 proposed.by_target[target].refusals.append(self._refused(possible, refusal))
             else:
                 kept[target].append((possible, money))

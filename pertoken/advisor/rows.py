@@ -114,10 +114,10 @@ class _Pricer:
         report: Callable[[float], None],
     ) -> None:
         """`report` is called with the number of priced calls."""
-        self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_target)
+        self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_batch)
         self._inputs = inputs
         self._report = report
-        self._done = 0
+        self._done, self._batch = 0, 0
         self._reported = 0.0
 
     def rows(self, run: RuleRun) -> Iterator[list[Recommendation]]:
@@ -126,22 +126,18 @@ class _Pricer:
             self._prepare(
                 self._pricing.prepare, [proposed for _, proposed in together if isinstance(proposed, Proposed)]
             )
-            priced = []
-            for call, proposed in together:
-                priced.append((call, self._priced(proposed) if isinstance(proposed, Proposed) else proposed))
-                self._done += 1
-                self._within_target(0.0)
+            priced = self._priced(together)
             self._prepare(self._pricing.prepare_shown, [result for _, result in priced if isinstance(result, Priced)])
             for call, result in priced:
                 yield self._rows(run.rule, call, result)
-                self._within_target(0.0)
+                self._within_batch(0.0)
 
     def _batches(self, rule_id: str, calls: Iterable[Call]) -> Iterator[Sequence[tuple[Call, Proposed | str | None]]]:
         """Yield calls in batches, each with its proposals, or the error that prevents pricing."""
         batch: list[tuple[Call, Proposed | str | None]] = []
         count = 0
         for call in calls:
-            self._within_target(0.0)
+            self._within_batch(0.0)
             proposed = self._proposed(rule_id, call)
             batch.append((call, proposed))
             count += proposed.size if isinstance(proposed, Proposed) else 0
@@ -159,12 +155,18 @@ class _Pricer:
         except Exception as error:  # only this target fails: the others are still priced
             return _failure(error)
 
-    def _priced(self, proposed: Proposed) -> Priced | str:
-        """Return the priced proposals of a target, or the error."""
-        try:
-            return self._pricing.priced(proposed)
-        except Exception as error:  # only this target fails: the others are still priced
-            return trace(error)
+    def _priced(self, together: Sequence[tuple[Call, Proposed | str | None]]) -> list[tuple[Call, Priced | str | None]]:
+        """Return each call with its priced proposals, or with the error that prevents that."""
+        self._batch = len(together)
+        results = iter(
+            self._pricing.priced_all([proposed for _, proposed in together if isinstance(proposed, Proposed)])
+        )
+        priced: list[tuple[Call, Priced | str | None]] = []
+        for call, proposed in together:
+            result = next(results) if isinstance(proposed, Proposed) else proposed
+            priced.append((call, trace(result) if isinstance(result, Exception) else result))
+        self._done, self._batch = self._done + len(together), 0
+        return priced
 
     def _prepare(self, forecast: Callable[[Sequence[T]], None], together: Sequence[T]) -> None:
         """Forecast several targets in one batch; if that fails, each alone, so that one error affects one row."""
@@ -174,10 +176,10 @@ class _Pricer:
             for item in together if len(together) > 1 else ():
                 self._prepare(forecast, [item])
 
-    def _within_target(self, share: float) -> None:
+    def _within_batch(self, share: float) -> None:
         if (now := time.monotonic()) - self._reported >= TICK_S:
             self._reported = now
-            self._report(self._done + share)
+            self._report(self._done + share * self._batch)
 
     def _rows(self, rule: RuleInfo, call: Call, priced: Priced | str | None) -> list[Recommendation]:
         own = self._pricing.target(call.target)

@@ -110,17 +110,15 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     return result
 
 
-def forecast_all(
-    queries: Sequence[tuple[Deployment, Load]], market: Market, calibration: Calibration
-) -> list[Forecast | Abstained]:
+def forecast_all(queries: Sequence[tuple[Deployment, Load, Calibration]], market: Market) -> list[Forecast | Abstained]:
     """Return `forecast` of each deployment and load, or `Abstained`. They are computed together."""
-    rows = resolve_each(queries, market)
+    rows = resolve_each([(deployment, load) for deployment, load, _ in queries], market)
     known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
-    deployments, loads = [deployment for (deployment, _), _ in known], [load for (_, load), _ in known]
+    deployments, loads, calibrations = zip(*(query for query, _ in known), strict=True)
     c = stack_rows([row for _, row in known])
-    forecasts = iter(_forecasts(deployments, loads, c, market, [calibration] * len(known)))
+    forecasts = iter(_forecasts(deployments, loads, c, market, calibrations))
     return [row if isinstance(row, Abstained) else next(forecasts) for row in rows]
 
 

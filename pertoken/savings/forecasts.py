@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.batches import Batches
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.measured.realised import Realised
 from pertoken.forecast.queue.latency import (
@@ -74,6 +75,8 @@ class Forecasts:
 
     realised: Mapping[int, tuple[Realised, ...]] = field(default_factory=dict)
     """Verified changes by deployment id. They calibrate the forecasts of the deployment."""
+    batches: Batches = field(default_factory=Batches)
+    """Forecasts of single proposals, computed together."""
     _loads: Known[MeasuredLoad | NotMeasured] = field(default_factory=dict)
     _arrivals: Known[MeasuredArrivals | NotMeasured] = field(default_factory=dict)
     _calibrations: Known[Calibration | Abstained | ValueError] = field(default_factory=dict)
@@ -133,7 +136,9 @@ class Forecasts:
         """Return the forecast effect of a change. Raises Abstained."""
         comparison = Comparison(now, to, load.load, calibration)
         key = (now, to, load, opinion)
-        change = _once(self._changes, key, lambda: compare_all([comparison], market, opinion)[0])
+        change = _once(
+            self._changes, key, lambda: self.batches.ask(key, lambda: [comparison], compare_all, market, opinion)[0]
+        )
         if isinstance(change, Abstained):
             raise change
         return change
@@ -155,7 +160,10 @@ class Forecasts:
 
     def latency(self, query: LatencyQuery, market: Market) -> Latency:
         """Return the latency of one deployment. Raises Abstained."""
-        latency = _once(self._latencies, _latency_inputs(query), lambda: latencies([query], market)[0])
+        inputs = _latency_inputs(query)
+        latency = _once(
+            self._latencies, inputs, lambda: self.batches.ask(inputs, lambda: [query], latencies, market)[0]
+        )
         if isinstance(latency, Abstained):
             raise latency
         return latency

@@ -1,11 +1,12 @@
 """From which share on a change pays, where that share is measured only after the change is made."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.served import Abstained, accepted_len
-from pertoken.forecast.serving import Forecast, forecast_all
+from pertoken.forecast.served import Abstained, Load, accepted_len
+from pertoken.forecast.serving import Calibration, Forecast, forecast_all
 from pertoken.savings.context import Context
 from pertoken.savings.speed import calibrated
 from pertoken.state.deployment import Deployment
@@ -52,13 +53,17 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
 
         measured = float(getattr(load.load, share.field) or 0.0) if share.on_top else 0.0
 
+        def asked(of: Sequence[tuple[Deployment, float]]) -> list[tuple[Deployment, Load, Calibration]]:
+            fields: list[dict[str, Any]] = [{share.field: measured + (1 - measured) * value} for _, value in of]
+            return [
+                (deployment, replace(load.load, **known), calibration)
+                for (deployment, _), known in zip(of, fields, strict=True)
+            ]
+
         def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
             """Return the tokens/s of deployments, each at a value of the share."""
-            fields: list[dict[str, Any]] = [{share.field: measured + (1 - measured) * value} for _, value in of]
-            asked = [
-                (deployment, replace(load.load, **known)) for (deployment, _), known in zip(of, fields, strict=True)
-            ]
-            forecasts = forecast_all(asked, context.market, calibration)
+            about = ("break-even", old, new, tuple(value for _, value in of))
+            forecasts = context.forecasts.batches.ask(about, lambda: asked(of), forecast_all, context.market)
             return [
                 _tok_s(forecast, share.kept if one is new else 1.0)
                 for (one, _), forecast in zip(of, forecasts, strict=True)

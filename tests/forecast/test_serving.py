@@ -303,11 +303,11 @@ def test_more_running_requests_never_generate_less(deployment: Deployment, load:
 
 def test_forecasts_side_by_side_are_those_of_each_alone() -> None:
     known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=1000)
-    asked = [(LLAMA_8B, replace(CHAT, cached_share=share)) for share in (0.0, 0.5, 1.0)]
-    unknown = (replace(LLAMA_8B, engine="lmdeploy"), CHAT)
-    *forecasts, missing = forecast_all([*asked, unknown], MARKET, known)
-    assert forecasts == [forecast(deployment, load, MARKET, known) for deployment, load in asked]
-    assert isinstance(missing, Abstained) and isinstance(forecast_all([unknown], MARKET, known)[0], Abstained)
+    asked = [(LLAMA_8B, replace(CHAT, cached_share=share), known) for share in (0.0, 0.5, 1.0)]
+    unknown = (replace(LLAMA_8B, engine="lmdeploy"), CHAT, known)
+    *forecasts, missing = forecast_all([*asked, unknown], MARKET)
+    assert forecasts == [forecast(deployment, load, MARKET, known) for deployment, load, _ in asked]
+    assert isinstance(missing, Abstained) and isinstance(forecast_all([unknown], MARKET)[0], Abstained)
 
 
 def test_no_digit_of_a_forecast_depends_on_the_other_queries_of_its_batch() -> None:

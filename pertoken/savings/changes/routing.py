@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
-from pertoken.forecast.serving import Forecast, Range
+from pertoken.forecast.serving import Comparison, Forecast, Range, compare_all
 from pertoken.provenance import Provenance
 from pertoken.savings.changes.replicas import busiest
 from pertoken.savings.context import Context
@@ -145,7 +145,14 @@ def _forecast(
         new_load = replace(
             load.load, generated_tok_s=times * load.load.generated_tok_s, running=max(1.0, times * load.load.running)
         )
-        change = context.forecasts.change(now, to, replace(load, load=new_load), calibration, context.market, None)
+        (change,) = context.forecasts.batches.ask(
+            ("route", now, to, load, times),
+            lambda: [Comparison(now, to, new_load, calibration)],
+            compare_all,
+            context.market,
+        )
+        if isinstance(change, Abstained):
+            raise change
     except NotMeasured as missing:
         return Outcome(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pertoken.evidence import NotMeasured
-from pertoken.forecast.queue.latency import Latency, LatencyQuery
+from pertoken.forecast.queue.latency import Latency, LatencyQuery, latencies
 from pertoken.forecast.queue.load import Arrivals
+from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.sizing import objectives
@@ -57,7 +58,9 @@ def slowed(query: LatencyQuery, factor: float, context: Context) -> Latency:
     time.
     """
     denser = replace(query.arrivals, requests_per_s=query.arrivals.requests_per_s * factor)
-    latency = context.forecasts.latency(replace(query, arrivals=denser), context.market)
+    (latency,) = latencies([replace(query, arrivals=denser)], context.market)
+    if isinstance(latency, Abstained):
+        raise latency
     figures = {name: getattr(latency, name) for name in FIGURES.values()}
     longer: dict[str, Any] = {
         name: value and (value[0] * factor, value[1] * factor, value[2] * factor) for name, value in figures.items()
