@@ -1,6 +1,6 @@
 """Roll-up rows as columns of integers, eight bytes per value."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -27,6 +27,8 @@ class Columns:
     """Index of each column in `values`, by name."""
     values: Ints
     """(rows, columns)."""
+    unknown: frozenset[str] = frozenset()
+    """Columns of which no value is known. They share one place in `values`."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -49,12 +51,6 @@ class Columns:
             return self
         return Columns(self.index, self.values[mask])
 
-    def with_unknown(self, names: Sequence[str]) -> "Columns":
-        """Return the rows with further columns of unknown values."""
-        unknown = np.full((len(self), len(names)), NULL)
-        index = dict(self.index) | {name: len(self.index) + n for n, name in enumerate(names)}
-        return Columns(index, np.concatenate((self.values, unknown), axis=1))
-
     def with_column(self, name: str, values: Ints) -> "Columns":
         """Return the rows with other values in one column."""
         changed = self.values.copy()
@@ -62,19 +58,23 @@ class Columns:
         return Columns(self.index, changed)
 
 
-def columns(names: Sequence[str], chunks: Iterable[Sequence[str]]) -> Columns:
+def columns(names: Sequence[str], chunks: Iterable[Sequence[str]], unknown: Collection[str] = ()) -> Columns:
     """Return the rows of chunks of `store.query.buckets`, ordered by the first two columns.
 
-    Raises CorruptStore for a value that is no whole number.
+    `unknown` are columns of which no value is known. Raises CorruptStore for a value that is no whole number.
     """
-    parts = [np.array([whole_numbers(text) for text in texts]) for texts in chunks]
-    joined = (
-        parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1) if parts else np.empty((len(names), 0), np.int64)
-    )
-    values = joined.T
-    if len(names) > 1 and not _in_order(values[:, 0], values[:, 1]):
-        values = values[np.lexsort((values[:, 1], values[:, 0]))]
-    return Columns({name: n for n, name in enumerate(names)}, values)
+    parts = [[whole_numbers(text) for text in texts] for texts in chunks]
+    # By column, so that no more than one column is copied twice: memory that is touched first takes the most time.
+    values = np.empty((len(names) + bool(unknown), sum(len(part[0]) for part in parts)), np.int64)
+    for n in range(len(names) if parts else 0):
+        np.concatenate([part[n] for part in parts], out=values[n])
+    values[len(names) :] = NULL
+    if len(names) > 1 and not _in_order(values[0], values[1]):
+        order = np.lexsort((values[1], values[0]))
+        for column in values[: len(names)]:
+            column[:] = column[order]
+    index = {name: n for n, name in enumerate(names)} | dict.fromkeys(unknown, len(names))
+    return Columns(index, values.T, frozenset(unknown))
 
 
 def _in_order(first: Ints, second: Ints) -> bool:

@@ -75,8 +75,15 @@ class Measured:
         return by_owner(self.parts["deployment"])
 
     def counts_any(self, names: Iterable[str]) -> bool:
-        """Return whether some epoch may have counted one of these counters. Looks at no counter unless it is read."""
-        return "counters" in self.parts.names or not frozenset(self.parts[COUNTED_PART]).isdisjoint(names)
+        """Return whether some epoch counted one of these counters. Reads no counter for that."""
+        return not self._counted.isdisjoint(names)
+
+    @cached_property
+    def _counted(self) -> frozenset[str]:
+        if "counters" not in self.parts.names:
+            return frozenset(self.parts[COUNTED_PART])
+        counters: Columns = self.parts["counters"]
+        return frozenset(counters.index) - counters.unknown
 
     @cached_property
     def counters(self) -> Mapping[int, Columns]:
@@ -181,8 +188,8 @@ def read_part(connection: Connection, where: Segments, part: str, progress: Prog
     if part == "counters":
         words = counted_metrics(connection, where, COUNTERS)
         chunks = counter_buckets(connection, where, words) if words else ()
-        rows = columns(("epoch_id", "ts", *words), ticking(chunks, CHUNKS, "reading counters", progress))
-        return rows.with_unknown([counter for counter in COUNTERS if counter not in words])
+        rows = ticking(chunks, CHUNKS, "reading counters", progress)
+        return columns(("epoch_id", "ts", *words), rows, [counter for counter in COUNTERS if counter not in words])
     rollup, names = _ROLLUPS.get(part, part), COLUMNS[part]
     chunks = buckets(connection, rollup, where, names)
     return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))
