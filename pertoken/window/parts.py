@@ -50,6 +50,11 @@ class Parts:
         """Read further parts in another way."""
         self._read = read
 
+    def take_missed(self) -> str | None:
+        """Return the first part that was requested in vain since the last call; None if there was none."""
+        missed, self.missed = self.missed, None
+        return missed
+
     def detach(self) -> None:
         """Stop reading: this process has no database."""
         self._detached = True
