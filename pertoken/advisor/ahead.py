@@ -9,9 +9,10 @@ from typing import Any
 from sqlalchemy.pool import NullPool
 
 from pertoken.advisor.forked import Forked, can_fork
+from pertoken.advisor.windows import first_parts
 from pertoken.advisor.worker.source import Source
 from pertoken.store.connect.open import Store
-from pertoken.window.parts import EARLY_PARTS, HISTOGRAMS_PART
+from pertoken.window.parts import HISTOGRAMS_PART
 from pertoken.window.progress import TICK_S, Progress
 from pertoken.window.reading import Waiting, Window, newest_epoch
 
@@ -44,7 +45,7 @@ def reading_ahead(
     if not _pays(store):
         yield {}
         return
-    own = [(window_s, EARLY_PARTS) for window_s in sorted(rules_s)]
+    own = [(window_s, first_parts(window_s, run_s)) for window_s in sorted(rules_s)]
     with ExitStack() as stack:
         forks = [_Fork(store, [(run_s, (HISTOGRAMS_PART,))], now_ts, dated, niceness=0)]
         forks += [_Fork(store, own, now_ts, dated, niceness=NICENESS)] if own else []

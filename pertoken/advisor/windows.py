@@ -1,6 +1,6 @@
 """Evidence of a window by subject: of the run's window, and of other windows that rules ask for."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,8 +9,17 @@ from pertoken.advisor.worker.inputs import Measured, MeasuredWindow, SubjectKey
 from pertoken.evidence import Evidence
 from pertoken.store.connect.open import Store
 from pertoken.units import format_duration
+from pertoken.window.parts import EARLY_PARTS, ROWS
 from pertoken.window.progress import Progress
 from pertoken.window.reading import NOTHING_ELSEWHERE, Waiting, Window
+
+
+def first_parts(window_s: int, run_s: int) -> Sequence[str]:
+    """Return the parts of another window that are read before a rule reads them; of a short one all rows.
+
+    Both are in seconds, the length of the window and that of the run's window.
+    """
+    return EARLY_PARTS if window_s > run_s else ROWS
 
 
 def measured(gathered: Present) -> Measured:
@@ -45,7 +54,9 @@ def measured_over(
 
     with store.read() as connection:
         window = Window(connection, context.now_ts - window_s, context.now_ts, dated=dated)
-        seen = window.evidence(context.market, of_span, store.read, later=True, elsewhere=elsewhere)
+        seen = window.evidence(
+            context.market, of_span, store.read, first=first_parts(window_s, gathered.window_s), elsewhere=elsewhere
+        )
     replicas = {
         service.name: [replica.deployment_id for replica in service.deployments] for service in gathered.fleet.services
     }

@@ -228,30 +228,32 @@ class Window:
         progress: Progress = no_progress,
         opened: Callable[[], AbstractContextManager[Connection]] | None = None,
         *,
-        later: bool = False,
+        first: Sequence[str] | None = None,
         elsewhere: Waiting = NOTHING_ELSEWHERE,
     ) -> EvidenceReader:
         """Read all that rules may ask for. `progress` is called between statements, and as rows come in.
 
         With `opened`, which opens a transaction, a thread reads the histograms while this one reads all else. With
-        `later`, which needs it, most is only read when it is looked at. `elsewhere` are parts that another process
-        reads.
+        `first`, which needs it, other parts are only read when they are looked at. `elsewhere` are parts that another
+        process reads.
         """
         from pertoken.window.beside import Beside
         from pertoken.window.epochs.history import read_history
         from pertoken.window.evidence import EvidenceReader
         from pertoken.window.measured import Measured
-        from pertoken.window.parts import EARLY_PARTS, HISTOGRAMS_PART, PARTS, Parts
+        from pertoken.window.parts import HISTOGRAMS_PART, PARTS, Parts
+
+        resolution = self._resolution  # of all parts, in whichever transaction each is read
 
         def read_apart(part: str, progress: Progress) -> Any:
             assert opened is not None
             with opened() as connection:
                 window = Window(connection, self.start, self.end)
-                window._resolution = self._resolution
+                window._resolution = resolution
                 return window._part(part, progress)
 
         parts = Parts(partial(self._part, progress=progress))
-        wanted = [part for part in (EARLY_PARTS if later else PARTS) if part not in elsewhere]
+        wanted = [part for part in (PARTS if first is None else first) if part not in elsewhere]
         beside = opened is not None and HISTOGRAMS_PART in wanted
         with Beside(partial(read_apart, HISTOGRAMS_PART)) if beside else nullcontext() as histograms:
             for part in wanted:
@@ -261,7 +263,7 @@ class Window:
                 parts.put(HISTOGRAMS_PART, histograms.result(progress))
         for part, wait in elsewhere.items():
             parts.put(part, wait(progress))
-        if later:
+        if first is not None:
             parts.read_by(partial(read_apart, progress=progress))
         return EvidenceReader(
             market,
