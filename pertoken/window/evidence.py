@@ -140,7 +140,7 @@ class EvidenceReader:
         else:
             rows = [self.inventory.running[subject_id] for subject_id in of.ids]
             by_hour = any(series.by_hour(self.measured.epoch_time(row.epoch_id)) for row in rows)
-        return replace(points.summary(), by_hour=by_hour, distribution=of)
+        return points.summary(by_hour=by_hour, distribution=of)
 
     def _histogram_of(self, of: WindowSeries) -> Series | None:
         rows = [self.inventory.running[subject_id] for subject_id in of.ids]
@@ -387,5 +387,4 @@ class EvidenceReader:
 def _gauge(rows: Columns, stored: str) -> Floats:
     """Return the mean of a gauge in each row; NaN where it was not read."""
     n = rows.floats(f"{stored}_n")
-    n[n == 0] = float("nan")
-    return rows.floats(f"{stored}_sum") / n
+    return rows.floats(f"{stored}_sum") / np.where(n == 0, np.nan, n)
