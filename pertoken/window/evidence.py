@@ -15,7 +15,7 @@ from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts
-from pertoken.window.columns import Columns, Floats, Ints, in_turn
+from pertoken.window.columns import Columns, Ints, in_turn
 from pertoken.window.demand import demand
 from pertoken.window.epochs.history import EpochsBefore, History
 from pertoken.window.inventory import Inventory, by
@@ -33,9 +33,9 @@ from pertoken.window.series.sources import (
     LENGTHS,
     OF_DEPLOYMENTS,
     OF_DEVICES,
-    SERIES_OF,
     THROTTLED,
     TRAFFIC,
+    remedies,
 )
 
 _BEGUN = "recording has only begun: let the agent run some minutes"
@@ -62,6 +62,12 @@ class EvidenceReader:
         default_factory=dict, init=False, repr=False
     )
     """Readers of the series that were requested last: rules read several series of one subject."""
+    _observed: dict[tuple[str, tuple[int, ...], str], Points | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    """Observations of the series that was requested last: its summary, and its hours or quantiles, are made of them."""
+    _times: dict[tuple[int, ...], series.Buckets] = field(default_factory=dict, init=False, repr=False)
+    """Buckets of the epochs that were requested last."""
 
     def __post_init__(self) -> None:
         READERS[self.number] = self
@@ -131,8 +137,7 @@ class EvidenceReader:
         return self._made[key]
 
     def _summary(self, of: WindowSeries) -> Series | None:
-        find = self.points(of.kind, of.ids).get(of.name)
-        points = None if find is None else find()
+        points = self.observations(of)
         if points is None:
             return None
         if of.kind == "device":
@@ -149,12 +154,22 @@ class EvidenceReader:
         per_request = any(row.engine_kind in PER_REQUEST_TPOT for row in rows)
         return None if per_request else self._histogram(rows, "tpot_s")
 
-    def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
+    def observations(self, of: WindowSeries) -> Points | None:
+        """Return the observations of a series; None if it was not measured."""
+        key = of.kind, of.ids, of.name
+        if key not in self._observed:
+            find = self._readers(of.kind, of.ids).get(of.name)
+            points = None if find is None else find()
+            self._observed.clear()
+            self._observed[key] = points
+        return self._observed[key]
+
+    def _readers(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         """Return how to find the observations of each series of deployments or of devices, by its name."""
         if (kind, ids) not in self._latest:
-            known_points = self._points(kind, ids)
+            readers = self._points(kind, ids)
             self._latest.clear()
-            self._latest[kind, ids] = known_points
+            self._latest[kind, ids] = readers
         return self._latest[kind, ids]
 
     def _points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
@@ -207,7 +222,12 @@ class EvidenceReader:
 
     def _times_together(self, rows: Iterable[Any]) -> series.Buckets:
         """Return the buckets with their `DEPLOYMENT_TIME` at least."""
-        return series.together([series.with_busy(self.measured.epoch_time(row.epoch_id)) for row in rows])
+        epoch_ids = tuple(row.epoch_id for row in rows)
+        if epoch_ids not in self._times:
+            buckets = series.together([series.with_busy(self.measured.epoch_time(epoch_id)) for epoch_id in epoch_ids])
+            self._times.clear()
+            self._times[epoch_ids] = buckets
+        return self._times[epoch_ids]
 
     def _device_ids(self, rows: Iterable[Any]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id)))
@@ -293,7 +313,7 @@ class EvidenceReader:
 
         def of(names: Sequence[str], per_unit: float, mean: bool) -> Points | None:
             devices = [self.measured.device(device_id) for device_id in device_ids]
-            values = [np.sum([_gauge(rows, name) for name in names], axis=0) / per_unit for rows in devices]
+            values = [np.sum([series.gauge_means(rows, name) for name in names], axis=0) / per_unit for rows in devices]
             return series.of_devices(devices, values, mean=mean)
 
         readers: dict[str, Callable[[], Points | None]] = {
@@ -366,7 +386,8 @@ class EvidenceReader:
             return None
         hosts = [self.measured.host(host_id) for host_id in host_ids]
         values = [
-            sizes[host_id] - _gauge(rows, "memory_used_bytes") for host_id, rows in zip(host_ids, hosts, strict=True)
+            sizes[host_id] - series.gauge_means(rows, "memory_used_bytes")
+            for host_id, rows in zip(host_ids, hosts, strict=True)
         ]
         return series.of_devices(hosts, values)
 
@@ -375,16 +396,4 @@ class EvidenceReader:
         return series.rate(series.together([self.measured.host(host_id) for host_id in host_ids]), TRAFFIC)
 
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
-        """Return what would switch a missing series on, where the agent stored it."""
-        return {
-            SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason
-            for owner_id in owner_ids
-            for gap in self.missing.get(owner_id, ())
-            if gap.metric in SERIES_OF
-        }
-
-
-def _gauge(rows: Columns, stored: str) -> Floats:
-    """Return the mean of a gauge in each row; NaN where it was not read."""
-    n = rows.floats(f"{stored}_n")
-    return rows.floats(f"{stored}_sum") / np.where(n == 0, np.nan, n)
+        return remedies(gap for owner_id in owner_ids for gap in self.missing.get(owner_id, ()))

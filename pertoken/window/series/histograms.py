@@ -98,13 +98,13 @@ def quantiles(histogram: Mapping[tuple[float, ...], Sequence[int]], shares: Sequ
     total = sum(at.values()) + beyond
     if total == 0:
         return None
-    bounds = sorted(at)
-    return [_quantile(bounds, at, q * total) for q in shares]
+    rising = sorted(at)
+    return [_quantile(rising, at, q * total) for q in shares]
 
 
-def _quantile(bounds: Sequence[float], at: Mapping[float, int], rank: float) -> float:
+def _quantile(rising: Sequence[float], at: Mapping[float, int], rank: float) -> float:
     below, lower = 0, 0.0
-    for bound in bounds:
+    for bound in rising:
         if at[bound] and below + at[bound] >= rank:
             return lower + (bound - lower) * max(0.0, rank - below) / at[bound]
         below += at[bound]

@@ -240,6 +240,12 @@ def mean_gauge(buckets: Buckets, name: str, scale: float) -> Points | None:
     return ratio(buckets, f"{name}_sum", f"{name}_n", Provenance.REPORTED, 1 / scale)
 
 
+def gauge_means(rows: Columns, stored: str) -> Floats:
+    """Return the mean of a gauge in each row; NaN where it was not read."""
+    n = rows.floats(f"{stored}_n")
+    return rows.floats(f"{stored}_sum") / np.where(n == 0, np.nan, n)
+
+
 def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest: float = math.inf) -> Points | None:
     """Return a gauge while the members work: its value in each bucket in which they did, over their busy share.
 

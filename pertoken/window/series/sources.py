@@ -1,5 +1,8 @@
 """Evidence series by what they are made of: of deployments, devices or histograms, and by which stored metrics."""
 
+from collections.abc import Iterable
+from typing import Any
+
 from pertoken.metrics import DEVICE, HISTOGRAMS, SERIES
 
 LENGTHS = ("prompt_len", "generated_len")
@@ -33,3 +36,12 @@ FROM_HISTOGRAMS = (*HISTOGRAMS, ITL)
 """Series of a deployment that are made of bucket counts."""
 OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*FROM_HISTOGRAMS, "held", "observed_h"))
 """All other series of a deployment."""
+
+
+def remedies(gaps: Iterable[Any]) -> dict[str, str]:
+    """Return what would switch a missing series on, where the agent stored it, from rows of unreadable metrics."""
+    return {
+        SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason
+        for gap in gaps
+        if gap.metric in SERIES_OF
+    }
