@@ -237,7 +237,7 @@ class FleetEvidence:
     """Evidence of a fleet by subject: `seen.of(host).held.mean`."""
 
     def __init__(self, measured: Mapping[tuple[str, int | str], Evidence]) -> None:
-        self._measured = dict(measured)
+        self._measured = measured
         self._requested: dict[tuple[str, int | str], Evidence] = {}
 
     def of(self, subject: Subject) -> Evidence:

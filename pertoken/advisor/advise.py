@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
+from pertoken.advisor.ahead import reading_ahead, windows_of
 from pertoken.advisor.loads import measure_loads
 from pertoken.advisor.nature import Target
 from pertoken.advisor.plan.what_if import WhatIf
@@ -27,6 +28,7 @@ from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import EFFORTS, RISKS
 from pertoken.store.connect.open import Store
 from pertoken.window.progress import Progress, no_progress
+from pertoken.window.reading import NOTHING_ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +110,35 @@ def _advise(
 ) -> Advice:
     tables = settings.advisor_kernel_tables
     began = time.monotonic()
-    gathered = asked.present(
-        present(store, market, window_s, now_ts, settings, progress, dated=dated, assumed=asked.prices)
-    )
-    reading_s = time.monotonic() - began
-    with KernelTables(tables) if tables else nullcontext() as opinion:
-        limits = Limits.of_call(settings.advisor_rule_timeout)
-        over = partial(measured_over, store=store, gathered=gathered, progress=progress, dated=dated)
+    sources = tuple(sources)
+    ready = windows_of(sources) - {window_s}
+    with reading_ahead(store, window_s, ready, now_ts, dated=dated) as ahead:
+        gathered = asked.present(
+            present(
+                store,
+                market,
+                window_s,
+                now_ts,
+                settings,
+                progress,
+                dated=dated,
+                assumed=asked.prices,
+                elsewhere=ahead.get(window_s, NOTHING_ELSEWHERE),
+            )
+        )
 
         @cache
         def read(seconds: int) -> MeasuredWindow:
-            window = over(seconds)
+            elsewhere = ahead.get(seconds, NOTHING_ELSEWHERE)
+            window = measured_over(seconds, store, gathered, progress, dated=dated, elsewhere=elsewhere)
             return replace(window, measured=asked.measured(window.measured))
 
-        recommendations, run = advice_of(sources, gathered, limits, opinion, progress, read)
+        for seconds in sorted(ready):
+            read(seconds)
+    reading_s = time.monotonic() - began
+    with KernelTables(tables) if tables else nullcontext() as opinion:
+        limits = Limits.of_call(settings.advisor_rule_timeout)
+        recommendations, run = advice_of(sources, gathered, limits, opinion, progress, read, ready)
     run = replace(run, seconds={"reading": reading_s, **run.seconds})
     return Advice(now_ts, window_s, recommendations, run, gathered)
 
@@ -133,16 +150,19 @@ def advice_of(
     opinion: Opinion | None = None,
     progress: Progress = no_progress,
     read: Callable[[int], MeasuredWindow] | None = None,
+    ready: frozenset[int] = frozenset(),
 ) -> tuple[tuple[Recommendation, ...], RunRecord]:
     """Run the rules of every source over a gathered fleet; return recommendations, best first.
 
     `read` returns the measurements of a window of the given length in seconds, for rules with a window of their own;
-    without it these rules get the gathered window. Prices, demand and forecasts use the gathered window for every rule.
+    without it these rules get the gathered window. Those of `ready` lengths were read already. Prices, demand and
+    forecasts use the gathered window for every rule.
     """
     began = time.monotonic()
     known = MeasuredWindow(measured(gathered))
     measure_loads(gathered.context, progress)
-    inputs = Inputs(gathered.fleet, gathered.context.market, known, gathered.window_s, read or (lambda _: known))
+    over = read or (lambda _: known)
+    inputs = Inputs(gathered.fleet, gathered.context.market, known, gathered.window_s, over, ready=ready)
     plugins = run_plugins(tuple(sources), inputs, limits or Limits(), progress)
     ran = time.monotonic()
     rows: list[Recommendation] = []

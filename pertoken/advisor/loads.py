@@ -25,7 +25,7 @@ class _Measured(NamedTuple):
 def measure_loads(context: Context, progress: Progress) -> None:
     """Measure the load and the arrivals of each deployment and service, and the series that most rules read.
 
-    Each rule runs in its own fork: series computed here are computed once for all of them.
+    Rules run in forks of this process: series computed here are computed once for all of them.
     """
     seen = tuple(
         {

@@ -28,7 +28,7 @@ from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.reading import Window
+from pertoken.window.reading import NOTHING_ELSEWHERE, Waiting, Window
 
 MAX_SEQ = 2**62
 """Sequence number of an assumed price: later than all stored ones."""
@@ -63,12 +63,13 @@ def present(
     *,
     dated: bool = False,
     assumed: Sequence[Price] = (),
+    elsewhere: Waiting = NOTHING_ELSEWHERE,
 ) -> Present:
     """Read the last `window_s` seconds. Evidence covers only the present epoch of each deployment.
 
     With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `assumed`
-    prices override the configured ones. Raises StoreError if the database cannot be read, BadInput for an assumed
-    price that names no device.
+    prices override the configured ones. `elsewhere` are parts of the window that a fork reads. Raises StoreError if the
+    database cannot be read, BadInput for an assumed price that names no device.
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
@@ -76,7 +77,7 @@ def present(
         window = Window(connection, now_ts - window_s, now_ts, dated=dated)
         inventory = window.inventory
         prices = _assuming(assumed, price_book(store, connection, inventory), inventory)
-        seen = window.evidence(market, progress, store.read)
+        seen = window.evidence(market, progress, store.read, elsewhere=elsewhere)
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in inventory.served:
         epochs[service_name(row.served_model, settings)].append(row)

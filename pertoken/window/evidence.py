@@ -3,19 +3,19 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, LazySeries, OperatingPoint, Series
-from pertoken.metrics import DEVICE, HISTOGRAMS, PER_REQUEST_TPOT, QUOTIENTS, SERIES, Quotient, RollUp, rolled
+from pertoken.metrics import PER_REQUEST_TPOT, QUOTIENTS, SERIES, Quotient, RollUp, rolled
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts
-from pertoken.window.columns import Columns, Floats, Ints, in_turn
+from pertoken.window.columns import Columns, Ints, in_turn
 from pertoken.window.demand import demand
 from pertoken.window.epochs.history import EpochsBefore, History
 from pertoken.window.inventory import Inventory, by
@@ -26,35 +26,18 @@ from pertoken.window.series.histograms import histogram
 from pertoken.window.series.minutes import ACTIVITY, operating_points
 from pertoken.window.series.of_window import NUMBERS, READERS, WindowMinutes, WindowSeries
 from pertoken.window.series.points import Points
-
-LENGTHS = ("prompt_len", "generated_len")
-_TRAFFIC = "memory_traffic_bytes"
-_SERIES_OF = {metric.stored: metric.series for metric in DEVICE if metric.series} | {
-    "processes": "held",
-    "busy": "busy",
-    "nvlink_rx_mib_s": "nvlink_bytes_s",
-    _TRAFFIC: "memory_traffic_bytes_s",
-}
-"""Stored metrics -> the series that is missing where they are."""
-_COUNTED_BY = {
-    "prompt_tok_s": {"prompt_tokens"},
-    "computed_tok_s": {"prompt_tokens", "computed_tokens"},
-    "generated_tok_s": {"generated_tokens"},
-    "busy_generated_tok_s": {"generated_tokens"},
-}
-"""Rates -> the engine metrics whose late counting makes them late."""
-_THROTTLED = {
-    "throttled": "throttled_n",
-    "throttled_power": "throttled_power_samples",
-    "throttled_thermal": "throttled_thermal_samples",
-}
-_OF_DEVICES = (
-    *(metric.series for metric in DEVICE if metric.series),
-    *("nvlink_bytes_s", *_THROTTLED, "energy_w", "host_memory_free", "held"),
+from pertoken.window.series.sources import (
+    COUNTED_BY,
+    FROM_HISTOGRAMS,
+    ITL,
+    LENGTHS,
+    OF_DEPLOYMENTS,
+    OF_DEVICES,
+    THROTTLED,
+    TRAFFIC,
+    remedies,
 )
-_ITL = "itl_s"
-_FROM_HISTOGRAMS = (*HISTOGRAMS, _ITL)
-_OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*_FROM_HISTOGRAMS, "held", "observed_h"))
+
 _BEGUN = "recording has only begun: let the agent run some minutes"
 _NOT_SEEN = "nothing of it was recorded in this window: see `pertoken doctor` on its host"
 
@@ -79,6 +62,12 @@ class EvidenceReader:
         default_factory=dict, init=False, repr=False
     )
     """Readers of the series that were requested last: rules read several series of one subject."""
+    _observed: dict[tuple[str, tuple[int, ...], str], Points | None] = field(
+        default_factory=dict, init=False, repr=False
+    )
+    """Observations of the series that was requested last: its summary, and its hours or quantiles, are made of them."""
+    _times: dict[tuple[int, ...], series.Buckets] = field(default_factory=dict, init=False, repr=False)
+    """Buckets of the epochs that were requested last."""
 
     def __post_init__(self) -> None:
         READERS[self.number] = self
@@ -103,13 +92,13 @@ class EvidenceReader:
         if not all(deployment_id in self.inventory.running for deployment_id in deployment_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         rows = [self.inventory.running[deployment_id] for deployment_id in deployment_ids]
-        buckets = self._together(rows)
+        buckets = self._times_together(rows)
         epochs = EpochsBefore(self.history, tuple(deployment_ids))
         if not len(buckets):
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN), epochs=epochs)
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
         observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
-        series_of = self._lazy("deployment", deployment_ids, (*_OF_DEPLOYMENTS, *_FROM_HISTOGRAMS), observed_ms)
+        series_of = self._lazy("deployment", deployment_ids, (*OF_DEPLOYMENTS, *FROM_HISTOGRAMS), observed_ms)
         remedies = self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids)
         alone = len(deployment_ids) == 1
         points = WindowMinutes(self, deployment_ids[0]) if alone else ()  # a forecast is calibrated on one deployment
@@ -131,7 +120,7 @@ class EvidenceReader:
         if not all(device_id in self.inventory.devices for device_id in device_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         observed_ms = [float(self._since_owners_known(device_id).ints("observed_ms").sum()) for device_id in device_ids]
-        series_of = self._lazy("device", device_ids, _OF_DEVICES, min(observed_ms, default=0.0))
+        series_of = self._lazy("device", device_ids, OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(series_of, self._remedies(*device_ids))
 
     def _lazy(
@@ -144,34 +133,43 @@ class EvidenceReader:
         """Return the summary of a series, made once; None if it was not measured."""
         key = of.kind, of.ids, of.name
         if key not in self._made:
-            self._made[key] = self._histogram_of(of) if of.name in _FROM_HISTOGRAMS else self._summary(of)
+            self._made[key] = self._histogram_of(of) if of.name in FROM_HISTOGRAMS else self._summary(of)
         return self._made[key]
 
     def _summary(self, of: WindowSeries) -> Series | None:
-        find = self.points(of.kind, of.ids).get(of.name)
-        points = None if find is None else find()
+        points = self.observations(of)
         if points is None:
             return None
         if of.kind == "device":
             by_hour = any(series.by_hour(self.measured.device_time(subject_id)) for subject_id in of.ids)
         else:
             rows = [self.inventory.running[subject_id] for subject_id in of.ids]
-            by_hour = any(series.by_hour(self.measured.epoch(row.epoch_id)) for row in rows)
-        return replace(points.summary(), by_hour=by_hour, distribution=of)
+            by_hour = any(series.by_hour(self.measured.epoch_time(row.epoch_id)) for row in rows)
+        return points.summary(by_hour=by_hour, distribution=of)
 
     def _histogram_of(self, of: WindowSeries) -> Series | None:
         rows = [self.inventory.running[subject_id] for subject_id in of.ids]
-        if of.name != _ITL:
+        if of.name != ITL:
             return self._histogram(rows, of.name)
         per_request = any(row.engine_kind in PER_REQUEST_TPOT for row in rows)
         return None if per_request else self._histogram(rows, "tpot_s")
 
-    def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
+    def observations(self, of: WindowSeries) -> Points | None:
+        """Return the observations of a series; None if it was not measured."""
+        key = of.kind, of.ids, of.name
+        if key not in self._observed:
+            find = self._readers(of.kind, of.ids).get(of.name)
+            points = None if find is None else find()
+            self._observed.clear()
+            self._observed[key] = points
+        return self._observed[key]
+
+    def _readers(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
         """Return how to find the observations of each series of deployments or of devices, by its name."""
         if (kind, ids) not in self._latest:
-            known_points = self._points(kind, ids)
+            readers = self._points(kind, ids)
             self._latest.clear()
-            self._latest[kind, ids] = known_points
+            self._latest[kind, ids] = readers
         return self._latest[kind, ids]
 
     def _points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
@@ -187,28 +185,32 @@ class EvidenceReader:
                 **({} if hidden else {"held": partial(self._held, ids)}),
             }
         rows = [self.inventory.running[subject_id] for subject_id in ids]
-        buckets = self._together(rows)
+        buckets, all_columns = self._times_together(rows), cache(partial(self._together, rows))
         busy, origin = series.busy(buckets), series.busy_provenance(buckets)
         host_ids = tuple(dict.fromkeys(row.host_id for row in rows))
         allocated = self._allocated(rows)
+
+        def of(make: Callable[..., Points | None], *arguments: Any, **options: Any) -> Callable[[], Points | None]:
+            return lambda: make(all_columns(), *arguments, **options)
+
         readers: dict[str, Callable[[], Points | None]] = {
             **self._of_devices(self._device_ids(rows)),
-            "prompt_tok_s": partial(series.rate, buckets, "prompt_tokens"),
-            "computed_tok_s": partial(series.rate, buckets, "computed_tokens"),
+            "prompt_tok_s": of(series.rate, "prompt_tokens"),
+            "computed_tok_s": of(series.rate, "computed_tokens"),
             "generated_tok_s": partial(series.rate, buckets, "generated_tokens"),
             "busy_generated_tok_s": partial(series.ratio, busy, "generated_tokens", "busy_ms", origin, 1000),
-            "cached_share": partial(series.ratio, buckets, "cached_tokens", "prompt_tokens"),
-            "requests_s": partial(series.rate, buckets, "requests_finished"),
+            "cached_share": of(series.ratio, "cached_tokens", "prompt_tokens"),
+            "requests_s": of(series.rate, "requests_finished"),
             "busy": partial(series.ratio, buckets, "busy_ms", "observed_ms", origin),
-            "running": partial(series.while_busy, buckets, "running_1e2", 1e2, mean=False),
-            "waiting": partial(series.gauge, buckets, "waiting_1e2", 1e2),
-            "kv_use": partial(series.while_busy, buckets, "kv_use_1e4", 1e4, mean=True, largest=1.0),
-            "preemptions": partial(series.rate, buckets, "preemptions", per_ms=HOUR_MS),
+            "running": of(series.while_busy, "running_1e2", 1e2, mean=False),
+            "waiting": of(series.gauge, "waiting_1e2", 1e2),
+            "kv_use": of(series.while_busy, "kv_use_1e4", 1e4, mean=True, largest=1.0),
+            "preemptions": of(series.rate, "preemptions", per_ms=HOUR_MS),
             "memory_traffic_bytes_s": partial(self._memory_traffic, host_ids),
             "host_memory_free": partial(self._host_memory_free, host_ids),
-            "arrival_dispersion": partial(series.dispersion, buckets, "requests_finished"),
+            "arrival_dispersion": of(series.dispersion, "requests_finished"),
             "energy_w": partial(self._energy, allocated),
-            "j_per_token": partial(self._energy_per_token, allocated, buckets),
+            "j_per_token": of(self._energy_per_token, allocated),
             **self._engine_counts(rows, buckets, origin),
         }
         for name in self._late(rows) & readers.keys():
@@ -217,6 +219,15 @@ class EvidenceReader:
 
     def _together(self, rows: Iterable[Any]) -> series.Buckets:
         return series.together([self._served(row.epoch_id) for row in rows])
+
+    def _times_together(self, rows: Iterable[Any]) -> series.Buckets:
+        """Return the buckets with their `DEPLOYMENT_TIME` at least."""
+        epoch_ids = tuple(row.epoch_id for row in rows)
+        if epoch_ids not in self._times:
+            buckets = series.together([series.with_busy(self.measured.epoch_time(epoch_id)) for epoch_id in epoch_ids])
+            self._times.clear()
+            self._times[epoch_ids] = buckets
+        return self._times[epoch_ids]
 
     def _device_ids(self, rows: Iterable[Any]) -> tuple[int, ...]:
         return tuple(dict.fromkeys(device.device_id for row in rows for device in self.inventory.held(row.epoch_id)))
@@ -237,7 +248,7 @@ class EvidenceReader:
     def _late(self, rows: Iterable[Any]) -> set[str]:
         """Return the rates of which a bucket's tokens, counted when a request ends, are partly of buckets before."""
         late = {gap.metric for row in rows for gap in self.missing.get(row.engine_id, ()) if gap.status == "late"}
-        return {name for name, metrics in _COUNTED_BY.items() if late & metrics}
+        return {name for name, metrics in COUNTED_BY.items() if late & metrics}
 
     def _histogram(self, rows: Iterable[Any], metric: str) -> Series | None:
         return series.histogram(
@@ -302,7 +313,7 @@ class EvidenceReader:
 
         def of(names: Sequence[str], per_unit: float, mean: bool) -> Points | None:
             devices = [self.measured.device(device_id) for device_id in device_ids]
-            values = [np.sum([_gauge(rows, name) for name in names], axis=0) / per_unit for rows in devices]
+            values = [np.sum([series.gauge_means(rows, name) for name in names], axis=0) / per_unit for rows in devices]
             return series.of_devices(devices, values, mean=mean)
 
         readers: dict[str, Callable[[], Points | None]] = {
@@ -312,7 +323,7 @@ class EvidenceReader:
         }
         return readers | {
             "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
-            **{name: partial(self._throttled, device_ids, stored) for name, stored in _THROTTLED.items()},
+            **{name: partial(self._throttled, device_ids, stored) for name, stored in THROTTLED.items()},
         }
 
     def _throttled(self, device_ids: Sequence[int], counted: str) -> Points | None:
@@ -353,7 +364,7 @@ class EvidenceReader:
         points = series.of_devices(devices, values) if devices else None
         return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
 
-    def _energy_per_token(self, allocated: Sequence[tuple[int | None, int]], buckets: series.Buckets) -> Points | None:
+    def _energy_per_token(self, buckets: series.Buckets, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
         """Return energy per token in the buckets with tokens; energy of the others is spread over them evenly."""
         power = self._energy(allocated)
         prompt, generated = (series.rates(buckets, name) for name in ("prompt_tokens", "generated_tokens"))
@@ -375,26 +386,14 @@ class EvidenceReader:
             return None
         hosts = [self.measured.host(host_id) for host_id in host_ids]
         values = [
-            sizes[host_id] - _gauge(rows, "memory_used_bytes") for host_id, rows in zip(host_ids, hosts, strict=True)
+            sizes[host_id] - series.gauge_means(rows, "memory_used_bytes")
+            for host_id, rows in zip(host_ids, hosts, strict=True)
         ]
         return series.of_devices(hosts, values)
 
     def _memory_traffic(self, host_ids: Sequence[int]) -> Points | None:
         """Return the memory traffic of the CPUs of all hosts together."""
-        return series.rate(series.together([self.measured.host(host_id) for host_id in host_ids]), _TRAFFIC)
+        return series.rate(series.together([self.measured.host(host_id) for host_id in host_ids]), TRAFFIC)
 
     def _remedies(self, *owner_ids: int) -> dict[str, str]:
-        """Return what would switch a missing series on, where the agent stored it."""
-        return {
-            _SERIES_OF[gap.metric]: f"{gap.reason}; {gap.remedy}" if gap.remedy else gap.reason
-            for owner_id in owner_ids
-            for gap in self.missing.get(owner_id, ())
-            if gap.metric in _SERIES_OF
-        }
-
-
-def _gauge(rows: Columns, stored: str) -> Floats:
-    """Return the mean of a gauge in each row; NaN where it was not read."""
-    n = rows.floats(f"{stored}_n")
-    n[n == 0] = float("nan")
-    return rows.floats(f"{stored}_sum") / n
+        return remedies(gap for owner_id in owner_ids for gap in self.missing.get(owner_id, ()))

@@ -1,5 +1,6 @@
 """The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import pairwise
@@ -32,16 +33,18 @@ DEPLOYMENT = (
     *(f"{gauge}_{part}" for gauge in ("running_1e2", "waiting_1e2", "kv_use_1e4") for part in ("sum", "n")),
 )
 SHARES = ("device_id", "ts", "epoch_id", "held_ns")
+DEPLOYMENT_TIME = ("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms", "generated_tokens")
 COUNTERS = (*ENGINE_COUNTERS, *ENDED)
 COLUMNS = {
     "device": DEVICE,
     "device_time": DEVICE_TIME,
     "host": HOST,
     "deployment": DEPLOYMENT,
+    "deployment_time": DEPLOYMENT_TIME,
     "share": SHARES,
 }
 """Columns of the parts of a window that are buckets of one roll-up."""
-_ROLLUPS = {"device_time": "device"}
+_ROLLUPS = {"device_time": "device", "deployment_time": "deployment"}
 CHUNKS = 100
 """Chunks of rows that a large fleet's week may have: only a progress bar is drawn from it."""
 
@@ -74,9 +77,21 @@ class Measured:
         """Rows with `DEPLOYMENT`, by epoch."""
         return by_owner(self.parts["deployment"])
 
+    @cached_property
+    def deployment_times(self) -> Mapping[int, Columns]:
+        """Rows with `DEPLOYMENT_TIME`, by epoch."""
+        return self.deployments if "deployment" in self.parts.names else by_owner(self.parts["deployment_time"])
+
     def counts_any(self, names: Iterable[str]) -> bool:
-        """Return whether some epoch may have counted one of these counters. Looks at no counter unless it is read."""
-        return "counters" in self.parts.names or not frozenset(self.parts[COUNTED_PART]).isdisjoint(names)
+        """Return whether some epoch counted one of these counters. Reads no counter for that."""
+        return not self._counted.isdisjoint(names)
+
+    @cached_property
+    def _counted(self) -> frozenset[str]:
+        if "counters" not in self.parts.names:
+            return frozenset(self.parts[COUNTED_PART])
+        counters: Columns = self.parts["counters"]
+        return frozenset(counters.index) - counters.unknown
 
     @cached_property
     def counters(self) -> Mapping[int, Columns]:
@@ -105,18 +120,23 @@ class Measured:
         """Return the buckets of an epoch; none if it has none."""
         return self.deployments.get(epoch_id, _empty(DEPLOYMENT))
 
+    def epoch_time(self, epoch_id: int) -> Columns:
+        """Return the buckets of an epoch with their `DEPLOYMENT_TIME` at least; none if it has none."""
+        return self.deployment_times.get(epoch_id, _empty(DEPLOYMENT_TIME))
+
     @cached_property
-    def _held(self) -> Mapping[int, Columns]:
-        """By device: time held in each bucket, by any process."""
-        parts = [self.shares.values[:, [0, 1, 3]]] if len(self.shares) else []
-        for epoch_id, rows in self.deployments.items():
-            whole = rows.where(rows.ints("whole_ms") != NULL)
-            for device_id in self.own_devices.get(epoch_id, ()) if len(whole) else ():
-                owner = np.full(len(whole), device_id)
-                parts.append(np.column_stack((owner, whole.ints("ts"), whole.ints("whole_ms") * SHARE)))
-        values = np.concatenate(parts) if parts else np.empty((0, 3), np.int64)
-        order = np.lexsort((values[:, 1], values[:, 0]))
-        return by_owner(Columns({"device_id": 0, "ts": 1, "held_ns": 2}, values[order]))
+    def _epochs_on(self) -> Mapping[int, Sequence[int]]:
+        """Epochs of each device."""
+        epochs: dict[int, list[int]] = defaultdict(list)
+        for epoch_id, device_ids in self.own_devices.items():
+            for device_id in device_ids:
+                epochs[device_id].append(epoch_id)
+        return epochs
+
+    @cached_property
+    def _shared(self) -> Mapping[int, Columns]:
+        """By device: shared time held in each bucket, by any process."""
+        return by_owner(self.shares)
 
     @cached_property
     def _held_by(self) -> Mapping[int, Mapping[int, Columns]]:
@@ -131,29 +151,29 @@ class Measured:
 
     def share(self, epoch_id: int, device_id: int, rows: Columns) -> Floats:
         """Return which share of its time an epoch held a device in each of the device's rows."""
-        held = np.zeros(len(rows))
-        whole = self.epoch(epoch_id)
-        whole = whole.where(whole.ints("whole_ms") != NULL)
         shared = self._held_by.get(epoch_id, {}).get(device_id)
-        parts = [(whole, whole.floats("whole_ms") * SHARE)]
-        parts += [(shared, shared.floats("held_ns"))] if shared is not None else []
-        for of, ns in parts:
-            at = np.searchsorted(rows.ints("ts"), of.ints("ts"))
-            inside = at < len(rows)
-            inside[inside] = rows.ints("ts")[at[inside]] == of.ints("ts")[inside]
-            np.add.at(held, at[inside], ns[inside])
+        held_ns = self._held_ns(rows, [epoch_id], shared)
         ms = rows.floats("duration_ms")
-        return np.minimum(1.0, held / 1e6 / np.where(ms > 0, ms, np.inf))
+        return np.minimum(1.0, held_ns / 1e6 / np.where(ms > 0, ms, np.inf))
 
     def held_ns(self, device_id: int, rows: Columns) -> Floats:
         """Return how long a device was held by any process in each of its rows."""
-        held = self._held.get(device_id)
-        if held is None:
-            return np.zeros(len(rows))
-        at = np.searchsorted(rows.ints("ts"), held.ints("ts"))
-        inside = at < len(rows)
-        inside[inside] = rows.ints("ts")[at[inside]] == held.ints("ts")[inside]
-        return np.bincount(at[inside], held.floats("held_ns")[inside], len(rows)).astype(np.float64)
+        return self._held_ns(rows, self._epochs_on.get(device_id, ()), self._shared.get(device_id))
+
+    def _held_ns(self, rows: Columns, epoch_ids: Iterable[int], shared: Columns | None) -> Floats:
+        """Return how long epochs held a device whole, and all that is `shared` of it, in each of the device's rows."""
+        held = np.zeros(len(rows))
+        parts = [] if shared is None else [(shared.ints("ts"), shared.floats("held_ns"))]
+        for epoch_id in epoch_ids:
+            whole = self.epoch_time(epoch_id)
+            whole = whole.where(whole.ints("whole_ms") != NULL)
+            parts.append((whole.ints("ts"), whole.floats("whole_ms") * SHARE))
+        for ts, ns in parts:
+            at = np.searchsorted(rows.ints("ts"), ts)
+            inside = at < len(rows)
+            inside[inside] = rows.ints("ts")[at[inside]] == ts[inside]
+            np.add.at(held, at[inside], ns[inside])
+        return held
 
 
 @cache
@@ -181,8 +201,8 @@ def read_part(connection: Connection, where: Segments, part: str, progress: Prog
     if part == "counters":
         words = counted_metrics(connection, where, COUNTERS)
         chunks = counter_buckets(connection, where, words) if words else ()
-        rows = columns(("epoch_id", "ts", *words), ticking(chunks, CHUNKS, "reading counters", progress))
-        return rows.with_unknown([counter for counter in COUNTERS if counter not in words])
+        rows = ticking(chunks, CHUNKS, "reading counters", progress)
+        return columns(("epoch_id", "ts", *words), rows, [counter for counter in COUNTERS if counter not in words])
     rollup, names = _ROLLUPS.get(part, part), COLUMNS[part]
     chunks = buckets(connection, rollup, where, names)
     return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))

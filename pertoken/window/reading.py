@@ -50,6 +50,9 @@ SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens", "ob
 SHARED = ("epoch_id", "ts", "device_id", "held_ns")
 
 
+Waiting = Mapping[str, Callable[[Progress], Any]]
+"""Parts of a window that another process reads, each with a function that waits for it."""
+NOTHING_ELSEWHERE: Waiting = {}
 Piece = tuple[Segments, Following]
 
 
@@ -225,39 +228,43 @@ class Window:
         progress: Progress = no_progress,
         opened: Callable[[], AbstractContextManager[Connection]] | None = None,
         *,
-        later: bool = False,
+        first: Sequence[str] | None = None,
+        elsewhere: Waiting = NOTHING_ELSEWHERE,
     ) -> EvidenceReader:
         """Read all that rules may ask for. `progress` is called between statements, and as rows come in.
 
         With `opened`, which opens a transaction, a thread reads the histograms while this one reads all else. With
-        `later`, which needs it, most is only read when it is looked at.
+        `first`, which needs it, other parts are only read when they are looked at. `elsewhere` are parts that another
+        process reads.
         """
         from pertoken.window.beside import Beside
         from pertoken.window.epochs.history import read_history
         from pertoken.window.evidence import EvidenceReader
-        from pertoken.window.measured import Measured, resolution
-        from pertoken.window.parts import EARLY_PARTS, HISTOGRAMS_PART, PARTS, Parts
+        from pertoken.window.measured import Measured
+        from pertoken.window.parts import HISTOGRAMS_PART, PARTS, Parts
 
-        owners = len(self.inventory.devices) + len(self.inventory.epochs)
-        where = resolution(self._connection, self.start, self.end, owners)
+        resolution = self._resolution  # of all parts, in whichever transaction each is read
 
         def read_apart(part: str, progress: Progress) -> Any:
             assert opened is not None
             with opened() as connection:
-                return Window(connection, self.start, self.end)._part(part, where, progress)
+                window = Window(connection, self.start, self.end)
+                window._resolution = resolution
+                return window._part(part, progress)
 
-        parts = Parts(partial(self._part, where=where, progress=progress))
-        if later:
-            for part in EARLY_PARTS:
-                parts[part]
+        parts = Parts(partial(self._part, progress=progress))
+        wanted = [part for part in (PARTS if first is None else first) if part not in elsewhere]
+        beside = opened is not None and HISTOGRAMS_PART in wanted
+        with Beside(partial(read_apart, HISTOGRAMS_PART)) if beside else nullcontext() as histograms:
+            for part in wanted:
+                if histograms is None or part != HISTOGRAMS_PART:
+                    parts[part]
+            if histograms is not None:
+                parts.put(HISTOGRAMS_PART, histograms.result(progress))
+        for part, wait in elsewhere.items():
+            parts.put(part, wait(progress))
+        if first is not None:
             parts.read_by(partial(read_apart, progress=progress))
-        else:
-            with Beside(partial(read_apart, HISTOGRAMS_PART)) if opened else nullcontext() as histograms:
-                for part in PARTS:
-                    if histograms is None or part != HISTOGRAMS_PART:
-                        parts[part]
-                if histograms is not None:
-                    parts.put(HISTOGRAMS_PART, histograms.result(progress))
         return EvidenceReader(
             market,
             self.inventory,
@@ -267,26 +274,36 @@ class Window:
             read_history(self._connection, self._device_kinds(), self.end, self._as_of),
         )
 
+    def parts(self, names: Iterable[str], progress: Progress = no_progress) -> dict[str, Any]:
+        """Read some parts of the evidence, by their names in `window.parts`."""
+        return {part: self._part(part, progress) for part in names}
+
     def energy(self, progress: Progress = no_progress) -> dict[int, EpochEnergy]:
         """Read the energy of the devices that each epoch held."""
         from pertoken.window.epochs.energy import energy_by_epoch
-        from pertoken.window.measured import Measured, resolution
+        from pertoken.window.measured import Measured
         from pertoken.window.parts import Parts
 
-        owners = len(self.inventory.devices) + len(self.inventory.epochs)
-        where = resolution(self._connection, self.start, self.end, owners)
-        parts = Parts(partial(self._part, where=where, progress=progress))
+        parts = Parts(partial(self._part, progress=progress))
         return energy_by_epoch(Measured(parts, self.inventory.own_devices))
 
-    def _part(self, part: str, where: Segments, progress: Progress) -> Any:
+    @cached_property
+    def _resolution(self) -> Segments:
+        """Buckets to read for evidence."""
+        from pertoken.window.measured import resolution
+
+        owners = len(self.inventory.devices) + len(self.inventory.epochs)
+        return resolution(self._connection, self.start, self.end, owners)
+
+    def _part(self, part: str, progress: Progress) -> Any:
         from pertoken.window.measured import COUNTERS, read_part
         from pertoken.window.parts import COUNTED_PART, HISTOGRAMS_PART
 
         if part == COUNTED_PART:
-            return counted_metrics(self._connection, where, COUNTERS)
+            return counted_metrics(self._connection, self._resolution, COUNTERS)
         if part == HISTOGRAMS_PART:
             return self._histograms(progress)
-        return read_part(self._connection, where, part, progress)
+        return read_part(self._connection, self._resolution, part, progress)
 
     def _device_kinds(self) -> Mapping[int, str]:
         return {device_id: str(row.name) for device_id, row in self.inventory.devices.items()}
@@ -295,15 +312,16 @@ class Window:
         """Read histograms day by day: what is in memory at once stays small, and progress is seen."""
         from pertoken.window.series.histograms import counts_of
 
-        groups: dict[tuple[int, str], list[tuple[str, Ints]]] = defaultdict(list)
+        groups: dict[tuple[int, str], dict[str, Ints]] = {}
         metrics, upper_bounds = tuple(HISTOGRAMS), histogram_sets(self._connection)
         pieces = self._stretches(range(self.start // DAY * DAY + DAY, self.end, DAY))
         for done, piece in enumerate(pieces):
             progress("reading histograms", done / len(pieces))
             rows = histogram_buckets(self._connection, piece, metrics, tuple(upper_bounds))
             for epoch_id, metric, bounds, counts in counts_of(rows, metrics, upper_bounds):
-                groups[epoch_id, metric].append((bounds, counts))
-        return groups
+                before = groups.setdefault((epoch_id, metric), {})
+                before[bounds] = before[bounds] + counts if bounds in before else counts
+        return {key: tuple(by_bounds.items()) for key, by_bounds in groups.items()}
 
     def _hours(self) -> Segments:
         (whole,) = self._stretches(())

@@ -4,7 +4,9 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 
 from pertoken.advisor.forked import Forked, can_fork
@@ -30,6 +32,21 @@ def test_the_result_of_a_fork_is_used_and_nothing_of_it_is_left() -> None:
         assert other.done == 7
     assert pid != this_pid and len(data) == 3_000_000 and beats
     assert ended(pid)
+
+
+@pytest.mark.parametrize(
+    "arrays", [(), (np.empty((0, 3)),), (np.arange(6).reshape(2, 3).T, np.ones(70_000), np.empty(0))]
+)
+def test_arrays_come_back_with_their_shape_and_order_and_may_be_changed(arrays: tuple[Any, ...]) -> None:
+    with Forked(lambda report: {"arrays": arrays, "name": "w"}) as other:
+        result = other.result(lambda: None, 0.01)
+    assert result["name"] == "w" and len(result["arrays"]) == len(arrays)
+    for sent, received in zip(arrays, result["arrays"], strict=True):
+        assert (received.shape, received.dtype) == (sent.shape, sent.dtype)
+        assert received.flags.f_contiguous == sent.flags.f_contiguous
+        assert (received == sent).all()
+        received[:] = 7
+        assert (received == 7).all()
 
 
 @pytest.mark.parametrize("fails", [lambda: 1 / 0, lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL)])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pertoken.advisor import ahead
 from pertoken.advisor.advise import Advice, advise
 from pertoken.advisor.rules.load import Loaded
 from pertoken.advisor.worker.source import Source
@@ -17,6 +18,7 @@ from pertoken.rule import Deployment, Evidence, FleetEvidence, Rule, Skip, skip
 from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EngineCounterSample, EpochRow
 from pertoken.store.write.writer import Writer
+from pertoken.units import parse_duration_s
 from tests.advisor.gathered import own, source_of
 from tests.values import new_store, tick
 from tests.window.test_evidence import DEPLOYMENT, ENGINE, GPU
@@ -103,7 +105,8 @@ def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: S
 
     counted = Counted(**{name: getattr(stored, name) for name in stored.__dataclass_fields__})
     _, phases = _run(counted, _looks("a", "28d"), _looks("b", "28d"), _looks("c"))
-    assert reads.count(("telemetry",)) == 3  # the window of the run and its histograms side by side, and the month once
+    # The number of epochs, the window of the run and its histograms side by side, and the month once.
+    assert reads.count(("telemetry",)) == 4
     assert {phase.partition(":")[0] for phase in phases if "the last" in phase} == {"reading the last 28d"}
 
 
@@ -128,6 +131,33 @@ def test_of_a_long_window_only_what_a_rule_looks_at_is_read(stored: Store) -> No
         "prompt length was not measured",
     )
     assert _row(advice, "catches").reason == "3 minutes"
+
+
+@pytest.mark.parametrize("window", ["28d", "1h"])
+def test_a_window_that_is_known_ahead_is_read_before_the_rules_run_once(
+    stored: Store, window: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "RULE_WINDOWS_S", {"ours": int(parse_duration_s(window))})
+    monkeypatch.setattr(ahead, "MIN_EPOCHS", 0)
+
+    def ours(seen: Evidence, now: Deployment) -> Iterator[Skip]:
+        yield skip("seen", f"{seen.generated_tok_s.max:g}, {seen.prompt_tok_s.n}, {seen.has('tpot_s')}")
+
+    def phases(own_rule: bool) -> tuple[str | None, list[str]]:
+        shown: dict[str, None] = {}
+        sources = [replace(source_of(own(ours, "ours", window)), own=own_rule), source_of(_looks("of-the-run"))]
+        advice = advise(
+            stored, sources, load_market(), Settings(), 7 * DAY, NOW, lambda phase, _: shown.setdefault(phase)
+        )
+        return _row(advice, "ours").reason, list(shown)
+
+    (reason, known), (same, unknown) = phases(True), phases(False)
+    assert reason == same and "None" not in str(reason)
+    reading = f"reading the last {window}: hours"
+    assert reading in known and reading not in unknown
+    assert known.index(reading) < known.index("running ours")
+    # What only a rule looked at is read after it ran, and it runs again.
+    assert f"reading the last {window}: histograms" in known[known.index("running ours") :]
 
 
 def test_counters_of_a_long_window_are_read_only_where_one_that_a_rule_looks_at_was_counted(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pertoken.window.columns import columns
 
 
 def test_uncounted_columns_are_unknown_in_every_row() -> None:
-    rows = columns(("epoch_id", "ts", "loads"), [("7,7", "60,120", "1,2")]).with_unknown(("asleep_ms", "load_s"))
+    rows = columns(("epoch_id", "ts", "loads"), [("7,7", "60,120", "1,2")], ("asleep_ms", "load_s"))
     assert rows.ints("loads").tolist() == [1, 2]
     assert np.isnan(rows.floats("asleep_ms")).all() and np.isnan(rows.floats("load_s")).all()
-    assert len(columns(("epoch_id", "ts"), ()).with_unknown(("load_s",)).floats("load_s")) == 0
+    assert len(columns(("epoch_id", "ts"), (), ("load_s",)).floats("load_s")) == 0
 
 
 def test_rows_are_ordered_by_owner_and_time() -> None:

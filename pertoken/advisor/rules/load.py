@@ -17,6 +17,9 @@ from pertoken.errors import BadInput
 from pertoken.rule import Rule, rule
 from pertoken.store.schema.ids import stable_id
 
+OWN_RULES = "pertoken.plugins."
+"""Where the modules of this program's rules are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -59,7 +62,10 @@ def load(plugin: Plugin, settings: Settings) -> tuple[Loaded, ...]:
 
 def source_of(plugin: Plugin, settings: Settings) -> Source:
     """Return the source by which a worker loads a plugin; plugins of one distribution share a worker."""
-    return Source(plugin.name, plugin.origin, plugin.distribution or plugin.origin, partial(load, plugin, settings))
+    group = plugin.distribution or plugin.origin
+    # By the module, which is in this package: a distribution may take any name.
+    own = plugin.entry_point is not None and plugin.entry_point.module.startswith(OWN_RULES)
+    return Source(plugin.name, plugin.origin, group, partial(load, plugin, settings), own)
 
 
 def unknown_options(names: Iterable[str], settings: Settings) -> tuple[str, ...]:

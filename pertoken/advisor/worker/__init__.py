@@ -1,4 +1,4 @@
-"""Rules in separate processes: a failing rule affects only its own process.
+"""Rules in separate processes: a failing rule affects only its own process. This program's own rules share theirs.
 
 Front door:
 

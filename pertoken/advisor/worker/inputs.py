@@ -44,13 +44,15 @@ class Inputs:
     """Reads the evidence of a window by its length in seconds; results are cached."""
     default: bool = True
     """Whether this is the window of rules without a window of their own."""
+    ready: frozenset[int] = frozenset()
+    """Lengths of other windows that were read already, in seconds: their rules run beside those of this window."""
 
     def over(self, window_s: int | None) -> "Inputs":
         """Return the inputs of a rule with this window; None: the window of the run."""
         if self.suit(window_s):
             return self
         assert window_s is not None  # for None the inputs of the run are used
-        return replace(self, window=self.read(window_s), window_s=window_s, default=False)
+        return replace(self, window=self.read(window_s), window_s=window_s, default=False, ready=frozenset())
 
     @property
     def measured(self) -> Measured:
@@ -60,6 +62,10 @@ class Inputs:
     def suit(self, window_s: int | None) -> bool:
         """Return whether these are the inputs of a rule with this window."""
         return self.default if window_s is None else window_s == self.window_s
+
+    def run(self, window_s: int | None) -> bool:
+        """Return whether a rule with this window runs now: its window was read."""
+        return self.suit(window_s) or window_s in self.ready
 
     def targets(self, scope: str) -> tuple[Target, ...]:
         """Return the targets of a rule with this scope (`deployment`, `service` or `fleet`), in call order."""

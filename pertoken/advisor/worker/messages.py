@@ -3,10 +3,11 @@
 import importlib
 import json
 import os
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pertoken.advisor.worker.texts import storable, type_name
 
@@ -16,9 +17,44 @@ MAX_TRACE = 20_000
 """Characters of a traceback to keep, from its end."""
 
 
+BATCH_S = 0.1
+"""Time for which messages of a batch are kept, seconds."""
+
+
 def send(pipe: int, **message: Any) -> None:
-    """Write one message. It begins with a line break, in case a process ended in the middle of another message."""
-    _write(pipe, f"\n{json.dumps(message)}\n".encode())
+    """Write one message."""
+    _write(pipe, _line(message))
+
+
+class Batch:
+    """Messages that are written together: each write wakes the advisor, which then takes the time of a rule."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+        self._lines: list[bytes] = []
+        self._written = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._flush()
+
+    def send(self, **message: Any) -> None:
+        """Write one message with those that follow it within `BATCH_S`."""
+        self._lines.append(_line(message))
+        if time.monotonic() - self._written >= BATCH_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        _write(self._pipe, b"".join(self._lines))
+        self._lines.clear()
+        self._written = time.monotonic()
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    """Return a message as a line that begins with a line break, in case a process ended in the middle of another."""
+    return f"\n{json.dumps(message)}\n".encode()
 
 
 def _write(pipe: int, data: bytes) -> None:

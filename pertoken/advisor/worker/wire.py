@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache
-from operator import attrgetter
+from itertools import compress
+from operator import attrgetter, is_not
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -84,10 +85,13 @@ def _changes(before: Any, after: Any) -> dict[str, Any]:
     kind: Any = type(before)
     names, values = _fields(kind)
     changed: dict[str, Any] = {}
-    for name, old, new in zip(names, values(before), values(after), strict=True):
-        if old is new or (type(old) is type(new) and old == new):
+    befores, afters = values(before), values(after)
+    # Edits leave most fields as they are: these are passed over without a step of Python for each.
+    for field in compress(range(len(names)), map(is_not, befores, afters)):
+        name, old, new = names[field], befores[field], afters[field]
+        if type(old) is type(new) and old == new:
             continue
-        listed = _listed(name)
+        listed = _LISTS.get(name)
         if listed is not None and type(new) is tuple:
             changed[name] = _list(old, new, listed)
         elif is_dataclass(new) and type(old) is type(new):
@@ -104,8 +108,8 @@ def _fields(kind: Any) -> tuple[tuple[str, ...], Callable[[Any], tuple[Any, ...]
     return names, attrgetter(*names)
 
 
-def _listed(field: str) -> type | None:
-    return {"services": Service, "deployments": Deployment, "hosts": Host, "devices": Device}.get(field)
+_LISTS: Mapping[str, type] = {"services": Service, "deployments": Deployment, "hosts": Host, "devices": Device}
+"""Kind of the records of each list of a state."""
 
 
 def _list(before: Iterable[Any], after: Iterable[Any], kind: type) -> dict[str, Any]:
@@ -200,7 +204,7 @@ def _values(now: Any, sent: Any, where: str) -> dict[str, Any]:
     for name, value in _mapping(sent, where).items():
         if name not in hints:
             raise InvalidEdit(f"{where} has no field {storable(name)[:99]!r}")
-        old, kind_of_list, path = getattr(now, name), _listed(name), f"{where}.{name}"
+        old, kind_of_list, path = getattr(now, name), _LISTS.get(name), f"{where}.{name}"
         if type(value) is not dict or _NO_VALUE in value:
             values[name] = _read(hints[name], value, path)
         elif kind_of_list is not None:

@@ -67,9 +67,13 @@ def release_idle(seen: FleetEvidence, fleet: Fleet, options: Options) -> Iterato
 
 
 def _why_keep(device: Device, host: Host, seen: FleetEvidence, fleet: Fleet, options: Options) -> Skip | None:
-    ids = {device.device_id, *(part.partition_id for part in device.partitions)}
-    serving = dict.fromkeys(deployment.name for deployment in fleet.deployments if ids & set(deployment.device_ids))
-    if serving:
+    ids = (device.device_id, *(part.partition_id for part in device.partitions))
+    users = [deployment for device_id in ids for deployment in fleet.deployments_by_device.get(device_id, ())]
+    if users:
+        in_order = fleet.deployments if len(users) > 1 else users
+        serving = dict.fromkeys(
+            deployment.name for deployment in in_order if not set(ids).isdisjoint(deployment.device_ids)
+        )
         return skip("held", f"devices of {host.name} serve {', '.join(serving)}")
     if device.accelerator is None:
         return skip("no-accelerator", f"{device.name} on {host.name} is no accelerator of the catalog")

@@ -78,7 +78,13 @@ def histogram(parts: Iterable[tuple[str, Counts]]) -> dict[tuple[float, ...], li
 
 
 def quantile(histogram: Mapping[tuple[float, ...], Sequence[int]], q: float) -> float | None:
-    """Return the q-quantile of observations counted in buckets (one more count than upper bounds; the last is +Inf).
+    """Return the q-quantile of observations, as `quantiles` returns several."""
+    known = quantiles(histogram, (q,))
+    return None if known is None else known[0]
+
+
+def quantiles(histogram: Mapping[tuple[float, ...], Sequence[int]], shares: Sequence[float]) -> list[float] | None:
+    """Return quantiles of observations counted in buckets (one more count than upper bounds; the last is +Inf).
 
     Several bucket sets (an engine changed its bounds) are merged on the union of their bounds. Linear within the
     bucket; an observation above the last bound is reported as that bound. None if there were no observations.
@@ -92,8 +98,13 @@ def quantile(histogram: Mapping[tuple[float, ...], Sequence[int]], q: float) -> 
     total = sum(at.values()) + beyond
     if total == 0:
         return None
-    rank, below, lower = q * total, 0, 0.0
-    for bound in sorted(at):
+    rising = sorted(at)
+    return [_quantile(rising, at, q * total) for q in shares]
+
+
+def _quantile(rising: Sequence[float], at: Mapping[float, int], rank: float) -> float:
+    below, lower = 0, 0.0
+    for bound in rising:
         if at[bound] and below + at[bound] >= rank:
             return lower + (bound - lower) * max(0.0, rank - below) / at[bound]
         below += at[bound]

@@ -1,6 +1,5 @@
 """Series of a window that are made when they are read."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Protocol
@@ -22,8 +21,8 @@ class Maker(Protocol):
         """Return the summary of a series; None if it was not measured."""
         ...
 
-    def points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
-        """Return how to find the observations of each series of deployments or of devices, by its name."""
+    def observations(self, of: "WindowSeries") -> Points | None:
+        """Return the observations of a series; None if it was not measured."""
         ...
 
     def minutes(self, deployment_id: int) -> tuple[OperatingPoint, ...]:
@@ -61,7 +60,7 @@ class WindowSeries:
         return self._points().hours()
 
     def _points(self) -> Points:
-        points = self.reader.points(self.kind, self.ids)[self.name]()
+        points = self.reader.observations(self)
         assert points is not None  # its summary was made of them
         return points
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from pertoken.evidence import HoursOfWeek, Series
+from pertoken.evidence import Distribution, HoursOfWeek, Series
 from pertoken.metrics import Quotient
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import HOURS_OF_WEEK
@@ -20,7 +20,7 @@ from pertoken.store.query.buckets import NULL
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.columns import Columns, Floats, Ints, Mask, starts
 from pertoken.window.columns import together as by_time
-from pertoken.window.series.histograms import quantile
+from pertoken.window.series.histograms import quantiles
 
 MINUTE_MS = 60_000
 MAX_MINUTE_MS = 600_000
@@ -41,12 +41,13 @@ class Points:
     largest: float = math.inf
     """...up to this."""
 
-    def summary(self) -> Series:
-        """Return weighted mean and quantiles."""
+    def summary(self, *, by_hour: bool = False, distribution: Distribution | None = None) -> Series:
+        """Return weighted mean and quantiles, with what else a series has."""
         values, reached = self._ordered()
         mean = float((self.values * self.weights).sum() / reached[-1])
         p50, p95 = (self._value(_quantile(values, reached, q)) for q in (0.5, 0.95))
-        return Series(self._value(mean), p50, p95, self._value(float(values[-1])), len(values), self.provenance)
+        largest = self._value(float(values[-1]))
+        return Series(self._value(mean), p50, p95, largest, len(values), self.provenance, (), by_hour, distribution)
 
     def quantile(self, q: float) -> float:
         """Return a weighted quantile."""
@@ -239,6 +240,12 @@ def mean_gauge(buckets: Buckets, name: str, scale: float) -> Points | None:
     return ratio(buckets, f"{name}_sum", f"{name}_n", Provenance.REPORTED, 1 / scale)
 
 
+def gauge_means(rows: Columns, stored: str) -> Floats:
+    """Return the mean of a gauge in each row; NaN where it was not read."""
+    n = rows.floats(f"{stored}_n")
+    return rows.floats(f"{stored}_sum") / np.where(n == 0, np.nan, n)
+
+
 def while_busy(buckets: Buckets, name: str, scale: float, *, mean: bool, largest: float = math.inf) -> Points | None:
     """Return a gauge while the members work: its value in each bucket in which they did, over their busy share.
 
@@ -332,9 +339,10 @@ def of_devices(devices: Sequence[Columns], values: Sequence[Floats], *, mean: bo
 
 def histogram(buckets: Mapping[tuple[float, ...], Sequence[int]]) -> Series | None:
     """Return the summary of a histogram's observations, exact to the bucket."""
-    p50, p95, largest = (quantile(buckets, share) for share in (0.5, 0.95, 1.0))
-    if p50 is None or p95 is None or largest is None:
+    known = quantiles(buckets, (0.5, 0.95, 1.0))
+    if known is None:
         return None
+    p50, p95, largest = known
     n, total = 0, 0.0
     at: dict[float, float] = defaultdict(float)
     for bounds, counts in buckets.items():

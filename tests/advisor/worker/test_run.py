@@ -312,7 +312,7 @@ def test_a_rule_that_changes_what_it_is_handed_changes_nothing_for_others() -> N
             force(host, device_ids=(), name="gone")
         for device in fleet.devices:
             seen.of(device)._series.clear()
-        seen._measured.clear()
+        seen._measured.clear()  # type: ignore[attr-defined]  # a dictionary
         force(fleet, services=(), hosts=(), devices=())
 
     for order in ((own(vandal, HOSTILE), *NEIGHBOURS), (*NEIGHBOURS, own(vandal, HOSTILE))):
