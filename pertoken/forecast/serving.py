@@ -110,16 +110,24 @@ def forecast(deployment: Deployment, load: Load, market: Market, calibration: Ca
     return result
 
 
-def forecast_all(queries: Sequence[tuple[Deployment, Load, Calibration]], market: Market) -> list[Forecast | Abstained]:
-    """Return `forecast` of each deployment and load, or `Abstained`. They are computed together."""
+def running_tok_s(
+    queries: Sequence[tuple[Deployment, Load, Calibration]], market: Market
+) -> list[float | Abstained | None]:
+    """Return the likely generated tokens/s of each deployment at its running requests, without the rest of `forecast`.
+
+    They are computed together; `Abstained` where something is unknown, None for one that would not start.
+    """
     rows = resolve_each([(deployment, load) for deployment, load, _ in queries], market)
     known = [(query, row) for query, row in zip(queries, rows, strict=True) if not isinstance(row, Abstained)]
     if not known:
         return [row for row in rows if isinstance(row, Abstained)]
     deployments, loads, calibrations = zip(*(query for query, _ in known), strict=True)
     c = stack_rows([row for _, row in known])
-    forecasts = iter(_forecasts(deployments, loads, c, market, calibrations))
-    return [row if isinstance(row, Abstained) else next(forecasts) for row in rows]
+    model = _Model(c, calibrations)
+    tok_s = model.steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
+    refused = refusals(deployments, c, market)
+    rates = iter([rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)])
+    return [row if isinstance(row, Abstained) else next(rates) for row in rows]
 
 
 def _forecasts(
@@ -130,10 +138,8 @@ def _forecasts(
     calibrations: Sequence[Calibration],
 ) -> list[Forecast]:
     """Forecast deployments together; `c` has a row for each."""
-    shift = np.concatenate([calibration.shift for calibration in calibrations])
-    model = _Model(c, shift, calibrations)
-    limits = concurrency_limits(c, [calibration.capacity for calibration in calibrations])
-    present = np.maximum(1.0, np.minimum([load.running + load.waiting for load in loads], limits))
+    model, limits = _Model(c, calibrations), _limits(c, calibrations)
+    present = _present(loads, limits)
     needed = model.concurrency_for(np.array([load.generated_tok_s for load in loads]), limits)
     running, saturated = model.points(present), model.points(limits)
     demand = model.points(np.where(np.isnan(needed), limits, needed))
@@ -151,6 +157,15 @@ def _forecasts(
             zip(refusals(deployments, c, market), _assumptions(deployments, c), strict=True)
         )
     ]
+
+
+def _limits(c: Candidates, calibrations: Sequence[Calibration]) -> Array:
+    return concurrency_limits(c, [calibration.capacity for calibration in calibrations])
+
+
+def _present(loads: Sequence[Load], limits: Array) -> Array:
+    """Return the running and waiting requests of each load, as far as they fit."""
+    return np.maximum(1.0, np.minimum([load.running + load.waiting for load in loads], limits))
 
 
 def concurrency_limits(c: Candidates, capacities: Sequence[float]) -> Array:
@@ -296,8 +311,6 @@ def _rests_on_points(comparison: Comparison) -> bool:
 @dataclass(frozen=True)
 class _Model:
     candidates: Candidates
-    shift: Array
-    """Shape (n, number of `TERMS`)."""
     calibrations: Sequence[Calibration]
 
     def steady(self, concurrency: Array) -> Steady:
@@ -306,7 +319,8 @@ class _Model:
 
     @cached_property
     def _scale(self) -> Array:
-        return time_scale(self.candidates, efficiency(), self.shift)
+        shift = np.concatenate([calibration.shift for calibration in self.calibrations])
+        return time_scale(self.candidates, efficiency(), shift)
 
     def points(self, concurrency: Array) -> list[Point]:
         state = self.steady(concurrency)

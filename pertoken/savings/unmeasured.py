@@ -6,7 +6,7 @@ from typing import Any
 
 from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained, Load, accepted_len
-from pertoken.forecast.serving import Calibration, Forecast, forecast_all
+from pertoken.forecast.serving import Calibration, running_tok_s
 from pertoken.savings.context import Context
 from pertoken.savings.speed import calibrated
 from pertoken.state.deployment import Deployment
@@ -63,11 +63,8 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
         def speeds(*of: tuple[Deployment, float]) -> list[float | None]:
             """Return the tokens/s of deployments, each at a value of the share."""
             about = ("break-even", old, new, tuple(value for _, value in of))
-            forecasts = context.forecasts.batches.ask(about, lambda: asked(of), forecast_all, context.market)
-            return [
-                _tok_s(forecast, share.kept if one is new else 1.0)
-                for (one, _), forecast in zip(of, forecasts, strict=True)
-            ]
+            rates = context.forecasts.batches.ask(about, lambda: asked(of), running_tok_s, context.market)
+            return [_kept(rate, share.kept if one is new else 1.0) for (one, _), rate in zip(of, rates, strict=True)]
 
         now, none, half, whole = speeds((old, 0.0), (new, 0.0), (new, SHOWN_SHARE), (new, 1.0))
         if now is None or none is None or half is None or whole is None:
@@ -89,11 +86,11 @@ def break_even(old: Deployment, new: Deployment, context: Context) -> str | None
     return f"pays above {share.shown(high)}: {gain}"
 
 
-def _tok_s(forecast: Forecast | Abstained, kept: float) -> float | None:
-    """Return the likely tokens/s at the running requests, as far as they are kept; None where it would not start."""
-    if isinstance(forecast, Abstained):
-        raise forecast
-    return kept * forecast.running.tok_s[1] if forecast.running is not None else None
+def _kept(tok_s: float | Abstained | None, share: float) -> float | None:
+    """Return the share of tokens/s that is kept. Raises Abstained."""
+    if isinstance(tok_s, Abstained):
+        raise tok_s
+    return None if tok_s is None else share * tok_s
 
 
 def _unmeasured(old: Deployment, new: Deployment) -> Unmeasured | None:

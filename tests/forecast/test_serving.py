@@ -16,7 +16,7 @@ from pertoken.forecast.serving import (
     compare,
     compare_all,
     forecast,
-    forecast_all,
+    running_tok_s,
 )
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
@@ -301,13 +301,16 @@ def test_more_running_requests_never_generate_less(deployment: Deployment, load:
         assert many.running.tok_s[1] >= few.running.tok_s[1] * (1 - 1e-9)
 
 
-def test_forecasts_side_by_side_are_those_of_each_alone() -> None:
+def test_running_tokens_side_by_side_are_those_of_each_forecast() -> None:
     known = calibrate(LLAMA_8B, CHAT, MARKET, busy_tok_s=1000)
     asked = [(LLAMA_8B, replace(CHAT, cached_share=share), known) for share in (0.0, 0.5, 1.0)]
+    too_large = (replace(LLAMA_70B, tp=1), CHAT, known)
     unknown = (replace(LLAMA_8B, engine="lmdeploy"), CHAT, known)
-    *forecasts, missing = forecast_all([*asked, unknown], MARKET)
-    assert forecasts == [forecast(deployment, load, MARKET, known) for deployment, load, _ in asked]
-    assert isinstance(missing, Abstained) and isinstance(forecast_all([unknown], MARKET)[0], Abstained)
+    *rates, none, missing = running_tok_s([*asked, too_large, unknown], MARKET)
+    points = [forecast(*query[:2], MARKET, known).running for query in asked]
+    assert rates == [point.tok_s[1] if point is not None else None for point in points] and all(rates)
+    assert forecast(*too_large[:2], MARKET, known).refusal is not None and none is None
+    assert isinstance(missing, Abstained) and isinstance(running_tok_s([unknown], MARKET)[0], Abstained)
 
 
 def test_no_digit_of_a_forecast_depends_on_the_other_queries_of_its_batch() -> None:
