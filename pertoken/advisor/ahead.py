@@ -46,7 +46,7 @@ def reading_ahead(
     run = [(run_s, (HISTOGRAMS_PART,))]
     own = [(window_s, first_parts(window_s, run_s)) for window_s in sorted(rules_s)]
     with ExitStack() as stack:
-        # With two processors the second fork begins when the first ends: what it reads is needed last.
+        # With two processors the second fork begins when the first or this process has read: it is needed last.
         waits = len(os.sched_getaffinity(0)) < 3
         last = [_Fork(stack, store, own, now_ts, dated, waits=waits)] if own else []
         first = _Fork(stack, store, run, now_ts, dated, then=[fork.go for fork in last])
@@ -76,7 +76,7 @@ class _Fork:
         waits: bool = False,
         then: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """Start the fork, which `waits` for `go`. `then` are called once this process has what it read."""
+        """Start the fork, which `waits` for `go`. `then` are called when it ends or is waited for."""
         self._store, self._readings, self._now_ts, self._dated = store, readings, now_ts, dated
         self._then = then
         self._result: dict[int, dict[str, Any]] | None = None
@@ -96,6 +96,10 @@ class _Fork:
         """Let the fork begin."""
         os.write(self._goer, b"\1")
 
+    def _let_follow(self) -> None:
+        for follow in self._then:
+            follow()
+
     def _read(self, report: Callable[[int], None]) -> dict[int, dict[str, Any]]:
         if os.getpid() != self._parent:  # else the fork failed, and this process waits for what it reads
             os.read(self._waiter, 1)
@@ -108,13 +112,13 @@ class _Fork:
             with self._store.read() as connection:
                 window = Window(connection, self._now_ts - window_s, self._now_ts, dated=self._dated)
                 read[window_s] = window.parts(parts, show)
+        self._let_follow()
         return read
 
     def _wait(self, window_s: int, part: str, progress: Progress) -> Any:
         if self._result is None:
             self.go()
             phase = "reading histograms" if part == HISTOGRAMS_PART else "reading hours"
+            self._let_follow()
             self._result = self._forked.result(lambda: progress(phase, self._forked.done / STEPS), TICK_S)
-            for follow in self._then:
-                follow()
         return self._result[window_s][part]
