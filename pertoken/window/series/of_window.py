@@ -35,7 +35,7 @@ class Maker(Protocol):
 
 
 class Finders:
-    """How to find the observations of each series of one subject, by its name."""
+    """Functions that find the observations of each series of one subject, by its name."""
 
     def __init__(self, known: Find, late: Collection[str], more: Callable[[], Find]) -> None:
         """`late` are counted late. `more` returns further series once one is requested: few of them ever are."""
