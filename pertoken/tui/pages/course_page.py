@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
-from textual.containers import Grid, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.message import Message
 
 from pertoken.tui.options import Options
@@ -20,13 +21,12 @@ from pertoken.tui.widgets.plain_text import PlainText
 if TYPE_CHECKING:
     from pertoken.window.course.course import Course, Subject
 
-PANELS = 7
 _READING = "Reading its history…"
 _GONE = "It no longer exists: esc goes back."
 
 
 class CoursePage(SheetPage):
-    """Page of `subject`. `sheet` returns its facts in a view, `line` its line of the fleet report; None: it is gone."""
+    """Page of the `subject` that `about` set last. It is made once, because its widgets take as long as its figures."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
         *("fleet", "savings", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
@@ -35,35 +35,39 @@ class CoursePage(SheetPage):
     class Opened(Message):
         """The page was opened: its history has to be read."""
 
-    def __init__(
-        self,
-        view: Callable[[], View],
-        heading: str,
-        subject: Subject,
-        sheet: Callable[[View], Sheet | None],
-        line: Callable[[View], Any],
+    def __init__(self, view: Callable[[], View]) -> None:
+        super().__init__(view, "Service", lambda _: None, lambda view: view.reading.fleet, windowed=True)
+        self._line: Callable[[View], Any] = lambda _: None
+        self._asked = True
+
+    def about(
+        self, heading: str, subject: Subject, sheet: Callable[[View], Sheet | None], line: Callable[[View], Any]
     ) -> None:
-        super().__init__(view, heading, sheet, lambda view: view.reading.fleet, windowed=True)
-        self.subject = subject
-        self._line = line
+        """Set the subject.
+
+        `sheet` returns its facts in a view, `line` its line of the fleet report; None: it is gone.
+        """
+        self.heading, self.subject, self._sheet, self._line = heading, subject, sheet, line
+        self._asked = False
+        for column in self.query(VerticalScroll):
+            column.scroll_home(animate=False)
 
     def body(self) -> ComposeResult:
         """Yield dollars, plots, marks and facts in one column that scrolls."""
-        from pertoken.tui.widgets.course_plot import CoursePlot  # plotext is loaded by the page that plots
+        from pertoken.tui.widgets.course_plots import CoursePlots  # plotext is loaded by the page that plots
 
         with VerticalScroll():
             yield PlainText(id="subject")
             yield PlainText(id="dollars")
-            with Grid(id="plots"):
-                for n in range(PANELS):
-                    yield CoursePlot(id=f"plot{n}")
+            yield CoursePlots()
             yield PlainText(id="marks")
             yield self._text
 
-    def on_mount(self) -> None:
-        """Ask for the history of the subject, and show what is known before it arrives."""
-        super().on_mount()
-        self.post_message(self.Opened())
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Ask for the history of a new subject; what is known before it arrives is shown meanwhile."""
+        if not self._asked:
+            self._asked = True
+            self.post_message(self.Opened())
 
     @property
     def _usd_per_kwh(self) -> float | None:
@@ -77,7 +81,7 @@ class CoursePage(SheetPage):
 
     def show(self, view: View) -> None:
         """Show the subject as the view has it."""
-        from pertoken.tui.widgets.course_plot import CoursePlot
+        from pertoken.tui.widgets.course_plots import CoursePlots
 
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
         title = self.query_one("#subject", PlainText)
@@ -95,12 +99,7 @@ class CoursePage(SheetPage):
             notes += filter(None, [token_sentence(course, self._usd_per_kwh, split=busy is None)])
             notes += gap_lines(line, course, missing)
         self.query_one("#dollars", PlainText).update("\n".join(notes))
-        plots = list(self.query(CoursePlot))
-        for n, plot in enumerate(plots):
-            if course is None:
-                plot.display = False
-            else:
-                plot.show(plotted[n] if n < len(plotted) else None, course)
+        self.query_one(CoursePlots).show(plotted, course)
         marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
