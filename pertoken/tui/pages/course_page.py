@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
@@ -13,12 +13,21 @@ from textual.message import Message
 from pertoken.tui.options import Options
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, marks_title, title_line
+from pertoken.tui.text.course.notes import (
+    advice_line,
+    busy_line,
+    dollar_lines,
+    gap_lines,
+    marks_title,
+    proposals_for,
+    title_line,
+)
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:
+    from pertoken.proof.recommendation import Recommendation
     from pertoken.window.course.course import Course, Subject
 
 _READING = "Reading its history…"
@@ -29,8 +38,10 @@ class CoursePage(SheetPage):
     """Page of the `subject` that `about` set last. It is made once, because its widgets take as long as its figures."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
-        *("fleet", "savings", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
+        *("fleet", "savings", "open", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
     )
+
+    WORDS: ClassVar[Mapping[str, str]] = {"open": "Advice"}
 
     class Opened(Message):
         """The page was opened: its history has to be read."""
@@ -38,7 +49,6 @@ class CoursePage(SheetPage):
     def __init__(self, view: Callable[[], View]) -> None:
         super().__init__(view, "Service", lambda _: None, lambda view: view.reading.fleet, windowed=True)
         self._line: Callable[[View], Any] = lambda _: None
-        self._asked = True
 
     def about(
         self, heading: str, subject: Subject, sheet: Callable[[View], Sheet | None], line: Callable[[View], Any]
@@ -48,7 +58,6 @@ class CoursePage(SheetPage):
         `sheet` returns its facts in a view, `line` its line of the fleet report; None: it is gone.
         """
         self.heading, self.subject, self._sheet, self._line = heading, subject, sheet, line
-        self._asked = False
         for column in self.query(VerticalScroll):
             column.scroll_home(animate=False)
 
@@ -64,9 +73,8 @@ class CoursePage(SheetPage):
             yield self._text
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """Ask for the history of a new subject; what is known before it arrives is shown meanwhile."""
-        if not self._asked:
-            self._asked = True
+        """Ask for the history of the subject if it is not known; all else is shown meanwhile."""
+        if self.subject is not None and self._course(self.view()) is None:
             self.post_message(self.Opened())
 
     @property
@@ -89,7 +97,7 @@ class CoursePage(SheetPage):
         report, notes, busy = view.reading.fleet.value, list[str](), None
         if line is not None:
             busy = busy_line(line, report)
-            advice = advice_line(line, report, view.reading.advice.value or ())
+            advice = advice_line(self._proposals(view))
             notes = [*dollar_lines(line, report), *filter(None, (busy, advice))]
         plotted: tuple[Panel, ...] = ()
         if course is None:
@@ -105,6 +113,23 @@ class CoursePage(SheetPage):
         marks.display = bool(lines)
         marks.update("\n".join((marks_title(), *lines)))
         self.draw(sheet or ())
+
+    def _proposals(self, view: View) -> Sequence[Recommendation]:
+        """Return the open proposals for the subject."""
+        line = self._line(view)
+        return () if line is None else proposals_for(line, view.reading.fleet.value, view.reading.advice.value or ())
+
+    def cannot(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now; its first proposal can be opened."""
+        if action == "open":
+            return None if self._proposals(self.view()) else "No proposal is open for it."
+        return super().cannot(action)
+
+    def open(self) -> None:
+        """Open the page of the first proposal."""
+        from pertoken.tui.pages.decision_page import AdvicePage, current_advice
+
+        self.app.push_screen(AdvicePage(self.view, "Savings", current_advice(self._proposals(self.view())[0])))
 
     def as_text(self) -> str:
         """Return the dollars, the changes and all facts as text."""
