@@ -28,7 +28,7 @@ ACCEPTED_S = HOUR_S // 2
 
 
 def follow(location: StoreLocation, demo: Demo, settings: Settings) -> int:
-    """Store the advice on every followed problem as of before its change, accept it, and detect the changes.
+    """Store the advice on every followed problem as of an hour earlier than its change, accept it, and detect changes.
 
     Return how many recommendations were accepted: none for a problem whose change no rule proposed. Raises StoreError.
     """
@@ -59,8 +59,8 @@ def _accept(location: StoreLocation, settings: Settings, demo: Demo, problem: Pr
     now_ts = changed_ts - 2 * ACCEPTED_S
     sources = [source_of(rule, settings) for rule in find_rules(settings) if rule.name in problem.scene.rules]
     market = market_of(store, settings.market_provider, settings.market_region)
-    found = advise(store, sources, market, settings, int(settings.advisor_since), now_ts, dated=True)
-    own = [row for row in found.recommendations if row.state is State.OPEN and row.target == problem.target]
+    run = advise(store, sources, market, settings, int(settings.advisor_since), now_ts, dated=True)
+    own = [row for row in run.recommendations if row.state is State.OPEN and row.target == problem.target]
     runs = demo.fleet.of_service(problem.service)[0].runs
     made = next(((row, variant.key) for row in own for variant in row.variants if _is_made(variant, runs)), None)
     if made is None:

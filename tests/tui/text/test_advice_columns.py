@@ -70,7 +70,7 @@ def test_the_record_of_a_rule_is_a_ratio_with_how_many_receipts() -> None:
     assert record_words(None) == record_words(NO_RECORD) == "no receipts"
 
 
-def test_what_was_done_shows_the_capacity_that_was_promised_where_nothing_was_bankable() -> None:
+def test_a_done_row_shows_promised_capacity_where_nothing_was_bankable() -> None:
     promised = next(column for column in DONE_COLUMNS if column.name == "promised $/month")
     done = replace(QUANTIZE, state=State.REALIZED, estimate=replace(FP8, bankable=(0, 0, 0)), variant=FP8.key)
     assert promised.text(done) == "$0–210–400 capacity"
