@@ -4,9 +4,9 @@
 
 1,000 deployments of 140 services on 125 hosts, and five hosts that nobody uses: hours of 28 days and the newest minutes
 in one SQLite file, and a tenth of that in another. `pertoken advise` runs over each as a process of its own, with all
-rules over the last seven days, in turns. Measured from outside: seconds until advice is stored, those after telemetry
-was read, CPU, the largest memory of a process, and the longest time in which the progress bar does not move. Making
-the files is not measured.
+rules over the last seven days, in turns. Measured from outside: seconds until advice is stored, those of phases that do
+not read telemetry, from the first of them on, CPU, the largest memory of a process, and the longest time in which the
+progress bar does not move. Making the files is not measured.
 """
 
 import argparse
@@ -241,7 +241,7 @@ class Run:
     seconds: float
     """Until advice was stored."""
     rules_s: float
-    """Of these, after the last phase that reads."""
+    """Of these, after the run's window was read, without phases that read other windows."""
     process_s: float
     """Until the process had printed the report too and ended."""
     cpu_s: float
@@ -306,24 +306,23 @@ def advised(folder: Path, output: Path) -> Run:
 
 
 def progress(drawn: Sequence[tuple[float, str]], stored_s: float) -> tuple[float, str, float]:
-    """Return the longest stand of a progress bar, the step named in it, and the time after telemetry was read.
+    """Return the longest stand of a progress bar, the step named in it, and the time of phases that do not read.
 
-    `drawn` is what was drawn at which second; a bar that is drawn as it stands did not move.
+    These are counted from the first phase that reads on. `drawn` is what was drawn at which second; a bar that is drawn
+    as it stands did not move.
     """
     moved: list[tuple[float, str]] = [(0.0, "starting")]
-    read_s = 0.0
     for second, text in drawn:
         if second > stored_s:
             break
-        if moved[-1][1].startswith(READING):
-            read_s = second
         bar = _step(text)
         if bar is not None and bar != moved[-1][1]:
             moved.append((second, bar))
     times = [second for second, _ in moved]
     gaps = [(until - since, step) for since, until, (_, step) in zip(times, [*times[1:], stored_s], moved, strict=True)]
     gap_s, gap_in = max(gaps)
-    return gap_s, gap_in, stored_s - read_s
+    began = next((n for n, (_, step) in enumerate(gaps) if step.startswith(READING)), 0)
+    return gap_s, gap_in, sum(seconds for seconds, step in gaps[began:] if not step.startswith(READING))
 
 
 def _step(text: str) -> str | None:

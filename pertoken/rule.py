@@ -244,7 +244,8 @@ class FleetEvidence:
         """Return the evidence of one subject; a new subject has no series."""
         key = subject_key(subject)
         if key not in self._requested:
-            self._requested[key] = self._measured.get(key, Evidence({})).fresh()
+            measured = self._measured.get(key)
+            self._requested[key] = Evidence({}) if measured is None else measured.fresh()
         return self._requested[key]
 
     @property

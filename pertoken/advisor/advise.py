@@ -133,12 +133,10 @@ def _advise(
             window = measured_over(seconds, store, gathered, progress, dated=dated, elsewhere=elsewhere)
             return replace(window, measured=asked.measured(window.measured))
 
-        for seconds in sorted(ready):
-            read(seconds)
-    reading_s = time.monotonic() - began
-    with KernelTables(tables) if tables else nullcontext() as opinion:
-        limits = Limits.of_call(settings.advisor_rule_timeout)
-        recommendations, run = advice_of(sources, gathered, limits, opinion, progress, read, ready)
+        reading_s = time.monotonic() - began
+        with KernelTables(tables) if tables else nullcontext() as opinion:
+            limits = Limits.of_call(settings.advisor_rule_timeout)
+            recommendations, run = advice_of(sources, gathered, limits, opinion, progress, read, ready)
     run = replace(run, seconds={"reading": reading_s, **run.seconds})
     return Advice(now_ts, window_s, recommendations, run, gathered)
 
@@ -155,14 +153,16 @@ def advice_of(
     """Run the rules of every source over a gathered fleet; return recommendations, best first.
 
     `read` returns the measurements of a window of the given length in seconds, for rules with a window of their own;
-    without it these rules get the gathered window. Those of `ready` lengths were read already. Prices, demand and
-    forecasts use the gathered window for every rule.
+    without it these rules get the gathered window. Those of `ready` lengths are read before the rules run. Prices,
+    demand and forecasts use the gathered window for every rule.
     """
     began = time.monotonic()
     known = MeasuredWindow(measured(gathered))
     measure_loads(gathered.context, progress)
     over = read or (lambda _: known)
     inputs = Inputs(gathered.fleet, gathered.context.market, known, gathered.window_s, over, ready=ready)
+    for window_s in sorted(ready):  # after the loads: a fork reads meanwhile
+        inputs.over(window_s)
     plugins = run_plugins(tuple(sources), inputs, limits or Limits(), progress)
     ran = time.monotonic()
     rows: list[Recommendation] = []

@@ -20,8 +20,6 @@ RULE_WINDOWS_S = {"stuck-engine": 3600, "scale-to-zero": 28 * 86_400, "commit-ca
 """Windows of this program's rules that have one of their own, by plugin: known before a rule is loaded, in seconds."""
 MIN_EPOCHS = 100
 """Minimum epochs of a database for forks to pay."""
-NICENESS = 10
-"""Of a fork whose result is needed last."""
 STEPS = 1000
 """Steps of progress that a fork reports."""
 Reading = tuple[int, Sequence[str]]
@@ -45,11 +43,14 @@ def reading_ahead(
     if not _pays(store):
         yield {}
         return
+    run = [(run_s, (HISTOGRAMS_PART,))]
     own = [(window_s, first_parts(window_s, run_s)) for window_s in sorted(rules_s)]
     with ExitStack() as stack:
-        forks = [_Fork(store, [(run_s, (HISTOGRAMS_PART,))], now_ts, dated, niceness=0)]
-        forks += [_Fork(store, own, now_ts, dated, niceness=NICENESS)] if own else []
-        yield {window_s: waiting for fork in forks for window_s, waiting in fork.start(stack).items()}
+        # With two processors the second fork begins when the first or this process has read: it is needed last.
+        waits = len(os.sched_getaffinity(0)) < 3
+        last = [_Fork(stack, store, own, now_ts, dated, waits=waits)] if own else []
+        first = _Fork(stack, store, run, now_ts, dated, then=[fork.go for fork in last])
+        yield {window_s: waiting for fork in (first, *last) for window_s, waiting in fork.parts.items()}
 
 
 def _pays(store: Store) -> bool:
@@ -62,25 +63,46 @@ def _pays(store: Store) -> bool:
 
 
 class _Fork:
-    """Reading of parts of some windows in a fork."""
+    """Reading of parts of some windows in a fork, which ends with a stack."""
 
-    def __init__(self, store: Store, readings: Sequence[Reading], now_ts: int, dated: bool, *, niceness: int) -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        store: Store,
+        readings: Sequence[Reading],
+        now_ts: int,
+        dated: bool,
+        *,
+        waits: bool = False,
+        then: Sequence[Callable[[], None]] = (),
+    ) -> None:
+        """Start the fork, which `waits` for `go`. `then` are called when it ends or is waited for."""
         self._store, self._readings, self._now_ts, self._dated = store, readings, now_ts, dated
-        self._niceness = niceness
+        self._then = then
         self._result: dict[int, dict[str, Any]] | None = None
-
-    def start(self, stack: ExitStack) -> Mapping[int, Waiting]:
-        """Start the fork, which ends with the stack; return how to wait for each part."""
         self._parent = os.getpid()
+        self._waiter, self._goer = os.pipe()
+        stack.callback(os.close, self._waiter)
+        stack.callback(os.close, self._goer)
+        if not waits:
+            self.go()
         self._forked = stack.enter_context(Forked(self._read))
-        return {
-            window_s: {part: partial(self._wait, window_s, part) for part in parts}
-            for window_s, parts in self._readings
+        self.parts: Mapping[int, Waiting] = {
+            window_s: {part: partial(self._wait, window_s, part) for part in parts} for window_s, parts in readings
         }
+        """What it reads, by the length of the window."""
+
+    def go(self) -> None:
+        """Let the fork begin."""
+        os.write(self._goer, b"\1")
+
+    def _let_follow(self) -> None:
+        for follow in self._then:
+            follow()
 
     def _read(self, report: Callable[[int], None]) -> dict[int, dict[str, Any]]:
         if os.getpid() != self._parent:  # else the fork failed, and this process waits for what it reads
-            os.nice(self._niceness)
+            os.read(self._waiter, 1)
         read: dict[int, dict[str, Any]] = {}
         for window_s, parts in self._readings:
 
@@ -90,10 +112,13 @@ class _Fork:
             with self._store.read() as connection:
                 window = Window(connection, self._now_ts - window_s, self._now_ts, dated=self._dated)
                 read[window_s] = window.parts(parts, show)
+        self._let_follow()
         return read
 
     def _wait(self, window_s: int, part: str, progress: Progress) -> Any:
         if self._result is None:
+            self.go()
             phase = "reading histograms" if part == HISTOGRAMS_PART else "reading hours"
+            self._let_follow()
             self._result = self._forked.result(lambda: progress(phase, self._forked.done / STEPS), TICK_S)
         return self._result[window_s][part]

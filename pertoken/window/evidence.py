@@ -24,7 +24,7 @@ from pertoken.window.parts import HISTOGRAMS_PART, Parts
 from pertoken.window.series import points as series
 from pertoken.window.series.histograms import histogram
 from pertoken.window.series.minutes import ACTIVITY, operating_points
-from pertoken.window.series.of_window import NUMBERS, READERS, WindowMinutes, WindowSeries
+from pertoken.window.series.of_window import NUMBERS, READERS, Find, Finders, WindowMinutes, WindowSeries
 from pertoken.window.series.points import Points
 from pertoken.window.series.sources import (
     COUNTED_BY,
@@ -58,10 +58,8 @@ class EvidenceReader:
     number: int = field(default_factory=NUMBERS.__next__)
     """Number by which a `WindowSeries` refers to it."""
     _made: dict[tuple[str, tuple[int, ...], str], Series | None] = field(default_factory=dict, init=False, repr=False)
-    _latest: dict[tuple[str, tuple[int, ...]], Mapping[str, Callable[[], Points | None]]] = field(
-        default_factory=dict, init=False, repr=False
-    )
-    """Readers of the series that were requested last: rules read several series of one subject."""
+    _latest: dict[tuple[str, tuple[int, ...]], Finders] = field(default_factory=dict, init=False, repr=False)
+    """Of the subject that was requested last: rules read several series of one subject."""
     _observed: dict[tuple[str, tuple[int, ...], str], Points | None] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -158,32 +156,32 @@ class EvidenceReader:
         """Return the observations of a series; None if it was not measured."""
         key = of.kind, of.ids, of.name
         if key not in self._observed:
-            find = self._readers(of.kind, of.ids).get(of.name)
-            points = None if find is None else find()
+            points = self._finders(of.kind, of.ids).find(of.name)
             self._observed.clear()
             self._observed[key] = points
         return self._observed[key]
 
-    def _readers(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
-        """Return how to find the observations of each series of deployments or of devices, by its name."""
+    def _finders(self, kind: str, ids: tuple[int, ...]) -> Finders:
+        """Return how to find the observations of each series of deployments or of devices."""
         if (kind, ids) not in self._latest:
-            readers = self._points(kind, ids)
+            finders = self._finders_of_devices(ids) if kind == "device" else self._finders_of_deployments(ids)
             self._latest.clear()
-            self._latest[kind, ids] = readers
+            self._latest[kind, ids] = finders
         return self._latest[kind, ids]
 
-    def _points(self, kind: str, ids: tuple[int, ...]) -> Mapping[str, Callable[[], Points | None]]:
-        if kind == "device":
-            # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
-            hidden = any(gap.metric == "processes" for subject_id in ids for gap in self.missing.get(subject_id, ()))
-            alone = [(None, subject_id) for subject_id in ids]
-            hosts = tuple(dict.fromkeys(self.inventory.devices[subject_id].host_id for subject_id in ids))
-            return {
-                **self._of_devices(ids),
-                "energy_w": partial(self._energy, alone),
-                "host_memory_free": partial(self._host_memory_free, hosts),
-                **({} if hidden else {"held": partial(self._held, ids)}),
-            }
+    def _finders_of_devices(self, ids: tuple[int, ...]) -> Finders:
+        # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
+        hidden = any(gap.metric == "processes" for subject_id in ids for gap in self.missing.get(subject_id, ()))
+        alone = [(None, subject_id) for subject_id in ids]
+        hosts = tuple(dict.fromkeys(self.inventory.devices[subject_id].host_id for subject_id in ids))
+        finders: Find = {
+            "energy_w": partial(self._energy, alone),
+            "host_memory_free": partial(self._host_memory_free, hosts),
+            **({} if hidden else {"held": partial(self._held, ids)}),
+        }
+        return Finders(finders, (), partial(self._of_devices, ids))
+
+    def _finders_of_deployments(self, ids: tuple[int, ...]) -> Finders:
         rows = [self.inventory.running[subject_id] for subject_id in ids]
         buckets, all_columns = self._times_together(rows), cache(partial(self._together, rows))
         busy, origin = series.busy(buckets), series.busy_provenance(buckets)
@@ -193,8 +191,7 @@ class EvidenceReader:
         def of(make: Callable[..., Points | None], *arguments: Any, **options: Any) -> Callable[[], Points | None]:
             return lambda: make(all_columns(), *arguments, **options)
 
-        readers: dict[str, Callable[[], Points | None]] = {
-            **self._of_devices(self._device_ids(rows)),
+        finders: Find = {
             "prompt_tok_s": of(series.rate, "prompt_tokens"),
             "computed_tok_s": of(series.rate, "computed_tokens"),
             "generated_tok_s": partial(series.rate, buckets, "generated_tokens"),
@@ -211,11 +208,12 @@ class EvidenceReader:
             "arrival_dispersion": of(series.dispersion, "requests_finished"),
             "energy_w": partial(self._energy, allocated),
             "j_per_token": of(self._energy_per_token, allocated),
-            **self._engine_counts(rows, buckets, origin),
         }
-        for name in self._late(rows) & readers.keys():
-            readers[name] = partial(series.reported, readers[name])
-        return readers
+
+        def more() -> Find:
+            return {**self._of_devices(self._device_ids(rows)), **self._engine_counts(rows, buckets, origin)}
+
+        return Finders(finders, self._late(rows), more)
 
     def _together(self, rows: Iterable[Any]) -> series.Buckets:
         return series.together([self._served(row.epoch_id) for row in rows])

@@ -145,10 +145,12 @@ def test_a_window_that_is_known_ahead_is_read_before_the_rules_run_once(
 
     def phases(own_rule: bool) -> tuple[str | None, list[str]]:
         shown: dict[str, None] = {}
-        sources = [replace(source_of(own(ours, "ours", window)), own=own_rule), source_of(_looks("of-the-run"))]
+        theirs = source_of(_looks("of-a-month", "28d")), source_of(_looks("of-the-run"))
+        sources = [replace(source_of(own(ours, "ours", window)), own=own_rule), *theirs]
         advice = advise(
             stored, sources, load_market(), Settings(), 7 * DAY, NOW, lambda phase, _: shown.setdefault(phase)
         )
+        assert _row(advice, "of-a-month").reason == "100 tokens/s, 3 minutes, 3 hours"
         return _row(advice, "ours").reason, list(shown)
 
     (reason, known), (same, unknown) = phases(True), phases(False)

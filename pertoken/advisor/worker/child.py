@@ -5,8 +5,9 @@
 
 The supervisor creates namespaces, whose first process is the keeper; neither runs code of a plugin. The plugin process
 is restricted by the kernel and by limits before it imports anything. Each rule runs in a fork of it, so that no rule
-sees the changes of another; the rules that this program ships share a plugin process as long as none ends it. When the keeper ends, all its descendants end. Every process exits with `os._exit`; its
-only open files are standard input, output and the pipe to the advisor.
+sees the changes of another; the rules that this program ships share a plugin process as long as none of them ends it.
+When the keeper ends, all its descendants end. Every process exits with `os._exit`; its only open files are standard
+input, output and the pipe to the advisor.
 """
 
 import contextlib

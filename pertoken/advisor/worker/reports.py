@@ -149,7 +149,7 @@ class Worker:
         return () if self._inputs is None else self._inputs.targets(run.rule.scope)
 
     def _unread_parts(self, run: RuleRun) -> frozenset[str]:
-        if self._inputs is None:
+        if self._inputs is None or not self._inputs.run(run.rule.window_s):
             return frozenset()
         return frozenset(PARTS) - self._inputs.over(run.rule.window_s).window.parts.names
 

@@ -57,9 +57,11 @@ class Points:
         """Return the weighted mean of each hour of the week."""
         hours = hour_of_week(self.ts)
         weight, total = (
-            np.bincount(hours, array, HOURS_OF_WEEK).tolist() for array in (self.weights, self.values * self.weights)
+            np.bincount(hours, array, HOURS_OF_WEEK) for array in (self.weights, self.values * self.weights)
         )
-        return tuple(self._value(of / all_of) if all_of else None for of, all_of in zip(total, weight, strict=True))
+        means = np.divide(total, weight, out=np.zeros(HOURS_OF_WEEK), where=weight != 0)
+        values = np.minimum(self.largest, means * self.factor).tolist()
+        return tuple(value if known else None for value, known in zip(values, (weight != 0).tolist(), strict=True))
 
     def _ordered(self) -> tuple[Floats, Floats]:
         """Return the values in order, and the weight reached with each."""
