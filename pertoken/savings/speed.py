@@ -9,6 +9,7 @@ from pertoken.evidence import Evidence, NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Forecast, Point, Range
 from pertoken.provenance import Provenance, worst
+from pertoken.savings.assumptions.doubt import doubt
 from pertoken.savings.context import Context
 from pertoken.savings.forecasts import full_batch
 from pertoken.savings.load import MeasuredLoad
@@ -19,8 +20,6 @@ from pertoken.state.service import Slo
 
 MAX_UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
-ODD_CALIBRATION = math.log(3)
-"""Beyond this the host runs so unlike the model that something unknown to it is at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +42,8 @@ class Speed:
     objectives: Slo = field(default_factory=Slo)
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What is against it beside the latency."""
+    doubtful: str | None = None
+    """Why its money enters no total until it was tried."""
     unpriced: str | None = None
     infeasible: str | None = None
 
@@ -112,6 +111,7 @@ def _expected(
         load=load,
         calibration=calibration,
         expected_of=now,
+        doubtful=doubt(calibration) if calibration is not None else None,
         provenance=Provenance.ASSUMED,
         assumptions=(
             f"{expected.likely:g} times the tokens per device-second ({expected.low:g} to {expected.high:g}), as the "
@@ -167,7 +167,6 @@ def _judged(
             return _refused(known, f"it would not hold the demand: {likely.refusal}", latency=latency)
         if (missed := likely_miss(likely, slo)) is not None:
             return _missed(known, missed, latency)
-    odd = abs(known.calibration.log_time) > ODD_CALIBRATION
     stated = to.model != now.model and context.market.model(to.model.name) is None
     return replace(
         judged,
@@ -181,7 +180,7 @@ def _judged(
             *known.calibration.receipts,
             *_second_opinion(change),
         ),
-        notes=("this host runs at over 3 times or under a third of the expected speed",) if odd else (),
+        doubtful=doubt(known.calibration, known.ratio, verified=known.calibration.has_seen(now, to)),
     )
 
 

@@ -8,6 +8,7 @@ from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.queue.load import mixed
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
+from pertoken.savings.assumptions.doubt import doubt
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
@@ -112,6 +113,7 @@ def outcome(merge: Merge, context: Context) -> Outcome:
             *dict.fromkeys(text for part in parts for text in part.assumptions),
         ),
         against=tuple(against),
+        doubtful=doubt(calibration),
     )
 
 

@@ -7,6 +7,7 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
+from pertoken.savings.assumptions.doubt import doubt
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
@@ -74,6 +75,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
     against: list[str] = []
     verdicts = ["unknown"]
     free_time: dict[str, float] = {}
+    doubts: list[str] = []
     try:
         busy = {
             deployment.deployment_id: context.evidence(deployment.deployment_id).busy.p95 for deployment in deployments
@@ -88,6 +90,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
                 )
             known = measured(now, context)
             calibration = calibrated(now, known.load, context)
+            doubts += [why] if (why := doubt(calibration)) else []
             query = LatencyQuery(
                 replace(deployment, device_ids=now.device_ids), known.load.load, known.arrivals, calibration
             )
@@ -117,4 +120,5 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
         provenance=Provenance.FORECAST,
         assumptions=(f"on the shared device each engine has the time that the others leave at their p95: {shares}",),
         against=(*against, "engines on one device also compete for its caches, and one that fails may take the others"),
+        doubtful=next(iter(doubts), None),
     )
