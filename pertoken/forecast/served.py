@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pertoken.catalog.images import image_encoder
+from pertoken.catalog.images import image_encoder, typical_flops
 from pertoken.catalog.market import CPU_ARCH, Accelerator, Market
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
@@ -233,7 +233,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     in_blocks = has_block_scales(
         deployment.engine,
         hardware.format_name,
-        f"{deployment.served_model} {deployment.model.name}",
+        _names(deployment),
         columns["n_experts"] > 0,
     )
     rates = accelerator.measured.get(deployment.weight_dtype)
@@ -285,7 +285,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "prompt_len": load.prompt_len,
         "generated_len": load.generated_len,
         "cached_share": 0.0 if deployment.enable_prefix_caching is False else load.cached_share,
-        "image_flops": image_flops(f"{deployment.served_model} {deployment.model.name}", load),
+        "image_flops": image_flops(_names(deployment), load),
         "max_num_seqs": deployment.max_num_seqs or defaults().max_num_seqs,
         "memory_share": deployment.gpu_memory_utilization or defaults().gpu_memory_utilization,
         "whole_prompts": float(deployment.enable_chunked_prefill is False),
@@ -299,10 +299,20 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
 
 
 def image_flops(model: str, load: Load) -> float:
-    """Return the FLOPs per request of encoding its images; 0 where the encoder of the model is not known."""
-    encoder = image_encoder(model) if load.images > 0 else None
-    size = load.image_size or (defaults().image_side,) * 2
-    return load.images * encoder.flops(*size) if encoder is not None else 0.0
+    """Return the FLOPs per request of encoding its images, by a typical encoder where the model's is not known."""
+    if load.images <= 0:
+        return 0.0
+    encoder, size = image_encoder(model), load.image_size or (defaults().image_side,) * 2
+    return load.images * (encoder.flops(*size) if encoder is not None else typical_flops(*size))
+
+
+def encodes_unknown_images(deployment: Deployment, load: Load) -> bool:
+    """Return whether requests have images that an encoder takes which the catalog does not have."""
+    return load.images > 0 and image_encoder(_names(deployment)) is None
+
+
+def _names(deployment: Deployment) -> str:
+    return f"{deployment.served_model} {deployment.model.name}"
 
 
 def images_tag(images: float) -> float:
