@@ -17,7 +17,7 @@ from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
 
 RATES = Shape("rates", 1024, 16, 4, 6, 3072, 512)
 """Served by no configuration; large enough that its weights do not fit in the caches of a core."""
-STEPS = (Step(128, 1, 1, 2), Step(384, 1, 1, 2), Step(16, 24, 1, 3))
+STEPS = (Step(128, 1, 1, 2), Step(384, 1, 1, 2), Step(16, 24, 1, 3), Step(384, 24, 1, 3))
 SECONDS = 20.0
 
 

@@ -47,6 +47,8 @@ class Candidates:
     flops: Array
     """Dense peak of the path its matrix products run at, FLOP/s."""
     fp16_flops: Array
+    attention_flops: Array
+    """Of the products of one query with the cache, FLOP/s; infinite where they are hidden behind reading it."""
     link_bytes_per_s: Array
     """One way, between devices of one replica inside a host."""
     devices_per_host: Array

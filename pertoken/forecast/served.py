@@ -35,6 +35,11 @@ SLOW_LINK_BYTES_PER_S = 128e9
 """Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
+CPU_ATTENTION_SHARE = 0.05
+"""Rate of one query's products with the cache over that of GEMMs on CPUs, where it was not measured. llama.cpp computes
+them row by row, each query head by itself, so that heads that share a cache save nothing; those of a prompt it computes
+in tiles, but not with a cache in 8 bits (ggml-cpu `flash_attn_ext`; llama.cpp pull request 26948). Measured: 0.05 to
+0.17 on one core of an EPYC."""
 BISECTIONS = 40
 BASE_ACTIVE_PARAMS = 8e9
 """The graded tag `small` is 0 from here on."""
@@ -277,6 +282,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "weight_only": float(hardware.weight_only),
         "kv_bytes": kv_bytes,
         "flops": hardware.flops,
+        "attention_flops": math.inf,
         "tp": tp,
         "pp": pp,
         "dp": dp,
@@ -295,6 +301,10 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "share_of_free": float(takes_share_of_free(deployment.engine)),
         "whole_requests": float(admits_whole_requests(deployment.engine)),
     }
+    if rates is not None and accelerator.arch == CPU_ARCH:
+        columns["attention_flops"] = rates.attention_flops or CPU_ATTENTION_SHARE * rates.flops
+        if kv_bytes == 1:
+            columns["fp16_flops"] = columns["attention_flops"]
     return columns, tag_row(held, graded)
 
 
