@@ -47,14 +47,17 @@ def test_a_quantized_model_of_random_weights_is_served(shape: object, dtype: str
     assert completion.generated_tokens == 8 and len(completion.part_s) >= 7
 
 
-def test_figures_are_of_the_time_after_the_warm_up_in_which_all_clients_sent() -> None:
+def test_figures_are_of_whole_requests_sent_after_the_warm_up() -> None:
     def request(sent_s: float) -> Completion:
         return Completion(sent_s, tuple(sent_s + 1 + 0.1 * n for n in range(11)), 50, 0, 11)
 
-    steady = figures([request(2.0 * n) for n in range(10)], 0.0, 1)
-    assert steady is not None
-    assert steady.ttft_ms == pytest.approx(1000) and steady.tpot_ms == pytest.approx(100)
-    assert steady.tok_s == pytest.approx(11 / 2, rel=0.1)  # the window ends with a request
+    alone = [request(2.0 * n) for n in range(10)]
+    slow_start = [Completion(0.0, (9.0, 9.1), 50, 0, 2), *alone[5:]]
+    for clients in ([alone], [alone, slow_start]):
+        steady = figures(clients, 0.0)
+        assert steady is not None
+        assert steady.ttft_ms == pytest.approx(1000) and steady.tpot_ms == pytest.approx(100)
+        assert steady.tok_s == pytest.approx(len(clients) * 11 / 2)
 
 
 def test_errors_coverage_and_width_are_those_of_the_predictions() -> None:

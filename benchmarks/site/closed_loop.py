@@ -2,7 +2,6 @@
 
 import statistics
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -10,8 +9,10 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from benchmarks.site.configurations import Configuration
+from benchmarks.site.play import Lengths, Steps, play
 from pertoken.agent.load_probe.client import Client, Completion
 from pertoken.catalog.market import Market
+from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Point, Range, forecast
 
 FIGURES = ("tok_s", "tpot_ms", "ttft_ms")
@@ -34,43 +35,49 @@ class Prediction:
         return {name: [float(f"{value:.5g}") for value in values] for name, values in asdict(self).items()}
 
 
-def predict(of: Configuration, market: Market, calibration: Calibration) -> Prediction:
+def predict(
+    of: Configuration, market: Market, calibration: Calibration, seconds: float, seeds: Sequence[int]
+) -> Prediction:
     """Return what clients of a configuration should see, from the product's own forecast. Raises Abstained.
 
-    The forecast gives the steady state, whose time per token holds everybody's prefill. A client sees its own prefill
-    as TTFT, with the rest of whatever step is under way when it comes.
+    The forecast gives the seconds of steps; rounds of `seconds` with the lengths of these seeds are played with them.
+    The interval is that of the forecast at the clients' load.
     """
     deployment, load = of.deployment(), of.load()
 
-    def point(cached_share: float) -> Point:
-        predicted = forecast(deployment, replace(load, cached_share=cached_share), market, calibration)
+    def point(running: float, prompt: float, cached_share: float) -> Point:
+        asked = replace(load, running=running, prompt_len=prompt, cached_share=cached_share)
+        predicted = forecast(deployment, asked, market, calibration)
         assert predicted.running is not None, predicted.refusal
         return predicted.running
 
-    whole, decode_ms = point(0.0), point(1.0).tpot_ms[1]
-    cycle_ms = of.generated * whole.tpot_ms[1]
-    prefill_ms = max(0.0, whole.tpot_ms[1] - decode_ms) * of.generated / of.clients
-    ttft_ms = min(_ttft_ms(of.clients, prefill_ms, decode_ms, cycle_ms), 0.9 * cycle_ms)
-    tpot_ms = (cycle_ms - ttft_ms) / (of.generated - 1)
-    return Prediction(whole.tok_s, _around(tpot_ms, whole.tpot_ms), _around(ttft_ms, whole.ttft_ms))
+    def alone(prompt: float) -> float:
+        # The forecast adds the step that is under way when a request comes; alone there is none.
+        known = point(1.0, prompt, 0.0)
+        return (known.ttft_ms[1] - known.tpot_ms[1]) / 1000
+
+    steps = Steps(
+        [point(n, of.prompt, 1.0).tpot_ms[1] / 1000 for n in range(1, of.clients + 1)],
+        [(of.prompt * factor, alone(of.prompt * factor)) for factor in (1 - SPREAD, 1.0, 1 + SPREAD)],
+    )
+    played = [figures(play(steps, of.clients, seconds, lengths(of, seed)), 0.0) for seed in seeds]
+    known = [one for one in played if one is not None]
+    if not known:
+        raise Abstained("a round is too short for one request")
+    tok_s, tpot_ms, ttft_ms = (statistics.median(getattr(one, name) for one in known) for name in FIGURES)
+    whole = point(of.clients, of.prompt, 0.0)
+    return Prediction(_around(tok_s, whole.tok_s), _around(tpot_ms, whole.tpot_ms), _around(ttft_ms, whole.ttft_ms))
 
 
-def _ttft_ms(clients: int, prefill_ms: float, decode_ms: float, cycle_ms: float) -> float:
-    """Return the mean time to first token of clients that send their next request as soon as one ends.
+def lengths(of: Configuration, seed: int) -> Callable[[], Lengths]:
+    """Return the source of lengths of the requests of a round."""
+    random = np.random.default_rng(seed)
 
-    A request waits for the end of the step under way, and is prefilled together with those that came during that step.
-    """
-    others_per_ms = (clients - 1) / cycle_ms
-    if not others_per_ms:
-        return prefill_ms + decode_ms
-    in_prefill = min(1.0, others_per_ms * prefill_ms)
-    # A step that prefills one prompt, and those that came during a step as long.
-    long_ms = prefill_ms + decode_ms
-    long_ms += others_per_ms * long_ms * prefill_ms
-    found_ms = decode_ms
-    for share, step_ms in ((in_prefill, long_ms), (1 - in_prefill, decode_ms)):
-        found_ms += share * (step_ms / 2 + prefill_ms * (1 + others_per_ms * step_ms))
-    return found_ms
+    def one() -> Lengths:
+        prompt, generated = random.uniform(1 - SPREAD, 1 + SPREAD, 2)
+        return max(1, round(of.prompt * prompt)), max(2, round(of.generated * generated))
+
+    return one
 
 
 def _around(likely: float, of: Range) -> Range:
@@ -89,42 +96,48 @@ class Measured:
 def measure(
     client: Client, of: Configuration, seconds: float, seed: int, clock: Callable[[], float]
 ) -> Measured | None:
-    """Serve a configuration for `seconds`; None where too few requests ended.
-
-    `clock` is that of the client: what it measures, while `seconds` are of the wall.
-    """
-    end = time.monotonic() + seconds
+    """Serve a configuration for `seconds` of `clock`; None where too few requests ended."""
     started_s = clock()
-    lock, random = threading.Lock(), np.random.default_rng(seed)
+    lock, next_lengths = threading.Lock(), lengths(of, seed)
 
     def one() -> list[Completion]:
         done: list[Completion] = []
-        while time.monotonic() < end or not done:
+        while clock() < started_s + seconds or not done:
             with lock:
-                factors = random.uniform(1 - SPREAD, 1 + SPREAD, 2)
-            prompt = client.prompt(max(1, round(of.prompt * factors[0])))
-            done.append(client.complete(prompt, max(2, round(of.generated * factors[1]))))
+                prompt, generated = next_lengths()
+            done.append(client.complete(client.prompt(prompt), generated))
         return done
 
     with ThreadPoolExecutor(of.clients) as pool:
         futures = [pool.submit(one) for _ in range(of.clients)]
-        return figures([completion for future in futures for completion in future.result()], started_s, of.clients)
+        return figures([future.result() for future in futures], started_s)
 
 
-def figures(done: Sequence[Completion], started_s: float, clients: int) -> Measured | None:
-    """Return the figures of completions after a warm-up, while all clients still sent."""
-    last_s = sorted((completion.part_s[-1] for completion in done), reverse=True)[clients - 1]
+def figures(done: Sequence[Sequence[Completion]], started_s: float) -> Measured | None:
+    """Return the figures of the completions of each client, without those sent in the warm-up, if others were.
+
+    A client's rate is that of whole requests, from the first one sent to the end of the last. A window of the clock
+    would hold parts of some, and a run lasts a few requests only.
+    """
+    last_s = min(requests[-1].part_s[-1] for requests in done)
     begin_s = started_s + WARM_UP * (last_s - started_s)
-    tokens = sum(completion.tokens_between(begin_s, last_s) for completion in done)
-    settled = [completion for completion in done if completion.sent_s >= begin_s] or list(done)
-    several = [completion for completion in settled if len(completion.part_s) > 1 and completion.generated_tokens > 1]
-    if not several or last_s <= begin_s:
-        return None
-    tpot_s = [
-        (completion.part_s[-1] - completion.part_s[0]) / (completion.generated_tokens - 1) for completion in several
+    settled = [[request for request in requests if request.sent_s >= begin_s] for requests in done]
+    settled = [requests for requests in settled if requests] or list(map(list, done))
+    rates = [
+        sum(request.generated_tokens for request in requests) / (requests[-1].part_s[-1] - requests[0].sent_s)
+        for requests in settled
     ]
+    several = [
+        request
+        for requests in settled
+        for request in requests
+        if len(request.part_s) > 1 and request.generated_tokens > 1
+    ]
+    if not several:
+        return None
+    tpot_s = [(request.part_s[-1] - request.part_s[0]) / (request.generated_tokens - 1) for request in several]
     return Measured(
-        tokens / (last_s - begin_s),
+        len(done) * statistics.fmean(rates),
         1000 * statistics.fmean(tpot_s),
-        1000 * statistics.fmean(completion.ttft_s for completion in settled),
+        1000 * statistics.fmean(request.ttft_s for requests in settled for request in requests),
     )
