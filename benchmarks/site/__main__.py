@@ -16,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.report import Row, report
-from benchmarks.site.closed_loop import Prediction, predict
+from benchmarks.site.closed_loop import Forecast, Prediction, forecast_of
 from benchmarks.site.configurations import Configuration, draw
 from benchmarks.site.hardware import RATES, accelerator
 from benchmarks.site.machine import Machine, note
 from benchmarks.site.models import SHAPES, SMALL, Shape
-from benchmarks.site.plan import Plan
+from benchmarks.site.plan import Plan, requests_each
 from benchmarks.site.record import Measurements, OnFile, Recording
 from benchmarks.site.scoring import Outcome, score
 from pertoken.catalog.market import Market, load_market
@@ -37,7 +37,6 @@ class Site:
     def __init__(self, plan: Plan, machine: Measurements) -> None:
         self._plan, self._machine = plan, machine
         self._bases, self._others = draw(plan.shapes, plan.seed, plan.n, plan.threads)
-        self._round_s = 0.0
 
     def run(self) -> tuple[list[Outcome], dict[str, str]]:
         """Probe, predict, serve; return the outcomes and the hashes of the predictions."""
@@ -47,19 +46,20 @@ class Site:
         formats = dict.fromkeys(
             self._format(of) for of in self._others if not any(of.same_format(base) for base in self._bases)
         )
-        self._round_s = self._machine.round_s(len(self._others), len(formats) * self._plan.format_probe_s)
-        first = self._predict(market, lambda of: self._base(of), own)
+        forecasts = self._forecasts(market, lambda of: self._base(of), own)
+        requests = self._requests(forecasts, len(formats) * self._plan.format_probe_s)
+        first = {of: forecast.predict(of, requests[of]) for of, forecast in forecasts.items()}
         hashes = {"from one probe of each model": announce(first)}
         by_format = {key: self._machine.probe(key, self._plan.format_probe_s) for key in formats}
         second = {}
         for configuration in self._others:
             if (points := by_format.get(self._format(configuration))) is not None:
-                prediction = self._one(market, configuration, self._format(configuration), points)
-                if prediction is not None:
-                    second[configuration] = prediction
+                forecast = self._one(market, configuration, self._format(configuration), points)
+                if forecast is not None:
+                    second[configuration] = forecast.predict(configuration, requests[configuration])
         hashes["after a probe of each format"] = announce(second)
         outcomes = []
-        for of, measured in self._machine.serve(self._others).items():
+        for of, measured in self._machine.serve(requests).items():
             same = any(of.same_format(base) for base in self._bases)
             if measured and of in first:
                 outcomes.append(Outcome(of.label, "load" if same else "format", first[of], tuple(measured)))
@@ -78,25 +78,29 @@ class Site:
         threads = sorted({configuration.threads for configuration in (*self._bases, *self._others)})
         return load_market().with_measured([accelerator(self._machine.rates(n), n) for n in threads])
 
-    def _predict(
+    def _requests(self, forecasts: Mapping[Configuration, Forecast], probes_s: float) -> dict[Configuration, int]:
+        """Return the requests of each client in a round. Those without a forecast have one."""
+        if isinstance(self._machine, OnFile):
+            return {of: self._machine.requests(of) for of in self._others}
+        cycles_s = [forecasts[of].cycle_s(of) if of in forecasts else 0.0 for of in self._others]
+        usual_s = max(cycles_s)
+        counts = requests_each([cycle_s or usual_s for cycle_s in cycles_s], self._machine.left_s(probes_s))
+        return dict(zip(self._others, counts, strict=True))
+
+    def _forecasts(
         self,
         market: Market,
         origin: Callable[[Configuration], Configuration],
         points: Mapping[Shape, tuple[OperatingPoint, ...]],
-    ) -> dict[Configuration, Prediction]:
-        predictions = {
-            configuration: self._one(market, configuration, origin(configuration), points[configuration.shape])
-            for configuration in self._others
-        }
-        return {
-            configuration: prediction for configuration, prediction in predictions.items() if prediction is not None
-        }
+    ) -> dict[Configuration, Forecast]:
+        forecasts = {of: self._one(market, of, origin(of), points[of.shape]) for of in self._others}
+        return {of: forecast for of, forecast in forecasts.items() if forecast is not None}
 
     def _one(
         self, market: Market, of: Configuration, probed: Configuration, points: Sequence[OperatingPoint]
-    ) -> Prediction | None:
+    ) -> Forecast | None:
         try:
-            return predict(of, market, calibrated(probed, market, points), self._round_s, self._plan.seeds)
+            return forecast_of(of, market, calibrated(probed, market, points))
         except (Abstained, ValueError) as reason:
             note(f"not predicted: {of.label}: {reason}")
             return None

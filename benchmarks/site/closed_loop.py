@@ -1,25 +1,22 @@
 """A configuration in a closed loop: what its clients should see by the forecast, and what they do see."""
 
 import statistics
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from benchmarks.site.configurations import Configuration
+from benchmarks.site.plan import ROUNDS
 from benchmarks.site.play import Lengths, Steps, play
 from pertoken.agent.load_probe.client import Client, Completion
 from pertoken.catalog.market import Market
-from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Point, Range, forecast
 
 FIGURES = ("tok_s", "tpot_ms", "ttft_ms")
 SPREAD = 0.3
 """Prompts and outputs differ by up to this share, so that clients do not run in step."""
-WARM_UP = 0.25
-"""Share of the time that is left out at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +32,31 @@ class Prediction:
         return {name: [float(f"{value:.5g}") for value in values] for name, values in asdict(self).items()}
 
 
-def predict(
-    of: Configuration, market: Market, calibration: Calibration, seconds: float, seeds: Sequence[int]
-) -> Prediction:
-    """Return what clients of a configuration should see, from the product's own forecast. Raises Abstained.
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the product forecasts of a configuration at the load of its clients."""
 
-    The forecast gives the seconds of steps; rounds of `seconds` with the lengths of these seeds are played with them.
-    The interval is that of the forecast at the clients' load.
-    """
+    steps: Steps
+    whole: Point
+    """Steady state with all clients."""
+
+    def cycle_s(self, of: Configuration) -> float:
+        """Return the seconds from a request of a client to its next, in the steady state."""
+        return of.clients * of.generated / self.whole.tok_s[1]
+
+    def predict(self, of: Configuration, requests: int) -> Prediction:
+        """Return what clients should see in the rounds, of so many requests of each client.
+
+        The rounds are played with the steps that are forecast. The interval is that of the forecast at their load.
+        """
+        played = [figures(play(self.steps, lengths(of, number, requests))) for number in range(ROUNDS)]
+        tok_s, tpot_ms, ttft_ms = (statistics.median(getattr(one, name) for one in played) for name in FIGURES)
+        whole = self.whole
+        return Prediction(_around(tok_s, whole.tok_s), _around(tpot_ms, whole.tpot_ms), _around(ttft_ms, whole.ttft_ms))
+
+
+def forecast_of(of: Configuration, market: Market, calibration: Calibration) -> Forecast:
+    """Return the product's own forecast of a configuration. Raises Abstained."""
     deployment, load = of.deployment(), of.load()
 
     def point(running: float, prompt: float, cached_share: float) -> Point:
@@ -60,24 +74,14 @@ def predict(
         [point(n, of.prompt, 1.0).tpot_ms[1] / 1000 for n in range(1, of.clients + 1)],
         [(of.prompt * factor, alone(of.prompt * factor)) for factor in (1 - SPREAD, 1.0, 1 + SPREAD)],
     )
-    played = [figures(play(steps, of.clients, seconds, lengths(of, seed)), 0.0) for seed in seeds]
-    known = [one for one in played if one is not None]
-    if not known:
-        raise Abstained("a round is too short for one request")
-    tok_s, tpot_ms, ttft_ms = (statistics.median(getattr(one, name) for one in known) for name in FIGURES)
-    whole = point(of.clients, of.prompt, 0.0)
-    return Prediction(_around(tok_s, whole.tok_s), _around(tpot_ms, whole.tpot_ms), _around(ttft_ms, whole.ttft_ms))
+    return Forecast(steps, point(of.clients, of.prompt, 0.0))
 
 
-def lengths(of: Configuration, seed: int) -> Callable[[], Lengths]:
-    """Return the source of lengths of the requests of a round."""
-    random = np.random.default_rng(seed)
-
-    def one() -> Lengths:
-        prompt, generated = random.uniform(1 - SPREAD, 1 + SPREAD, 2)
-        return max(1, round(of.prompt * prompt)), max(2, round(of.generated * generated))
-
-    return one
+def lengths(of: Configuration, number: int, requests: int) -> list[list[Lengths]]:
+    """Return the lengths of the requests of each client in a round, by its number."""
+    means, random = np.array([of.prompt, of.generated]), np.random.default_rng(number)
+    drawn = np.rint(means * random.uniform(1 - SPREAD, 1 + SPREAD, (of.clients, requests, 2))).astype(int)
+    return [[(max(1, int(prompt)), max(2, int(generated))) for prompt, generated in client] for client in drawn]
 
 
 def _around(likely: float, of: Range) -> Range:
@@ -93,51 +97,32 @@ class Measured:
     ttft_ms: float
 
 
-def measure(
-    client: Client, of: Configuration, seconds: float, seed: int, clock: Callable[[], float]
-) -> Measured | None:
-    """Serve a configuration for `seconds` of `clock`; None where too few requests ended."""
-    started_s = clock()
-    lock, next_lengths = threading.Lock(), lengths(of, seed)
+def measure(client: Client, asked: Sequence[Sequence[Lengths]]) -> Measured:
+    """Serve a round: one thread for each client, which asks for its outputs one after another."""
 
-    def one() -> list[Completion]:
-        done: list[Completion] = []
-        while clock() < started_s + seconds or not done:
-            with lock:
-                prompt, generated = next_lengths()
-            done.append(client.complete(client.prompt(prompt), generated))
-        return done
+    def one(lengths: Sequence[Lengths]) -> list[Completion]:
+        return [client.complete(client.prompt(prompt), generated) for prompt, generated in lengths]
 
-    with ThreadPoolExecutor(of.clients) as pool:
-        futures = [pool.submit(one) for _ in range(of.clients)]
-        return figures([future.result() for future in futures], started_s)
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return figures(list(pool.map(one, asked)))
 
 
-def figures(done: Sequence[Sequence[Completion]], started_s: float) -> Measured | None:
-    """Return the figures of the completions of each client, without those sent in the warm-up, if others were.
+def figures(done: Sequence[Sequence[Completion]]) -> Measured:
+    """Return the figures of a round from the completions of each client.
 
-    A client's rate is that of whole requests, from the first one sent to the end of the last. A window of the clock
-    would hold parts of some, and a run lasts a few requests only.
+    A client's rate is that of its whole requests: a window of the clock would hold parts of some, and a round lasts a
+    few requests only.
     """
-    last_s = min(requests[-1].part_s[-1] for requests in done)
-    begin_s = started_s + WARM_UP * (last_s - started_s)
-    settled = [[request for request in requests if request.sent_s >= begin_s] for requests in done]
-    settled = [requests for requests in settled if requests] or list(map(list, done))
+    requests = [request for of_client in done for request in of_client]
     rates = [
-        sum(request.generated_tokens for request in requests) / (requests[-1].part_s[-1] - requests[0].sent_s)
-        for requests in settled
+        sum(request.generated_tokens for request in of_client) / (of_client[-1].part_s[-1] - of_client[0].sent_s)
+        for of_client in done
     ]
-    several = [
-        request
-        for requests in settled
+    tpot_s = [
+        (request.part_s[-1] - request.part_s[0]) / (request.generated_tokens - 1)
         for request in requests
-        if len(request.part_s) > 1 and request.generated_tokens > 1
+        if request.generated_tokens > 1
     ]
-    if not several:
-        return None
-    tpot_s = [(request.part_s[-1] - request.part_s[0]) / (request.generated_tokens - 1) for request in several]
     return Measured(
-        len(done) * statistics.fmean(rates),
-        1000 * statistics.fmean(tpot_s),
-        1000 * statistics.fmean(request.ttft_s for requests in settled for request in requests),
+        sum(rates), 1000 * statistics.fmean(tpot_s), 1000 * statistics.fmean(request.ttft_s for request in requests)
     )

@@ -3,15 +3,17 @@
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from pathlib import Path
 
-from benchmarks.site.closed_loop import Measured, measure
+from benchmarks.site.closed_loop import Measured, lengths, measure
 from benchmarks.site.configurations import Configuration
 from benchmarks.site.hardware import rates_by_dtype
 from benchmarks.site.models import FORMATS, write
 from benchmarks.site.noise import MAX_STOLEN, Stolen, cpu_clock
-from benchmarks.site.plan import MIN_ROUND_S, ROUND_SEED, ROUNDS, START_S, Plan
+from benchmarks.site.plan import ROUNDS, SPARE, Plan
+from benchmarks.site.play import Lengths
 from benchmarks.site.server import Server, ServerSettings
 from pertoken.access import Access
 from pertoken.agent.load_probe.client import Client, ProbeError
@@ -48,7 +50,8 @@ class Machine:
         self._say(f"probing {of.label}")
         try:
             with self._server(of) as server:
-                measured = run(self._client(server), None, script(of.slots, of.context), seconds)
+                clock = self._clock(server)
+                measured = run(self._client(server), None, script(of.slots, of.context), seconds, clock=clock)
         except ProbeError as error:
             note(f"not probed: {error}")
             return ()
@@ -56,59 +59,52 @@ class Machine:
             note(text)
         return tuple(measured.points)
 
-    def round_s(self, configurations: int, probe_s: float) -> float:
-        """Return the seconds of a round, if probes take `probe_s` before the first."""
-        left_s = 0.9 * (self._plan.budget_s - self._elapsed_s() - probe_s)
-        return max(MIN_ROUND_S, left_s / (ROUNDS * configurations) - START_S)
+    def left_s(self, probes_s: float) -> float:
+        """Return the time left for rounds, if probes take so long before the first."""
+        return self._plan.budget_s - self._elapsed_s() - probes_s
 
-    def serve(self, configurations: Sequence[Configuration]) -> dict[Configuration, list[Measured]]:
-        """Serve all configurations in interleaved rounds; the last rounds end early where the time is over."""
-        rounds: dict[Configuration, list[Measured]] = {configuration: [] for configuration in configurations}
-        left, overhead_s = ROUNDS * len(configurations), START_S
+    def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
+        """Serve configurations in interleaved rounds, each client with so many requests.
+
+        The last rounds are left out where the time is over.
+        """
+        rounds: dict[Configuration, list[Measured]] = {configuration: [] for configuration in requests}
         for number in range(ROUNDS):
-            for configuration in configurations:
-                # A tenth is kept for rounds that have to be repeated.
-                left_s = 0.9 * (self._plan.budget_s - self._elapsed_s())
-                if number and left_s <= 0:
+            for configuration, n in requests.items():
+                if number and self._elapsed_s() > self._plan.budget_s:
                     self.repeats["rounds left out as the time was over"] += 1
                     continue
-                seconds, begun_s = max(MIN_ROUND_S, left_s / left - overhead_s), self._elapsed_s()
                 self._say(f"round {number + 1}: {configuration.label}")
-                measured = self._measured(configuration, seconds, number)
-                # What it took beside its time: the start, and requests that were under way at its end.
-                overhead_s += 0.3 * (self._elapsed_s() - begun_s - seconds - overhead_s)
-                left -= 1
-                if measured is not None:
-                    rounds[configuration].append(measured)
+                rounds[configuration].append(self._measured(configuration, lengths(configuration, number, n)))
         return rounds
 
     def _file(self, of: Configuration) -> Path:
         return write(self._folder / f"{of.shape.name}-{of.weight_dtype}.gguf", of.shape, of.weight_dtype)
 
+    def _clock(self, server: Server) -> Callable[[], float]:
+        return cpu_clock(server.pid) if self._plan.cpu_time else time.perf_counter
+
     def _client(self, server: Server) -> Client:
-        clock = cpu_clock(server.pid) if self._plan.cpu_time else time.perf_counter
-        return Client(server.url, "site", Access(server.url), self._plan.seed, clock=clock)
+        return Client(server.url, "site", Access(server.url), self._plan.seed, clock=self._clock(server))
 
     def _server(self, of: Configuration) -> Server:
         file = str(self._file(of))
         return Server(ServerSettings(file, of.shape.name, of.slots, of.context, of.threads, of.kv_dtype))
 
-    def _measured(self, of: Configuration, seconds: float, number: int) -> Measured | None:
-        for repeat in range(MAX_REPEATS + 1):
+    def _measured(self, of: Configuration, asked: Sequence[Sequence[Lengths]]) -> Measured:
+        for repeat in count():
             with self._server(of) as server:
                 client = self._client(server)
                 client.calibrate()
-                clock = cpu_clock(server.pid) if self._plan.cpu_time else time.perf_counter
                 with Stolen((server.pid, os.getpid())) as stolen:
-                    measured = measure(client, of, seconds, ROUND_SEED * number + repeat, clock)
-            late = self._elapsed_s() + seconds > self._plan.budget_s
+                    measured = measure(client, asked)
             if stolen.share <= MAX_STOLEN or self._plan.cpu_time:
-                return measured
-            if repeat == MAX_REPEATS or late:
+                break
+            if repeat == MAX_REPEATS or self._elapsed_s() > (1 - SPARE) * self._plan.budget_s:
                 self.repeats["rounds kept though others ran"] += 1
-                return measured
+                break
             self.repeats["rounds repeated"] += 1
-        return None
+        return measured
 
     def _elapsed_s(self) -> float:
         return time.monotonic() - self._started_s

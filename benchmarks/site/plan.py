@@ -1,15 +1,16 @@
 """Configurations, durations and repeats of a run."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.site.models import Shape
 
 ROUNDS = 3
-ROUND_SEED = 100
-"""Between the seeds of the lengths of two rounds."""
-MIN_ROUND_S = 1.0
 START_S = 3.0
 """Time that starting a server takes beside what it is measured for: an estimate, to share the budget out."""
+SPARE = 0.1
+"""Share of the time that is kept for rounds that have to be repeated."""
+BISECTIONS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,22 @@ class Plan:
     cpu_time: bool
     """Whether times are of the server's CPU time, for a machine that others use."""
 
-    @property
-    def seeds(self) -> list[int]:
-        """Seeds of the lengths in each round."""
-        return [ROUND_SEED * number for number in range(ROUNDS)]
+
+def requests_each(cycles_s: Sequence[float], left_s: float) -> list[int]:
+    """Return how many requests each client sends in a round.
+
+    `cycles_s`: seconds from one request of a client to its next, by configuration. Rounds of all last about as long,
+    and all of them together fit into `left_s`; one request is the least.
+    """
+
+    def counts(round_s: float) -> list[int]:
+        return [max(1, int(round_s / cycle_s)) for cycle_s in cycles_s]
+
+    def total_s(round_s: float) -> float:
+        return ROUNDS * sum(START_S + n * cycle_s for n, cycle_s in zip(counts(round_s), cycles_s, strict=True))
+
+    low, high = 0.0, left_s
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if total_s(middle) <= (1 - SPARE) * left_s else (low, middle)
+    return counts(low)

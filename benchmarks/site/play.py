@@ -2,11 +2,11 @@
 
 llama.cpp adds every prompt that has come by the start of a step to that step, and computes it whole beside the decode
 of the others. A client sends its next request when its last one has ended, so it misses the step that begins then, and
-is part of the following one. A run starts with all clients at once and lasts some requests only: it is played as it is.
+is part of the following one. A round starts with all clients at once and is some requests long: it is played as it is.
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -53,19 +53,19 @@ class _Request:
         return Completion(self.sent_s, tuple(self.part_s), self.prompt, 0, self.generated)
 
 
-def play(steps: Steps, clients: int, seconds: float, lengths: Callable[[], Lengths]) -> list[list[Completion]]:
-    """Return the completions of each client; they send requests for `seconds`, each at least one."""
-    coming = [(client * START_S, client) for client in range(clients)]
+def play(steps: Steps, asked: Sequence[Sequence[Lengths]]) -> list[list[Completion]]:
+    """Return the completions of clients that ask for outputs of these lengths, each when its last one has ended."""
+    coming = [(client * START_S, client) for client in range(len(asked))]
     waiting: list[_Request] = []
     decoding: list[_Request] = []
-    done: list[list[Completion]] = [[] for _ in range(clients)]
+    done: list[list[Completion]] = [[] for _ in asked]
     now_s = 0.0
     while coming or decoding:
         if not decoding:
             now_s = max(now_s, coming[0][0])
         while coming and coming[0][0] <= now_s:
             sent_s, client = heapq.heappop(coming)
-            waiting.append(_Request(client, sent_s, *lengths()))
+            waiting.append(_Request(client, sent_s, *asked[client][len(done[client])]))
         now_s += steps.step_s(len(decoding), [request.prompt for request in waiting])
         decoding += waiting
         waiting = []
@@ -74,6 +74,6 @@ def play(steps: Steps, clients: int, seconds: float, lengths: Callable[[], Lengt
         for request in [request for request in decoding if len(request.part_s) >= request.generated]:
             decoding.remove(request)
             done[request.client].append(request.ended())
-            if now_s < seconds:
+            if len(done[request.client]) < len(asked[request.client]):
                 heapq.heappush(coming, (now_s + TURN_S, request.client))
     return done

@@ -31,11 +31,11 @@ class Measurements(Protocol):
     def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
         """Return the points of a probe of one configuration."""
 
-    def round_s(self, configurations: int, probe_s: float) -> float:
-        """Return the seconds of a round."""
+    def left_s(self, probes_s: float) -> float:
+        """Return the time left for rounds, if probes take so long before the first."""
 
-    def serve(self, configurations: Sequence[Configuration]) -> dict[Configuration, list[Measured]]:
-        """Return the rounds of each configuration."""
+    def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
+        """Return the rounds of each configuration, each client with so many requests."""
 
 
 @dataclass(slots=True)
@@ -67,13 +67,14 @@ class Recording:
         self._keep("probes", of.label, [asdict(point) for point in points])
         return points
 
-    def round_s(self, configurations: int, probe_s: float) -> float:
-        """Return the seconds of a round."""
-        return float(self.known.setdefault("round_s", self.of.round_s(configurations, probe_s)))
+    def left_s(self, probes_s: float) -> float:
+        """Return the time left for rounds, if probes take so long before the first."""
+        return self.of.left_s(probes_s)
 
-    def serve(self, configurations: Sequence[Configuration]) -> dict[Configuration, list[Measured]]:
-        """Return the rounds of each configuration."""
-        rounds = self.of.serve(configurations)
+    def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
+        """Return the rounds of each configuration, each client with so many requests."""
+        self.known["requests"] = {of.label: n for of, n in requests.items()}
+        rounds = self.of.serve(requests)
         for configuration, measured in rounds.items():
             self._keep("rounds", configuration.label, [asdict(one) for one in measured])
         self.known["repeats"] = self.of.repeats
@@ -106,11 +107,15 @@ class OnFile:
         """Return the points of a probe of one configuration."""
         return tuple(OperatingPoint(**point) for point in self._known["probes"].get(of.label, ()))
 
-    def round_s(self, configurations: int, probe_s: float) -> float:
-        """Return the seconds of a round."""
-        return float(self._known["round_s"])
+    def left_s(self, probes_s: float) -> float:
+        """Return no time: rounds have the requests that they had."""
+        return 0.0
 
-    def serve(self, configurations: Sequence[Configuration]) -> dict[Configuration, list[Measured]]:
+    def requests(self, of: Configuration) -> int:
+        """Return the requests of each client in a round."""
+        return int(self._known["requests"][of.label])
+
+    def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
         """Return the rounds of each configuration."""
         rounds = self._known["rounds"]
-        return {of: [Measured(**one) for one in rounds.get(of.label, ())] for of in configurations}
+        return {of: [Measured(**one) for one in rounds.get(of.label, ())] for of in requests}
