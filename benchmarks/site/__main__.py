@@ -111,7 +111,8 @@ def calibrated(of: Configuration, market: Market, points: Sequence[OperatingPoin
     alone = [point.token_s for point in points if point.running == 1 and point.token_s is not None]
     if not alone:
         raise ValueError(f"the probe of {of.label} measured no batch of one")
-    load = replace(of.load(), running=1.0)
+    # Only decode is timed in a batch of a probe, as if a cache had the prompts.
+    load = replace(of.load(), running=1.0, cached_share=1.0)
     return calibrate(of.deployment(), load, market, busy_tok_s=1 / alone[0], points=points)
 
 

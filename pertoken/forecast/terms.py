@@ -121,6 +121,8 @@ def seconds(c: Candidates, running: Array) -> Array:
     out[_AT["kv_cache"]] = batch * (cache / c.memory_bytes_per_s + products / c.attention_flops)
 
     out[_AT["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)
+    if (c.batch_exponent != 1).any():
+        out[_AT["decode_flops"]] *= tokens ** (c.batch_exponent - 1)
     for name, part_s in zip(PREFILL, prefill_seconds(c, requests), strict=True):
         out[_AT[name]] = part_s
 

@@ -72,6 +72,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "kv_bytes": 1.0 if kv_name else 2.0,
         "flops": kernel.flops,
         "attention_flops": math.inf,
+        "batch_exponent": 1.0,
         "tp": tp,
         "pp": pp,
         "dp": dp,

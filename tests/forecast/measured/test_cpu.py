@@ -1,5 +1,6 @@
 """CPUs are forecast from what a probe measured on them, and only in formats that it measured."""
 
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -61,6 +62,20 @@ def test_steps_at_a_long_context_show_the_rate_of_attention_which_slows_long_con
     assert tpot_ms(1000, "fp16", without) > 1.1 * tpot_ms(100, "fp16", without)
 
 
+def test_a_wider_batch_reuses_unpacked_weights_on_cpus() -> None:
+    rates = measured_rates(MODEL, "fp16", PROBED)
+    assert rates is not None
+    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+
+    def token_ms(running: int) -> float:
+        at = forecast(ON_CPU.but(max_num_seqs=8), Load(0, 10, 100, running=running, cached_share=1.0), market).running
+        assert at is not None
+        return at.tpot_ms[1]
+
+    one, two, eight = map(token_ms, (1, 2, 8))
+    assert (eight - two) / 6 < 0.9 * (two - one)
+
+
 def test_a_cache_in_8_bits_slows_long_prompts_on_cpus_down() -> None:
     rates = measured_rates(MODEL, "fp16", PROBED)
     assert rates is not None
@@ -89,6 +104,22 @@ def test_a_probe_makes_cpus_known_and_forecasts_of_other_batches_follow_it() -> 
     assert at.tok_s[0] < 3 / 0.28 < at.tok_s[2]
     with pytest.raises(Abstained, match="int8"):
         forecast(ON_CPU.but(weight_dtype="int8"), load, market, known)
+
+
+def test_two_points_of_a_slow_probe_count_too() -> None:
+    """A server that is half as fast as its CPUs were: a prompt alone shows that, and a batch of one does."""
+    rates = measured_rates(MODEL, "fp16", PROBED)
+    assert rates is not None
+    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    load = Load(0, 200, 100, running=1)
+    decode, few = replace(load, cached_share=1.0), [prompt(100, 4.2), batch(1, 0.24)]
+    known = calibrate(ON_CPU, decode, market, busy_tok_s=1 / 0.24, points=few)
+    assert known.probed == 2
+    at = forecast(ON_CPU, load, market, known).running
+    without = forecast(ON_CPU, load, market, calibrate(ON_CPU, decode, market, busy_tok_s=1 / 0.24)).running
+    assert at is not None and without is not None
+    assert at.ttft_ms[1] - at.tpot_ms[1] == pytest.approx(8200, rel=0.15)
+    assert without.ttft_ms[1] < 0.75 * at.ttft_ms[1]
 
 
 def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> None:
