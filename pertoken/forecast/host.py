@@ -13,10 +13,12 @@ from pertoken.forecast.calibration import (
     POINT_SD,
     Owners,
     Posterior,
+    PredictionError,
     activity,
     first_token,
     per_token,
     posterior,
+    prediction_error,
     prequential,
 )
 from pertoken.forecast.candidates import Array, Candidates
@@ -38,10 +40,6 @@ pairs ten points made changes of the batch better and changes of weights, ranks 
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
-MEDIAN_OF_NORMAL = 0.6745
-"""Median absolute deviation of a normal distribution of standard deviation 1."""
-MIN_SCALE = 0.3
-"""Smallest factor on the standard deviation of operating points that a good track record earns: a judgement."""
 CPU_WIDENING = 3.0
 """Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
 CPU_LOG_SD = 0.2
@@ -50,25 +48,6 @@ points of one batch do not show it. A factor of 1.29 either way, which held 80 %
 `benchmarks.site` on two cores (seed 31117) that therefore no longer judges it."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it determines how many sequences fill it: below, fixed blocks and prefixes blur it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionError:
-    """Error of predicted operating points, each predicted before its measurement was used (prequential)."""
-
-    median_log: float
-    """Median of the absolute log errors of the time per token."""
-    n: int
-    median_score: float
-    """Median of the same over the standard deviation that was expected of each: large while little was seen."""
-
-    @property
-    def log_sd(self) -> float:
-        """The standard deviation of one measurement around its prediction, once the terms are known.
-
-        It is the one assumed of operating points, times how much further off than expected they were.
-        """
-        return POINT_SD * max(MIN_SCALE, self.median_score / MEDIAN_OF_NORMAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +71,7 @@ class Calibration:
     """Verified changes of the deployment that it rests on."""
     misfit: float = 0.0
     """Smallest standard deviation of a log time that is believed, however well points were predicted."""
-    error: "PredictionError | None" = None
+    error: PredictionError | None = None
     """How far it was off on points that it had not seen; None where it rests on fewer than `MIN_POINTS`."""
     window: "Calibration | None" = None
     """The calibration on the mean of the window, for changes of more than the load; None where this one serves all."""
@@ -298,7 +277,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             probed=sum(point.probed for point in measured.used_points),
             realised=tuple(known.realised for known in rows.realised[row]),
             misfit=CPU_LOG_SD if widen[row] != 1 else 0.0,
-            error=_prediction_error(errors[owner == row], scores[owner == row]),
+            error=prediction_error(errors[owner == row], scores[owner == row], MIN_POINTS - 1),
         )
         for row, measured in enumerate(seen)
     ]
@@ -384,14 +363,6 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
 def _on_cpus(deployment: Deployment, market: Market) -> bool:
     accelerator = market.accelerator(deployment.accelerator)
     return accelerator is not None and accelerator.arch == CPU_ARCH
-
-
-def _prediction_error(errors: Array, scores: Array) -> PredictionError | None:
-    known = np.isfinite(errors)
-    if known.sum() < MIN_POINTS - 1:
-        return None
-    of_log, of_score = (float(np.median(np.abs(values[known]))) for values in (errors, scores))
-    return PredictionError(of_log, int(known.sum()), of_score)
 
 
 def _known(values: Sequence[float | None]) -> Array:

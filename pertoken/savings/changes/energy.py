@@ -10,12 +10,11 @@ from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Z_80
 from pertoken.forecast.watts import DeviceWatts, capped, modelled_busy_w
 from pertoken.provenance import Provenance
-from pertoken.savings.assumptions.doubt import doubt
 from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import objectives
-from pertoken.savings.speed import Speed, calibrated
+from pertoken.savings.speed import Speed, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service

@@ -11,7 +11,6 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Forecast, Range
 from pertoken.provenance import Provenance
-from pertoken.savings.assumptions.doubt import doubt
 from pertoken.savings.changes.replicas import busiest
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
@@ -20,7 +19,7 @@ from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import busy_cost
 from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals
-from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated
+from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo

@@ -7,12 +7,11 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.queue.latency import LatencyQuery
 from pertoken.forecast.served import Abstained
 from pertoken.provenance import Provenance
-from pertoken.savings.assumptions.doubt import doubt
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.slo import VERDICTS
-from pertoken.savings.speed import calibrated
+from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 

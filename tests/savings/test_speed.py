@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from pertoken.forecast.host import Calibration
-from pertoken.savings.assumptions.doubt import MAX_HIGH_OVER_LOW, ODD_CALIBRATION, doubt
 from pertoken.savings.estimate import Estimate
+from pertoken.savings.speed import MAX_HIGH_OVER_LOW, ODD_CALIBRATION, doubt
 from tests.savings.fleets import FOUR, ONE, chat, low_batch, priced, slow_host
 
 ODD = "the forecast is doubtful: this host runs at over 3 times or under a third of the speed it expects"
