@@ -34,7 +34,7 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the product forecasts of a configuration at the load of its clients."""
+    """Forecast of a configuration by the product, at the load of its clients."""
 
     steps: Steps
     whole: Point
@@ -45,7 +45,7 @@ class Forecast:
         return of.clients * of.generated / self.whole.tok_s[1]
 
     def predict(self, of: Configuration, requests: int) -> Prediction:
-        """Return what clients should see in the rounds, of so many requests of each client.
+        """Return what clients should see in rounds of `requests` requests of each client.
 
         The rounds are played with the steps that are forecast. The interval is that of the forecast at their load.
         """

@@ -64,7 +64,7 @@ class Machine:
         return self._plan.budget_s - self._elapsed_s() - probes_s
 
     def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
-        """Serve configurations in interleaved rounds, each client with so many requests.
+        """Serve configurations in interleaved rounds; `requests` is the number of each client.
 
         The last rounds are left out where the time is over.
         """

@@ -15,7 +15,7 @@ BISECTIONS = 30
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run does and how long it may take."""
+    """Work of a run, and the time it may take."""
 
     seed: int
     budget_s: float

@@ -16,7 +16,7 @@ from pertoken.evidence import OperatingPoint
 
 
 class Measurements(Protocol):
-    """What a run measures: a machine, or a run on file."""
+    """Measurements of a run: of a machine, or on file."""
 
     @property
     def repeats(self) -> dict[str, int]:
@@ -35,7 +35,7 @@ class Measurements(Protocol):
         """Return the time left for rounds, if probes take so long before the first."""
 
     def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
-        """Return the rounds of each configuration, each client with so many requests."""
+        """Return the rounds of each configuration; `requests` is the number of each client."""
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Recording:
         return self.of.left_s(probes_s)
 
     def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
-        """Return the rounds of each configuration, each client with so many requests."""
+        """Return the rounds of each configuration; `requests` is the number of each client."""
         self.known["requests"] = {of.label: n for of, n in requests.items()}
         rounds = self.of.serve(requests)
         for configuration, measured in rounds.items():

@@ -37,9 +37,9 @@ VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
 CPU_ATTENTION_SHARE = 0.05
 """Rate of one query's products with the cache over that of GEMMs on CPUs, where it was not measured. llama.cpp computes
-them row by row, each query head by itself, so that heads that share a cache save nothing; those of a prompt it computes
-in tiles, but not with a cache in 8 bits (ggml-cpu `flash_attn_ext`; llama.cpp pull request 26948). Measured: 0.05 to
-0.17 on one core of an EPYC."""
+them row by row, each query head alone, so that heads that share a cache save nothing; those of a prompt it computes
+in tiles, but not with a cache in 8 bits (ggml-cpu `flash_attn_ext`; llama.cpp pull request 26948). Measured: 0.04 to
+0.12 on one core of an EPYC."""
 CPU_BATCH_EXPONENT = 0.75
 """Power of the sequences that products of a decode step take on CPUs. Steps of 8 sequences took 4.5 (F16), 4.0 (Q8_0)
 and 5.2 times (Q4_0) as long as those of one with llama.cpp on one core of an EPYC: powers of 0.72, 0.66 and 0.79, which

@@ -56,7 +56,7 @@ def low_batch(**more: float) -> Evidence:
 
 
 def slow_host(times: float) -> Evidence:
-    """Return the evidence of a host on which everything takes so many times as long, with as many fewer requests."""
+    """Return the evidence of a host that takes `times` as long for everything, with as many fewer requests."""
     return low_batch(
         generated_tok_s=40 / times,
         busy_generated_tok_s=66 / times,

@@ -57,8 +57,8 @@ def test_steps_at_a_long_context_show_the_rate_of_attention_which_slows_long_con
         assert running is not None
         return running.tpot_ms[1]
 
-    grown = [tpot_ms(1000, kv, rates) - tpot_ms(100, kv, rates) for kv in ("fp16", "int8")]
-    assert all(60 < ms < 250 for ms in grown)  # 90 ms of products, by the table's factor on reading the cache
+    increases = [tpot_ms(1000, kv, rates) - tpot_ms(100, kv, rates) for kv in ("fp16", "int8")]
+    assert all(60 < ms < 250 for ms in increases)  # 90 ms of products, by the table's factor on reading the cache
     assert tpot_ms(1000, "fp16", without) > 1.1 * tpot_ms(100, "fp16", without)
 
 
