@@ -47,7 +47,8 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
 
     Hosts, engines and requests are simulated: lengths and bursts follow production traces, and speed follows the
     forecast's physics with efficiencies that the advisor does not know. Some services have planted problems, others are
-    healthy; the rules then run as on real telemetry. The fleet goes on while the screens are open.
+    healthy; the rules then run as on real telemetry. Of 30 days or more, one change that a rule proposed a week before
+    the end was made, and is judged like any other. The fleet goes on while the screens are open.
 
     The demo has a database of its own, which is replaced at each run. A database with telemetry of real hosts
     is refused.
@@ -74,7 +75,7 @@ def demo(hosts: int, days: int, seed: int, db: str | None, no_open: bool, truth_
         if where.folder is None:
             write_settings(folder, made.fleet)
         settings = settings_of(str(folder / SETTINGS_FILE), db=db)
-        _advise(where, settings)
+        _advise(where, made, settings)
         terminal = sys.stdout.isatty() and sys.stdin.isatty()
         if terminal and not no_open:
             _open(where, made, settings)
@@ -95,14 +96,19 @@ def _demo(where: StoreLocation, seed: int, hosts: int, days: int) -> Demo:
         return make(where, seed, hosts, days, int(time.time()), progress)
 
 
-def _advise(where: StoreLocation, settings: Settings) -> None:
+def _advise(where: StoreLocation, made: Demo, settings: Settings) -> None:
+    """Store the advice that was followed a week ago, then run every rule, which also judges that change."""
     from pertoken.cli.advise import run_quietly
+    from pertoken.demo.followed import follow
 
+    follow(where, made, settings)
     run_quietly(where, settings)
 
 
 def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
-    from pertoken.cli.screens.source import begin, screen_source
+    from dataclasses import replace
+
+    from pertoken.cli.screens.source import begin, screen_options, screen_source
 
     begin()
     from pertoken.demo.live import Live
@@ -112,7 +118,9 @@ def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
     live = Live(where, made)
     live.start()
     try:
-        PertokenApp(screen_source(where, settings), notice=live.notice).run()
+        # Of no host here, and not the screens that a person goes back to: nothing is examined or remembered.
+        options = replace(screen_options(where, settings), memory=None, diagnose=None)
+        PertokenApp(screen_source(where, settings), notice=live.notice, options=options).run()
         amounts.reset()
     finally:
         live.stop()

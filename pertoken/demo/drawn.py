@@ -8,7 +8,7 @@ import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.demo.fleet import ClientLoad, DrawnEngine, DrawnFleet, DrawnHost, Problem
-from pertoken.demo.scenes import HEALTHY, HostType, Scene, host_types, scenes
+from pertoken.demo.scenes import FOLLOWED, HEALTHY, HostType, Scene, host_types, scenes
 from pertoken.demo.simulator.arrivals import Shape
 from pertoken.demo.simulator.physics import Truth, draw, engine, while_any
 from pertoken.demo.worth import worth
@@ -24,6 +24,10 @@ MIN_SHARE = 0.08
 """Minimum saving of a problem, as a share of the spend on its target. Problems with less are drawn again."""
 DRAWS = 40
 """Maximum draws of one scene."""
+FOLLOWED_FROM = 8
+"""Minimum number of hosts of a fleet with a followed scene, which plants one problem less."""
+FOLLOWED_DAYS = 7.2
+"""Days from the change of a followed scene to the end: its verdict is due after 7."""
 
 
 def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet:
@@ -37,6 +41,7 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
     engines: list[DrawnEngine] = []
     problems: list[Problem] = []
     healthy: list[str] = []
+    followed: list[Problem] = []
     used: set[str] = set()
     numbers: dict[str, int] = {}
     for scene in chosen:
@@ -51,28 +56,33 @@ def draw_fleet(seed: int, hosts: int, days: float, market: Market) -> DrawnFleet
             if name is not None:
                 new_engines, severity = _engines(rng, scene, name, [host.name for host in new_hosts], host_type, market)
             problem = Problem(scene, name, tuple(host.name for host in new_hosts), severity)
-            if scene.kind == HEALTHY or worth(problem, new_hosts, new_engines, market).share >= MIN_SHARE:
+            if scene.kind in (HEALTHY, FOLLOWED) or worth(problem, new_hosts, new_engines, market).share >= MIN_SHARE:
                 break
         else:
             raise ValueError(f"fleet.toml: fixing {scene.kind} never saves {MIN_SHARE:.0%} of the spend on its target")
         numbers[kind] = first + scene.hosts - 1
         drawn_hosts += new_hosts
+        if scene.kind == FOLLOWED:
+            new_engines = [replace(engine, changed_share=1 - FOLLOWED_DAYS / days) for engine in new_engines]
+            followed.append(problem)
         engines += new_engines
-        if scene.kind == HEALTHY:
+        if scene.kind in (HEALTHY, FOLLOWED):
             healthy.append(problem.target)
         else:
             problems.append(problem)
-    return DrawnFleet(seed, tuple(drawn_hosts), tuple(engines), tuple(problems), tuple(healthy))
+    return DrawnFleet(seed, tuple(drawn_hosts), tuple(engines), tuple(problems), tuple(healthy), tuple(followed))
 
 
 def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene]:
-    """Yield scenes for all hosts: healthy ones, then every problem in random order, repeatedly.
+    """Yield scenes for all hosts: healthy ones, then every problem in random order, repeatedly; a followed one last.
 
     A scene with several hosts is yielded only once, because it is a large part of the bill.
     """
-    problems = [scene for scene in scenes() if scene.kind != HEALTHY and scene.days <= days]
-    healthy = [scene for scene in scenes() if scene.kind == HEALTHY]
-    left, first = hosts, int(rng.integers(len(healthy)))
+    long_enough = [scene for scene in scenes() if scene.days <= days]
+    problems = [scene for scene in long_enough if scene.kind not in (HEALTHY, FOLLOWED)]
+    healthy = [scene for scene in long_enough if scene.kind == HEALTHY]
+    followed = [scene for scene in long_enough if scene.kind == FOLLOWED and hosts >= FOLLOWED_FROM]
+    left, first = hosts - len(followed), int(rng.integers(len(healthy)))
     for index in rng.permutation(max(1, round(HEALTHY_SHARE * hosts))):
         yield healthy[(int(index) + first) % len(healthy)]
         left -= 1
@@ -83,6 +93,7 @@ def _chosen(rng: np.random.Generator, hosts: int, days: float) -> Iterator[Scene
                 yield scene
                 left -= scene.hosts
         again = True
+    yield from followed
 
 
 def _kind(host_type: HostType) -> str:
@@ -129,7 +140,7 @@ def _engines(
     )
     per_s = _rate(scene, rng, runs, truth, lengths, cached, mean_running, market)
     client_load = ClientLoad(shape, per_s, *lengths, cached)
-    before = replace(runs, engine_version=scene.before["version"]) if "version" in scene.before else None
+    before = _before(runs, scene)
     stuck = float(np.exp(rng.uniform(*np.log(scene.stuck_h)))) if scene.stuck_h else 0.0
     device_ids = tuple(range(runs.n_devices or 1))
     runs = replace(runs, device_ids=device_ids)
@@ -140,6 +151,14 @@ def _engines(
         )
         for host in hosts
     ], severity
+
+
+def _before(runs: Deployment, scene: Scene) -> Deployment | None:
+    """Return the deployment of the earlier epoch; None without one."""
+    if not scene.before:
+        return None
+    version = scene.before.get("version", runs.engine_version)
+    return replace(runs, engine_version=version, **scene.before.get("knobs", {}))
 
 
 def _formats(rng: np.random.Generator) -> tuple[tuple[str, float], ...]:

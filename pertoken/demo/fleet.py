@@ -66,13 +66,17 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class DrawnFleet:
-    """A drawn fleet with its problems and the targets without one."""
+    """A drawn fleet with its problems and the targets without one.
+
+    `followed` are problems that were mended before the end, as the advisor proposed; their targets are healthy.
+    """
 
     seed: int
     hosts: tuple[DrawnHost, ...]
     engines: tuple[DrawnEngine, ...]
     problems: tuple[Problem, ...]
     healthy: tuple[str, ...]
+    followed: tuple[Problem, ...] = ()
 
     def host(self, name: str) -> DrawnHost:
         """Return a host by its name."""

@@ -9,6 +9,8 @@ from typing import Any
 
 HEALTHY = "healthy"
 """Kind of a scene without a planted problem."""
+FOLLOWED = "followed"
+"""Kind of the scene whose problem was mended a week before the end, as the advisor proposed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class Scene:
     weekend: float = 0.6
     knobs: Mapping[str, Any] = field(default_factory=dict)
     before: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of its earlier epoch; empty without one."""
+    """`version` or `knobs` of its earlier epoch, where they differ; empty without one."""
     severity: Severity | None = None
     stuck_h: tuple[float, float] | None = None
     isolation: str | None = None

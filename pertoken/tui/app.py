@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events, on
-from textual.app import App, SuspendNotSupported
+from textual.app import App
 from textual.command import Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
@@ -20,12 +19,12 @@ from pertoken.tui import themes
 from pertoken.tui.background import Report
 from pertoken.tui.keymap import mapped
 from pertoken.tui.keys import DECISIONS, KEYS, WRITES
-from pertoken.tui.output import dump, page_through
+from pertoken.tui.output import save_screen, show_in_pager
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.modes import MODES, page_of
+from pertoken.tui.pages.modes import MODES, mount, mount_mode, page_of
 from pertoken.tui.pages.page import Page
-from pertoken.tui.pages.sheet_page import SheetPage
+from pertoken.tui.pages.sheet_page import KeysPage, SheetPage
 from pertoken.tui.palette import KeyCommands
 from pertoken.tui.process.terminal import on_standard_output
 from pertoken.tui.remembered import SCREENS
@@ -82,6 +81,16 @@ class PertokenApp(TimeApp):
         page._css_update_count = self._css_update_count  # of Textual: else it parses every style again
         return page
 
+    def prepare(self) -> None:
+        """Mount the pages of keys while nobody presses one: a first visit takes several times as long as another."""
+        self._idle.add(*(partial(mount_mode, self, mode) for mode in MODES))
+        self._idle.add(lambda: mount(self, self._keys_page()), self._mount_course)
+
+    def _mount_course(self) -> None:
+        fleet = next(iter(self._screen_stacks.get("fleet", ())), None)
+        if isinstance(fleet, FleetPage):
+            mount(self, fleet.course_page())
+
     def on_unmount(self) -> None:
         """Use the names of the default keys again."""
         name_keys(KEYS)
@@ -118,6 +127,8 @@ class PertokenApp(TimeApp):
         """
         if isinstance(event, events.MouseMove) and not event.button and self.mouse_captured is None:
             return
+        if isinstance(event, events.InputEvent):
+            self._idle.touched()
         late = isinstance(event, events.Key) and event.is_forwarded and event.is_printable
         if late and isinstance(event, events.Key) and isinstance(self.focused, Input):
             self.focused.post_message(events.Key(event.key, event.character))
@@ -266,8 +277,20 @@ class PertokenApp(TimeApp):
         await self._push_sheet("Events", sheet)
 
     async def _do_keys(self) -> None:
-        keys = help_sheet(mapped(self.options.keymap))
-        await self._push_sheet("Keys", lambda _: keys)
+        page, keys = self.screen, self._keys_page()
+        if isinstance(page, Page):
+            keys.over(page)
+            await self.push_screen(keys)
+
+    def _keys_page(self) -> KeysPage:
+        """Return the page of keys, which stays when it is closed."""
+        if self._help is None:
+            self._help = KeysPage(self.view, help_sheet(mapped(self.options.keymap)))
+            self._help._css_update_count = self._css_update_count
+            self.install_screen(self._help, "keys")
+        return self._help
+
+    _help: KeysPage | None = None
 
     async def _push_sheet(self, heading: str, sheet: Callable[[object], object]) -> None:
         page = self.screen
@@ -366,23 +389,9 @@ class PertokenApp(TimeApp):
     # Output.
 
     async def _do_dump(self) -> None:
-        if self.is_web:
-            self.notify("A browser writes no file on the server: save the page there.", markup=False)
-            return
-        try:
-            files = dump(self, Path.cwd(), self._now())
-        except OSError as error:
-            self.notify(f"{Path.cwd()}: {error.strerror or error}", severity="error", markup=False)
-        else:
-            self.notify("Wrote " + " and ".join(str(file) for file in files), markup=False)
+        save_screen(self, self._now())
 
     async def _do_pager(self) -> None:
         page = self.screen
-        if not isinstance(page, Page):
-            return
-        try:
-            reason = page_through(self, page.as_text())
-        except SuspendNotSupported:
-            reason = with_keys("A browser has no pager: {dump} saves the screen instead.")
-        if reason is not None:
-            self.notify(reason, severity="error", markup=False)
+        if isinstance(page, Page):
+            show_in_pager(self, page.as_text())

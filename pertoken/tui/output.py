@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from textual.app import App
+from textual.app import App, SuspendNotSupported
+
+from pertoken.tui.text.program.key_names import with_keys
 
 PAGERS = ("less", "more", "cat")
 """Programs to try if $PAGER is not set."""
@@ -34,6 +36,29 @@ def dump(app: App[Any], folder: Path, now_ts: float) -> tuple[Path, Path]:
             continue
         stem.with_suffix(".svg").write_text(picture, encoding="utf-8")
         return stem.with_suffix(".txt"), stem.with_suffix(".svg")
+
+
+def save_screen(app: App[Any], now_ts: float) -> None:
+    """Write the screen into the folder that pertoken was started in, and notify the files or the error."""
+    if app.is_web:
+        app.notify("A browser writes no file on the server: save the page there.", markup=False)
+        return
+    try:
+        files = dump(app, Path.cwd(), now_ts)
+    except OSError as error:
+        app.notify(f"{Path.cwd()}: {error.strerror or error}", severity="error", markup=False)
+    else:
+        app.notify("Wrote " + " and ".join(str(file) for file in files), markup=False)
+
+
+def show_in_pager(app: App[Any], text: str) -> None:
+    """Show a text in the pager; notify why it cannot be shown."""
+    try:
+        reason = page_through(app, text)
+    except SuspendNotSupported:
+        reason = with_keys("A browser has no pager: {dump} saves the screen instead.")
+    if reason is not None:
+        app.notify(reason, severity="error", markup=False)
 
 
 def pager() -> list[str]:

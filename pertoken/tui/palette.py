@@ -7,6 +7,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.markup import escape
 
 from pertoken.tui.keymap import mapped
 from pertoken.tui.keys import Key
@@ -42,7 +43,7 @@ class KeyCommands(Provider):
 
     def _help(self, key: Key) -> str:
         reason = self._app.why_not(key.action)
-        return f"{key.shown}: {key.help}" if reason is None else f"Not now: {reason}"
+        return escape(f"{key.shown}: {key.help}" if reason is None else f"Not now: {reason}")
 
     async def discover(self) -> Hits:
         """Yield every command."""

@@ -24,6 +24,7 @@ from pertoken.tui.options import Options
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
+from pertoken.tui.process.idle import IdleWork
 from pertoken.tui.process.terminal import TerminalDriver
 from pertoken.tui.remembered import recall
 from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
@@ -64,6 +65,10 @@ class Decided(Message):
         super().__init__()
         self.line = line
         self.stored = stored
+
+
+class Loaded(Message):
+    """The modules that the first frame did not need are imported."""
 
 
 class Computed(Message):
@@ -107,6 +112,7 @@ class ReaderApp(App[None]):
         self._request: PlanRequest | None = None
         self._planned: tuple[object, tuple[object, ...] | None] | None = None
         """Version of the advice that plan and records were computed from, and of the prices."""
+        self._idle = IdleWork(self.set_timer)
         self._stale_timer: Timer | None = None
         self._ticker: Timer | None = None
 
@@ -178,6 +184,15 @@ class ReaderApp(App[None]):
         if last.query is None:
             load_later()
             exclude_loaded()
+            self._post(Loaded())
+
+    @on(Loaded)
+    def prepare_pages(self) -> None:
+        """Prepare pages that no key has opened yet."""
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Prepare pages while nobody presses a key."""
 
     def _part_read(self, reading: Reading) -> None:
         """Show a part of a reading, and wait until it is drawn before more is read."""

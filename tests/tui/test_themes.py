@@ -2,16 +2,19 @@
 
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 from rich.segment import Segment
 from textual.color import Color
+from textual.command import CommandPalette
 from textual.pilot import Pilot
 
+from pertoken.tui.app import PertokenApp
 from pertoken.tui.options import Options
 from pertoken.tui.themes import ASCII, AsciiDrawing
-from tests.tui.reports import FixedSource, locked
-from tests.tui.screens import running, text_of, until_shown
+from tests.tui.reports import NOW, FixedSource, locked
+from tests.tui.screens import NEVER_S, running, settled, text_of, until_shown
 
 MIN_CONTRAST = 4.5
 """Least contrast of text by WCAG 2.2, 1.4.3."""
@@ -31,12 +34,25 @@ PATHS: tuple[tuple[tuple[str, ...], str], ...] = (
     (("question_mark",), "Show the fleet"),
     (("escape", "colon"), "screen fleet"),
     (("escape", "1", "comma"), "REPLAY"),
+    (("n", "c"), "no room or no values"),
+    (("escape", "slash", *"llama", "enter"), "keeps"),
+    (("escape", "E"), "What happened"),
+    (("escape", "3", "w"), "An empty line"),
+    (("escape", "e"), "Export the plan"),
+    (("escape", "2", "tab"), "use-spot"),
+    (("1", "ctrl+p"), "Show the fleet"),
 )
+"""Keys to each screen in turn, with a text that it shows."""
 
 
 def texts(pilot: Pilot[None]) -> Iterator[Segment]:
-    """Return the segments with more than blanks and drawing characters."""
-    for strip in pilot.app.screen._compositor.render_strips():
+    """Return the segments with more than blanks and drawing characters; of the palette, without the page under it."""
+    screen = pilot.app.screen
+    strips = screen._compositor.render_strips()
+    if isinstance(screen, CommandPalette):
+        region = screen.query_one("#--container").region
+        strips = [strip.crop(region.x, region.right) for strip in strips[region.y : region.bottom]]
+    for strip in strips:
         for segment in strip:
             if any(ord(letter) not in ASCII and not letter.isspace() for letter in segment.text):
                 yield segment
@@ -84,6 +100,20 @@ async def test_every_text_of_every_state_has_enough_contrast(theme: str) -> None
         assert colours | poor(pilot) == set()
 
 
+@pytest.mark.parametrize("theme", ["dark", "light"])
+@pytest.mark.parametrize("severity", ["information", "warning", "error"])
+async def test_notifications_have_enough_contrast(
+    theme: str, severity: Literal["information", "warning", "error"]
+) -> None:
+    app = PertokenApp(FixedSource(), refresh_s=NEVER_S, now=lambda: NOW, options=Options(theme=theme))
+    app.animation_level = "none"
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await until_shown(pilot, "run/wait")
+        app.notify("It is open: nothing was stored.", severity=severity, markup=False)
+        await until_shown(pilot, "nothing was stored")
+        assert poor(pilot) == set()
+
+
 async def test_sixteen_colours_are_the_terminals_own() -> None:
     async with running(FixedSource(), options=Options(theme="16-colour")) as pilot:
         await until_shown(pilot, "run/wait")
@@ -91,16 +121,26 @@ async def test_sixteen_colours_are_the_terminals_own() -> None:
         assert colours and all(colour.triplet is None for colour in colours)
 
 
-async def test_without_colours_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(FixedSource()) as pilot:
-        coloured = text_of(pilot)
+async def test_without_colours_nothing_is_lost_on_any_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    coloured = await _screens()
     monkeypatch.setitem(os.environ, "NO_COLOR", "1")
-    async with running(FixedSource()) as pilot:
-        assert text_of(pilot) == coloured
-        for segment in texts(pilot):
-            assert segment.style is not None and segment.style.color is not None
-            red, green, blue = segment.style.color.get_truecolor()
-            assert red == green == blue
+    assert await _screens(grey=True) == coloured
+
+
+async def _screens(*, grey: bool = False) -> list[str]:
+    """Return every screen as text; with `grey`, assert that no text has a hue."""
+    screens = []
+    async with running(FixedSource(), (100, 30)) as pilot:
+        for keys, text in PATHS:
+            await pilot.press(*keys)
+            await until_shown(pilot, text)
+            lines = (await settled(pilot)).splitlines()
+            screens.append("\n".join(line for line in lines if not line.startswith(" theme")))  # it names NO_COLOR
+            for segment in texts(pilot) if grey else ():
+                assert segment.style is not None and segment.style.color is not None
+                red, green, blue = segment.style.color.get_truecolor()
+                assert red == green == blue, segment
+    return screens
 
 
 async def test_ascii_borders_leave_no_box_drawing_on_any_screen() -> None:

@@ -2,68 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import events
 from textual.app import ComposeResult
-from textual.containers import Grid, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.message import Message
 
 from pertoken.tui.options import Options
 from pertoken.tui.pages.sheet_page import SheetPage
 from pertoken.tui.source import Read, View
-from pertoken.tui.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, marks_title, title_line
+from pertoken.tui.text.course.notes import (
+    advice_line,
+    busy_line,
+    dollar_lines,
+    gap_lines,
+    marks_title,
+    proposals_for,
+    title_line,
+)
 from pertoken.tui.text.course.plots import Panel, mark_lines, panels, token_sentence
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.widgets.plain_text import PlainText
 
 if TYPE_CHECKING:
+    from pertoken.proof.recommendation import Recommendation
     from pertoken.window.course.course import Course, Subject
 
-PANELS = 7
 _READING = "Reading its history…"
 _GONE = "It no longer exists: esc goes back."
 
 
 class CoursePage(SheetPage):
-    """Page of `subject`. `sheet` returns its facts in a view, `line` its line of the fleet report; None: it is gone."""
+    """Page of the `subject` that `about` set last. It is made once, because its widgets take as long as its figures."""
 
     FOOTER: ClassVar[tuple[str, ...]] = (
-        *("fleet", "savings", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
+        *("fleet", "savings", "open", "back", "narrow", "widen", "earlier", "later", "jump", "pager", "keys", "quit"),
     )
+
+    WORDS: ClassVar[Mapping[str, str]] = {"open": "Advice"}
 
     class Opened(Message):
         """The page was opened: its history has to be read."""
 
-    def __init__(
-        self,
-        view: Callable[[], View],
-        heading: str,
-        subject: Subject,
-        sheet: Callable[[View], Sheet | None],
-        line: Callable[[View], Any],
+    def __init__(self, view: Callable[[], View]) -> None:
+        super().__init__(view, "Service", lambda _: None, lambda view: view.reading.fleet, windowed=True)
+        self._line: Callable[[View], Any] = lambda _: None
+
+    def about(
+        self, heading: str, subject: Subject, sheet: Callable[[View], Sheet | None], line: Callable[[View], Any]
     ) -> None:
-        super().__init__(view, heading, sheet, lambda view: view.reading.fleet, windowed=True)
-        self.subject = subject
-        self._line = line
+        """Set the subject.
+
+        `sheet` returns its facts in a view, `line` its line of the fleet report; None: it is gone.
+        """
+        self.heading, self.subject, self._sheet, self._line = heading, subject, sheet, line
+        for column in self.query(VerticalScroll):
+            column.scroll_home(animate=False)
 
     def body(self) -> ComposeResult:
         """Yield dollars, plots, marks and facts in one column that scrolls."""
-        from pertoken.tui.widgets.course_plot import CoursePlot  # plotext is loaded by the page that plots
+        from pertoken.tui.widgets.course_plots import CoursePlots  # plotext is loaded by the page that plots
 
         with VerticalScroll():
             yield PlainText(id="subject")
             yield PlainText(id="dollars")
-            with Grid(id="plots"):
-                for n in range(PANELS):
-                    yield CoursePlot(id=f"plot{n}")
+            yield CoursePlots()
             yield PlainText(id="marks")
             yield self._text
 
-    def on_mount(self) -> None:
-        """Ask for the history of the subject, and show what is known before it arrives."""
-        super().on_mount()
-        self.post_message(self.Opened())
+    def on_screen_resume(self, event: events.ScreenResume) -> None:
+        """Ask for the history of the subject if it is not known; all else is shown meanwhile."""
+        if self.subject is not None and self._course(self.view()) is None:
+            self.post_message(self.Opened())
 
     @property
     def _usd_per_kwh(self) -> float | None:
@@ -77,7 +89,7 @@ class CoursePage(SheetPage):
 
     def show(self, view: View) -> None:
         """Show the subject as the view has it."""
-        from pertoken.tui.widgets.course_plot import CoursePlot
+        from pertoken.tui.widgets.course_plots import CoursePlots
 
         sheet, line, course = self._sheet(view), self._line(view), self._course(view)
         title = self.query_one("#subject", PlainText)
@@ -85,7 +97,7 @@ class CoursePage(SheetPage):
         report, notes, busy = view.reading.fleet.value, list[str](), None
         if line is not None:
             busy = busy_line(line, report)
-            advice = advice_line(line, report, view.reading.advice.value or ())
+            advice = advice_line(self._proposals(view))
             notes = [*dollar_lines(line, report), *filter(None, (busy, advice))]
         plotted: tuple[Panel, ...] = ()
         if course is None:
@@ -95,17 +107,29 @@ class CoursePage(SheetPage):
             notes += filter(None, [token_sentence(course, self._usd_per_kwh, split=busy is None)])
             notes += gap_lines(line, course, missing)
         self.query_one("#dollars", PlainText).update("\n".join(notes))
-        plots = list(self.query(CoursePlot))
-        for n, plot in enumerate(plots):
-            if course is None:
-                plot.display = False
-            else:
-                plot.show(plotted[n] if n < len(plotted) else None, course)
+        self.query_one(CoursePlots).show(plotted, course)
         marks = self.query_one("#marks", PlainText)
         lines = () if course is None else mark_lines(course)
         marks.display = bool(lines)
         marks.update("\n".join((marks_title(), *lines)))
         self.draw(sheet or ())
+
+    def _proposals(self, view: View) -> Sequence[Recommendation]:
+        """Return the open proposals for the subject."""
+        line = self._line(view)
+        return () if line is None else proposals_for(line, view.reading.fleet.value, view.reading.advice.value or ())
+
+    def cannot(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now; its first proposal can be opened."""
+        if action == "open":
+            return None if self._proposals(self.view()) else "No proposal is open for it."
+        return super().cannot(action)
+
+    def open(self) -> None:
+        """Open the page of the first proposal."""
+        from pertoken.tui.pages.decision_page import AdvicePage, current_advice
+
+        self.app.push_screen(AdvicePage(self.view, "Savings", current_advice(self._proposals(self.view())[0])))
 
     def as_text(self) -> str:
         """Return the dollars, the changes and all facts as text."""

@@ -21,6 +21,7 @@ from pertoken.tui.text.detail.sections import (
     editable,
     history_sections,
     page_section,
+    paid_section,
     provable_lines,
     trial_section,
 )
@@ -38,6 +39,16 @@ _ASK = "Set an assumption to another value: NUMBER=VALUE, such as 1=1.5. An empt
 def advice_part(view: View) -> Read[Any]:
     """Return the reading of the advice, which these pages show."""
     return view.reading.advice
+
+
+def current_advice(shown: Recommendation) -> Callable[[View], Recommendation | None]:
+    """Return a function that finds a recommendation in a view, whatever its state is by then."""
+
+    def current(view: View) -> Recommendation | None:
+        advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
+        return next((row for row in advice if row.recommendation_id == shown.recommendation_id), None)
+
+    return current
 
 
 def detail_of(view: View, recommendation: Recommendation) -> Detail | None:
@@ -97,6 +108,7 @@ class AdvicePage(CommandPage):
         tried = trial_section(recommendation, detail, view.now_ts)
         return (
             *tried,
+            *paid_section(detail),
             *advice_sheet(recommendation, view.now_ts, computed),
             *history_sections(detail),
             *page_section(page),

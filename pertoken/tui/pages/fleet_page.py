@@ -73,6 +73,7 @@ class FleetPage(ListPage):
 
     def __init__(self, view: Callable[[], View], heading: str, windowed: bool) -> None:
         super().__init__(view, heading, windowed)
+        self._course_page: CoursePage | None = None
         self._chosen: str | None = None
         self._selector = ""
         """Name of the device in the price question, as `pertoken prices` uses it."""
@@ -270,8 +271,6 @@ class FleetPage(ListPage):
 
     def page_about(self, subject: Subject) -> CoursePage:
         """Return the page of a host or deployment, with plots."""
-        from pertoken.tui.pages.course_page import CoursePage  # not needed for the first frame
-
         of_host = subject.kind == "host"
         current = partial(_host if of_host else _deployment, subject.id)
 
@@ -279,7 +278,18 @@ class FleetPage(ListPage):
             shown = current(view)
             return None if shown is None else self.details(shown, view)
 
-        return CoursePage(self.view, "Host" if of_host else "Service", subject, sheet, current)
+        page = self.course_page()
+        page.about("Host" if of_host else "Service", subject, sheet, current)
+        return page
+
+    def course_page(self) -> CoursePage:
+        """Return the page of hosts and services, which stays when it is closed: no other can be open beside it."""
+        from pertoken.tui.pages.course_page import CoursePage  # not needed for the first frame
+
+        if self._course_page is None:
+            self._course_page = CoursePage(self.view)
+            self.app.install_screen(self._course_page, "course")
+        return self._course_page
 
     def details(self, line: Any, view: View) -> Sheet:
         """Return the facts of a deployment, device, host or tenant."""

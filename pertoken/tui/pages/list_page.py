@@ -13,7 +13,7 @@ from pertoken.tui.source import View
 from pertoken.tui.text.columns import table
 from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
-from pertoken.tui.text.table.matching import nothing_matches
+from pertoken.tui.text.table.matching import kept, nothing_matches
 from pertoken.tui.text.words import literal_lines
 from pertoken.tui.widgets.cursor_lines import CursorLines
 from pertoken.tui.widgets.filter_box import FilterBox
@@ -32,7 +32,7 @@ class ListPage(Page):
         yield PlainText(id="waiting")
         with Vertical(id="lists"):
             yield from self.lists()
-        yield PlainText(id="no-match")
+        yield PlainText(id="filter-note")
         yield FilterBox()
 
     def lists(self) -> ComposeResult:
@@ -92,7 +92,7 @@ class ListPage(Page):
             return f"There is no row to {'open' if action == 'open' else 'show'}." if action != "sort" else _NO_SORT
         if action == "reverse" and (rows is None or not rows.is_sorted):
             return with_keys("Nothing is sorted yet: {sort} sorts by the first column.")
-        if action == "back" and not self.query_one(FilterBox).display:
+        if action == "back" and not self.query_one(FilterBox).in_force:
             return with_keys(
                 "There is nothing to go back to: {fleet} to {rules} and {hours} change screens, {quit} quits."
             )
@@ -136,6 +136,7 @@ class ListPage(Page):
     def filter(self) -> None:
         """Open the input line of the filter."""
         self.query_one(FilterBox).open()
+        self._settle()
 
     def sort(self) -> None:
         """Sort by the next column."""
@@ -165,18 +166,24 @@ class ListPage(Page):
         self._settle()
 
     def on_filter_box_left(self) -> None:
-        """Move the focus back to the rows."""
-        self._focus_rows()
+        """Move the focus back to the rows, and name the filter that is kept."""
+        self._settle()
+        if not isinstance(self.focused, Rows):
+            self._focus_rows()
 
     def _settle(self) -> None:
-        """Divide the height among the tables, and show a note if no row passes the filter."""
+        """Divide the height among the tables, and show a note about a filter that is kept or that no row passes."""
         for stack in self.query(Stack):
             stack.settle()
         tables = [widget for widget in self.focus_chain if isinstance(widget, Rows)]
-        words = self.query_one(FilterBox).value.strip().strip("!~").strip()
-        note = self.query_one("#no-match", PlainText)
-        note.display = bool(words and tables and not any(table.matched for table in tables))
-        note.update(nothing_matches(self.query_one(FilterBox).value))
+        box = self.query_one(FilterBox)
+        filters = bool(box.value.strip().strip("!~").strip() and tables)
+        matched = sum(len(table.matched) for table in tables)
+        note = self.query_one("#filter-note", PlainText)
+        note.display = filters and (not matched or not box.display)
+        note.update(
+            kept(box.value, matched, sum(table.count for table in tables)) if matched else nothing_matches(box.value)
+        )
 
     def give_back_keys(self) -> None:
         """Move the focus back to the rows."""

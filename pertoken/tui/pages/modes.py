@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from textual import events
+from textual.app import App
+
 from pertoken.tui.pages.page import Page
 
 if TYPE_CHECKING:
@@ -39,4 +42,17 @@ def load_later() -> None:
     """Import the modules that the first frame did not need, so that keys do not wait for them later."""
     for name in LATER:
         import_module(f"pertoken.tui.pages.{name}")
-    import_module("pertoken.tui.widgets.course_plot")
+    import_module("pertoken.tui.widgets.course_plots")
+
+
+def mount_mode(app: App[None], mode: str) -> None:
+    """Mount the page of a mode without showing it; nothing is done if it is mounted, or while the app ends."""
+    if app.is_running and mode not in app._screen_stacks:
+        app._init_mode(mode)
+
+
+def mount(app: App[None], page: Page) -> None:
+    """Mount an installed page without showing it, and lay it out; nothing is done if it is mounted."""
+    if app.is_running and not page.is_running:
+        app._get_screen(page)
+        page.post_message(events.ScreenResume())

@@ -8,7 +8,7 @@ from textual.widgets import TabbedContent, TabPane
 
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.keys import DECISIONS
-from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part
+from pertoken.tui.pages.decision_page import AdvicePage, DecisionPage, advice_part, current_advice
 from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.pages.page import MIN_HEIGHT, Page
 from pertoken.tui.source import Read, View
@@ -66,13 +66,7 @@ class SavingsPage(ListPage):
 
     def page_of(self, line: Callable[[View], Any]) -> Page:
         """Return the page of a recommendation, which follows it when a decision moves it to another tab."""
-        shown: Recommendation = line(self.view())
-
-        def current(view: View) -> Recommendation | None:
-            advice: tuple[Recommendation, ...] = view.reading.advice.value or ()
-            return next((row for row in advice if row.recommendation_id == shown.recommendation_id), None)
-
-        return AdvicePage(self.view, self.heading, current)
+        return AdvicePage(self.view, self.heading, current_advice(line(self.view())))
 
     def fill(self, view: View) -> None:
         """Fill totals, tabs and tables."""

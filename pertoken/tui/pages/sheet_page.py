@@ -110,3 +110,22 @@ class SheetPage(Page):
         if sheet != self._shown:
             self._shown = sheet
             self._text.show(sheet)
+
+
+class KeysPage(SheetPage):
+    """Help, over the page that `over` set last. It is made once: its text never changes."""
+
+    def __init__(self, view: Callable[[], View], keys: Sheet) -> None:
+        self._under: Page | None = None
+        super().__init__(view, "Keys", lambda _: keys, self._part_under)
+
+    def over(self, page: Page) -> None:
+        """Show the state of a page in the title."""
+        self._under, self.late_s = page, page.late_s
+
+    def _part_under(self, view: View) -> Read[Any]:
+        return view.reading.fleet if self._under is None else self._under.part(view)
+
+    def cannot(self, action: str) -> str | None:
+        """Return the reason why an action does nothing now."""
+        return "These are the keys: esc goes back." if action == "keys" else super().cannot(action)

@@ -5,10 +5,36 @@ from __future__ import annotations
 import select
 import sys
 from contextlib import suppress
-from typing import Any
+from typing import Any, TextIO
 
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+
+
+class Output:
+    """Standard output that drops what is written after its terminal is gone.
+
+    An error would end Textual's thread of output, and the program would wait for that thread for ever.
+    """
+
+    def __init__(self, file: TextIO | None) -> None:
+        self.file = file
+
+    def fileno(self) -> int:
+        """Return its descriptor; -1 if the program was started without one."""
+        return -1 if self.file is None else self.file.fileno()
+
+    def write(self, text: str) -> None:
+        """Write a text, if there still is a terminal."""
+        with suppress(OSError):
+            if self.file is not None:
+                self.file.write(text)
+
+    def flush(self) -> None:
+        """Flush what was written, if there still is a terminal."""
+        with suppress(OSError):
+            if self.file is not None:
+                self.file.flush()
 
 
 class TerminalDriver(LinuxDriver):
@@ -16,7 +42,7 @@ class TerminalDriver(LinuxDriver):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._file = sys.__stdout__
+        self._file = Output(sys.__stdout__)  # type: ignore[assignment]
 
     def hung_up(self) -> bool:
         """Return whether the terminal is gone. That ends a program as a rule, but not one that `nohup` started."""

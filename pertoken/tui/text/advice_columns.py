@@ -171,6 +171,14 @@ def _money(row: Recommendation, money: Money | None) -> str:
     return _UNPRICED if money is None and row.best and row.best.unpriced else usd_triple(money)
 
 
+def _promised(row: Recommendation) -> str:
+    """Return the bankable dollars that were promised; without any, those of capacity with this word."""
+    money, more = bankable(row), capacity(row)
+    if not any(money or ()) and more is not None and any(more):
+        return f"{usd_triple(more)} capacity"
+    return _money(row, money)
+
+
 def _until(row: Recommendation) -> str:
     return "" if row.until_ts is None else format_utc(row.until_ts).partition(" ")[0]
 
@@ -236,7 +244,7 @@ DONE_COLUMNS: tuple[Column[Recommendation], ...] = (
         "change", lambda row: literal(row.chosen.title if row.chosen else row.title), 0, min_cells=16, keep_start=True
     ),
     Column("result", lambda row: f"{RESULTS.get(row.state, '·')} {row.state.label}", 1, min_cells=10),
-    Column("promised $/month", lambda row: _money(row, bankable(row)), 3, lambda row: _likely(bankable(row))),
+    Column("promised $/month", _promised, 3, lambda row: _likely(bankable(row)) or _likely(capacity(row))),
     Column("measured", _reason, 2, min_cells=20),
     Column("target", lambda row: literal(row.target), 4, min_cells=10, keep_end=True),
     Column("rule", lambda row: literal(row.rule_id), 5, min_cells=10),

@@ -1,6 +1,7 @@
 """Columns of the fleet: deployments, devices, hosts."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
 from pertoken.tui.amounts import amount
@@ -22,6 +23,7 @@ from pertoken.units import format_bytes, format_count, format_duration
 from pertoken.window.observed import STALE_TICKS
 
 Line = DeploymentLine | DeviceLine | HostLine | HostUse
+OneLine = TypeVar("OneLine", DeploymentLine, DeviceLine, HostLine, HostUse)
 SPARK_CELLS = 15
 UNKNOWN_INTERVAL_S = 60
 """Interval assumed for a host that is not in the report."""
@@ -39,6 +41,21 @@ def staleness(report: FleetReport, older_s: float = 0.0) -> Callable[[Line], boo
         return line.age_s is None or line.age_s + older_s > STALE_TICKS * interval_s.get(name, UNKNOWN_INTERVAL_S)
 
     return stale
+
+
+def present(
+    name: str,
+    rank: int,
+    shown: Callable[[float | None], str],
+    value: Callable[[OneLine], float | None],
+    stale: Callable[[Line], bool],
+) -> Column[OneLine]:
+    """Return a column of a present figure: a stale line has none, its details have the last one."""
+
+    def known(line: OneLine) -> float | None:
+        return None if stale(line) else value(line)
+
+    return Column(name, lambda line: shown(known(line)), rank, known)
 
 
 def label(line: DeviceLine) -> str:
@@ -66,9 +83,14 @@ def deployment_columns(
         Column("state", lambda line: _state(stale, line, older_s), 2),
         Column("$/Mtok", usd_per_mtok, 1, lambda line: line.nano_usd_per_mtok),
         Column("seen", _seen, 2),
-        Column("tok/s", lambda line: format_count(line.generated_tok_s_now), 3, lambda line: line.generated_tok_s_now),
+        present("tok/s", 3, format_count, lambda line: line.generated_tok_s_now, stale),
         Column("busy", busy_share, 4, lambda line: line.busy),
-        Column("run/wait", _queue, 6, lambda line: line.running_now),
+        Column(
+            "run/wait",
+            lambda line: UNKNOWN if stale(line) else _queue(line),
+            6,
+            lambda line: None if stale(line) else line.running_now,
+        ),
         Column("TTFT p95", lambda line: seconds(line.ttft_p95_s), 7, lambda line: line.ttft_p95_s),
         Column(
             f"tok/s in {window}, peak",
@@ -76,7 +98,7 @@ def deployment_columns(
             8,
             wide=lambda line, cells: stretched(line.spark, cells),
         ),
-        Column("power", lambda line: watts(line.power_w), 9, lambda line: line.power_w),
+        present("power", 9, watts, lambda line: line.power_w, stale),
         Column(
             "advice",
             lambda line: str((advice or {}).get(line.deployment_id) or ""),
@@ -90,50 +112,58 @@ def deployment_columns(
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
-def device_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[DeviceLine], ...]:
-    """Return the columns of devices."""
+def device_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = False) -> tuple[Column[DeviceLine], ...]:
+    """Return the columns of devices; with `last`, a stale line keeps the figures of its last reading."""
     stale = staleness(report, older_s)
+    silent = _never if last else stale
     columns: tuple[Column[DeviceLine], ...] = (
         Column("device", lambda line: literal(label(line)), 0, min_cells=14, keep_end=True),
         Column("state", lambda line: age(stale, line, older_s), 2),
-        Column("util", lambda line: percent(line.util), 3, lambda line: line.util),
+        present("util", 3, percent, lambda line: line.util, silent),
+        present("SM", 7, percent, lambda line: line.values.get("sm_active_1e4"), silent),
+        present("mem BW", 7, percent, lambda line: line.values.get("dram_active_1e4"), silent),
+        present("power", 4, watts, lambda line: line.power_w, silent),
         Column(
-            "SM",
-            lambda line: percent(_activity(line, "sm_active_1e4")),
-            7,
-            lambda line: _activity(line, "sm_active_1e4"),
+            "memory",
+            lambda line: UNKNOWN if silent(line) else _memory(line),
+            6,
+            lambda line: None if silent(line) else line.memory_used_bytes,
         ),
-        Column(
-            "mem BW",
-            lambda line: percent(_activity(line, "dram_active_1e4")),
-            7,
-            lambda line: _activity(line, "dram_active_1e4"),
-        ),
-        Column("power", lambda line: watts(line.power_w), 4, lambda line: line.power_w),
-        Column("memory", _memory, 6, lambda line: line.memory_used_bytes),
-        Column("$/hour", lambda line: amount(line.nano_usd_per_hour), 1, lambda line: line.nano_usd_per_hour),
+        present("$/hour", 1, usd_per_hour, lambda line: line.nano_usd_per_hour, silent),
         Column("used by", _used_by, 5, min_cells=13, keep_end=True),
         Column("host", lambda line: literal(line.host), 1, min_cells=14),
     )
     return columns if len(report.hosts) > 1 else tuple(column for column in columns if column.name != "host")
 
 
-def host_columns(report: FleetReport, older_s: float = 0.0) -> tuple[Column[HostLine], ...]:
-    """Return the columns of hosts."""
+def host_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = False) -> tuple[Column[HostLine], ...]:
+    """Return the columns of hosts; with `last`, a stale line keeps the figures of its last reading."""
     stale = staleness(report, older_s)
+    silent = _never if last else stale
     return (
         Column("host", lambda line: literal(line.name), 0, min_cells=10),
         Column("state", lambda line: age(stale, line, older_s), 1),
-        Column("CPU", lambda line: percent(line.cpu_util), 2, lambda line: line.cpu_util),
-        Column("load", lambda line: number(line.load), 4, lambda line: line.load),
-        Column("memory", _memory, 3, lambda line: line.memory_used_bytes),
-        Column("agent CPU", lambda line: percent(line.agent_cpu_share), 5, lambda line: line.agent_cpu_share),
-        Column("agent memory", lambda line: format_bytes(line.agent_rss_bytes), 6, lambda line: line.agent_rss_bytes),
+        present("CPU", 2, percent, lambda line: line.cpu_util, silent),
+        present("load", 4, number, lambda line: line.load, silent),
+        Column(
+            "memory",
+            lambda line: UNKNOWN if silent(line) else _memory(line),
+            3,
+            lambda line: None if silent(line) else line.memory_used_bytes,
+        ),
+        present("agent CPU", 5, percent, lambda line: line.agent_cpu_share, silent),
+        Column(
+            "agent memory",
+            lambda line: UNKNOWN if silent(line) else format_bytes(line.agent_rss_bytes),
+            6,
+            lambda line: None if silent(line) else line.agent_rss_bytes,
+        ),
     )
 
 
-def _activity(line: DeviceLine, stored: str) -> float | None:
-    return line.values.get(stored)
+def usd_per_hour(nano_usd: float | None) -> str:
+    """Return nano-USD an hour as dollars."""
+    return amount(None if nano_usd is None else int(nano_usd))
 
 
 def with_peak(values: tuple[float | None, ...], cells: int) -> str:
@@ -150,6 +180,10 @@ def age(stale: Callable[[Line], bool], line: Line, older_s: float) -> str:
 
 def _state(stale: Callable[[Line], bool], line: DeploymentLine, older_s: float) -> str:
     return ", ".join(filter(None, ("fault" if line.fault else "", age(stale, line, older_s))))
+
+
+def _never(_: Line) -> bool:
+    return False
 
 
 def _seen(line: DeploymentLine) -> str:

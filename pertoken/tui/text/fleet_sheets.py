@@ -132,7 +132,11 @@ def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) ->
     return sheet(
         Section(
             literal(label(line)),
-            (("kind", kind), ("host", literal(line.host)), *_facts(device_columns(report), line, {"device", "host"})),
+            (
+                ("kind", kind),
+                ("host", literal(line.host)),
+                *_facts(device_columns(report, last=True), line, {"device", "host"}),
+            ),
         ),
         Section(
             "Activity",
@@ -142,7 +146,9 @@ def device_sheet(report: FleetReport, line: DeviceLine, older_s: float = 0.0) ->
         Section("Source of the power figure", (literal(line.power_source),) if line.power_source else ()),
         Section("Price", _price(line)),
         Section("Not measured", _missing(report, line.device_id)),
-        Section(f"Its host, {literal(line.host)}", _facts(host_columns(report), host, {"host"}) if host else ()),
+        Section(
+            f"Its host, {literal(line.host)}", _facts(host_columns(report, last=True), host, {"host"}) if host else ()
+        ),
         Section("How far to trust it", (_last_read(report, line, older_s),)),
     )
 
@@ -153,7 +159,7 @@ def host_sheet(report: FleetReport, line: HostLine, older_s: float = 0.0) -> She
         Section(
             literal(line.name),
             (
-                *_facts(host_columns(report), line, {"host"}),
+                *_facts(host_columns(report, last=True), line, {"host"}),
                 *_known(("memory traffic of the CPUs", bytes_per_s, line.memory_traffic_bytes_s)),
             ),
         ),

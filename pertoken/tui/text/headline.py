@@ -88,19 +88,19 @@ def _idle(bill: Bill | None) -> str:
 
 
 def savings_line(plan: Plan | None, banked: Banked | None) -> str:
-    """Return the bankable saving of the plan with its least certain assumption, and the savings measured so far.
+    """Return the bankable saving of the plan under its least certain assumption, and the savings measured so far.
 
     `plan` is None while it is being composed.
     """
     saved = "not known yet" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
     if plan is None:
-        return f"Bankable: not known yet · banked so far: {saved}"
+        return f"Bankable: not known yet · banked: {saved}"
     if not any(plan.bankable):
-        return f"Bankable: {NONE_FOUND} ({key_name('savings')} shows why) · banked so far: {saved}"
-    weakest = f" · least certain: {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
+        return f"Bankable: {NONE_FOUND} ({key_name('savings')} shows why) · banked: {saved}"
+    weakest = f" if {literal(plan.sensitivity[0].assumption)}" if plan.sensitivity else ""
     low, likely, high = map(amount, plan.bankable)
     dollars = likely if low == high else f"{likely} ({low}–{high})"  # short, to leave space for the assumption
-    return f"Bankable {dollars}/month{weakest} · banked so far: {saved}"
+    return f"Bankable {dollars}/month{weakest} · banked: {saved}"
 
 
 def _saved(banked: Banked) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pertoken.proof.acts import DISMISS_S, SNOOZE_S
 from pertoken.proof.lifecycle import commands, described
 from pertoken.proof.recommendation import Edit, Recommendation, RecordLine, Variant, short_id
+from pertoken.tui.amounts import amount
 from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal, literal_lines, usd_range
@@ -172,6 +173,18 @@ def receipt_line(stored: StoredReceipt) -> str:
     what = f"{literal(made.change.title)}, {literal(made.change.target)}"
     when = f"{stored.short_id}  {format_utc(stored.created_ts)}"
     return f"{when}  {stored.kind.label} {made.finding.verdict}{figures}: {what}"
+
+
+def paid_line(stored: StoredReceipt) -> str:
+    """Return the result of a receipt as a sentence, with its dollars and the hours that they were measured in."""
+    made = stored.read()
+    saved, after = made.finding.saving_90, made.finding.after
+    usd = made.measured_in_window if made.release is None else made.release.measured_per_month
+    when = " a month" if made.release is not None else "" if after is None else f" in {after.hours} compared hours"
+    dollars = "" if usd is None else f"{amount(usd.likely)} ({usd_range((usd.low, usd.likely, usd.high))}){when}"
+    share = "" if saved is None else f"{saved.likely:.1%} ({saved.low:.1%} to {saved.high:.1%}) of device time"
+    figures = ": ".join(filter(None, (share, dollars))) or "nothing known"
+    return f"{stored.kind.label} {made.finding.verdict}, {literal(made.change.target)}: saved {figures}"
 
 
 def receipt_lines(stored: Sequence[StoredReceipt]) -> list[str]:

@@ -62,6 +62,11 @@ class Rows(CursorLines, Generic[L]):
         return super().allow_focus() and bool(self._all) and self.shown_lines != 0
 
     @property
+    def count(self) -> int:
+        """Number of lines, those that a filter leaves out included."""
+        return len(self._all)
+
+    @property
     def wanted_height(self) -> int:
         """Height that shows every row, the header included; 0 without lines."""
         return len(self.matched) + 1 if self._all else 0

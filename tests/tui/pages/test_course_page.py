@@ -7,7 +7,7 @@ from subprocess import run
 from pertoken.errors import StoreError
 from pertoken.window.course.course import Course, Subject
 from tests.tui.reports import FixedSource
-from tests.tui.screens import running, text_of, until, until_shown
+from tests.tui.screens import notices, running, text_of, until, until_shown
 
 
 async def test_a_service_opens_with_its_dollars_and_plots_and_scrolls_to_its_facts() -> None:
@@ -30,6 +30,20 @@ async def test_a_host_opens_from_its_row_with_its_devices() -> None:
         await pilot.press("end")
         await until_shown(pilot, "Devices and partitions, with the deployments that use them")
         assert source.subjects[0] == Subject("host", 1)
+
+
+async def test_enter_opens_the_first_proposal_and_escape_goes_back_to_the_plots() -> None:
+    async with running(FixedSource(), (100, 30)) as pilot:
+        await pilot.press("enter")
+        await until_shown(pilot, "the first: Serve FP8 weights ($1,640 a month); enter opens it.")
+        await pilot.press("enter")
+        await until_shown(pilot, "How to apply it")
+        await pilot.press("escape")
+        await until_shown(pilot, "Tokens, tok/s: ▪ generated")
+        await pilot.press("escape", "down", "enter")
+        await until_shown(pilot, "Qwen/Qwen3-8B · llama.cpp")
+        await pilot.press("enter")
+        assert await notices(pilot) == ["No proposal is open for it."]
 
 
 async def test_facts_stay_when_the_history_cannot_be_read() -> None:

@@ -35,11 +35,14 @@ async def test_a_filter_keeps_rows_that_hold_all_words_and_escape_drops_it() -> 
     async with running(FixedSource()) as pilot:
         await pilot.press("slash", *"QWEN", "space", *"gpu-b", "enter")
         await until_gone(pilot, "70B-Instruct")
-        await until_shown(pilot, "Qwen/Qwen3-8B")
-        assert pilot.app.screen.query_one(FilterBox).display
-        await pilot.press("escape")
-        await until_shown(pilot, "70B-Instruct")
+        await until_shown(pilot, "/QWEN gpu-b keeps 3 of 10 rows: esc drops it, / edits it.")
         assert not pilot.app.screen.query_one(FilterBox).display
+        await pilot.press("slash", *"-none")
+        await until_shown(pilot, "No row contains every word of “QWEN gpu-b-none”")
+        await pilot.press("enter", "escape")
+        await until_shown(pilot, "70B-Instruct")
+        await until_gone(pilot, "keeps")
+        assert not pilot.app.screen.query_one(FilterBox).in_force
 
 
 async def test_reversing_an_unsorted_table_shows_the_reason() -> None:

@@ -8,11 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
 
 from pertoken.tui.app import PertokenApp
-from pertoken.tui.process.terminal import TerminalDriver, on_standard_output
+from pertoken.tui.process.terminal import Output, TerminalDriver, on_standard_output
 from tests.tui.reports import FixedSource
 from tests.values import new_store
 
@@ -22,7 +23,22 @@ DEADLINE_S = 60.0
 async def test_screens_are_drawn_on_standard_output_so_that_messages_can_go_elsewhere() -> None:
     app = PertokenApp(FixedSource())
     assert app.driver_class is TerminalDriver
-    assert TerminalDriver(app)._file is sys.__stdout__
+    assert TerminalDriver(app)._file.file is sys.__stdout__  # type: ignore[union-attr]
+
+
+def test_output_after_the_terminal_is_gone_is_dropped() -> None:
+    window, terminal = pty.openpty()
+    file = os.fdopen(terminal, "w")
+    output = Output(file)
+    output.write("seen")
+    output.flush()
+    assert os.read(window, 16) == b"seen" and output.fileno() == terminal
+    os.close(window)
+    for _ in range(100):  # more than Textual's thread keeps
+        output.write("lost")
+        output.flush()
+    with pytest.raises(OSError, match="Input/output error"):
+        file.close()
 
 
 def test_another_driver_such_as_that_of_a_browser_is_left_alone() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pertoken.proof.recommendation import State
 from pertoken.proof.track_record import NO_RECORD, Record
 from pertoken.tui.text.advice_columns import (
+    DONE_COLUMNS,
     bankable,
     best_of_each_target,
     confidence,
@@ -67,3 +68,11 @@ def test_a_million_tokens_cost_less_by_what_leaves_the_bill_and_by_what_more_is_
 def test_the_record_of_a_rule_is_a_ratio_with_how_many_receipts() -> None:
     assert record_words(Record(4, 0.92, 0.1, 0.3)) == "0.92× of 4"
     assert record_words(None) == record_words(NO_RECORD) == "no receipts"
+
+
+def test_a_done_row_shows_promised_capacity_where_nothing_was_bankable() -> None:
+    promised = next(column for column in DONE_COLUMNS if column.name == "promised $/month")
+    done = replace(QUANTIZE, state=State.REALIZED, estimate=replace(FP8, bankable=(0, 0, 0)), variant=FP8.key)
+    assert promised.text(done) == "$0–210–400 capacity"
+    assert promised.text(replace(done, estimate=FP8)) == "$1,200–1,640–1,818"
+    assert promised.order is not None and promised.order(done) == 210 * USD

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.tui.text.columns import Column
-from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, label, staleness
+from pertoken.tui.text.columns import Column, arranged
+from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
+from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, host_columns, label, staleness
 from tests.tui.reports import BARE, CHAT, RESTARTED, RICH, SILENT
 
 
@@ -49,3 +50,28 @@ def test_an_unused_device_is_used_by_nothing_and_unknown_use_is_a_dash() -> None
     columns = device_columns(RICH)
     assert cells(columns, replace(device, held_by=()))["used by"] == "nothing"  # type: ignore[arg-type]
     assert cells(columns, replace(device, held_by=None))["used by"] == "–"  # type: ignore[arg-type]
+
+
+def test_a_stale_row_has_no_present_figure_in_any_table_and_keeps_those_of_the_window() -> None:
+    deployment = cells(deployment_columns(RICH, older_s=60.0), CHAT)  # type: ignore[arg-type]
+    assert {deployment[name] for name in ("tok/s", "run/wait", "power")} == {"–"}
+    assert (deployment["state"], deployment["$/Mtok"], deployment["busy"]) == ("stale 64s", "$0.230", "87%")
+    device = cells(device_columns(RICH, older_s=60.0), RICH.devices[0])  # type: ignore[arg-type]
+    assert {device[name] for name in ("util", "SM", "mem BW", "power", "memory", "$/hour")} == {"–"}
+    assert device["used by"] == CHAT.model
+    host = cells(host_use_columns(RICH, advice_counts((), RICH), older_s=60.0), RICH.uses[0])  # type: ignore[arg-type]
+    assert {host[name] for name in ("util", "SM", "mem BW", "power", "tok/s", "$/hour", "CPU")} == {"–"}
+    assert host["$/Mtok"] == "$0.230"
+
+
+def test_stale_rows_are_sorted_last_whatever_they_last_used() -> None:
+    columns = device_columns(RICH)
+    stale, fresh = replace(RICH.devices[0], age_s=190, util=0.99), replace(RICH.devices[1], util=0.1)
+    assert arranged([stale, fresh], columns, "util", turned=False) == [fresh, stale]
+
+
+def test_details_keep_the_figures_of_the_last_reading() -> None:
+    device = cells(device_columns(RICH, older_s=60.0, last=True), RICH.devices[0])  # type: ignore[arg-type]
+    assert (device["state"], device["util"], device["power"]) == ("stale 64s", "83%", "512 W")
+    host = cells(host_columns(RICH, older_s=60.0, last=True), RICH.hosts[0])  # type: ignore[arg-type]
+    assert (host["CPU"], host["agent memory"]) == ("12%", "61 MiB")

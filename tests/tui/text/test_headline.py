@@ -39,8 +39,9 @@ def test_hosts_that_do_not_report_have_no_present_figures() -> None:
 
 def test_the_bankable_saving_is_beside_its_least_certain_assumption_and_what_was_banked() -> None:
     assert savings_line(PLAN, BANKED) == (
-        "Bankable $3,318 ($3,018–$3,636)/month · least certain: the list price is paid · banked so far: $402"
+        "Bankable $3,318 ($3,018–$3,636)/month if the list price is paid · banked: $402"
     )
+    assert len(savings_line(PLAN, BANKED)) <= 78, "all of it fits at 80 columns"
     nothing = replace(PLAN, bankable=(0, 0, 0), steps=(), sensitivity=())
-    assert savings_line(nothing, Banked()) == "Bankable: none found (2 shows why) · banked so far: nothing yet"
-    assert savings_line(None, None) == "Bankable: not known yet · banked so far: not known yet"
+    assert savings_line(nothing, Banked()) == "Bankable: none found (2 shows why) · banked: nothing yet"
+    assert savings_line(None, None) == "Bankable: not known yet · banked: not known yet"

@@ -2,8 +2,24 @@
 
 from dataclasses import replace
 
-from tests.tui.reports import ADVICE, CHAT, RICH, TENANTS, FixedSource, device, host, use
-from tests.tui.studies import RULES
+from pertoken.window.course.course import Mark
+from pertoken.window.course.timeline import Happening
+from tests.tui.reports import (
+    ADVICE,
+    CHAT,
+    COURSE,
+    DAY,
+    FP8,
+    NOW,
+    RICH,
+    TENANTS,
+    TIMELINE,
+    FixedSource,
+    device,
+    host,
+    use,
+)
+from tests.tui.studies import PLAN, RULES, STEPS
 
 NAMES = (
     "[/b][red]markup[@click=app.quit]",
@@ -31,7 +47,24 @@ def hostile() -> FixedSource:
         hints=(),
     )
     tenants = replace(TENANTS, lines=tuple(replace(TENANTS.lines[0], name=name) for name in NAMES))
-    advice = tuple(replace(row, title=name, target=name) for row, name in zip(ADVICE, NAMES, strict=False))
+    advice = tuple(
+        replace(
+            ADVICE[2],
+            recommendation_id=101 + n,
+            title=name,
+            target=name,
+            reason=name,
+            variants=(replace(FP8, title=name, commands=(name,), undo=(name,), assumptions=(name,), against=(name,)),),
+        )
+        for n, name in enumerate(NAMES)
+    )
+    steps = tuple(
+        replace(STEPS[1], recommendation_id=101 + n, title=name, where=name, commands=(name,), undo=(name,))
+        for n, name in enumerate(NAMES)
+    )
+    left_out = tuple(replace(PLAN.left_out[0], title=name, where=name, reason=name) for name in NAMES)
+    marks = tuple(Mark(NOW - 600 * n - 300, "event", name) for n, name in enumerate(NAMES))
+    happenings = tuple(Happening(NOW - 700 * n - 300, name) for n, name in enumerate(NAMES))
     rules = tuple(
         replace(
             RULES[n % len(RULES)],
@@ -40,4 +73,13 @@ def hostile() -> FixedSource:
         )
         for n, name in enumerate(NAMES)
     )
-    return FixedSource(report, advice, bill=tenants, listed=rules)
+    return FixedSource(
+        report,
+        advice,
+        bill=tenants,
+        listed=rules,
+        planned=replace(PLAN, steps=steps, left_out=left_out),
+        day=tuple(replace(DAY[0], model=name) for name in NAMES),
+        history=replace(COURSE, marks=marks[::-1]),
+        recorded=replace(TIMELINE, happenings=happenings[::-1]),
+    )

@@ -11,7 +11,7 @@ from pertoken.tui.text.advice_columns import bankable, open_advice
 from pertoken.tui.text.bill import PARTS
 from pertoken.tui.text.course.plots import SERVED
 from pertoken.tui.text.fleet_columns import busy_share, usd_per_mtok
-from pertoken.tui.text.program.key_names import with_keys
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.words import literal, percent, usd_parts
 from pertoken.units import format_duration
 
@@ -108,10 +108,10 @@ def _nothing_served(use: HostUse) -> str:
     return f"No engine served a model on it in this window{paid}."
 
 
-def advice_line(
+def proposals_for(
     line: DeploymentLine | HostUse, report: FleetReport | None, advice: Sequence[Recommendation]
-) -> str | None:
-    """Return the number of open proposals for a host or deployment, and the first; None without any."""
+) -> list[Recommendation]:
+    """Return the open proposals for a host or deployment, best first."""
     served = _served(line, report)
     ids, models = {deployment.deployment_id for deployment in served}, {deployment.model for deployment in served}
 
@@ -120,13 +120,17 @@ def advice_line(
             return isinstance(line, HostUse) and row.target_key == str(line.host.host_id)
         return row.deployment_id in ids or (row.target_kind == "service" and row.target_key in models)
 
-    proposals = open_advice(filter(touches, advice))
+    return open_advice(filter(touches, advice))
+
+
+def advice_line(proposals: Sequence[Recommendation]) -> str | None:
+    """Return the number of proposals, the first with its worth, and its key; None without any."""
     if not proposals:
         return None
     money = bankable(proposals[0])
     worth = f" ({amount(money[1])} a month)" if money is not None and money[1] > 0 else ""
     count = "1 proposal" if len(proposals) == 1 else f"{len(proposals)} proposals, the first"
-    return with_keys(f"{count}: {literal(proposals[0].title)}{worth}; {{savings}} opens Savings.")
+    return f"{count}: {literal(proposals[0].title)}{worth}; {key_name('open')} opens it."
 
 
 def _served(line: DeploymentLine | HostUse, report: FleetReport | None) -> list[DeploymentLine]:

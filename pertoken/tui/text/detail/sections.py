@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pertoken.tui.amounts import amount
 from pertoken.tui.study import Detail
-from pertoken.tui.text.lifecycle import journal_line, prospect_lines, receipt_line
+from pertoken.tui.text.lifecycle import journal_line, paid_line, prospect_lines, receipt_line
 from pertoken.tui.text.plan.head import end_dollars, money, sensitivity_line, values_words
 from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.proof.trial import trial_lines
@@ -73,6 +73,12 @@ def history_sections(detail: Detail | None) -> Sheet:
         ),
         Section("Journal", tuple(journal_line(entry) for entry in detail.journal)),
     )
+
+
+def paid_section(detail: Detail | None) -> Sheet:
+    """Return what the receipts of a change measured; empty before its verdict."""
+    receipts = () if detail is None else detail.receipts
+    return sheet(Section("What it saved, as measured", tuple(map(paid_line, receipts))))
 
 
 def page_section(page: str | None) -> Sheet:

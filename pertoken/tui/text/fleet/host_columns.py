@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pertoken.costs.report.lines import FleetReport, HostUse
 from pertoken.tui.amounts import amount
 from pertoken.tui.text.columns import Column
-from pertoken.tui.text.fleet_columns import SPARK_CELLS, age, staleness, with_peak
+from pertoken.tui.text.fleet_columns import SPARK_CELLS, age, present, staleness, usd_per_hour, with_peak
 from pertoken.tui.text.words import literal, percent, stretched, watts
 from pertoken.units import format_count, format_duration
 
@@ -58,12 +58,12 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
         Column("host", lambda use: literal(use.name), 0, min_cells=14),
         Column("state", lambda use: age(stale, use, older_s), 1),
         Column("GPUs", lambda use: str(use.accelerators), 6, lambda use: use.accelerators),
-        Column("util", lambda use: percent(use.util), 3, lambda use: use.util),
-        Column("SM", lambda use: percent(use.sm_active), 5, lambda use: use.sm_active),
-        Column("mem BW", lambda use: percent(use.dram_active), 5, lambda use: use.dram_active),
-        Column("power", lambda use: watts(use.power_w), 4, lambda use: use.power_w),
-        Column("tok/s", lambda use: format_count(use.generated_tok_s_now), 2, lambda use: use.generated_tok_s_now),
-        Column("$/hour", lambda use: amount(use.nano_usd_per_hour), 3, lambda use: use.nano_usd_per_hour),
+        present("util", 3, percent, lambda use: use.util, stale),
+        present("SM", 5, percent, lambda use: use.sm_active, stale),
+        present("mem BW", 5, percent, lambda use: use.dram_active, stale),
+        present("power", 4, watts, lambda use: use.power_w, stale),
+        present("tok/s", 2, format_count, lambda use: use.generated_tok_s_now, stale),
+        present("$/hour", 3, usd_per_hour, lambda use: use.nano_usd_per_hour, stale),
         Column("$/Mtok", lambda use: amount(use.nano_usd_per_mtok), 1, lambda use: use.nano_usd_per_mtok),
         Column(
             "advice",
@@ -77,6 +77,6 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
             7,
             wide=lambda use, cells: stretched(use.spark, cells),
         ),
-        Column("CPU", lambda use: percent(use.host.cpu_util), 8, lambda use: use.host.cpu_util),
+        present("CPU", 8, percent, lambda use: use.host.cpu_util, stale),
         Column("models", lambda use: literal(", ".join(use.models)), 6, min_cells=12),
     )

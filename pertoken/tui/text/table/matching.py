@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from pertoken.tui.text.columns import Column, L
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.words import literal
 
 INVERSE, FUZZY = "!", "~"
@@ -30,14 +31,20 @@ def matching(
     if not wanted:
         return lines
 
-    def kept(cells: Sequence[str]) -> bool:
+    def passes(cells: Sequence[str]) -> bool:
         if prefix == FUZZY:
             return all(any(_in_order(word, cell) for cell in cells) for word in wanted)
         whole = " ".join(cells)
         return all((word in whole) is not (prefix == INVERSE) for word in wanted)
 
     known = searched(lines, columns) if searched_cells is None else searched_cells
-    return [line for line, cells in zip(lines, known, strict=True) if kept(cells)]
+    return [line for line, cells in zip(lines, known, strict=True) if passes(cells)]
+
+
+def kept(text: str, matched: int, count: int) -> str:
+    """Return the sentence about a filter that stays: `/llama keeps 3 of 12 rows: esc drops it, / edits it.`"""
+    key = key_name("filter")
+    return f"{key}{literal(text.strip())} keeps {matched} of {count} rows: esc drops it, {key} edits it."
 
 
 def nothing_matches(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.tui.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, title_line
+from pertoken.tui.text.course.notes import advice_line, busy_line, dollar_lines, gap_lines, proposals_for, title_line
 from pertoken.window.engine_counts import EngineCounts
 from tests.tui.reports import ADVICE, CHAT, COURSE, RELEASE, RESTARTED, RICH, use
 
@@ -55,15 +55,15 @@ def test_a_host_that_serves_nothing_lacks_no_tokens_and_has_its_cost() -> None:
 
 
 def test_open_proposals_for_a_host_or_service_are_counted_and_the_first_is_named() -> None:
-    line = advice_line(CHAT, RICH, ADVICE)
-    assert line == "2 proposals, the first: Serve FP8 weights ($1,640 a month); 2 opens Savings."
-    assert advice_line(RICH.uses[0], RICH, ADVICE) == line
-    assert advice_line(RESTARTED, RICH, ADVICE) is None
+    proposals = proposals_for(CHAT, RICH, ADVICE)
+    assert advice_line(proposals) == "2 proposals, the first: Serve FP8 weights ($1,640 a month); enter opens it."
+    assert proposals_for(RICH.uses[0], RICH, ADVICE) == proposals
+    assert advice_line(proposals_for(RESTARTED, RICH, ADVICE)) is None
     release = replace(RELEASE, target_kind="host", target_key="1", deployment_id=None)
-    assert advice_line(RICH.uses[0], RICH, [release]) == (
-        "1 proposal: Release the idle device ($1,818 a month); 2 opens Savings."
+    assert advice_line(proposals_for(RICH.uses[0], RICH, [release])) == (
+        "1 proposal: Release the idle device ($1,818 a month); enter opens it."
     )
-    assert advice_line(RICH.uses[1], RICH, [release]) is None
+    assert proposals_for(RICH.uses[1], RICH, [release]) == []
 
 
 def test_unknown_dollars_have_a_reason() -> None:

@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from pertoken.tui.text.detail.sections import detail_sections, editable, history_sections, page_section
+from pertoken.tui.text.detail.sections import detail_sections, editable, history_sections, page_section, paid_section
+from tests.proof.judging.test_banked import STORED
 from tests.tui.reports import QUANTIZE
 from tests.tui.studies import LOAD, PRICE, shown_detail
 
@@ -39,6 +40,14 @@ def test_the_waterfall_goes_from_the_bill_now_to_the_bill_after() -> None:
 def test_a_recommendation_that_cannot_be_priced_again_shows_the_reason() -> None:
     untested = replace(DETAIL, tested=None, untested="the change is already applied: there is nothing to price")
     assert detail_sections(untested, None)[0].lines == ("the change is already applied: there is nothing to price",)
+
+
+def test_a_receipt_has_its_share_and_its_dollars_in_a_sentence() -> None:
+    (section,) = paid_section(replace(DETAIL, receipts=(STORED,)))
+    assert section.title == "What it saved, as measured"
+    saved = "saved 9.7% (8.1% to 11.2%) of device time: $23.60 ($19.55 to $27.73) in 162 compared hours"
+    assert section.lines == (f"verdict REALIZED, chat: {saved}",)
+    assert paid_section(None) == paid_section(DETAIL) == ()
 
 
 def test_the_journal_is_text() -> None:

@@ -1,6 +1,7 @@
 """Filters: words, their inverse, and letters in order."""
 
 from pertoken.tui.text.columns import Column
+from pertoken.tui.text.table.matching import kept as kept_sentence
 from pertoken.tui.text.table.matching import matching, nothing_matches
 
 ROWS = [("Alpha beta", "vllm"), ("alpha gamma", "sglang"), ("Llama-3.1-70B", "vllm")]
@@ -40,3 +41,7 @@ def test_the_sentence_fits_the_way_of_the_filter_and_is_literal() -> None:
     assert nothing_matches("a b") == "No row contains every word of “a b”: esc drops the filter."
     assert nothing_matches("!a").startswith("Every row contains a word of “a”")
     assert nothing_matches("~a\x1b").startswith(r"No row has the letters of “a\x1b”")
+
+
+def test_a_kept_filter_is_named_with_its_rows_and_the_keys_that_change_it() -> None:
+    assert kept_sentence(" !a{b}\x1b ", 3, 12) == r"/!a{b}\x1b keeps 3 of 12 rows: esc drops it, / edits it."
