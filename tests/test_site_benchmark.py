@@ -1,17 +1,28 @@
 """The parts of `benchmarks.site`: what it draws, measures and scores. Nothing is timed."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from benchmarks.site.closed_loop import Measured, Prediction, figures
-from benchmarks.site.configurations import KV_DTYPES, SLOTS, draw
+from benchmarks.site.__main__ import Site
+from benchmarks.site.closed_loop import Measured, Prediction, figures, lengths
+from benchmarks.site.configurations import KV_DTYPES, SLOTS, Configuration, draw
 from benchmarks.site.models import FORMATS, SHAPES, SMALL, write
+from benchmarks.site.plan import ROUNDS, START_S, Plan, requests_each
+from benchmarks.site.play import TURN_S, Steps, play
+from benchmarks.site.record import OnFile, Recording
 from benchmarks.site.scoring import Outcome, score
 from benchmarks.site.server import Server, ServerSettings
 from pertoken.access import Access
 from pertoken.agent.load_probe.client import Client, Completion
+from pertoken.catalog.market import MeasuredRates
+from pertoken.evidence import OperatingPoint
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -47,14 +58,89 @@ def test_a_quantized_model_of_random_weights_is_served(shape: object, dtype: str
     assert completion.generated_tokens == 8 and len(completion.part_s) >= 7
 
 
-def test_figures_are_of_the_time_after_the_warm_up_in_which_all_clients_sent() -> None:
+def test_figures_are_of_whole_requests_of_all_clients() -> None:
     def request(sent_s: float) -> Completion:
         return Completion(sent_s, tuple(sent_s + 1 + 0.1 * n for n in range(11)), 50, 0, 11)
 
-    steady = figures([request(2.0 * n) for n in range(10)], 0.0, 1)
-    assert steady is not None
-    assert steady.ttft_ms == pytest.approx(1000) and steady.tpot_ms == pytest.approx(100)
-    assert steady.tok_s == pytest.approx(11 / 2, rel=0.1)  # the window ends with a request
+    alone = [request(2.0 * n) for n in range(10)]
+    for clients in ([alone], [alone, alone[:1]]):
+        steady = figures(clients)
+        assert steady.ttft_ms == pytest.approx(1000) and steady.tpot_ms == pytest.approx(100)
+        assert steady.tok_s == pytest.approx(len(clients) * 11 / 2)
+
+
+def test_a_client_alone_is_played_as_its_prompt_and_a_step_for_each_further_token() -> None:
+    steps = Steps([0.1, 0.15], [(100, 1.0), (200, 2.0)])
+    ((first, second),) = play(steps, [[(100, 11), (300, 2)]])
+    assert first.ttft_s == pytest.approx(1.0) and first.part_s[-1] == pytest.approx(2.0)
+    assert second.sent_s == pytest.approx(2.0 + TURN_S) and second.ttft_s == pytest.approx(3.0)
+
+
+def test_prompts_that_come_during_a_step_are_computed_together_and_stop_the_decode_of_others() -> None:
+    steps = Steps([0.1, 0.2, 0.3], [(100, 1.0), (200, 2.0)])
+    (early,), (late,), (later,) = play(steps, [[(100, 3)], [(100, 3)], [(200, 3)]])
+    # The first starts alone; the others wait for its prompt, and their prompts stop its first decode step.
+    assert early.part_s == pytest.approx((1.0, 1.0 + 0.1 + 3.0, 4.4))
+    assert late.part_s == later.part_s == pytest.approx((4.1, 4.4, 4.4 + 0.2))
+
+
+@given(clients=st.integers(1, 6), requests=st.integers(1, 4), seed=st.integers(0, 99))
+def test_every_request_of_a_round_is_played_with_its_lengths(clients: int, requests: int, seed: int) -> None:
+    of = replace(draw(SHAPES, seed)[1][0], clients=clients)
+    asked = lengths(of, seed, requests)
+    assert len(asked) == clients and asked == lengths(of, seed, requests)
+    done = play(Steps([0.1] * clients, [(1, 0.01), (1000, 10.0)]), asked)
+    assert [[(one.prompt_tokens, len(one.part_s)) for one in of_client] for of_client in done] == asked
+    for prompt, generated in (length for of_client in asked for length in of_client):
+        assert 0.69 * of.prompt - 1 <= prompt <= 1.31 * of.prompt + 1
+        assert 0.69 * of.generated - 1 <= generated <= 1.31 * of.generated + 1
+
+
+@pytest.mark.parametrize("left_s", [10.0, 300.0, 900.0])
+def test_rounds_of_all_configurations_fit_into_the_time_and_have_at_least_one_request(left_s: float) -> None:
+    cycles_s = [2.0, 5.0, 20.0]
+    counts = requests_each(cycles_s, left_s)
+    assert min(counts) >= 1 and counts == sorted(counts, reverse=True)
+    total_s = ROUNDS * sum(START_S + n * cycle_s for n, cycle_s in zip(counts, cycles_s, strict=True))
+    assert total_s <= left_s or counts == [1, 1, 1]
+
+
+def test_a_run_on_file_gives_the_same_predictions_again(tmp_path: Path) -> None:
+    """A machine that computes 1,000 prompt tokens a second, and steps of 20 ms and 5 ms more for each sequence."""
+    plan = Plan(3, 60.0, 1.0, 1.0, SMALL, SMALL[0], 4, 2, False)
+    recording = Recording(Ideal(), tmp_path / "run.json")
+    outcomes, hashes = Site(plan, recording).run()
+    assert {outcome.kind for outcome in outcomes} == {"load", "format", "format_probed"}
+    again, same = Site(plan, OnFile(tmp_path / "run.json")).run()
+    assert again == outcomes and same == hashes
+
+
+class Ideal:
+    """A machine on which steps take the same time whatever the model."""
+
+    repeats: ClassVar[dict[str, int]] = {}
+
+    def prepare(self, configurations: Sequence[Configuration]) -> None:
+        pass
+
+    def rates(self, threads: int) -> dict[str, MeasuredRates]:
+        return {dtype: MeasuredRates(2e10, 5e10 * threads) for dtype in FORMATS}
+
+    def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
+        prompts = [OperatingPoint(0, 1.0, None, n, 1.0, ttft_s=n / 1000, probed=True) for n in (64.0, 256.0)]
+        batches = [
+            OperatingPoint(0, n, 0.02 + 0.005 * n, 64.0, 24.0, cached_share=1.0, probed=True) for n in (1.0, 2.0, 4.0)
+        ]
+        return (*prompts, *batches)
+
+    def left_s(self, probes_s: float) -> float:
+        return 100.0
+
+    def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
+        steps = Steps([0.02 + 0.005 * n for n in range(1, 9)], [(10, 0.01), (100, 0.1)])
+        return {
+            of: [figures(play(steps, lengths(of, number, n))) for number in range(ROUNDS)] for of, n in requests.items()
+        }
 
 
 def test_errors_coverage_and_width_are_those_of_the_predictions() -> None:

@@ -1,15 +1,15 @@
 """A configuration in a closed loop: what its clients should see by the forecast, and what they do see."""
 
 import statistics
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
 from benchmarks.site.configurations import Configuration
+from benchmarks.site.plan import ROUNDS
+from benchmarks.site.play import Lengths, Steps, play
 from pertoken.agent.load_probe.client import Client, Completion
 from pertoken.catalog.market import Market
 from pertoken.forecast.serving import Calibration, Point, Range, forecast
@@ -17,8 +17,6 @@ from pertoken.forecast.serving import Calibration, Point, Range, forecast
 FIGURES = ("tok_s", "tpot_ms", "ttft_ms")
 SPREAD = 0.3
 """Prompts and outputs differ by up to this share, so that clients do not run in step."""
-WARM_UP = 0.25
-"""Share of the time that is left out at the start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,43 +32,56 @@ class Prediction:
         return {name: [float(f"{value:.5g}") for value in values] for name, values in asdict(self).items()}
 
 
-def predict(of: Configuration, market: Market, calibration: Calibration) -> Prediction:
-    """Return what clients of a configuration should see, from the product's own forecast. Raises Abstained.
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Forecast of a configuration by the product, at the load of its clients."""
 
-    The forecast gives the steady state, whose time per token holds everybody's prefill. A client sees its own prefill
-    as TTFT, with the rest of whatever step is under way when it comes.
-    """
+    steps: Steps
+    whole: Point
+    """Steady state with all clients."""
+
+    def cycle_s(self, of: Configuration) -> float:
+        """Return the seconds from a request of a client to its next, in the steady state."""
+        return of.clients * of.generated / self.whole.tok_s[1]
+
+    def predict(self, of: Configuration, requests: int) -> Prediction:
+        """Return what clients should see in rounds of `requests` requests of each client.
+
+        The rounds are played with the steps that are forecast. The interval is that of the forecast at their load.
+        """
+        played = [figures(play(self.steps, lengths(of, number, requests))) for number in range(ROUNDS)]
+        tok_s, tpot_ms, ttft_ms = (statistics.median(getattr(one, name) for one in played) for name in FIGURES)
+        whole = self.whole
+        return Prediction(_around(tok_s, whole.tok_s), _around(tpot_ms, whole.tpot_ms), _around(ttft_ms, whole.ttft_ms))
+
+
+def forecast_of(of: Configuration, market: Market, calibration: Calibration) -> Forecast:
+    """Return the product's own forecast of a configuration. Raises Abstained."""
     deployment, load = of.deployment(), of.load()
 
-    def point(cached_share: float) -> Point:
-        predicted = forecast(deployment, replace(load, cached_share=cached_share), market, calibration)
+    def point(running: float, prompt: float, cached_share: float) -> Point:
+        asked = replace(load, running=running, prompt_len=prompt, cached_share=cached_share)
+        predicted = forecast(deployment, asked, market, calibration)
         assert predicted.running is not None, predicted.refusal
         return predicted.running
 
-    whole, decode_ms = point(0.0), point(1.0).tpot_ms[1]
-    cycle_ms = of.generated * whole.tpot_ms[1]
-    prefill_ms = max(0.0, whole.tpot_ms[1] - decode_ms) * of.generated / of.clients
-    ttft_ms = min(_ttft_ms(of.clients, prefill_ms, decode_ms, cycle_ms), 0.9 * cycle_ms)
-    tpot_ms = (cycle_ms - ttft_ms) / (of.generated - 1)
-    return Prediction(whole.tok_s, _around(tpot_ms, whole.tpot_ms), _around(ttft_ms, whole.ttft_ms))
+    def alone(prompt: float) -> float:
+        # The forecast adds the step that is under way when a request comes; alone there is none.
+        known = point(1.0, prompt, 0.0)
+        return (known.ttft_ms[1] - known.tpot_ms[1]) / 1000
+
+    steps = Steps(
+        [point(n, of.prompt, 1.0).tpot_ms[1] / 1000 for n in range(1, of.clients + 1)],
+        [(of.prompt * factor, alone(of.prompt * factor)) for factor in (1 - SPREAD, 1.0, 1 + SPREAD)],
+    )
+    return Forecast(steps, point(of.clients, of.prompt, 0.0))
 
 
-def _ttft_ms(clients: int, prefill_ms: float, decode_ms: float, cycle_ms: float) -> float:
-    """Return the mean time to first token of clients that send their next request as soon as one ends.
-
-    A request waits for the end of the step under way, and is prefilled together with those that came during that step.
-    """
-    others_per_ms = (clients - 1) / cycle_ms
-    if not others_per_ms:
-        return prefill_ms + decode_ms
-    in_prefill = min(1.0, others_per_ms * prefill_ms)
-    # A step that prefills one prompt, and those that came during a step as long.
-    long_ms = prefill_ms + decode_ms
-    long_ms += others_per_ms * long_ms * prefill_ms
-    found_ms = decode_ms
-    for share, step_ms in ((in_prefill, long_ms), (1 - in_prefill, decode_ms)):
-        found_ms += share * (step_ms / 2 + prefill_ms * (1 + others_per_ms * step_ms))
-    return found_ms
+def lengths(of: Configuration, number: int, requests: int) -> list[list[Lengths]]:
+    """Return the lengths of the requests of each client in a round, by its number."""
+    means, random = np.array([of.prompt, of.generated]), np.random.default_rng(number)
+    drawn = np.rint(means * random.uniform(1 - SPREAD, 1 + SPREAD, (of.clients, requests, 2))).astype(int)
+    return [[(max(1, int(prompt)), max(2, int(generated))) for prompt, generated in client] for client in drawn]
 
 
 def _around(likely: float, of: Range) -> Range:
@@ -86,45 +97,32 @@ class Measured:
     ttft_ms: float
 
 
-def measure(
-    client: Client, of: Configuration, seconds: float, seed: int, clock: Callable[[], float]
-) -> Measured | None:
-    """Serve a configuration for `seconds`; None where too few requests ended.
+def measure(client: Client, asked: Sequence[Sequence[Lengths]]) -> Measured:
+    """Serve a round: one thread for each client, which asks for its outputs one after another."""
 
-    `clock` is that of the client: what it measures, while `seconds` are of the wall.
+    def one(lengths: Sequence[Lengths]) -> list[Completion]:
+        return [client.complete(client.prompt(prompt), generated) for prompt, generated in lengths]
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return figures(list(pool.map(one, asked)))
+
+
+def figures(done: Sequence[Sequence[Completion]]) -> Measured:
+    """Return the figures of a round from the completions of each client.
+
+    A client's rate is that of its whole requests: a window of the clock would hold parts of some, and a round lasts a
+    few requests only.
     """
-    end = time.monotonic() + seconds
-    started_s = clock()
-    lock, random = threading.Lock(), np.random.default_rng(seed)
-
-    def one() -> list[Completion]:
-        done: list[Completion] = []
-        while time.monotonic() < end or not done:
-            with lock:
-                factors = random.uniform(1 - SPREAD, 1 + SPREAD, 2)
-            prompt = client.prompt(max(1, round(of.prompt * factors[0])))
-            done.append(client.complete(prompt, max(2, round(of.generated * factors[1]))))
-        return done
-
-    with ThreadPoolExecutor(of.clients) as pool:
-        futures = [pool.submit(one) for _ in range(of.clients)]
-        return figures([completion for future in futures for completion in future.result()], started_s, of.clients)
-
-
-def figures(done: Sequence[Completion], started_s: float, clients: int) -> Measured | None:
-    """Return the figures of completions after a warm-up, while all clients still sent."""
-    last_s = sorted((completion.part_s[-1] for completion in done), reverse=True)[clients - 1]
-    begin_s = started_s + WARM_UP * (last_s - started_s)
-    tokens = sum(completion.tokens_between(begin_s, last_s) for completion in done)
-    settled = [completion for completion in done if completion.sent_s >= begin_s] or list(done)
-    several = [completion for completion in settled if len(completion.part_s) > 1 and completion.generated_tokens > 1]
-    if not several or last_s <= begin_s:
-        return None
+    requests = [request for of_client in done for request in of_client]
+    rates = [
+        sum(request.generated_tokens for request in of_client) / (of_client[-1].part_s[-1] - of_client[0].sent_s)
+        for of_client in done
+    ]
     tpot_s = [
-        (completion.part_s[-1] - completion.part_s[0]) / (completion.generated_tokens - 1) for completion in several
+        (request.part_s[-1] - request.part_s[0]) / (request.generated_tokens - 1)
+        for request in requests
+        if request.generated_tokens > 1
     ]
     return Measured(
-        tokens / (last_s - begin_s),
-        1000 * statistics.fmean(tpot_s),
-        1000 * statistics.fmean(completion.ttft_s for completion in settled),
+        sum(rates), 1000 * statistics.fmean(tpot_s), 1000 * statistics.fmean(request.ttft_s for request in requests)
     )

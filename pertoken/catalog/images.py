@@ -1,6 +1,7 @@
 """Image encoders of models: how many tokens of a prompt an image becomes, and what encoding it takes."""
 
 import math
+import statistics
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -63,6 +64,12 @@ def image_encoder(model: str) -> ImageEncoder | None:
     """Return the encoder of a model by its name; None where the table has none."""
     name = model.lower()
     return next((encoder for words, encoder in _table() if any(word in name for word in words)), None)
+
+
+@cache
+def typical_flops(width: int, height: int) -> float:
+    """Return the FLOPs of encoding an image with the median of the encoders in the table, for a model that it lacks."""
+    return statistics.median(encoder.flops(width, height) for _, encoder in _table())
 
 
 @cache

@@ -42,6 +42,8 @@ class MeasuredRates:
 
     memory_bytes_per_s: float
     flops: float
+    attention_flops: float | None = None
+    """Of the products of one query with the cached keys and values, as in decode; None where not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,10 @@ FIRST_TOKEN_SD = 0.15
 POINT_SD = 0.1
 """Standard deviation of the log time of one operating point: loads change within a minute, and the model misses some.
 A judgement."""
+MEDIAN_OF_NORMAL = 0.6745
+"""Median absolute deviation of a normal distribution of standard deviation 1."""
+MIN_SCALE = 0.3
+"""Smallest factor on the standard deviation of operating points that a good track record earns: a judgement."""
 MAX_DEVIATION = 3.0
 """Largest log deviation of one group that is believed."""
 
@@ -167,6 +171,34 @@ def prequential(
         mean[of] = np.clip(mean[of] + gain * residual[:, None], -MAX_DEVIATION, MAX_DEVIATION)
         covariance[of] -= gain[:, :, None] * gained[:, None, :]
     return errors, scores
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionError:
+    """Error of predicted operating points, each predicted before its measurement was used (prequential)."""
+
+    median_log: float
+    """Median of the absolute log errors of the time per token."""
+    n: int
+    median_score: float
+    """Median of the same over the standard deviation that was expected of each: large while little was seen."""
+
+    @property
+    def log_sd(self) -> float:
+        """The standard deviation of one measurement around its prediction, once the terms are known.
+
+        It is the one assumed of operating points, times how much further off than expected they were.
+        """
+        return POINT_SD * max(MIN_SCALE, self.median_score / MEDIAN_OF_NORMAL)
+
+
+def prediction_error(errors: Array, scores: Array, least: int) -> PredictionError | None:
+    """Return the error of one owner from its rows of `prequential`, None where fewer than `least` were predicted."""
+    known = np.isfinite(errors)
+    if known.sum() < least:
+        return None
+    of_log, of_score = (float(np.median(np.abs(values[known]))) for values in (errors, scores))
+    return PredictionError(of_log, int(known.sum()), of_score)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,10 @@ class Candidates:
     flops: Array
     """Dense peak of the path its matrix products run at, FLOP/s."""
     fp16_flops: Array
+    attention_flops: Array
+    """Of the products of one query with the cache, FLOP/s; infinite where they are hidden behind reading it."""
+    batch_exponent: Array
+    """Power of the tokens of a step that their products take: 1, or less where wider tiles reuse unpacked weights."""
     link_bytes_per_s: Array
     """One way, between devices of one replica inside a host."""
     devices_per_host: Array

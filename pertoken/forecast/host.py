@@ -13,10 +13,12 @@ from pertoken.forecast.calibration import (
     POINT_SD,
     Owners,
     Posterior,
+    PredictionError,
     activity,
     first_token,
     per_token,
     posterior,
+    prediction_error,
     prequential,
 )
 from pertoken.forecast.candidates import Array, Candidates
@@ -38,33 +40,14 @@ pairs ten points made changes of the batch better and changes of weights, ranks 
 (`python -m benchmarks.forecast --calibrate-with 10`)."""
 MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
-MEDIAN_OF_NORMAL = 0.6745
-"""Median absolute deviation of a normal distribution of standard deviation 1."""
-MIN_SCALE = 0.3
-"""Smallest factor on the standard deviation of operating points that a good track record earns: a judgement."""
 CPU_WIDENING = 3.0
 """Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
+CPU_LOG_SD = 0.2
+"""Smallest standard deviation of a log time on CPUs: how steps of a few sequences use caches and tiles is no term, and
+points of one batch do not show it. A factor of 1.29 either way, which held 80 % of the tokens/s in a run of
+`benchmarks.site` on two cores (seed 31117) that therefore no longer judges it."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it determines how many sequences fill it: below, fixed blocks and prefixes blur it."""
-
-
-@dataclass(frozen=True, slots=True)
-class PredictionError:
-    """Error of predicted operating points, each predicted before its measurement was used (prequential)."""
-
-    median_log: float
-    """Median of the absolute log errors of the time per token."""
-    n: int
-    median_score: float
-    """Median of the same over the standard deviation that was expected of each: large while little was seen."""
-
-    @property
-    def log_sd(self) -> float:
-        """The standard deviation of one measurement around its prediction, once the terms are known.
-
-        It is the one assumed of operating points, times how much further off than expected they were.
-        """
-        return POINT_SD * max(MIN_SCALE, self.median_score / MEDIAN_OF_NORMAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +69,9 @@ class Calibration:
     """Points of a probe that it rests on."""
     realised: tuple[Realised, ...] = ()
     """Verified changes of the deployment that it rests on."""
-    error: "PredictionError | None" = None
+    misfit: float = 0.0
+    """Smallest standard deviation of a log time that is believed, however well points were predicted."""
+    error: PredictionError | None = None
     """How far it was off on points that it had not seen; None where it rests on fewer than `MIN_POINTS`."""
     window: "Calibration | None" = None
     """The calibration on the mean of the window, for changes of more than the load; None where this one serves all."""
@@ -140,7 +125,7 @@ class Calibration:
         prior = deviation()
         slope = prior.groups @ shares
         left_open = float(slope @ np.array(self.covariance) @ slope)
-        missed = max(prior.noise, self.error.log_sd if self.error is not None else 0.0)
+        missed = max(prior.noise, self.misfit, self.error.log_sd if self.error is not None else 0.0)
         return math.sqrt(max(left_open, 0.0) + missed**2)
 
     @property
@@ -214,6 +199,12 @@ class Measured:
         return len(self.points) >= MIN_POINTS
 
     @property
+    def used_points(self) -> list[OperatingPoint]:
+        """Operating points that count, by time; few of a probe count beside the means of the window."""
+        few_of_load = not self.enough_points and not all(point.probed for point in self.points)
+        return [] if few_of_load else sorted(self.points, key=lambda point: point.ts)
+
+    @property
     def possible(self) -> bool:
         """Whether all of it is above 0."""
         figures = self.busy_tok_s, self.tpot_ms, self.ttft_ms, self.kv_use, self.memory_active, self.gemm_active
@@ -282,10 +273,11 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             covariance=tuple(tuple(map(float, line)) for line in fitted.covariance[row]),
             capacity=_capacity(float(at_mean[row]), float(fitting[row]), float(filling[row]), measured.kv_use),
             log_time=float(np.log(explained[row] / expected[row])),
-            minutes=sum(not point.probed for point in measured.points) if measured.enough_points else 0,
-            probed=sum(point.probed for point in measured.points) if measured.enough_points else 0,
+            minutes=sum(not point.probed for point in measured.used_points),
+            probed=sum(point.probed for point in measured.used_points),
             realised=tuple(known.realised for known in rows.realised[row]),
-            error=_prediction_error(errors[owner == row], scores[owner == row]),
+            misfit=CPU_LOG_SD if widen[row] != 1 else 0.0,
+            error=prediction_error(errors[owner == row], scores[owner == row], MIN_POINTS - 1),
         )
         for row, measured in enumerate(seen)
     ]
@@ -324,7 +316,7 @@ class _Rows:
 
 
 def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequence[Earlier]]) -> _Rows:
-    own = [sorted(measured.points, key=lambda point: point.ts) if measured.enough_points else [] for measured in seen]
+    own = [measured.used_points for measured in seen]
     owner = np.repeat(
         np.arange(len(seen)), [1 + len(points) + len(known) for points, known in zip(own, changes, strict=True)]
     )
@@ -340,12 +332,13 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
         running = max(1.0, host_observed.load.running)
         mean_s, waited = running / host_observed.busy_tok_s, host_observed.load.waiting >= SOME_WAIT
         activity_known = any(point.memory_active or point.gemm_active for point in points)
+        replaced = host_observed.enough_points
         add(
             running=running,
             busy_s=mean_s,
-            token_s=None if points else mean_s,
-            tpot_s=None if points or host_observed.tpot_ms is None else host_observed.tpot_ms / 1000,
-            ttft_s=None if points or waited or host_observed.ttft_ms is None else host_observed.ttft_ms / 1000,
+            token_s=None if replaced else mean_s,
+            tpot_s=None if replaced or host_observed.tpot_ms is None else host_observed.tpot_ms / 1000,
+            ttft_s=None if replaced or waited or host_observed.ttft_ms is None else host_observed.ttft_ms / 1000,
             memory_active=None if activity_known else host_observed.memory_active,
             gemm_active=None if activity_known else host_observed.gemm_active,
         )
@@ -370,14 +363,6 @@ def _rows(seen: Sequence[Measured], means: Candidates, changes: Sequence[Sequenc
 def _on_cpus(deployment: Deployment, market: Market) -> bool:
     accelerator = market.accelerator(deployment.accelerator)
     return accelerator is not None and accelerator.arch == CPU_ARCH
-
-
-def _prediction_error(errors: Array, scores: Array) -> PredictionError | None:
-    known = np.isfinite(errors)
-    if known.sum() < MIN_POINTS - 1:
-        return None
-    of_log, of_score = (float(np.median(np.abs(values[known]))) for values in (errors, scores))
-    return PredictionError(of_log, int(known.sum()), of_score)
 
 
 def _known(values: Sequence[float | None]) -> Array:

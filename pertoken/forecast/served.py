@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pertoken.catalog.images import image_encoder
+from pertoken.catalog.images import image_encoder, typical_flops
 from pertoken.catalog.market import CPU_ARCH, Accelerator, Market
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
@@ -35,6 +35,15 @@ SLOW_LINK_BYTES_PER_S = 128e9
 """Up to this (both directions of a fifth-generation x16 slot) devices talk over PCIe."""
 VLLM_BEFORE_0_8 = r"v?0\.[0-7](\.|$)"
 """Versions whose scheduler and API server shared one process; 0.8 made the rewritten engine the default."""
+CPU_ATTENTION_SHARE = 0.05
+"""Rate of one query's products with the cache over that of GEMMs on CPUs, where it was not measured. llama.cpp computes
+them row by row, each query head alone, so that heads that share a cache save nothing; those of a prompt it computes
+in tiles, but not with a cache in 8 bits (ggml-cpu `flash_attn_ext`; llama.cpp pull request 26948). Measured: 0.04 to
+0.12 on one core of an EPYC."""
+CPU_BATCH_EXPONENT = 0.75
+"""Power of the sequences that products of a decode step take on CPUs. Steps of 8 sequences took 4.5 (F16), 4.0 (Q8_0)
+and 5.2 times (Q4_0) as long as those of one with llama.cpp on one core of an EPYC: powers of 0.72, 0.66 and 0.79, which
+hold the reading of weights too."""
 BISECTIONS = 40
 BASE_ACTIVE_PARAMS = 8e9
 """The graded tag `small` is 0 from here on."""
@@ -233,7 +242,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     in_blocks = has_block_scales(
         deployment.engine,
         hardware.format_name,
-        f"{deployment.served_model} {deployment.model.name}",
+        _names(deployment),
         columns["n_experts"] > 0,
     )
     rates = accelerator.measured.get(deployment.weight_dtype)
@@ -277,6 +286,8 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "weight_only": float(hardware.weight_only),
         "kv_bytes": kv_bytes,
         "flops": hardware.flops,
+        "attention_flops": math.inf,
+        "batch_exponent": 1.0,
         "tp": tp,
         "pp": pp,
         "dp": dp,
@@ -285,7 +296,7 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "prompt_len": load.prompt_len,
         "generated_len": load.generated_len,
         "cached_share": 0.0 if deployment.enable_prefix_caching is False else load.cached_share,
-        "image_flops": image_flops(f"{deployment.served_model} {deployment.model.name}", load),
+        "image_flops": image_flops(_names(deployment), load),
         "max_num_seqs": deployment.max_num_seqs or defaults().max_num_seqs,
         "memory_share": deployment.gpu_memory_utilization or defaults().gpu_memory_utilization,
         "whole_prompts": float(deployment.enable_chunked_prefill is False),
@@ -295,14 +306,29 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "share_of_free": float(takes_share_of_free(deployment.engine)),
         "whole_requests": float(admits_whole_requests(deployment.engine)),
     }
+    if rates is not None and accelerator.arch == CPU_ARCH:
+        columns["attention_flops"] = rates.attention_flops or CPU_ATTENTION_SHARE * rates.flops
+        columns["batch_exponent"] = CPU_BATCH_EXPONENT
+        if kv_bytes == 1:
+            columns["fp16_flops"] = columns["attention_flops"]
     return columns, tag_row(held, graded)
 
 
 def image_flops(model: str, load: Load) -> float:
-    """Return the FLOPs per request of encoding its images; 0 where the encoder of the model is not known."""
-    encoder = image_encoder(model) if load.images > 0 else None
-    size = load.image_size or (defaults().image_side,) * 2
-    return load.images * encoder.flops(*size) if encoder is not None else 0.0
+    """Return the FLOPs per request of encoding its images, by a typical encoder where the model's is not known."""
+    if load.images <= 0:
+        return 0.0
+    encoder, size = image_encoder(model), load.image_size or (defaults().image_side,) * 2
+    return load.images * (encoder.flops(*size) if encoder is not None else typical_flops(*size))
+
+
+def encodes_unknown_images(deployment: Deployment, load: Load) -> bool:
+    """Return whether requests have images that an encoder takes which the catalog does not have."""
+    return load.images > 0 and image_encoder(_names(deployment)) is None
+
+
+def _names(deployment: Deployment) -> str:
+    return f"{deployment.served_model} {deployment.model.name}"
 
 
 def images_tag(images: float) -> float:

@@ -117,9 +117,12 @@ def seconds(c: Candidates, running: Array) -> Array:
         touched = touched_share(c, batch * np.where(shared, c.dp, 1.0) * steps)
         out[_AT["experts"]] = experts * touched * stored / expert_ranks / c.memory_bytes_per_s
     cache = cached_tokens(c, context(c)) * kv_bytes_per_token(c) * c.pp
-    out[_AT["kv_cache"]] = batch * cache / c.memory_bytes_per_s
+    products = 4 * c.n_layers * c.hidden_size * cached_tokens(c, context(c)) / c.tp
+    out[_AT["kv_cache"]] = batch * (cache / c.memory_bytes_per_s + products / c.attention_flops)
 
     out[_AT["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)
+    if (c.batch_exponent != 1).any():
+        out[_AT["decode_flops"]] *= tokens ** (c.batch_exponent - 1)
     for name, part_s in zip(PREFILL, prefill_seconds(c, requests), strict=True):
         out[_AT[name]] = part_s
 

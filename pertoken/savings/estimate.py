@@ -147,7 +147,8 @@ def estimate(
         added=tuple((service.name, more) for service, outcome in changed if (more := _more_replicas(outcome)) > 0),
     )
     unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
-    return _held_back(priced, unconfirmed) if unconfirmed else priced
+    doubtful = "; ".join(dict.fromkeys(outcome.doubtful for outcome in outcomes if outcome.doubtful))
+    return _held_back(priced, unconfirmed, doubtful) if unconfirmed or doubtful else priced
 
 
 def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
@@ -161,22 +162,27 @@ def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
     return total, tuple(unpriced)
 
 
-def _held_back(priced: Estimate, why: str) -> Estimate:
-    """Return an estimate whose money a person has to confirm: shown as a break-even, and in no total.
+def _held_back(priced: Estimate, unconfirmed: str, doubtful: str) -> Estimate:
+    """Return an estimate whose money enters no total, but is shown as a break-even.
 
-    One that saves nothing is returned as it is: there is nothing to confirm.
+    `unconfirmed`: what a person has to confirm first; `doubtful`: why the forecast is. One that saves nothing is
+    returned as it is: there is nothing to confirm.
     """
+    conditions = ["its outputs are as good"] * bool(unconfirmed) + ["the forecast holds"] * bool(doubtful)
+    provided = " and ".join(conditions)
     bankable, capacity = priced.bankable or NOTHING, priced.capacity or NOTHING
     if bankable[LIKELY] <= 0 and capacity[LIKELY] <= 0:
         return priced
     if bankable[LIKELY] > 0:
-        days = ONE_OFF_NANO_USD / bankable[LIKELY] * HOURS_PER_MONTH / 24
-        pays = (
-            f"it saves {_monthly(bankable)} of the bill if its outputs are as good: {format_usd(ONE_OFF_NANO_USD)} "
-            f"spent once on evaluation and training is repaid in {days:.0f} days"
-        )
+        pays = f"it saves {_monthly(bankable)} of the bill if {provided}"
+        if unconfirmed:
+            days = ONE_OFF_NANO_USD / bankable[LIKELY] * HOURS_PER_MONTH / 24
+            pays += (
+                f": {format_usd(ONE_OFF_NANO_USD)} spent once on evaluation and training is repaid in {days:.0f} days"
+            )
     else:
-        pays = f"it frees capacity worth {_monthly(capacity)} if its outputs are as good, and the bill stays"
+        pays = f"it frees capacity worth {_monthly(capacity)} if {provided}, and the bill stays"
+    why = "; ".join(filter(None, (unconfirmed, doubtful)))
     return replace(priced, bankable=None, capacity=None, break_even=pays, unpriced=why, provenance=Provenance.ASSUMED)
 
 

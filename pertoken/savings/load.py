@@ -70,7 +70,11 @@ def measured_load(seen: Evidence) -> MeasuredLoad:
         origins.append(Provenance.ASSUMED)
     images = _images(seen)
     if images:
-        assumptions.append(f"images of {defaults().image_side} x {defaults().image_side} pixels (nobody counts sizes)")
+        side = defaults().image_side
+        assumptions.append(
+            f"each of {images:.3g} media items per request is an image of {side} x {side} pixels (the engine counts "
+            "images, videos and sounds together, and no sizes)"
+        )
         origins.append(Provenance.ASSUMED)
     return MeasuredLoad(
         load=Load(

@@ -38,6 +38,8 @@ class Outcome:
     unpriced: str | None = None
     unconfirmed: str | None = None
     """What a person has to confirm before its money enters a total."""
+    doubtful: str | None = None
+    """Why its forecast is doubtful: its money enters no total until the change was tried."""
     infeasible: str | None = None
     bankable: Money | None = field(default=None)
     """Dollars that are not of whole months of hosts: energy of owned hardware, hours of a schedule; per month."""

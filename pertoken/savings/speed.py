@@ -21,6 +21,9 @@ MAX_UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
 ODD_CALIBRATION = math.log(3)
 """Beyond this the host runs so unlike the model that something unknown to it is at work."""
+MAX_HIGH_OVER_LOW = 4.0
+"""Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement; above
+`forecast.efficiency.MAX_HIGH_OVER_LOW` there is no estimate at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class Speed:
     objectives: Slo = field(default_factory=Slo)
     provenance: Provenance | None = None
     assumptions: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    """What is against it beside the latency."""
+    doubtful: str | None = None
+    """Why its money enters no total until it was tried."""
     unpriced: str | None = None
     infeasible: str | None = None
 
@@ -112,12 +115,34 @@ def _expected(
         load=load,
         calibration=calibration,
         expected_of=now,
+        doubtful=doubt(calibration) if calibration is not None else None,
         provenance=Provenance.ASSUMED,
         assumptions=(
             f"{expected.likely:g} times the tokens per device-second ({expected.low:g} to {expected.high:g}), as the "
             f"rule expects: {expected.source}",
         ),
     )
+
+
+def doubt(calibration: Calibration, ratio: Range | None = None, *, verified: bool = False) -> str | None:
+    """Return why a forecast under this calibration is doubtful, None if it is not.
+
+    `ratio`: tokens/s after over before. `verified`: changes of this kind were measured on the host, so that the
+    forecast rests on them and not on the model.
+    """
+    if verified:
+        return None
+    if abs(calibration.log_time) > ODD_CALIBRATION:
+        return (
+            "the forecast is doubtful: this host runs at over 3 times or under a third of the speed it expects, so "
+            "something unknown is at work; try the change for some hours and compare"
+        )
+    if ratio is not None and ratio[2] > MAX_HIGH_OVER_LOW * ratio[0]:
+        return (
+            f"the forecast is doubtful: its 80 % interval is {ratio[0]:.2g} to {ratio[2]:.2g} times the tokens/s; try "
+            "the change for some hours and compare"
+        )
+    return None
 
 
 def calibrated(now: Deployment, load: MeasuredLoad, context: Context) -> Calibration:
@@ -167,7 +192,6 @@ def _judged(
             return _refused(known, f"it would not hold the demand: {likely.refusal}", latency=latency)
         if (missed := likely_miss(likely, slo)) is not None:
             return _missed(known, missed, latency)
-    odd = abs(known.calibration.log_time) > ODD_CALIBRATION
     stated = to.model != now.model and context.market.model(to.model.name) is None
     return replace(
         judged,
@@ -181,7 +205,7 @@ def _judged(
             *known.calibration.receipts,
             *_second_opinion(change),
         ),
-        notes=("this host runs at over 3 times or under a third of the expected speed",) if odd else (),
+        doubtful=doubt(known.calibration, known.ratio, verified=known.calibration.has_seen(now, to)),
     )
 
 

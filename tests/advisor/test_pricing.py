@@ -8,11 +8,15 @@ import pytest
 
 from pertoken.advisor import pricing
 from pertoken.advisor.changes.commands import commands
-from pertoken.proof.recommendation import State
-from pertoken.rule import Deployment
+from pertoken.advisor.plan.levers.lever import levers
+from pertoken.advisor.plan.plan import Limits
+from pertoken.evidence import Evidence
+from pertoken.proof.recommendation import State, Variant
+from pertoken.rule import Deployment, Service
 from pertoken.state.diff import Diff
 from tests.advisor.gathered import advised, gathered, own
 from tests.advisor.services import narrower, services
+from tests.savings.fleets import FOUR, context, low_batch, slow_host
 
 
 def test_a_proposal_is_not_refused_because_of_another_deployment_with_unseen_devices() -> None:
@@ -38,3 +42,24 @@ def test_only_the_proposals_that_are_kept_are_made_variants(monkeypatch: pytest.
     (row,) = advised(gathered(*services(1)), own(several))
     assert len(row.variants) == pricing.MAX_VARIANTS
     assert made == [variant.key for variant in row.variants]
+
+
+def test_a_doubtful_forecast_is_shown_without_money_and_left_out_of_the_plan_with_its_reason() -> None:
+    def resized(service: Service) -> Iterator[Service]:
+        yield service.but(weight_dtype="fp8").resized()
+
+    def planned(seen: Evidence) -> tuple[Variant, tuple[str, ...]]:
+        present = gathered(FOUR, context(FOUR, seen))
+        (row,) = advised(present, own(resized))
+        assert row.state is State.OPEN and len(row.variants) == 1
+        kept, left = levers(present, [row], Limits())
+        assert len(kept) + len(left) == 1
+        return row.variants[0], tuple(lever.reason for lever in left)
+
+    usual, none_left = planned(low_batch())
+    assert usual.bankable is not None and usual.bankable[1] > 0 and none_left == ()
+    held, (reason,) = planned(slow_host(20))
+    assert (held.bankable, held.capacity) == (None, None)
+    assert held.unpriced is not None and held.unpriced.startswith("the forecast is doubtful: this host runs")
+    assert held.break_even is not None and held.break_even.endswith("if the forecast holds")
+    assert reason == f"no money is counted for it: {held.unpriced}"

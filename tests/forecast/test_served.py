@@ -37,10 +37,23 @@ def test_narrow_weights_gain_less_where_requests_have_images() -> None:
     assert 1 < seen[1] < plain[1]
 
 
-def test_an_unknown_encoder_leaves_its_flops_to_the_calibration() -> None:
-    assert image_flops("meta-llama/Llama-3.1-8B", PICTURES) == 0
+def test_an_unknown_encoder_is_taken_as_a_typical_one_and_named_as_an_assumption() -> None:
+    typical = image_flops("meta-llama/Llama-3.1-8B", PICTURES)
+    assert image_flops("pixtral-12b", PICTURES) / 3 < typical < 3 * image_flops("Qwen3-VL-8B", PICTURES)
     assert image_flops("Qwen/Qwen3-VL-8B-Instruct", CHAT) == 0
     assert resolve([LLAMA_8B], [PICTURES], MARKET).tags[0, tag_names().index("images")] > 0
+    (named,) = [text for text in at(LLAMA_8B, PICTURES).assumptions if "median of known encoders" in text]
+    assert f"takes {typical / 1e12:.2g} TFLOP" in named
+    for known in (at(SEEING, PICTURES), at(LLAMA_8B, CHAT)):
+        assert not any("encoders" in text for text in known.assumptions)
+
+
+def test_weights_in_8_bits_gain_less_beside_images_of_an_unknown_encoder() -> None:
+    busy = replace(CHAT, running=32)
+    plain, seen = (
+        ratio(LLAMA_8B, LLAMA_8B.but(weight_dtype="fp8"), load) for load in (busy, replace(busy, images=1.0))
+    )
+    assert 1 < seen[1] < plain[1]
 
 
 def test_a_larger_image_takes_more_than_its_share_of_work() -> None:

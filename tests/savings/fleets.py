@@ -55,6 +55,17 @@ def low_batch(**more: float) -> Evidence:
     return evidence(**{**known, **more})
 
 
+def slow_host(times: float) -> Evidence:
+    """Return the evidence of a host that takes `times` as long for everything, with as many fewer requests."""
+    return low_batch(
+        generated_tok_s=40 / times,
+        busy_generated_tok_s=66 / times,
+        prompt_tok_s=160 / times,
+        requests_s=0.1 / times,
+        tpot_s=0.028 * times,
+    )
+
+
 def summed(seen: Evidence, times: int) -> Evidence:
     """Return the evidence of a service of a number of alike replicas."""
     scaled = ("generated_tok_s", "prompt_tok_s", "requests_s", "running", "waiting")

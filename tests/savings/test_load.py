@@ -87,7 +87,9 @@ def test_images_that_the_engine_decodes_are_counted_and_their_size_is_assumed() 
     known = {name: series.mean for name, series in low_batch().items()}
     measured = measured_load(evidence(**known, media_per_request=1.5, media_hit_rate=0.2))
     assert measured.load.images == pytest.approx(1.2) and measured.load.image_size is None
-    assert measured.assumptions == ("images of 1024 x 1024 pixels (nobody counts sizes)",)
+    (assumption,) = measured.assumptions
+    assert assumption.startswith("each of 1.2 media items per request is an image of 1024 x 1024 pixels")
+    assert "counts images, videos and sounds together" in assumption
     assert measured.provenance is Provenance.ASSUMED
     assert measured_load(evidence(**known, media_per_request=0.0)).load.images == 0
 

@@ -57,7 +57,8 @@ What was chosen on what:
 - The weight of a large source in the fit ({weight:g}, beyond it a square root): on these triple folds themselves. One
   value was tried; it lowered their median error by a point, so the figures are optimistic by less than that.
 - The priors of an 8-bit cache, of the kernels of bitsandbytes and AutoGPTQ, of mixtures in FP8 with a scale per block
-  under vLLM, of Machete and of images, and the scales of errors in the fit: set after errors of these rows were seen.
+  under vLLM, of Machete, of images and of the time per sequence under vLLM, and the scales of errors in the fit: set
+  after errors of these rows were seen.
 - Which kernels count as one path (an engine class with a stored format, on the hardware of one maker; llama.cpp's block
   formats are one; weights in 16 bits are one on all hardware with a prior; 4-bit integers run by Machete under vLLM on
   Hopper): a judgement, set with the share of abstained pairs in sight. With 16 bits of each maker as a path of its own
@@ -76,7 +77,11 @@ it these were tried and dropped: watts per peak FLOP as a term of GEMMs (11.3 / 
 spreads between deployments (11.0 to 11.4 / 39.9 to 41.2 %). With it, paths by maker and images encoded in 16 bits
 (11.1 / 39.1 %), each spread halved or doubled and three spreads of work per request gave 11.1 to 11.9 / 38.8 to
 39.3 %, their mean 11.1 / 39.0 %. An attenuation of each kind of change, chosen in nested folds, gave 11.1 / 39.3 %
-beside 11.1 / 39.4 % without, and was removed. Constants of their own for Machete gave 11.0 / 39.2 % and were kept.
+beside 11.1 / 39.4 % without, and was removed. Constants of their own for Machete gave 11.0 / 39.2 % and were kept. To
+that, a prior for the time that vLLM's Python processes spend on each sequence of a step gave 11.0 / 37.9 % and was kept
+(a table without ML.ENERGY, which measured batches of up to 4,000, hardly sees that time; half as much again gave
+11.2 / 37.8 %). One step for all devices that one process walks through, as llama.cpp and transformers do, instead of
+one for each gave 11.4 / 40.0 % and was dropped.
 
 Public rows leave much out. What is filled in: the cache dtype that the launch scripts of a source set, which of its
 runs draft tokens by its change log (it measured DeepSeek-R1 with and without, and its rows do not show which), layouts

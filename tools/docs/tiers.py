@@ -19,7 +19,10 @@ _INTRODUCTION = """
 {points} further operating points were measured, in triple folds (`--calibrate-with {points} --folds`), beside the
 *same pairs* calibrated on the row before the change alone; in the median `raise_batch` is 2 times the batch and
 `raise_batch_far` 32 times. *Runs under load* are those of `benchmarks.load`, all figures together. *Probe* is
-`benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and loads, or other formats.
+`benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and loads, or other formats. Its
+clients' rounds are played step by step, with the lengths that are served. The forecast of CPUs (their rate of
+attention, the growth of steps with the batch, the least width of an interval) was changed after runs with the seeds
+20266 and 31117, which therefore judge it no more.
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"

@@ -71,6 +71,8 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "weight_only": float(kernel.weight_only),
         "kv_bytes": 1.0 if kv_name else 2.0,
         "flops": kernel.flops,
+        "attention_flops": math.inf,
+        "batch_exponent": 1.0,
         "tp": tp,
         "pp": pp,
         "dp": dp,

@@ -55,28 +55,24 @@ def run(
     anything was measured.
     """
     probe, pace = Progressing(), _Pace()
+    waves: list[list[Sequence[Completion]]] = [[] for _ in steps]
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
         probe.sent = _sent([client.calibrate()])
         state = _checked(watch, state, probe.sent)
-        unsent = []
-        for n, step in enumerate(steps):
-            progress(step)
-            # Later steps get what the earlier ones left of their time.
-            share_end = clock() + max(0.0, end - clock()) / (len(steps) - n)
-            waves: list[list[Completion]] = []
-            try:
-                while len(waves) < step.waves and clock() + pace.wave_s(step) < (share_end if waves else end):
-                    wave = _wave(client, step)
-                    probe.sent = probe.sent.plus(_sent(wave))
-                    state = _checked(watch, state, _sent(wave))
-                    pace.note(step, wave)
-                    waves.append(wave)
-            finally:  # an interrupted step counts with the waves it had
-                probe.add(step, waves, int(now()))
-            if not waves:
-                unsent.append(step.label)
+        # One wave of each step comes before the second of any: a slow server has little time.
+        for turn in range(max((step.waves for step in steps), default=0)):
+            for step, sent in zip(steps, waves, strict=True):
+                if turn >= step.waves or clock() + pace.wave_s(step) >= end:
+                    continue
+                progress(step)
+                wave = _wave(client, step)
+                probe.sent = probe.sent.plus(_sent(wave))
+                state = _checked(watch, state, _sent(wave))
+                pace.note(step, wave)
+                sent.append(wave)
+        unsent = [step.label for step, sent in zip(steps, waves, strict=True) if not sent]
         if unsent:
             probe.notes.append(f"its time was over before the whole script was sent; left out: {', '.join(unsent)}")
     except _Foreign as other:
@@ -85,9 +81,11 @@ def run(
         client.stop()
         probe.stopped = "interrupted"
     except ProbeError as error:
-        if not probe.points:
+        if not any(waves):
             raise
         probe.stopped = str(error)
+    for step, sent in zip(steps, waves, strict=True):
+        probe.add(step, sent, int(now()))
     return probe
 
 

@@ -34,6 +34,9 @@ from pertoken.state.deployment import Deployment
 
 T = TypeVar("T")
 SHARES = (0.5, 0.95)
+MAX_HALF_WIDTH = 50.0
+"""Of the logarithm of a figure: close to saturation a small change of speed changes a wait without bound, and the ends
+of its interval stay numbers."""
 MODEL_SD = (0.15, 0.2, 0.15, 0.15)
 """Standard deviation of the log error of the queueing model itself: TTFT p50, p95, TPOT p50, p95. Source: its errors
 against a simulated engine, and those of the simulation against a real engine (`python -m benchmarks.queueing`)."""
@@ -341,5 +344,5 @@ def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
 
 
 def _range(likely: float, half_width: float) -> Range:
-    spread = math.exp(half_width)
+    spread = math.exp(min(half_width, MAX_HALF_WIDTH))
     return likely / spread, likely, likely * spread

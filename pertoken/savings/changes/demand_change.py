@@ -62,6 +62,7 @@ def outcome(before: Fleet, now: Service, to: Service, context: Context) -> Outco
         latency=predicted.latency,
         assumptions=(*source, *predicted.assumptions),
         break_even=releases,
+        doubtful=predicted.doubtful,
     )
     return _freed(before, now, to, changed, share, forecast, context)
 

@@ -14,7 +14,7 @@ from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.sizing import objectives
-from pertoken.savings.speed import Speed, calibrated
+from pertoken.savings.speed import Speed, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
@@ -30,17 +30,18 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
         return Outcome(kept=kept, bankable=NOTHING, provenance=Provenance.REPORTED, against=(NOT_OWNED,))
     if context.energy is None:
         return Outcome(kept=kept, unpriced="what a kilowatt-hour costs is not set: set `energy.usd_per_kwh`")
-    total, max_stretch = [0.0, 0.0, 0.0], 1.0
+    total, max_stretch, doubtful = [0.0, 0.0, 0.0], 1.0, None
     assumptions: list[str] = []
     for old, new in pairs:
         try:
-            saved_w, stretch, notes = _saved_w(old, new, context)
+            saved_w, stretch, notes, doubtful_here = _saved_w(old, new, context)
         except NotMeasured as missing:
             return Outcome(kept=kept, unpriced=missing.sentence)
         except (Abstained, ValueError) as reason:
             return Outcome(kept=kept, unpriced=str(reason))
         max_stretch = max(max_stretch, stretch)
         assumptions += notes
+        doubtful = doubtful or doubtful_here
         half_width = math.exp(Z_80 * log_sd(True))
         for end, watts in enumerate((saved_w / half_width, saved_w, saved_w * half_width)):
             total[end] += watts
@@ -60,6 +61,7 @@ def outcome(before: Fleet, now: Service, pairs: Sequence[tuple[Deployment, Deplo
         provenance=Provenance.FORECAST,
         assumptions=tuple(dict.fromkeys(assumptions)),
         against=(f"steps take up to {max_stretch:.2f} times as long",) if max_stretch > 1.005 else (),
+        doubtful=doubtful,
     )
 
 
@@ -143,8 +145,9 @@ def _measured_power(old: Deployment, context: Context) -> _MeasuredPower:
     return _MeasuredPower(load, busy, idle, busy_w, accelerator.tdp_w, note)
 
 
-def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float, float, list[str]]:
-    """Return the mean watts saved over all devices of a deployment, the factor on step time, and notes.
+def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float, float, list[str], str | None]:
+    """Return the mean watts saved over all devices of a deployment, the factor on step time, notes, and why the
+    forecast is doubtful.
 
     Raises NotMeasured, Abstained or ValueError for what is not known.
     """
@@ -153,7 +156,7 @@ def _saved_w(old: Deployment, new: Deployment, context: Context) -> tuple[float,
     capped_w, stretch = capped(old, power.load.load, context.market, calibration, power.device, cap_w)
     longer = min(1.0, power.busy * stretch)
     saved_w = power.mean_w(power.busy, power.busy_w) - power.mean_w(longer, capped_w)
-    return max(0.0, saved_w) * len(old.device_ids), stretch, [power.note]
+    return max(0.0, saved_w) * len(old.device_ids), stretch, [power.note], doubt(calibration)
 
 
 def _saved_by_speed(

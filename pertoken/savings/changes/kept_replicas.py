@@ -81,7 +81,6 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
         if forecast is not None and forecast.ratio is not None:
             provenances.append(forecast.provenance or Provenance.FORECAST)
             assumptions += forecast.assumptions
-            against += forecast.notes
             forecasts.append(forecast)
             if forecast.load is not None:
                 has_capacity = True
@@ -114,6 +113,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
         provenance=worst([Provenance.REPORTED, *provenances]),
         assumptions=tuple(dict.fromkeys(assumptions)),
         against=tuple(dict.fromkeys([*against, *_low_end(pairs, speeds)])),
+        doubtful=next((forecast.doubtful for forecast in forecasts if forecast.doubtful), None),
     )
 
 

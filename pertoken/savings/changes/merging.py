@@ -11,7 +11,7 @@ from pertoken.provenance import Provenance
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
-from pertoken.savings.speed import calibrated
+from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
 from pertoken.state.fleet import Fleet
@@ -112,6 +112,7 @@ def outcome(merge: Merge, context: Context) -> Outcome:
             *dict.fromkeys(text for part in parts for text in part.assumptions),
         ),
         against=tuple(against),
+        doubtful=doubt(calibration),
     )
 
 

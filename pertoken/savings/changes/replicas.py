@@ -91,7 +91,8 @@ def resized(
         replicas=(present, likely),
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
         assumptions=(*source, *known.assumptions, *counted.assumptions),
-        against=(*known.notes, *against),
+        against=tuple(against),
+        doubtful=known.doubtful,
     )
 
 
@@ -131,7 +132,8 @@ def _packed(
         replicas=(present, counts[1]) if counts[1] != present else None,
         provenance=worst([Provenance.FORECAST, *([known.provenance] if known.provenance is not None else [])]),
         assumptions=(*assumptions, *known.assumptions),
-        against=(*known.notes, *((slow_end,) if counts[0] > counts[1] else ())),
+        against=(slow_end,) if counts[0] > counts[1] else (),
+        doubtful=known.doubtful,
     )
 
 

@@ -19,7 +19,7 @@ from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import busy_cost
 from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals
-from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated
+from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo
@@ -45,7 +45,7 @@ def outcome(
     forecast = _forecast(changed, to, share * len(now.deployments), objectives(now, context), context)
     if isinstance(forecast, Outcome):
         return forecast
-    ratio, served_part = forecast
+    ratio, served_part, doubtful = forecast
     served = share * served_part
     rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
     factor, note = 1.0, None
@@ -83,6 +83,7 @@ def outcome(
         + (f"; it holds up to {served:.0%}" if served_part < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),
         unpriced=f"the share of requests {to.model.name} could answer is not measured: label a sample, then route",
+        doubtful=doubtful,
     )
     if to.share_source is None:
         return split
@@ -125,7 +126,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
         judged=(speed,),
         replicas=(present, likely) if likely != present else None,
         assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
-        against=(*split.against, *speed.notes),
+        doubtful=split.doubtful or speed.doubtful,
         break_even=None,
         unpriced=None,
     )
@@ -133,8 +134,9 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
 
 def _forecast(
     now: Deployment, to: Deployment, times: float, slo: Slo, context: Context
-) -> tuple[Range, float] | Outcome:
-    """Return tokens/s of a new deployment over those of a present one, and the part of the load that it serves.
+) -> tuple[Range, float, str | None] | Outcome:
+    """Return tokens/s of a new deployment over those of a present one, the part of the load that it serves, and why
+    this is doubtful.
 
     The load is `times` that of the present one; the part is at most 1. An `Outcome` is the reason of a refusal: the
     new deployment would not start, or its tokens would be too slow.
@@ -172,4 +174,5 @@ def _forecast(
         text = f"TPOT of {name} would be about {tpot_ms:.0f} ms, with an SLO of {limit_ms:.0f} ms"
         return Outcome(ratio=change.ratio, infeasible=text)
     demand = new_load.generated_tok_s
-    return change.ratio, 1.0 if change.after.demand is not None or demand <= 0 else point.tok_s[1] / demand
+    part = 1.0 if change.after.demand is not None or demand <= 0 else point.tok_s[1] / demand
+    return change.ratio, part, doubt(calibration, change.ratio, verified=calibration.has_seen(now, to))

@@ -11,7 +11,7 @@ from pertoken.savings.changes.slowed import kept_apart, measured, present_latenc
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.slo import VERDICTS
-from pertoken.savings.speed import calibrated
+from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 
@@ -74,6 +74,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
     against: list[str] = []
     verdicts = ["unknown"]
     free_time: dict[str, float] = {}
+    doubts: list[str] = []
     try:
         busy = {
             deployment.deployment_id: context.evidence(deployment.deployment_id).busy.p95 for deployment in deployments
@@ -88,6 +89,7 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
                 )
             known = measured(now, context)
             calibration = calibrated(now, known.load, context)
+            doubts += [why] if (why := doubt(calibration)) else []
             query = LatencyQuery(
                 replace(deployment, device_ids=now.device_ids), known.load.load, known.arrivals, calibration
             )
@@ -117,4 +119,5 @@ def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) 
         provenance=Provenance.FORECAST,
         assumptions=(f"on the shared device each engine has the time that the others leave at their p95: {shares}",),
         against=(*against, "engines on one device also compete for its caches, and one that fails may take the others"),
+        doubtful=next(iter(doubts), None),
     )

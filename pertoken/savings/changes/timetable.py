@@ -26,6 +26,7 @@ class _ReplicasByHour:
 
     needed: Mapping[int, Sizes]
     assumptions: tuple[str, ...] = ()
+    doubtful: str | None = None
 
 
 def outcome(before: Fleet, now: Service, schedule: Schedule, context: Context) -> Outcome:
@@ -86,7 +87,7 @@ def _replicas(now: Service, fixed: Mapping[int, int], context: Context) -> _Repl
         notes += size.assumptions
     if burst > 1:
         notes.append(f"in each hour p95 demand is {burst:.1f} times its mean, as in the busiest hour")
-    return _ReplicasByHour(needed, tuple(dict.fromkeys((*source, *speed.assumptions, *notes))))
+    return _ReplicasByHour(needed, tuple(dict.fromkeys((*source, *speed.assumptions, *notes))), speed.doubtful)
 
 
 def _priced(
@@ -130,6 +131,7 @@ def _priced(
         provenance=Provenance.FORECAST if replicas.needed else Provenance.REPORTED,
         assumptions=(*replicas.assumptions, "a replica starts again before the first request that needs it"),
         against=(*against, *all_free.against),
+        doubtful=replicas.doubtful,
     )
 
 

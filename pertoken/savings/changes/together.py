@@ -71,6 +71,7 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
         provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
         assumptions=tuple(dict.fromkeys(line for outcome in parts for line in outcome.assumptions)),
         against=tuple(dict.fromkeys(line for outcome in parts for line in outcome.against)),
+        doubtful=next((outcome.doubtful for outcome in parts if outcome.doubtful), None),
         unconfirmed="; ".join(filter(None, (outcome.unconfirmed for outcome in parts))) or None,
     )
 

@@ -106,7 +106,7 @@ def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
 
     monkeypatch.setattr(probing, "_wave", interrupted)
     result = run(client, None, STEPS, 60)
-    assert result.stopped == "interrupted" and len(result.points) == 1
+    assert result.stopped == "interrupted" and len(result.points) == 2
     deadline = time.monotonic() + 20
     while server.counter("requests_processing"):
         assert time.monotonic() < deadline, "requests of an interrupted probe still run"
@@ -115,9 +115,23 @@ def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
 
 def test_a_probe_ends_when_its_time_is_over(server: LlamaServer) -> None:
     ticks = iter(range(1000))
-    result = run(client_of(server, seed=4), None, [Step(40, 1, 1, 50)] * 3, 6, clock=lambda: next(ticks))
+    result = run(client_of(server, seed=4), None, [Step(40, 1, 1, 50)] * 3, 3, clock=lambda: next(ticks))
     assert any("time was over" in note for note in result.notes)
     assert 1 <= len(result.points) < 3
+
+
+def test_one_wave_of_each_step_comes_before_the_second_of_any(
+    server: LlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent, wave = [], probing._wave
+
+    def noted(client: Client, step: Step) -> object:
+        sent.append(step.prompt_tokens)
+        return wave(client, step)
+
+    monkeypatch.setattr(probing, "_wave", noted)
+    run(client_of(server, seed=6), None, [Step(20, 1, 1, 3), Step(40, 1, 1, 1), Step(60, 1, 1, 2)], 60)
+    assert sent == [20, 40, 60, 20, 60, 20]
 
 
 def test_a_wave_that_would_not_end_in_time_is_not_sent(server: LlamaServer) -> None:

@@ -1,5 +1,6 @@
 """Latency of requests at a whole deployment, and the number of replicas that hold an objective."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -86,6 +87,13 @@ def test_a_load_near_the_capacity_is_less_certain_and_maybe_overloaded() -> None
     assert calm.overloaded < 0.01 < 0.2 < near.overloaded < 0.6
     _, likely, high = ranges(near)[1]
     assert high / likely > ranges(calm)[1][2] / ranges(calm)[1][1]
+
+
+@pytest.mark.parametrize("share", [1 - 1e-4, 1 - 1e-6, 1 - 1e-8])
+def test_ends_of_a_latency_just_below_the_capacity_are_numbers(share: float) -> None:
+    at = under(2.0 * share / under(2.0).utilization)
+    assert at.refusal is None and at.utilization == pytest.approx(share)
+    assert all(math.isfinite(end) for figure in ranges(at) for end in figure)
 
 
 def test_smaller_chunks_come_later_and_stall_others_less() -> None:

@@ -1,0 +1,118 @@
+"""This machine: models on real llama.cpp, probed, and measured in interleaved rounds of closed loops."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+from benchmarks.site.closed_loop import Measured, lengths, measure
+from benchmarks.site.configurations import Configuration
+from benchmarks.site.hardware import rates_by_dtype
+from benchmarks.site.models import FORMATS, write
+from benchmarks.site.noise import MAX_STOLEN, Stolen, cpu_clock
+from benchmarks.site.plan import ROUNDS, SPARE, Plan
+from benchmarks.site.play import Lengths
+from benchmarks.site.server import Server, ServerSettings
+from pertoken.access import Access
+from pertoken.agent.load_probe.client import Client, ProbeError
+from pertoken.agent.load_probe.run import run
+from pertoken.agent.load_probe.script import script
+from pertoken.catalog.market import MeasuredRates
+from pertoken.evidence import OperatingPoint
+
+MAX_REPEATS = 2
+"""Times a configuration is served again in a round in which others used the processor."""
+
+
+class Machine:
+    """Measurements of this machine, made as they are asked for."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self._plan, self._folder = plan, folder
+        self._started_s = time.monotonic()
+        self.repeats = dict.fromkeys(
+            ("rounds repeated", "rounds kept though others ran", "rounds left out as the time was over"), 0
+        )
+
+    def prepare(self, configurations: Sequence[Configuration]) -> None:
+        """Write the models of configurations."""
+        for of in configurations:
+            self._file(of)
+
+    def rates(self, threads: int) -> dict[str, MeasuredRates]:
+        """Return rates of the CPUs by weight dtype. Raises ValueError where they cannot be measured."""
+        return rates_by_dtype(self._folder, list(FORMATS), threads, self._plan.rates_shape, self._client, self._say)
+
+    def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
+        """Return the points of a probe of one configuration; none where it failed."""
+        self._say(f"probing {of.label}")
+        try:
+            with self._server(of) as server:
+                clock = self._clock(server)
+                measured = run(self._client(server), None, script(of.slots, of.context), seconds, clock=clock)
+        except ProbeError as error:
+            note(f"not probed: {error}")
+            return ()
+        for text in measured.notes:
+            note(text)
+        return tuple(measured.points)
+
+    def left_s(self, probes_s: float) -> float:
+        """Return the time left for rounds, if probes take so long before the first."""
+        return self._plan.budget_s - self._elapsed_s() - probes_s
+
+    def serve(self, requests: Mapping[Configuration, int]) -> dict[Configuration, list[Measured]]:
+        """Serve configurations in interleaved rounds; `requests` is the number of each client.
+
+        The last rounds are left out where the time is over.
+        """
+        rounds: dict[Configuration, list[Measured]] = {configuration: [] for configuration in requests}
+        for number in range(ROUNDS):
+            for configuration, n in requests.items():
+                if number and self._elapsed_s() > self._plan.budget_s:
+                    self.repeats["rounds left out as the time was over"] += 1
+                    continue
+                self._say(f"round {number + 1}: {configuration.label}")
+                rounds[configuration].append(self._measured(configuration, lengths(configuration, number, n)))
+        return rounds
+
+    def _file(self, of: Configuration) -> Path:
+        return write(self._folder / f"{of.shape.name}-{of.weight_dtype}.gguf", of.shape, of.weight_dtype)
+
+    def _clock(self, server: Server) -> Callable[[], float]:
+        return cpu_clock(server.pid) if self._plan.cpu_time else time.perf_counter
+
+    def _client(self, server: Server) -> Client:
+        return Client(server.url, "site", Access(server.url), self._plan.seed, clock=self._clock(server))
+
+    def _server(self, of: Configuration) -> Server:
+        file = str(self._file(of))
+        return Server(ServerSettings(file, of.shape.name, of.slots, of.context, of.threads, of.kv_dtype))
+
+    def _measured(self, of: Configuration, asked: Sequence[Sequence[Lengths]]) -> Measured:
+        for repeat in count():
+            with self._server(of) as server:
+                client = self._client(server)
+                client.calibrate()
+                with Stolen((server.pid, os.getpid())) as stolen:
+                    measured = measure(client, asked)
+            if stolen.share <= MAX_STOLEN or self._plan.cpu_time:
+                break
+            if repeat == MAX_REPEATS or self._elapsed_s() > (1 - SPARE) * self._plan.budget_s:
+                self.repeats["rounds kept though others ran"] += 1
+                break
+            self.repeats["rounds repeated"] += 1
+        return measured
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._started_s
+
+    def _say(self, text: str) -> None:
+        note(f"{self._elapsed_s():5.0f} s: {text}")
+
+
+def note(text: str) -> None:
+    """Print a line of progress."""
+    print(text, file=sys.stderr, flush=True)
