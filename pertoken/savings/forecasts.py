@@ -6,7 +6,6 @@ from typing import TypeVar
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, NotMeasured
-from pertoken.forecast.batches import Batches
 from pertoken.forecast.host import Measured, calibrate_all
 from pertoken.forecast.measured.realised import Realised
 from pertoken.forecast.queue.latency import (
@@ -22,6 +21,7 @@ from pertoken.forecast.queue.replicas import Counts, SloMs, fewest_all
 from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration, Change, Comparison, Forecast, Range, compare_all
+from pertoken.savings.batches import Batches
 from pertoken.savings.load import MeasuredArrivals, MeasuredLoad, measured_arrivals, measured_load
 from pertoken.savings.slo import Latencies, near_miss_limits, tail_limits
 from pertoken.state.deployment import Deployment

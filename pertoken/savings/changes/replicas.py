@@ -7,12 +7,12 @@ from operator import attrgetter
 
 from pertoken.evidence import Evidence, NotMeasured
 from pertoken.provenance import Provenance, worst
+from pertoken.savings.changes.packing import packed
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.packing import packed
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed

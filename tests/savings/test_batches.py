@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from pertoken.forecast.batches import MAX_ROUNDS, Batches
+from pertoken.savings.batches import MAX_ROUNDS, Batches
 
 
 class Squares:
