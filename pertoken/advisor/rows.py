@@ -31,6 +31,8 @@ FLEET_WORK = 0.1
 """Measured work of calls over the fleet per deployment, in units of the work of a call for one deployment."""
 SERVICE_WORK = 5.0
 """Measured work of calls for one service in addition to its deployments, in the same unit."""
+MAX_EVIDENCE = 200
+"""Maximum series that a recommendation lists: a rule over a fleet may read thousands, which nobody reads."""
 MAX_TOGETHER = 2048
 """Maximum changed deployments and services in one forecast batch, so that progress is visible: a batch takes about a
 second. A quarter of it takes 4 % more time in all."""
@@ -233,20 +235,25 @@ def _failure(error: Exception) -> str:
 
 
 def _evidence(call: Call, target: Target, gathered: Present, known: Measured) -> tuple[EvidenceLine, ...]:
-    """Return a line for each series that the rule read of a target or its parts, with gathered values."""
+    """Return a line for each series that the rule read of a target or its parts, with gathered values.
+
+    Of more than `MAX_EVIDENCE` series, a last line counts the others.
+    """
     own = None if call.target is None else subject_key(call.target)
     is_part = _parts_of(target, gathered)
-    return tuple(
+    read = [(subject, name) for subject, names in call.read if subject is None or is_part(subject) for name in names]
+    lines = [
         line
-        for subject, names in call.read
-        if subject is None or is_part(subject)
-        for name in names
+        for subject, name in read[:MAX_EVIDENCE]
         for line in _lines(
             f"{_name(subject, gathered)}: " if subject is not None else "",
             name,
             known.get(subject or own or ("", "")) or Evidence({}),
         )
-    )
+    ]
+    if (more := len(read) - MAX_EVIDENCE) > 0:
+        lines.append(EvidenceLine("more that the rule read", "series", None, None, None, more, "not listed"))
+    return tuple(lines)
 
 
 def _parts_of(target: Target, gathered: Present) -> Callable[[SubjectKey], bool]:

@@ -195,7 +195,6 @@ def _run(
     from pertoken.proof.findings import keep
     from pertoken.proof.judging.go_back_page import RULE
     from pertoken.proof.judging.judge import judge_changes
-    from pertoken.proof.stored import standing
     from pertoken.store.connect.open import open_store
     from pertoken.store.repository import AdviceRepository
 
@@ -228,8 +227,7 @@ def _run(
         # Changes are detected before proposals are stored, so that an applied one is not proposed again.
         detect(store, target, market, settings, moment.ts)
         judge_changes(store, target, settings, moment.ts)
-        keep(target, _proven(store, advice.recommendations, moment.ts), {*ran, RULE}, moment.ts, who)
-        kept = standing(store)
+        kept = keep(target, _proven(store, advice.recommendations, moment.ts), {*ran, RULE}, moment.ts, who)
         advice = replace(advice, recommendations=tuple(sorted(kept, key=rank)))
     return fleet_report(store, window_s, moment.ts, dated=moment.dated), advice, _broken(rule_files, advice)
 

@@ -30,6 +30,7 @@ def keep(
     with target.writing() as connection:
         rows = newest(stored(connection))
         write(connection, merged(rows, recommendations, ran, now_ts), {row.recommendation_id: row for row in rows}, who)
+    with target.writing() as connection:  # nobody waits for reading all of it
         return standing_of(stored(connection))
 
 

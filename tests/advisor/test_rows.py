@@ -8,7 +8,7 @@ import pytest
 from pertoken.advisor import pricing
 from pertoken.advisor.forked import Forked
 from pertoken.proof.recommendation import State
-from pertoken.rule import Skip, skip
+from pertoken.rule import FleetEvidence, Skip, skip
 from pertoken.savings import estimate
 from pertoken.savings.context import Context
 from pertoken.state.fleet import Fleet
@@ -64,3 +64,21 @@ def test_rows_that_a_fork_makes_half_of_are_those_of_one_process(monkeypatch: py
     monkeypatch.setattr("pertoken.advisor.rows.MIN_SHARED", 1)
     assert advised(gathered(*services(5)), *rules) == alone and forks
     assert {row.target_kind for row in alone} == {"deployment", "service", "fleet"}
+
+
+def test_of_very_many_series_that_a_rule_read_the_first_are_listed_and_the_others_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def reads_all(seen: FleetEvidence, fleet: Fleet) -> Iterator[Skip]:
+        for deployment in fleet.deployments:
+            busy, waiting = seen.of(deployment).busy, seen.of(deployment).waiting
+            assert busy.mean >= 0 and waiting.mean >= 0
+        yield skip("looked", "at all of it")
+
+    state = gathered(*services(3))
+    (whole,) = advised(state, own(reads_all))
+    assert len(whole.evidence) == 6
+    monkeypatch.setattr("pertoken.advisor.rows.MAX_EVIDENCE", 4)
+    (row,) = advised(state, own(reads_all))
+    assert row.evidence[:4] == whole.evidence[:4] and len(row.evidence) == 5
+    assert (row.evidence[4].series, row.evidence[4].n) == ("more that the rule read", 2)

@@ -175,7 +175,8 @@ def _evidence(line: EvidenceLine) -> Fact:
         return name, f"not measured: {literal(line.missing)}"
     figures = (("mean", line.mean), ("p50", line.p50), ("p95", line.p95))
     known = ", ".join(f"{label} {value:.4g}" for label, value in figures if value is not None)
-    return name, f"{known} {literal(line.unit)}  (n={line.n}, {line.provenance or 'origin unknown'})"
+    value = " ".join(filter(None, (known, literal(line.unit))))
+    return name, f"{value}  (n={line.n}, {line.provenance or 'origin unknown'})"
 
 
 def _series(series: str) -> str:
