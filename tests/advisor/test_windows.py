@@ -93,7 +93,10 @@ def test_a_rule_sees_its_own_window_and_its_row_names_it(stored: Store) -> None:
     assert [rule.name for rule in advice.run.rules] == ["of-the-run", "of-a-month", "of-an-hour", "same"]
 
 
-def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(stored: Store) -> None:
+def test_another_window_is_read_once_and_only_where_a_rule_looks_at_it(
+    stored: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "can_fork", lambda: True)  # whatever threads other tests left
     _, phases = _run(stored, _looks("of-the-run"), _looks("same", "7d"))
     assert not [phase for phase in phases if "the last" in phase]
     reads: list[tuple[Any, ...]] = []
@@ -139,6 +142,7 @@ def test_a_window_that_is_known_ahead_is_read_before_the_rules_run_once(
 ) -> None:
     monkeypatch.setattr(ahead, "RULE_WINDOWS_S", {"ours": int(parse_duration_s(window))})
     monkeypatch.setattr(ahead, "MIN_EPOCHS", 0)
+    monkeypatch.setattr(ahead, "can_fork", lambda: True)
 
     def ours(seen: Evidence, now: Deployment) -> Iterator[Skip]:
         yield skip("seen", f"{seen.generated_tok_s.max:g}, {seen.prompt_tok_s.n}, {seen.has('tpot_s')}")
