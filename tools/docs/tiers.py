@@ -22,7 +22,7 @@ _INTRODUCTION = """
 `benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and loads, or other formats. Its
 clients' rounds are played step by step, with the lengths that are served. The forecast of CPUs (their rate of
 attention, the growth of steps with the batch, the least width of an interval) was changed after runs with the seeds
-20266 and 31117, which therefore judge it no more.
+20266 and 31117, which therefore judge it no more; the figures are of a later run with another seed.
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
