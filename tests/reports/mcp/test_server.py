@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 async def test_a_client_of_the_sdk_gets_the_figures_of_the_commands(tmp_path: Path) -> None:
     # Not above: to load it takes 1.5 s, which each worker would spend to collect the tests.
     from mcp import Client, StdioServerParameters
+    from mcp.client.stdio import stdio_client
 
     db = str(tmp_path / "db")
     seed(tmp_path / "db", LOW_BATCH_70B, gpus=2, usd_per_hour=6.88, minutes=30, end_ts=NOW)
     advised = json.loads(run("advise", "--db", db, "--json").stdout)["recommendations"]
     command = ["-P", "-m", "pertoken", "mcp", "--db", db]
-    async with Client(StdioServerParameters(command=sys.executable, args=command)) as client:
+    assert sys.__stderr__ is not None
+    # Its default is the standard error at the first import, which may be that of an earlier test's command.
+    server = stdio_client(StdioServerParameters(command=sys.executable, args=command), errlog=sys.__stderr__)
+    async with Client(server) as client:
         tools = (await client.list_tools()).tools
         costs = await ask(client, "costs", {"hours": 2})
         savings, refusals = await ask(client, "savings", {}), await ask(client, "refusals", {})
