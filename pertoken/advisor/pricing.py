@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 from pertoken.advisor.changes.already import present_values
 from pertoken.advisor.changes.commands import commands
@@ -28,8 +27,6 @@ from pertoken.savings.slo import FIGURES, Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd
-
-T = TypeVar("T")
 
 MAX_PROPOSALS = 100
 """Maximum different proposals of one rule for one target."""
@@ -131,46 +128,45 @@ class Pricing:
         fleets = [possible.after for proposed in together for possible, _ in proposed.candidates]
         prepare(self.gathered.fleet, fleets, self.context)
 
-    def priced(self, proposed: Proposed) -> Priced:
-        """Price the proposals of a rule, and keep those that save most. Raises the first error of any proposal."""
-        (result,) = self.priced_all([proposed])
-        if isinstance(result, Exception):
-            raise result
-        return result
+    def priced(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
+        """Price the proposals of several targets, and keep those that save most of each.
 
-    def priced_all(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
-        """Return `priced` of several targets, or the error of one; their forecasts are computed in batches."""
-        tasks = [partial(self._judged, possible) for proposed in together for possible, _ in proposed.candidates]
-        shown = [partial(self._progressing, task, place / len(tasks)) for place, task in enumerate(tasks)]
-        judged = iter(self.context.forecasts.batches.run(shown))
+        Their forecasts are computed in batches. A target whose proposal cannot be priced gets the error.
+        """
+        count = sum(len(proposed.candidates) for proposed in together)
+        candidates = (possible for proposed in together for possible, _ in proposed.candidates)
+        tasks = (partial(self._judged, possible, place / count) for place, possible in enumerate(candidates))
+        judged = iter(self.context.forecasts.batches.run(tasks))
         return [self._kept(proposed, [next(judged) for _ in proposed.candidates]) for proposed in together]
 
-    def _progressing(self, task: Callable[[], T], share: float) -> T:
-        self.progress(share)
-        return task()
+    def _judged(self, possible: Candidate, share: float) -> tuple[Estimate, Refusal | None] | Exception:
+        """Return the estimate of a candidate and why it is not worth showing, or the error of pricing it.
 
-    def _judged(self, possible: Candidate) -> tuple[Estimate, Refusal | None] | Exception:
-        """Return the estimate of a candidate and why it is not worth showing, or the error of pricing it."""
+        `share` of the candidates come before it.
+        """
+        self.progress(share)
         try:
             money = estimate(self.gathered.fleet, possible.after, self.context, possible.diff)
             refusal = _against(money)
-            if refusal is not None and refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
+            if refusal is None:
+                return money, None
+            if refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
                 return replace(money, bankable=None, capacity=None, unpriced=held), None
+            return money, self._refused(possible, refusal)
         except Exception as error:  # only its target fails: the others are still priced
             return error
-        return money, refusal
 
     def _kept(
         self, proposed: Proposed, judged: Sequence[tuple[Estimate, Refusal | None] | Exception]
     ) -> Priced | Exception:
-        """Return the candidates of a target that save most, its other candidates refused."""
+        """Return the candidates of a target that save most, with its other candidates refused; or its first error."""
         kept = defaultdict[Target, list[tuple[Candidate, Estimate]]](list)
         for (possible, target), result in zip(proposed.candidates, judged, strict=True):
             if isinstance(result, Exception):
                 return result
             money, refusal = result
             if refusal is not None:
-                proposed.by_target[target].refusals.append(self._refused(possible, refusal))
+                proposed.by_target[target].refusals.append(refusal)
             else:
                 kept[target].append((possible, money))
         return Priced(

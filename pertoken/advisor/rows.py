@@ -160,9 +160,7 @@ class _Pricer:
     def _priced(self, together: Sequence[tuple[Call, Proposed | str | None]]) -> list[tuple[Call, Priced | str | None]]:
         """Return each call with its priced proposals, or with the error that prevents that."""
         self._batch = len(together)
-        results = iter(
-            self._pricing.priced_all([proposed for _, proposed in together if isinstance(proposed, Proposed)])
-        )
+        results = iter(self._pricing.priced([proposed for _, proposed in together if isinstance(proposed, Proposed)]))
         priced: list[tuple[Call, Priced | str | None]] = []
         for call, proposed in together:
             result = next(results) if isinstance(proposed, Proposed) else proposed

@@ -39,11 +39,11 @@ CPU_ATTENTION_SHARE = 0.05
 """Rate of one query's products with the cache over that of GEMMs on CPUs, where it was not measured. llama.cpp computes
 them row by row, each query head alone, so that heads that share a cache save nothing; those of a prompt it computes
 in tiles, but not with a cache in 8 bits (ggml-cpu `flash_attn_ext`; llama.cpp pull request 26948). Measured: 0.04 to
-0.12 on one core of an EPYC."""
+0.12 on one core of an EPYC, 2026-11-23."""
 CPU_BATCH_EXPONENT = 0.75
 """Power of the sequences that products of a decode step take on CPUs. Steps of 8 sequences took 4.5 (F16), 4.0 (Q8_0)
-and 5.2 times (Q4_0) as long as those of one with llama.cpp on one core of an EPYC: powers of 0.72, 0.66 and 0.79, which
-hold the reading of weights too."""
+and 5.2 times (Q4_0) as long as those of one with llama.cpp on one core of an EPYC, 2026-11-23: powers of 0.72, 0.66 and
+0.79, which hold the reading of weights too."""
 BISECTIONS = 40
 BASE_ACTIVE_PARAMS = 8e9
 """The graded tag `small` is 0 from here on."""
@@ -322,9 +322,14 @@ def image_flops(model: str, load: Load) -> float:
     return load.images * (encoder.flops(*size) if encoder is not None else typical_flops(*size))
 
 
-def encodes_unknown_images(deployment: Deployment, load: Load) -> bool:
-    """Return whether requests have images that an encoder takes which the catalog does not have."""
-    return load.images > 0 and image_encoder(_names(deployment)) is None
+def encoder_assumptions(deployment: Deployment, load: Load) -> tuple[str, ...]:
+    """Return what is assumed of the images of requests, as a phrase, where the catalog does not have their encoder."""
+    if load.images <= 0 or image_encoder(_names(deployment)) is not None:
+        return ()
+    return (
+        f"encoding the images of a request takes {image_flops(_names(deployment), load) / 1e12:.2g} TFLOP, the median "
+        f"of known encoders: the catalog has none of {deployment.served_model or deployment.model.name}",
+    )
 
 
 def _names(deployment: Deployment) -> str:

@@ -32,7 +32,7 @@ from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, kinds_of, known_kinds
 from pertoken.forecast.search import crossing
 from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
-from pertoken.forecast.served import Abstained, Load, Row, encodes_unknown_images, resolve_each, stack_rows
+from pertoken.forecast.served import Abstained, Load, Row, encoder_assumptions, resolve_each, stack_rows
 from pertoken.forecast.steady import Steady, first_token_scaled, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
@@ -371,17 +371,10 @@ def _assumptions(deployments: Sequence[Deployment], loads: Sequence[Load], c: Ca
     return [
         (
             *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row], in_blocks[row]),
-            *([_typical_encoder(deployment, c.image_flops[row])] if encodes_unknown_images(deployment, load) else []),
+            *encoder_assumptions(deployment, load),
         )
         for row, (deployment, load) in enumerate(zip(deployments, loads, strict=True))
     ]
-
-
-def _typical_encoder(deployment: Deployment, flops: float) -> str:
-    return (
-        f"encoding the images of a request takes {flops / 1e12:.2g} TFLOP, the median of known encoders: the catalog "
-        f"has none of {deployment.served_model or deployment.model.name}"
-    )
 
 
 def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool, in_blocks: bool) -> tuple[str, ...]:

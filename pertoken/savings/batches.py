@@ -68,8 +68,8 @@ class Batches:
         left = dict(enumerate(tasks))
         results: dict[int, T] = {}
         try:
-            for last in range(MAX_ROUNDS):
-                self._postpones = last < MAX_ROUNDS - 1
+            for number in range(MAX_ROUNDS):
+                self._postpones = number < MAX_ROUNDS - 1
                 for place, task in tuple(left.items()):
                     try:
                         results[place] = task()

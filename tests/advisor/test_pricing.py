@@ -8,6 +8,7 @@ import pytest
 
 from pertoken.advisor import pricing
 from pertoken.advisor.changes.commands import commands
+from pertoken.advisor.changes.title import title
 from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.evidence import Evidence
@@ -42,6 +43,25 @@ def test_only_the_proposals_that_are_kept_are_made_variants(monkeypatch: pytest.
     (row,) = advised(gathered(*services(1)), own(several))
     assert len(row.variants) == pricing.MAX_VARIANTS
     assert made == [variant.key for variant in row.variants]
+
+
+def test_only_the_target_of_a_refusal_that_cannot_be_written_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def costlier(now: Deployment) -> Iterator[Deployment]:
+        yield now.but(max_num_seqs=2)
+
+    def failing(difference: Diff, *more: Any) -> str:
+        if difference.knobs(2):
+            raise ZeroDivisionError("no title")
+        return title(difference, *more)
+
+    monkeypatch.setattr(pricing, "title", failing)
+    by_target = {row.target_key: row for row in advised(gathered(*services(3)), own(costlier))}
+    assert {key: row.state for key, row in by_target.items()} == {
+        "1": State.REFUSED,
+        "2": State.FAILED,
+        "3": State.REFUSED,
+    }
+    assert by_target["2"].reason is not None and "no title" in by_target["2"].reason
 
 
 def test_a_doubtful_forecast_is_shown_without_money_and_left_out_of_the_plan_with_its_reason() -> None:

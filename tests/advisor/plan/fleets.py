@@ -47,7 +47,9 @@ def advice(state: Present, asked: Iterable[Asked]) -> tuple[Recommendation, ...]
         sent = [encoded(record, state.fleet) for record in yielded]
         proposed = pricing.proposed(rule_id, target, sent)
         pricing.prepare([proposed])
-        for about, candidates in pricing.outcomes(pricing.priced(proposed)).items():
+        (priced,) = pricing.priced([proposed])
+        assert not isinstance(priced, Exception), priced
+        for about, candidates in pricing.outcomes(priced).items():
             rows.append(
                 Recommendation(
                     recommendation_id=identity(rule_id, about.kind, about.key),
