@@ -66,17 +66,30 @@ def rates_by_dtype(
                 steps = STEPS_MIXTURE if model[1].experts else STEPS
                 measured[model] += run(client, None, steps, SECONDS).points
     dense, mixture = shapes
-    return {dtype: _rates(dense, mixture, dtype, measured[dtype, dense], measured[dtype, mixture]) for dtype in dtypes}
+    rates = {dtype: _rates(dense, mixture, dtype, measured[dtype, dense], measured[dtype, mixture]) for dtype in dtypes}
+    # Attention multiplies no weights, so its rate is that of all formats.
+    attention = [rate.attention_flops for rate in rates.values() if rate.attention_flops is not None]
+    shared = statistics.median(attention) if attention else None
+    return {dtype: replace(rate, attention_flops=shared) for dtype, rate in rates.items()}
 
 
 def _rates(
     dense: Shape, mixture: Shape, dtype: str, of_dense: Sequence[OperatingPoint], of_mixture: Sequence[OperatingPoint]
 ) -> MeasuredRates:
-    rates = measured_rates(dense.model(), dtype, medians(of_dense))
-    with_experts = measured_rates(mixture.model(), dtype, medians(of_mixture))
-    if rates is None or with_experts is None:
+    rates, with_experts = _of_prompts(dense, dtype, of_dense), _of_prompts(mixture, dtype, of_mixture)
+    return replace(rates, expert_flops=expert_flops(rates, with_experts, mixture.model(head=False)))
+
+
+def _of_prompts(shape: Shape, dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates:
+    """Return rates of which that of prompts is without the output head, which their last token passes alone.
+
+    The head is a third of these small models.
+    """
+    rates = measured_rates(shape.model(), dtype, medians(points))
+    if rates is None:
         raise ValueError(f"the rates of {dtype} cannot be measured here: the machine is too busy")
-    return replace(rates, expert_flops=expert_flops(rates, with_experts, mixture.model()))
+    whole, computed = shape.params(shape.used), shape.params(shape.used, head=False)
+    return replace(rates, flops=rates.flops * computed / whole)
 
 
 def medians(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:

@@ -15,6 +15,8 @@ MIN_CONTEXTS_APART = 128
 """Tokens between two contexts from which their steps differ by more than their noise: a judgement."""
 MIN_READING_SHARE = 0.1
 """Minimum share of a step assumed for reading weights, where GEMMs seem to take all of it."""
+MAX_REQUEST_S = 0.1
+"""Most that a request takes beside its products and a step: more is noise of the slope. A judgement."""
 MIN_ROW_SHARE = 0.05
 """Minimum share of a step assumed for the products of one sequence, where a second one seems to add nothing."""
 
@@ -22,10 +24,11 @@ MIN_ROW_SHARE = 0.05
 def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates | None:
     """Return the memory bandwidth and the rate of matrix products that points of a probe show.
 
-    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token; the bandwidth is
-    the bytes of active weights over what is left of a step of one request. None where the points or the model show
-    neither. The rate of attention is known where steps of one request were measured at a short and a long context, the
-    rates of rows and tiles of a step where batches were measured: what a step takes in any batch is reading then.
+    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token, as far as what it
+    leaves of a prompt's time is not below 0 or above a step and `MAX_REQUEST_S`; the bandwidth is the bytes of active
+    weights over what is left of a step of one request. None where the points or the model show neither. The rate of
+    attention is known where steps of one request were measured at a short and a long context, the rates of rows and
+    tiles of a step where batches were measured: what a step takes in any batch is reading then.
     """
     form = weight_format(gguf_format(weight_dtype))
     prompts = sorted((point.prompt_len, point.ttft_s) for point in points if point.ttft_s is not None)
@@ -36,8 +39,9 @@ def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPo
     (few, fast_s), (many, slow_s) = prompts[0], prompts[-1]
     if many <= few or slow_s <= fast_s:
         return None
-    flops = 2 * model.params_active * (many - few) / (slow_s - fast_s)
     step_s = min(steps)
+    beside_s = fast_s - few * (slow_s - fast_s) / (many - few)
+    flops = 2 * model.params_active * many / (slow_s - min(max(beside_s, 0.0), step_s + MAX_REQUEST_S))
     row_s, tile_s = _batches_s(points, step_s)
     one_s = 2 * model.params_active / flops if row_s is None else row_s
     reading_s = max(step_s - one_s, MIN_READING_SHARE * step_s)

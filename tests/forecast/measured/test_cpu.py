@@ -38,6 +38,10 @@ def test_the_slope_of_ttft_is_the_rate_of_products_and_the_rest_of_a_step_is_rea
     rates = measured_rates(MODEL, "fp16", PROBED)
     assert rates is not None
     assert rates.flops == pytest.approx(1e11) and rates.memory_bytes_per_s == pytest.approx(2e10)
+    # A first prompt that something else delayed, and one that was lucky, move the rate by what a request may take.
+    for ttft_s, beside_s in ((4.0, 0.22), (0.5, 0.0)):
+        noisy = measured_rates(MODEL, "fp16", [prompt(100, ttft_s), *PROBED[1:]])
+        assert noisy is not None and noisy.flops == pytest.approx(1e12 / (10.1 - beside_s))
     assert measured_rates(MODEL, "fp16", PROBED[1:]) is None
     assert measured_rates(MODEL, "fp16", PROBED[:2]) is None
 
