@@ -48,7 +48,7 @@ def test_buckets_before_the_owners_of_a_device_are_known_do_not_count(tmp_path: 
 
 
 def test_that_nobody_held_a_device_is_not_known_where_processes_cannot_be_read(tmp_path: Path) -> None:
-    class Gap:
+    class Unreadable:
         metric = "processes"
 
-    assert replace(series_of(tmp_path), missing={5: [Gap()]}).finders((5,)).find("held") is None
+    assert replace(series_of(tmp_path), missing={5: [Unreadable()]}).finders((5,)).find("held") is None

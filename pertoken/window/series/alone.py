@@ -23,20 +23,21 @@ _TS_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """How to find the observations of a series."""
+class _Definition:
+    """Definition of a series of deployments."""
 
     columns: Sequence[str]
     """Columns that it is made of."""
-    find: Callable[[Buckets], Points | None]
+    points: Callable[[Buckets], Points | None]
+    """Computes its observations."""
 
 
-def _rate(name: str, per_ms: float = 1000) -> _Found:
-    return _Found((name, "duration_ms"), partial(series.rate, name=name, per_ms=per_ms))
+def _rate(name: str, per_ms: float = 1000) -> _Definition:
+    return _Definition((name, "duration_ms"), partial(series.rate, name=name, per_ms=per_ms))
 
 
-def _ratio(above: str, below: str, scale: float = 1) -> _Found:
-    return _Found((above, below), partial(series.ratio, above=above, below=below, scale=scale))
+def _ratio(above: str, below: str, scale: float = 1) -> _Definition:
+    return _Definition((above, below), partial(series.ratio, above=above, below=below, scale=scale))
 
 
 _OF_TIME = {
@@ -50,7 +51,7 @@ _OF_DEPLOYMENTS = {
     "computed_tok_s": _rate("computed_tokens"),
     "cached_share": _ratio("cached_tokens", "prompt_tokens"),
     "requests_s": _rate("requests_finished"),
-    "waiting": _Found(("waiting_1e2_sum", "waiting_1e2_n"), partial(series.gauge, name="waiting_1e2", scale=1e2)),
+    "waiting": _Definition(("waiting_1e2_sum", "waiting_1e2_n"), partial(series.gauge, name="waiting_1e2", scale=1e2)),
     "preemptions": _rate("preemptions", HOUR_MS),
 }
 _BY_BUSY_TIME = ("busy_generated_tok_s", "busy")
@@ -217,8 +218,8 @@ class DeploymentsAlone:
             return self._while_busy(name)
         if counts is not None:
             return self._of_counts(counts, COUNTED[name])
-        found = _OF_TIME.get(name) or _OF_DEPLOYMENTS[name]
-        return found.find(self._owners.buckets(found.columns))
+        series_definition = _OF_TIME.get(name) or _OF_DEPLOYMENTS[name]
+        return series_definition.points(self._owners.buckets(series_definition.columns))
 
     def _while_busy(self, name: str) -> Points | None:
         """Find a gauge while deployments work, as `points.while_busy`."""

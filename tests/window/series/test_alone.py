@@ -66,9 +66,12 @@ def of_one(own: Columns, counts: Columns | None, name: str) -> Points | None:
 def same(points: Points | None, expected: Points | None) -> bool:
     if points is None or expected is None:
         return points is expected
-    scalars = [(each.provenance, each.factor, each.largest) for each in (points, expected)]
-    arrays = [(each.ts.tolist(), each.values.tolist(), each.weights.tolist()) for each in (points, expected)]
-    return scalars[0] == scalars[1] and arrays[0] == arrays[1]
+    return _values(points) == _values(expected)
+
+
+def _values(points: Points) -> tuple[object, ...]:
+    arrays = points.ts.tolist(), points.values.tolist(), points.weights.tolist()
+    return *arrays, points.provenance, points.factor, points.largest
 
 
 @pytest.mark.parametrize("name", sorted((*alone.OF_TIME, *alone.OF_DEPLOYMENTS, *alone.COUNTED)))
@@ -78,8 +81,8 @@ def test_a_deployment_has_the_observations_of_its_own_rows(name: str, seed: int)
     everyone, own, counts = DeploymentsAlone(rows), by_owner(rows), by_owner(counters)
     empty = rows.where(slice(0, 0))
     for epoch_id in (*EPOCHS, 1):
-        found = everyone.find(epoch_id, name, counters if name in alone.COUNTED else None)
-        assert same(found, of_one(own.get(epoch_id, empty), counts.get(epoch_id), name))
+        points = everyone.find(epoch_id, name, counters if name in alone.COUNTED else None)
+        assert same(points, of_one(own.get(epoch_id, empty), counts.get(epoch_id), name))
         observed = series.together([own.get(epoch_id, empty)]).rows
         assert everyone.observed_ms(epoch_id) == float(observed.ints("observed_ms").sum())
         assert everyone.by_hour(epoch_id) == series.by_hour(observed)
