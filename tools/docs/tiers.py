@@ -11,6 +11,8 @@ from pertoken.forecast.host import LOAD_KINDS
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
+CHANGED_AFTER = (20266, 31117, 40961)
+"""Seeds of runs of `benchmarks.site` that the forecast of CPUs was changed after."""
 Rows = Mapping[tuple[str, str], Any]
 _INTRODUCTION = """
 ## By what is known of a host
@@ -23,8 +25,7 @@ _INTRODUCTION = """
 and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The *probed
 configuration itself* is served in each round, too: its error is what the machine drifted and what the probe missed. The
 forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of an interval)
-was changed after runs with the seeds 20266, 31117 and 40961, which therefore judge it no more; the figures are of a
-later run with another seed.
+was changed after runs with the seeds 20266, 31117 and 40961, which therefore judge it no more. {site}
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -35,7 +36,7 @@ _NOT_RUN = "not committed yet"
 def lines(rows: Rows) -> list[str]:
     """Return the lines of the section; `rows` are those of the forecast's own result."""
     mean = {figure: rows[NESTED, f"macro.{figure}"]["value"] for figure in _FIGURES}
-    text = [_INTRODUCTION.format(points=POINTS), _HEAD, _row("no host data", mean)]
+    text = [_INTRODUCTION.format(points=POINTS, site=_judged()), _HEAD, _row("no host data", mean)]
     passive = _newest("calibrate_with")
     if passive is not None:
         known = {(row["subject"], row["what"]): row["value"] for row in passive["rows"]}
@@ -53,6 +54,20 @@ def lines(rows: Rows) -> list[str]:
                 f"| {name} | medians {medians} % ({', '.join(_LOAD.values())}) | {100 * held:.0f} % | {width:.2f} | |"
             )
     return text + _probed(_newest("site"))
+
+
+def _judged() -> str:
+    """Return which run the figures of the probe are of, and whether it judges the present forecast."""
+    paths = sorted(RESULTS.glob("site-20*.json"))
+    seed = paths[-1].stem.rpartition("-seed-")[2] if paths else None
+    if seed is None:
+        return "No run is committed yet."
+    if int(seed) in CHANGED_AFTER:
+        return (
+            f"The figures\nare of the run with seed {seed}, by the forecast before that change; no run has judged the "
+            "present one."
+        )
+    return f"The figures\nare of a later run with seed {seed}."
 
 
 def _probed(site: Mapping[str, Any] | None) -> list[str]:
