@@ -8,8 +8,8 @@ served. Configurations run in interleaved rounds of closed loops; rounds in whic
 are repeated, as far as time allows.
 
 The probed configurations are predicted and served beside the others as controls, and fixed loops are timed before each
-probe and configuration: they distinguish a machine that became slower or faster from a fault of the forecast. No prediction is
-corrected by them.
+probe and configuration: they distinguish a machine that became slower or faster from a fault of the forecast. They
+correct no prediction.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Speed of this machine, by loops that never change: it tells a slower machine from a fault of the forecast."""
+"""Speed of this machine, by loops that never change, to distinguish a slower machine from a fault of the forecast."""
 
 import statistics
 import time
