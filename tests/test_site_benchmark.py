@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 
 from benchmarks.site.__main__ import Site
 from benchmarks.site.closed_loop import Measured, Prediction, figures, lengths
-from benchmarks.site.configurations import KV_DTYPES, SLOTS, Configuration, draw
+from benchmarks.site.configurations import KV_DTYPES, SLOTS, Configuration, control, draw
+from benchmarks.site.hardware import medians
 from benchmarks.site.models import FORMATS, SHAPES, SMALL, write
 from benchmarks.site.plan import ROUNDS, START_S, Plan, requests_each
 from benchmarks.site.play import TURN_S, Steps, play
 from benchmarks.site.record import OnFile, Recording
 from benchmarks.site.scoring import Outcome, score
 from benchmarks.site.server import Server, ServerSettings
+from benchmarks.site.speed import Speed, speed, speed_rows
 from pertoken.access import Access
 from pertoken.agent.load_probe.client import Client, Completion
 from pertoken.catalog.market import MeasuredRates
@@ -107,10 +109,10 @@ def test_rounds_of_all_configurations_fit_into_the_time_and_have_at_least_one_re
 
 def test_a_run_on_file_gives_the_same_predictions_again(tmp_path: Path) -> None:
     """A machine that computes 1,000 prompt tokens a second, and steps of 20 ms and 5 ms more for each sequence."""
-    plan = Plan(3, 60.0, 1.0, 1.0, SMALL, SMALL[0], 4, 2, False)
+    plan = Plan(3, 60.0, 1.0, 1.0, SMALL, SMALL, 4, 2, False)
     recording = Recording(Ideal(), tmp_path / "run.json")
     outcomes, hashes = Site(plan, recording).run()
-    assert {outcome.kind for outcome in outcomes} == {"load", "format", "format_probed"}
+    assert {outcome.kind for outcome in outcomes} == {"control", "load", "format", "format_probed"}
     again, same = Site(plan, OnFile(tmp_path / "run.json")).run()
     assert again == outcomes and same == hashes
 
@@ -119,6 +121,7 @@ class Ideal:
     """A machine on which steps take the same time whatever the model."""
 
     repeats: ClassVar[dict[str, int]] = {}
+    speeds: ClassVar[dict[str, list[Speed]]] = {"probes": [(1e11, 1e10)], "round 1": [(5e10, 1e10)] * 2}
 
     def prepare(self, configurations: Sequence[Configuration]) -> None:
         pass
@@ -143,6 +146,44 @@ class Ideal:
         }
 
 
+def test_times_of_the_same_batch_and_prompt_in_several_turns_become_their_median() -> None:
+    turns = [(0.1, 1.0), (0.3, 3.0), (0.2, 5.0)]
+    points = [
+        point
+        for token_s, ttft_s in turns
+        for point in (
+            OperatingPoint(0, 1.0, None, 64.0, 1.0, ttft_s=ttft_s, probed=True),
+            OperatingPoint(0, 1.0, token_s, 64.0, 24.0, cached_share=1.0, probed=True),
+            OperatingPoint(0, 2.0, 2 * token_s, 64.0, 24.0, cached_share=1.0, probed=True),
+        )
+    ]
+    assert [(point.running, point.token_s, point.ttft_s) for point in medians(points)] == [
+        (1.0, None, 3.0),
+        (1.0, 0.2, None),
+        (2.0, 0.4, None),
+    ]
+
+
+def test_speeds_of_phases_are_reported_over_that_of_the_probes() -> None:
+    rows = speed_rows({"probes": [(1e11, 1e10), (3e11, 1e10), (2e11, 1e10)], "round 1": [(1e11, 2e10)]})
+    assert {row.what: row.value for row in rows} == {
+        "speed of products, probes": 1.0,
+        "speed of products, round 1": 0.5,
+        "speed of copies, probes": 1.0,
+        "speed of copies, round 1": 2.0,
+    }
+    assert speed_rows({"round 1": [(1e11, 2e10)]}) == [] and min(speed()) > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_controls_are_the_probed_configurations_with_prompts_that_fit_into_a_round(seed: int) -> None:
+    bases, others = draw(SHAPES, seed)
+    for probed in bases:
+        same = control(probed)
+        assert replace(same, prompt=probed.prompt) == probed and 1 <= same.prompt <= probed.prompt
+        assert same not in others
+
+
 def test_errors_coverage_and_width_are_those_of_the_predictions() -> None:
     prediction = Prediction((90, 100, 110), (9, 10, 11), (90, 100, 110))
     rounds = tuple(Measured(100 * factor, 10 * factor, 125 * factor) for factor in (0.98, 1.0, 1.02))
@@ -155,4 +196,8 @@ def test_errors_coverage_and_width_are_those_of_the_predictions() -> None:
     values = {target.id: target.value for target in targets}
     assert values["site.load_median"] == pytest.approx(0.0) and values["site.load_p90"] == pytest.approx(0.16)
     assert values["site.format_median"] is None
+    control = Outcome("probed", "control", Prediction((1, 2, 3), (1, 2, 3), (1, 2, 3)), rounds)
+    with_control, same = score([Outcome("tiny", "load", prediction, rounds), control], {})
+    assert same == targets
+    assert {row.what: row.value for row in with_control}["control median"] == pytest.approx(0.98)
     assert values["site.coverage"] == pytest.approx(2 / 3) and values["site.width"] == pytest.approx(1.1)

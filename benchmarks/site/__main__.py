@@ -1,10 +1,15 @@
 """`python -m benchmarks.site --seed N`: one probe of one configuration, and predictions of others on this machine.
 
-Real llama.cpp (xllamacpp) serves random weights of realistic shape. Bandwidth and rate of matrix products of this
-machine's CPUs are measured by weight format with a small model that no configuration serves. One configuration of each
-of two models is probed as `pertoken probe` does; then all others are predicted through `calibrate` and `forecast`, and
-the predictions are printed with their hash before any of them is served. Configurations run in interleaved rounds of
-closed loops; rounds in which others used over 5 % of the processor are repeated, as far as time allows.
+Real llama.cpp (xllamacpp) serves random weights of realistic shape. Bandwidth and rates of matrix products of this
+machine's CPUs are measured by weight format with two small models that no configuration serves, in turns. One
+configuration of each of two models is probed as `pertoken probe` does, in parts some minutes apart; then all others are
+predicted through `calibrate` and `forecast`, and the predictions are printed with their hash before any of them is
+served. Configurations run in interleaved rounds of closed loops; rounds in which others used over 5 % of the processor
+are repeated, as far as time allows.
+
+The probed configurations are predicted and served beside the others as controls, and fixed loops are timed before each
+probe and configuration: they tell a machine that became slower or faster from a fault of the forecast. No prediction is
+corrected by them.
 """
 
 import argparse
@@ -17,13 +22,14 @@ from pathlib import Path
 
 from benchmarks.report import Row, report
 from benchmarks.site.closed_loop import Forecast, Prediction, forecast_of
-from benchmarks.site.configurations import Configuration, draw
-from benchmarks.site.hardware import RATES, accelerator
+from benchmarks.site.configurations import Configuration, control, draw
+from benchmarks.site.hardware import RATES, RATES_MIXTURE, accelerator
 from benchmarks.site.machine import Machine, note
 from benchmarks.site.models import SHAPES, SMALL, Shape
 from benchmarks.site.plan import Plan, requests_each
 from benchmarks.site.record import Measurements, OnFile, Recording
-from benchmarks.site.scoring import Outcome, score
+from benchmarks.site.scoring import CONTROL, Outcome, score
+from benchmarks.site.speed import speed_rows
 from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.host import calibrate
@@ -36,13 +42,14 @@ class Site:
 
     def __init__(self, plan: Plan, machine: Measurements) -> None:
         self._plan, self._machine = plan, machine
-        self._bases, self._others = draw(plan.shapes, plan.seed, plan.n, plan.threads)
+        self._bases, drawn = draw(plan.shapes, plan.seed, plan.n, plan.threads)
+        self._controls = [control(base) for base in self._bases]
+        self._others = [*self._controls, *drawn]
 
     def run(self) -> tuple[list[Outcome], dict[str, str]]:
         """Probe, predict, serve; return the outcomes and the hashes of the predictions."""
         self._machine.prepare([*self._bases, *self._others])
-        market = self._market()
-        own = {base.shape: self._machine.probe(base, self._plan.probe_s) for base in self._bases}
+        market, own = self._measured()
         formats = dict.fromkeys(
             self._format(of) for of in self._others if not any(of.same_format(base) for base in self._bases)
         )
@@ -60,9 +67,8 @@ class Site:
         hashes["after a probe of each format"] = announce(second)
         outcomes = []
         for of, measured in self._machine.serve(requests).items():
-            same = any(of.same_format(base) for base in self._bases)
             if measured and of in first:
-                outcomes.append(Outcome(of.label, "load" if same else "format", first[of], tuple(measured)))
+                outcomes.append(Outcome(of.label, self._kind(of), first[of], tuple(measured)))
             if measured and of in second:
                 outcomes.append(Outcome(of.label, "format_probed", second[of], tuple(measured)))
         return outcomes, hashes
@@ -74,9 +80,23 @@ class Site:
         """Return the configuration that is probed for the format of another."""
         return replace(self._base(of), weight_dtype=of.weight_dtype, kv_dtype=of.kv_dtype, threads=of.threads)
 
-    def _market(self) -> Market:
-        threads = sorted({configuration.threads for configuration in (*self._bases, *self._others)})
-        return load_market().with_measured([accelerator(self._machine.rates(n), n) for n in threads])
+    def _kind(self, of: Configuration) -> str:
+        if of in self._controls:
+            return CONTROL
+        return "load" if any(of.same_format(base) for base in self._bases) else "format"
+
+    def _measured(self) -> tuple[Market, dict[Shape, tuple[OperatingPoint, ...]]]:
+        """Return the CPUs with their rates, and the points of the probes.
+
+        Models are probed again after the rates of each number of threads, some minutes apart.
+        """
+        devices = []
+        points: dict[Shape, tuple[OperatingPoint, ...]] = {base.shape: () for base in self._bases}
+        for threads in sorted({of.threads for of in (*self._bases, *self._others)}):
+            devices.append(accelerator(self._machine.rates(threads), threads))
+            for base in self._bases:
+                points[base.shape] += self._machine.probe(base, self._plan.probe_s)
+        return load_market().with_measured(devices), points
 
     def _requests(self, forecasts: Mapping[Configuration, Forecast], probes_s: float) -> dict[Configuration, int]:
         """Return the requests of each client in a round. Those without a forecast have one."""
@@ -141,10 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = Plan(
         seed=asked.seed,
         budget_s=min(60 * asked.minutes, 120.0) if asked.short else 60 * asked.minutes,
-        probe_s=6.0 if asked.short else 60.0,
+        probe_s=6.0 if asked.short else 45.0,
         format_probe_s=6.0 if asked.short else 25.0,
         shapes=SMALL if asked.short else SHAPES,
-        rates_shape=SMALL[0] if asked.short else RATES,
+        rates_shapes=SMALL if asked.short else (RATES, RATES_MIXTURE),
         n=4 if asked.short else 16,
         threads=1 if asked.cpu_time else 2,
         cpu_time=asked.cpu_time,
@@ -160,6 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         Row("pertoken", f"sha256 of predictions {name}", value, "hash", "printed before any was served")
         for name, value in hashes.items()
     ]
+    rows += speed_rows(machine.speeds)
     print(report("site", rows, targets))
 
 

@@ -90,6 +90,16 @@ def base(shape: Shape, weight_dtype: str, threads: int) -> Configuration:
     return Configuration(shape, weight_dtype, "fp16", 4, threads, shape.context, 4, shape.context // 4, 32)
 
 
+def control(probed: Configuration) -> Configuration:
+    """Return the configuration that is probed, as it is served in each round: its error is drift, or the probe's."""
+    return _with_short_prompts(probed)
+
+
+def _with_short_prompts(of: Configuration) -> Configuration:
+    most = int(MAX_PREFILL / of.shape.params(of.shape.used) / of.clients)
+    return replace(of, prompt=max(1, min(of.prompt, most)))
+
+
 def draw(
     shapes: Sequence[Shape], seed: int, n: int = 16, threads: int = 2
 ) -> tuple[list[Configuration], list[Configuration]]:
@@ -111,8 +121,7 @@ def draw(
         prompt = int(random.integers(context // 8, context // 2))
         one = replace(of, slots=int(slots[place]), context=context, prompt=prompt, generated=generated)
         one = replace(one, clients=int(random.integers(max(1, one.slots // 2), one.slots + 1)))
-        most = int(MAX_PREFILL / one.shape.params(one.shape.used) / one.clients)
-        one = replace(one, prompt=max(1, min(one.prompt, most)))
+        one = _with_short_prompts(one)
         if place >= n // 2:
             one = _changed(one, FORMAT_CHANGES[changes[place % len(changes)]], threads)
         configurations.append(one)

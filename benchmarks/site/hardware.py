@@ -1,6 +1,10 @@
-"""Rates of this machine's CPUs by weight format and threads, measured with a small model."""
+"""Rates of this machine's CPUs by weight format and threads, measured with a small dense and a small MoE model."""
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,14 +17,20 @@ from pertoken.agent.load_probe.client import Client
 from pertoken.agent.load_probe.run import run
 from pertoken.agent.load_probe.script import Step
 from pertoken.catalog.market import Accelerator, MeasuredRates
-from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
+from pertoken.evidence import OperatingPoint
+from pertoken.forecast.measured.cpu import cpu_accelerator, expert_flops, measured_rates
 
 RATES = Shape("rates", 1024, 16, 4, 6, 3072, 512)
-"""Served by no configuration; large enough that its weights do not fit in the caches of a core."""
-STEPS = (Step(128, 1, 1, 2), Step(384, 1, 1, 2), Step(16, 24, 1, 3), Step(384, 24, 1, 3))
-SECONDS = 20.0
-TRIES = 3
-"""On a busy machine a long prompt may seem faster than a short one."""
+RATES_MIXTURE = Shape("rates-moe", 1024, 16, 4, 3, 1536, 512, experts=8, used=2)
+"""Served by no configuration; large enough that their weights do not fit in the caches of a core."""
+SLOTS = 8
+PROMPTS = (Step(128, 1, 1, 1), Step(384, 1, 1, 1))
+STEPS = (*PROMPTS, *(Step(16, 24, batch, 1) for batch in (1, 2, 4, SLOTS)), Step(384, 24, 1, 1))
+STEPS_MIXTURE = (*PROMPTS, Step(16, 24, 1, 1))
+SECONDS = 30.0
+"""The most that one turn of one model may take."""
+TURNS = 3
+"""Times each model is measured, in turns with the others: the speed of a machine changes within minutes."""
 
 
 def accelerator(rates: dict[str, MeasuredRates], threads: int) -> Accelerator:
@@ -33,21 +43,70 @@ def rates_by_dtype(
     folder: Path,
     dtypes: Sequence[str],
     threads: int,
-    shape: Shape,
+    shapes: tuple[Shape, Shape],
     clients: Callable[[Server], Client],
     progress: Callable[[str], None],
 ) -> dict[str, MeasuredRates]:
-    """Return bandwidth and rate of matrix products by weight dtype. Raises ValueError where they cannot be measured."""
-    rates_of = {}
-    for dtype in dtypes:
-        progress(f"measuring {dtype} on {threads} threads")
-        file = write(folder / f"{shape.name}-{dtype}.gguf", shape, dtype)
-        with Server(ServerSettings(str(file), shape.name, 1, shape.context, threads, "fp16")) as server:
-            for _ in range(TRIES):
-                rates = measured_rates(shape.model(), dtype, run(clients(server), None, STEPS, SECONDS).points)
-                if rates is not None:
-                    break
-            else:
-                raise ValueError(f"the rates of {dtype} cannot be measured here: the machine is too busy")
-        rates_of[dtype] = rates
-    return rates_of
+    """Return rates of the CPUs by weight dtype. Raises ValueError where they cannot be measured.
+
+    `shapes`: a dense and a MoE model. All are served side by side and measured in turns, so that all formats have the
+    same minutes.
+    """
+    models = [(dtype, shape) for dtype in dtypes for shape in shapes]
+    measured: dict[tuple[str, Shape], list[OperatingPoint]] = {model: [] for model in models}
+    with ExitStack() as stack:
+        of_model = {}
+        for dtype, shape in models:
+            file = write(folder / f"{shape.name}-{dtype}.gguf", shape, dtype)
+            settings = ServerSettings(str(file), shape.name, SLOTS, shape.context, threads, "fp16")
+            of_model[dtype, shape] = clients(stack.enter_context(Server(settings)))
+        for turn in range(TURNS):
+            progress(f"measuring {threads} threads, turn {turn + 1}")
+            for model, client in of_model.items():
+                steps = STEPS_MIXTURE if model[1].experts else STEPS
+                measured[model] += run(client, None, steps, SECONDS).points
+    dense, mixture = shapes
+    rates = {dtype: _rates(dense, mixture, dtype, measured[dtype, dense], measured[dtype, mixture]) for dtype in dtypes}
+    # Attention multiplies no weights, so its rate is that of all formats.
+    attention = [rate.attention_flops for rate in rates.values() if rate.attention_flops is not None]
+    shared = statistics.median(attention) if attention else None
+    return {dtype: replace(rate, attention_flops=shared) for dtype, rate in rates.items()}
+
+
+def _rates(
+    dense: Shape, mixture: Shape, dtype: str, of_dense: Sequence[OperatingPoint], of_mixture: Sequence[OperatingPoint]
+) -> MeasuredRates:
+    rates, with_experts = _of_prompts(dense, dtype, of_dense), _of_prompts(mixture, dtype, of_mixture)
+    return replace(rates, expert_flops=expert_flops(rates, with_experts, mixture.model(head=False)))
+
+
+def _of_prompts(shape: Shape, dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates:
+    """Return rates of which that of prompts is without the output head, which their last token passes alone.
+
+    The head is a third of these small models.
+    """
+    rates = measured_rates(shape.model(), dtype, medians(points))
+    if rates is None:
+        raise ValueError(f"the rates of {dtype} cannot be measured here: the machine is too busy")
+    whole, computed = shape.params(shape.used), shape.params(shape.used, head=False)
+    return replace(rates, flops=rates.flops * computed / whole)
+
+
+def medians(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Return one point for each batch and length of prompts, with the median of its times."""
+    alike: dict[tuple[float, float, bool], list[OperatingPoint]] = defaultdict(list)
+    for point in points:
+        alike[point.running, point.prompt_len, point.token_s is None].append(point)
+
+    def median(times: Iterable[float | None]) -> float | None:
+        known = [time for time in times if time is not None]
+        return statistics.median(known) if known else None
+
+    return [
+        replace(
+            group[0],
+            token_s=median(point.token_s for point in group),
+            ttft_s=median(point.ttft_s for point in group),
+        )
+        for group in alike.values()
+    ]

@@ -15,6 +15,7 @@ from benchmarks.site.noise import MAX_STOLEN, Stolen, cpu_clock
 from benchmarks.site.plan import ROUNDS, SPARE, Plan
 from benchmarks.site.play import Lengths
 from benchmarks.site.server import Server, ServerSettings
+from benchmarks.site.speed import Speed, speed
 from pertoken.access import Access
 from pertoken.agent.load_probe.client import Client, ProbeError
 from pertoken.agent.load_probe.run import run
@@ -32,9 +33,13 @@ class Machine:
     def __init__(self, plan: Plan, folder: Path) -> None:
         self._plan, self._folder = plan, folder
         self._started_s = time.monotonic()
+        self.speeds: dict[str, list[Speed]] = {}
         self.repeats = dict.fromkeys(
             ("rounds repeated", "rounds kept though others ran", "rounds left out as the time was over"), 0
         )
+
+    def _note_speed(self, phase: str) -> None:
+        self.speeds.setdefault(phase, []).append(speed())
 
     def prepare(self, configurations: Sequence[Configuration]) -> None:
         """Write the models of configurations."""
@@ -43,10 +48,12 @@ class Machine:
 
     def rates(self, threads: int) -> dict[str, MeasuredRates]:
         """Return rates of the CPUs by weight dtype. Raises ValueError where they cannot be measured."""
-        return rates_by_dtype(self._folder, list(FORMATS), threads, self._plan.rates_shape, self._client, self._say)
+        self._note_speed("rates")
+        return rates_by_dtype(self._folder, list(FORMATS), threads, self._plan.rates_shapes, self._client, self._say)
 
     def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
         """Return the points of a probe of one configuration; none where it failed."""
+        self._note_speed("probes")
         self._say(f"probing {of.label}")
         try:
             with self._server(of) as server:
@@ -74,6 +81,7 @@ class Machine:
                 if number and self._elapsed_s() > self._plan.budget_s:
                     self.repeats["rounds left out as the time was over"] += 1
                     continue
+                self._note_speed(f"round {number + 1}")
                 self._say(f"round {number + 1}: {configuration.label}")
                 rounds[configuration].append(self._measured(configuration, lengths(configuration, number, n)))
         return rounds

@@ -35,18 +35,18 @@ class Shape:
         """Width of one attention head."""
         return self.width // self.heads
 
-    def params(self, experts: int) -> int:
+    def params(self, experts: int, head: bool = True) -> int:
         """Return the parameters with at least one expert, without the embedding, which is only looked up."""
         attention = self.width * (2 * self.width + 2 * self.kv_heads * self.head_dim)
         network = 3 * self.width * self.hidden
-        return self.layers * (attention + network * max(1, experts)) + VOCABULARY * self.width
+        return self.layers * (attention + network * max(1, experts)) + (VOCABULARY * self.width if head else 0)
 
-    def model(self) -> Model:
-        """Return it as the forecast takes it."""
+    def model(self, head: bool = True) -> Model:
+        """Return it as the forecast takes it; without its output head, as most tokens of a prompt pass it."""
         return Model(
             self.name,
-            params_total=self.params(self.experts),
-            params_active=self.params(self.used),
+            params_total=self.params(self.experts, head),
+            params_active=self.params(self.used, head),
             n_layers=self.layers,
             n_kv_heads=self.kv_heads,
             head_dim=self.head_dim,

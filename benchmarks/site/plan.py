@@ -20,11 +20,12 @@ class Plan:
     seed: int
     budget_s: float
     probe_s: float
-    """Of the configuration that is probed of each model."""
+    """Of each part of the probe of one configuration of each model."""
     format_probe_s: float
     """Of each other format."""
     shapes: tuple[Shape, ...]
-    rates_shape: Shape
+    rates_shapes: tuple[Shape, Shape]
+    """A dense and a MoE model, with which rates of the CPUs are measured."""
     n: int
     threads: int
     cpu_time: bool

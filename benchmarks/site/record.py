@@ -11,12 +11,17 @@ from typing import Any, Protocol
 
 from benchmarks.site.closed_loop import Measured
 from benchmarks.site.configurations import Configuration
+from benchmarks.site.speed import Speed
 from pertoken.catalog.market import MeasuredRates
 from pertoken.evidence import OperatingPoint
 
 
 class Measurements(Protocol):
     """Measurements of a run: of a machine, or on file."""
+
+    @property
+    def speeds(self) -> dict[str, list[Speed]]:
+        """Return the speeds of the machine by phase of the run."""
 
     @property
     def repeats(self) -> dict[str, int]:
@@ -47,6 +52,11 @@ class Recording:
     known: dict[str, Any] = field(default_factory=lambda: {"rates": {}, "probes": {}, "rounds": {}})
 
     @property
+    def speeds(self) -> dict[str, list[Speed]]:
+        """Return the speeds of the machine by phase of the run."""
+        return self.of.speeds
+
+    @property
     def repeats(self) -> dict[str, int]:
         """Return the figures of the run itself."""
         return self.of.repeats
@@ -64,7 +74,8 @@ class Recording:
     def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
         """Return the points of a probe of one configuration."""
         points = self.of.probe(of, seconds)
-        self._keep("probes", of.label, [asdict(point) for point in points])
+        parts = self.known["probes"].get(of.label, [])
+        self._keep("probes", of.label, [*parts, [asdict(point) for point in points]])
         return points
 
     def left_s(self, probes_s: float) -> float:
@@ -77,7 +88,7 @@ class Recording:
         rounds = self.of.serve(requests)
         for configuration, measured in rounds.items():
             self._keep("rounds", configuration.label, [asdict(one) for one in measured])
-        self.known["repeats"] = self.of.repeats
+        self.known["repeats"], self.known["speeds"] = self.of.repeats, self.of.speeds
         self._write()
         return rounds
 
@@ -95,6 +106,11 @@ class OnFile:
     def __init__(self, file: Path) -> None:
         self._known: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         self.repeats: dict[str, int] = self._known.get("repeats", {})
+        self.speeds: dict[str, list[Speed]] = {
+            phase: [(products, copies) for products, copies in speeds]
+            for phase, speeds in self._known.get("speeds", {}).items()
+        }
+        self._parts = {label: iter(parts) for label, parts in self._known["probes"].items()}
 
     def prepare(self, configurations: Sequence[Configuration]) -> None:
         """Do nothing: no model is served."""
@@ -104,8 +120,8 @@ class OnFile:
         return {dtype: MeasuredRates(**rate) for dtype, rate in self._known["rates"][str(threads)].items()}
 
     def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
-        """Return the points of a probe of one configuration."""
-        return tuple(OperatingPoint(**point) for point in self._known["probes"].get(of.label, ()))
+        """Return the points of the next probe of one configuration."""
+        return tuple(OperatingPoint(**point) for point in next(self._parts.get(of.label, iter(())), ()))
 
     def left_s(self, probes_s: float) -> float:
         """Return no time: rounds have the requests that they had."""

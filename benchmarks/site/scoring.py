@@ -14,6 +14,8 @@ LIMITS = {
     "format": {"median": 0.20, "p90": 0.50},
     "format_probed": {"median": 0.10, "p90": 0.30},
 }
+CONTROL = "control"
+"""The probed configurations themselves: no target is held to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Outcome:
 
     label: str
     kind: str
-    """`load`, `format`, or `format_probed`: predicted after a probe of its own format."""
+    """`load`, `format`, `format_probed` (predicted after a probe of its own format), or `CONTROL`."""
     prediction: Prediction
     rounds: tuple[Measured, ...]
 
@@ -73,13 +75,19 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
             rows.append(
                 Row("pertoken", f"{kind} {figure} median error", value, "share", f"{len(of_figure)} configurations")
             )
+    if control := [error for outcome in outcomes if outcome.kind == CONTROL for error in outcome.errors()]:
+        rows += [
+            Row("pertoken", f"{CONTROL} {name}", float(np.quantile(control, share)), "share", "probed configurations")
+            for name, share in (("median", 0.5), ("p90", 0.9))
+        ]
     rows += [
         Row("pertoken", f"{outcome.label}: {name}", predicted, "predicted / measured", f"{outcome.kind}, {held}")
         for outcome in outcomes
         for name, predicted, held in outcome.compared()
     ]
     # A configuration counts once, as it would be predicted by then: after a probe of its format where there was one.
-    last = [outcome for outcome in outcomes if outcome.kind != "format"] or list(outcomes)
+    others = [outcome for outcome in outcomes if outcome.kind != CONTROL]
+    last = [outcome for outcome in others if outcome.kind != "format"] or others
     covered = [covered for outcome in last for covered in outcome.covered()]
     widths = [width for outcome in last for width in outcome.widths()]
     targets.append(Target("site.coverage", statistics.fmean(covered) if covered else None, 0.8, ">="))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pertoken.by_identity import by_identity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
@@ -48,6 +49,7 @@ class Group:
         return f" on {count} replicas" if count == of else f" on {count} of {of} replicas"
 
 
+@by_identity
 def groups(difference: Diff, before: Fleet) -> tuple[Group, ...]:
     """Return the changed deployments in the order of the fleet; one that serves two services is in the first."""
     by_change: dict[tuple[Any, ...], list[Deployment]] = {}

@@ -44,6 +44,12 @@ class MeasuredRates:
     flops: float
     attention_flops: float | None = None
     """Of the products of one query with the cached keys and values, as in decode; None where not measured."""
+    row_flops: float | None = None
+    """Of the products of one sequence in a step, with weights that are read already; None where not measured."""
+    tile_flops: float | None = None
+    """Of the products of four sequences in a step together; None where not measured."""
+    expert_flops: float | None = None
+    """Of the products of prompts with the experts of a MoE model; None where not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,12 @@ class Candidates:
     fp16_flops: Array
     attention_flops: Array
     """Of the products of one query with the cache, FLOP/s; infinite where they are hidden behind reading it."""
-    batch_exponent: Array
-    """Power of the tokens of a step that their products take: 1, or less where wider tiles reuse unpacked weights."""
+    row_cost: Array
+    """Time of the products of one token of a step over that of a token of a prompt: 1 but on CPUs, see `rows_cost`."""
+    tile_cost: Array
+    """The same of `ROWS_OF_TILE` tokens of a step together: `ROWS_OF_TILE` but on CPUs."""
+    expert_cost: Array
+    """Time of a prompt's products with experts over that with other weights: 1 but on CPUs."""
     link_bytes_per_s: Array
     """One way, between devices of one replica inside a host."""
     devices_per_host: Array

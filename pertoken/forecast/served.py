@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pertoken.catalog.images import image_encoder, typical_flops
-from pertoken.catalog.market import CPU_ARCH, Accelerator, Market
+from pertoken.catalog.market import CPU_ARCH, Accelerator, Market, MeasuredRates
 from pertoken.forecast.candidates import Candidates, stack
 from pertoken.forecast.efficiency import efficiency, kernel_path, path_sources, tag_names, tag_row
 from pertoken.forecast.formats import (
@@ -25,7 +25,7 @@ from pertoken.forecast.formats import (
     takes_share_of_free,
     weight_format,
 )
-from pertoken.forecast.terms import TERMS
+from pertoken.forecast.terms import ROWS_OF_TILE, TERMS
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import Model
 
@@ -40,10 +40,9 @@ CPU_ATTENTION_SHARE = 0.05
 them row by row, each query head alone, so that heads that share a cache save nothing; those of a prompt it computes
 in tiles, but not with a cache in 8 bits (ggml-cpu `flash_attn_ext`; llama.cpp pull request 26948). Measured: 0.04 to
 0.12 on one core of an EPYC, 2026-11-23."""
-CPU_BATCH_EXPONENT = 0.75
-"""Power of the sequences that products of a decode step take on CPUs. Steps of 8 sequences took 4.5 (F16), 4.0 (Q8_0)
-and 5.2 times (Q4_0) as long as those of one with llama.cpp on one core of an EPYC, 2026-11-23: powers of 0.72, 0.66 and
-0.79, which hold the reading of weights too."""
+CPU_ROW_COST, CPU_TILE_COST = 2.5, 7.0
+"""Costs of rows and tiles where no batch was measured, in tokens of a prompt: about those that llama.cpp has with Q8_0
+and Q4_0 on one core of an EPYC, 2026-11-23."""
 BISECTIONS = 40
 BASE_ACTIVE_PARAMS = 8e9
 """The graded tag `small` is 0 from here on."""
@@ -287,7 +286,9 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "kv_bytes": kv_bytes,
         "flops": hardware.flops,
         "attention_flops": math.inf,
-        "batch_exponent": 1.0,
+        "row_cost": 1.0,
+        "tile_cost": ROWS_OF_TILE,
+        "expert_cost": 1.0,
         "tp": tp,
         "pp": pp,
         "dp": dp,
@@ -307,11 +308,34 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
         "whole_requests": float(admits_whole_requests(deployment.engine)),
     }
     if rates is not None and accelerator.arch == CPU_ARCH:
-        columns["attention_flops"] = rates.attention_flops or CPU_ATTENTION_SHARE * rates.flops
-        columns["batch_exponent"] = CPU_BATCH_EXPONENT
-        if kv_bytes == 1:
-            columns["fp16_flops"] = columns["attention_flops"]
+        # The tags of the table were fitted on accelerators.
+        return columns | _cpu_columns(rates, kv_bytes), tag_row([])
     return columns, tag_row(held, graded)
+
+
+def _cpu_columns(rates: MeasuredRates, kv_bytes: float) -> dict[str, float]:
+    """Return the columns that rates of CPUs decide.
+
+    The table makes the rates that are reached of listed ones. Those of CPUs are measured, so reached already: they are
+    divided by what the table will multiply them with.
+    """
+
+    def listed(rate: float, term: str) -> float:
+        return rate * math.exp(float(efficiency().base[TERMS.index(term)]))
+
+    attention = rates.attention_flops or CPU_ATTENTION_SHARE * rates.flops
+    in_steps = listed(1.0, "prefill_flops") / listed(1.0, "decode_flops")
+    columns = {
+        "memory_bytes_per_s": listed(rates.memory_bytes_per_s, "weights"),
+        "flops": listed(rates.flops, "prefill_flops"),
+        "attention_flops": listed(attention, "kv_cache"),
+        "row_cost": in_steps * rates.flops / rates.row_flops if rates.row_flops else CPU_ROW_COST,
+        "tile_cost": in_steps * ROWS_OF_TILE * rates.flops / rates.tile_flops if rates.tile_flops else CPU_TILE_COST,
+        "expert_cost": rates.flops / rates.expert_flops if rates.expert_flops else 1.0,
+    }
+    if kv_bytes == 1:
+        columns["fp16_flops"] = listed(attention, "prefill_attention")
+    return columns
 
 
 def image_flops(model: str, load: Load) -> float:

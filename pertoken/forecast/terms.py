@@ -35,6 +35,10 @@ PREFILL: Final = ("prefill_flops", "prefill_attention", "requests")
 """Terms of prompts, which others' steps carry."""
 
 ACTIVATION_BYTES = 2
+ROWS_OF_TILE: Final = 4
+"""Sequences that CPUs multiply together; those left over are multiplied one by one. llama.cpp 11549 does so with blocks
+of quantized weights (ggml-cpu `repack.cpp`: a GEMM from 4 rows on, GEMVs for the rest): with Q8_0 on one core of an
+EPYC steps of 2, 3, 4, 5 and 8 sequences took 1.9, 2.9, 2.6, 3.9 and 4.6 times as long as those of one (2026-11-23)."""
 OVERHEAD_S: Final = {"step": 1e-3, "layers": 1e-5, "sequences": 1e-5, "requests": 1e-3, "all_reduce_latency": 1e-5}
 """Units of the terms that no listed rate gives: a fitted 1 means this many seconds each."""
 INTER_HOST_BYTES_PER_S = 50e9
@@ -65,6 +69,27 @@ def parts(c: Candidates) -> tuple[Array, Array]:
     return np.maximum(c.params_total - experts, 0.0), experts
 
 
+def active_in_experts(c: Candidates) -> Array:
+    """Parameters of the experts that one token passes."""
+    always, _ = parts(c)
+    return np.asarray(np.where(c.n_experts > 0, np.maximum(c.params_active - always, 0.0), 0.0))
+
+
+def rows_cost(c: Candidates, tokens: Array) -> Array:
+    """Return the time of the products of a step over that of as many tokens of a prompt.
+
+    Products with experts are computed row by row. Between two whole numbers of tokens it is interpolated.
+    """
+    whole = np.floor(tokens)
+
+    def cost(rows: Array) -> Array:
+        return np.asarray(rows % ROWS_OF_TILE * c.row_cost + rows // ROWS_OF_TILE * c.tile_cost)
+
+    dense = cost(whole) + (tokens - whole) * (cost(whole + 1) - cost(whole))
+    share = active_in_experts(c) / np.maximum(c.params_active, 1.0)
+    return np.asarray((1 - share) * dense / np.maximum(tokens, 1e-9) + share * c.row_cost)
+
+
 def context(c: Candidates) -> Array:
     """Mean tokens of a running sequence: its prompt, and half of what it will have generated."""
     return np.maximum(1.0, c.prompt_len + c.generated_len / 2)
@@ -85,8 +110,11 @@ def prefill_seconds(c: Candidates, requests: Array | float) -> tuple[Array, Arra
     computed = c.prompt_len * (1 - c.cached_share)
     attended = np.where(computed > 0, cached_tokens(c, c.prompt_len) - computed / 2 * (1 - c.windowed_share), 0.0)
     causal = 4 * c.n_layers * c.hidden_size * computed * np.maximum(attended, 0.0)
+    params = c.params_active
+    if (c.expert_cost != 1).any():
+        params = params + (c.expert_cost - 1) * active_in_experts(c)
     return (
-        2 * c.params_active / c.tp * requests * computed / (c.flops * c.clock_share),
+        2 * params / c.tp * requests * computed / (c.flops * c.clock_share),
         # Encoders of images keep 16 bits in every published format of the weights, as attention does.
         (causal + c.image_flops) * requests / c.tp / (c.fp16_flops * c.clock_share),
         OVERHEAD_S["requests"] * requests * c.dp,
@@ -121,8 +149,8 @@ def seconds(c: Candidates, running: Array) -> Array:
     out[_AT["kv_cache"]] = batch * (cache / c.memory_bytes_per_s + products / c.attention_flops)
 
     out[_AT["decode_flops"]] = 2 * c.params_active / c.tp * tokens / (c.flops * c.clock_share)
-    if (c.batch_exponent != 1).any():
-        out[_AT["decode_flops"]] *= tokens ** (c.batch_exponent - 1)
+    if (c.row_cost != 1).any():
+        out[_AT["decode_flops"]] *= rows_cost(c, tokens)
     for name, part_s in zip(PREFILL, prefill_seconds(c, requests), strict=True):
         out[_AT[name]] = part_s
 

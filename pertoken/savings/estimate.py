@@ -118,7 +118,7 @@ def estimate(
     changed = [
         (service, known.of_service(before, service, unlike[service.name], context))
         for service in before.services
-        if service.name not in merged and service.name in unlike and service != unlike[service.name]
+        if service.name in unlike and service.name not in merged and service != unlike[service.name]
     ]
     outcomes += [outcome for _, outcome in changed]
     outcomes += [

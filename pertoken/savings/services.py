@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from operator import attrgetter
 
 from pertoken.by_identity import by_identity
 from pertoken.evidence import NotMeasured
@@ -52,8 +53,10 @@ def _changes(now: Service, to: Service) -> list[together.Part]:
 
 
 def _deployments(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
-    only_deployments = replace(to, demand=now.demand, schedule=now.schedule)
-    return replace(_changed(before, now, only_deployments, pairs, context), unconfirmed=_other_model(now, pairs))
+    if to.demand is not now.demand or to.schedule is not now.schedule:
+        to = replace(to, demand=now.demand, schedule=now.schedule)
+    changed, unconfirmed = _changed(before, now, to, pairs, context), _other_model(now, pairs)
+    return changed if unconfirmed is None else replace(changed, unconfirmed=unconfirmed)
 
 
 def _demand(before: Fleet, now: Service, to: Service, pairs: Sequence[Pair], context: Context) -> Outcome:
@@ -221,7 +224,12 @@ def _device_knobs(before: Fleet, different: Sequence[Pair]) -> str | None:
     return None
 
 
-@by_identity
 def _changes_device(old: Deployment, new: Deployment) -> bool:
     """Return whether a knob of whole devices changes."""
-    return any(knobs()[name].scope == "device" for name in old.knob_changes(new))
+    return _device_wide()(old) != _device_wide()(new)
+
+
+@cache
+def _device_wide() -> Callable[[Deployment], tuple[object, ...]]:
+    """Return a getter of the knobs of whole devices."""
+    return attrgetter(*(name for name, knob in knobs().items() if knob.scope == "device"))

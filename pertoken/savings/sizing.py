@@ -163,9 +163,9 @@ def kept(fleet: Fleet, replicas: Sequence[Deployment], count: int, context: Cont
     leaving = len(replicas) - count
     going: set[int] = set()
     by_host: dict[int, list[Deployment]] = {}
-    homes = {device.device_id: device.host_id for device in fleet.devices}
     for replica in replicas:
-        for host_id in {homes[device] for device in replica.device_ids if device in homes}:
+        devices = [fleet.device(device_id) for device_id in replica.device_ids if device_id in fleet.device_ids]
+        for host_id in {device.host_id for device in devices}:
             by_host.setdefault(host_id, []).append(replica)
     alone = []
     for host_id, deployments_on_host in by_host.items():

@@ -2,11 +2,12 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache, cached_property
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any
 
 from pertoken.state.deployment import Deployment
@@ -70,9 +71,30 @@ class Diff:
     @cached_property
     def key(self) -> str:
         """Identity of a variant: equal for equal changes, whatever they cost. 16 hexadecimal digits."""
-        unpriced = replace(self, changes=tuple(change for change in self.changes if change.field != "placement.offer"))
-        text = json.dumps(plain(unpriced), sort_keys=True)
-        return blake2b(text.encode(), digest_size=8, person=b"pertoken").hexdigest()
+        return blake2b(self._identity.encode(), digest_size=8, person=b"pertoken").hexdigest()
+
+    @property
+    def _identity(self) -> str:
+        """Return the difference as JSON with sorted keys, without what it costs or promises.
+
+        It equals that of `plain`, and the values that replicas have in common are written once: a third of the time.
+        """
+        texts: dict[int, str] = {}
+
+        def text(value: Any) -> str:
+            known = texts.get(id(value))
+            if known is None:
+                known = texts[id(value)] = _json(plain(value))
+            return known
+
+        changes = ", ".join(
+            f'{{"after": {text(change.after)}, "before": {text(change.before)}, "field": {text(change.field)}, '
+            f'"kind": {text(change.kind)}, "target": {text(change.target)}}}'
+            for change in self.changes
+            if change.field != "placement.offer"
+        )
+        added, released, removed = (_json(plain(part)) for part in (self.added, self.released, self.removed))
+        return f'{{"added": {added}, "changes": [{changes}], "released": {released}, "removed": {removed}}}'
 
 
 def diff(before: Fleet, after: Fleet) -> Diff:
@@ -112,9 +134,9 @@ def _removed(before: Fleet, after: Fleet) -> tuple[Deployment, ...]:
 
 
 def _refuse_impossible(before: Fleet, after: Fleet) -> None:
-    _refuse_other(
-        "services", {service.name for service in before.services}, {service.name for service in after.services}
-    )
+    edited = services_unlike(after, before)
+    if len(after.services) != len(before.services) or any(service.name not in before.service_of for service in edited):
+        _refuse_other("services", set(before.service_of), {service.name for service in after.services})
     if before.devices is after.devices and before.hosts is after.hosts:
         return
     if before.devices != after.devices or before.hosts != after.hosts:
@@ -140,9 +162,11 @@ def _changes(before: Fleet, after: Fleet) -> Iterator[Change]:
         yield from _of_service(service, services[service.name])
     deployments = {deployment.deployment_id: deployment for deployment in deployments_unlike(after, before)}
     present = {deployment.deployment_id: deployment for service in changed for deployment in service.deployments}
-    for deployment in present.values():
-        if (other := deployments.get(deployment.deployment_id)) is not None:
-            yield from _of_deployment(deployment, other)
+    yield from _of_deployments(
+        (deployment, deployments[deployment_id])
+        for deployment_id, deployment in present.items()
+        if deployment_id in deployments
+    )
     same_devices = before.devices is after.devices
     devices = {} if same_devices else {device.device_id: device for device in after.devices}
     for device in () if same_devices else before.devices:
@@ -164,22 +188,43 @@ def _of_service(now: Service, to: Service) -> Iterator[Change]:
             yield Change("service", now.name, f"demand.{field.name}", before, after)
 
 
-def _of_deployment(now: Deployment, to: Deployment) -> Iterator[Change]:
-    target = now.deployment_id
-    for name, (before, after) in now.knob_changes(to).items():
-        yield Change("deployment", target, name, before, after)
-    if now.placement != to.placement:
-        for field in fields(Placement):
-            before, after = getattr(now.placement, field.name), getattr(to.placement, field.name)
-            if before != after:
-                yield Change("deployment", target, f"placement.{field.name}", before, after)
-    for name in ("device_ids", "serves", "restart"):
-        if getattr(now, name) != getattr(to, name):
-            yield Change("deployment", target, name, getattr(now, name), getattr(to, name))
+def _of_deployments(pairs: Iterable[tuple[Deployment, Deployment]]) -> Iterator[Change]:
+    """Return the changes of deployments, of each before and after.
+
+    Replicas change alike as a rule: the knobs and the placement of one are then not compared again.
+    """
+    known: tuple[Any, Any] | None = None
+    changed: list[tuple[str, Callable[[Deployment], Any]]] = []
+    for now, to in pairs:
+        compared = _compared()(now), _compared()(to)
+        if compared != known:
+            known, changed = compared, [(name, attrgetter(name)) for name in _changed(now, to)]
+        for name, value in changed:
+            yield Change("deployment", now.deployment_id, name, value(now), value(to))
+        for name in ("device_ids", "serves", "restart"):
+            before, after = getattr(now, name), getattr(to, name)
+            if before is not after and before != after:
+                yield Change("deployment", now.deployment_id, name, before, after)
+
+
+@cache
+def _compared() -> Callable[[Deployment], tuple[Any, ...]]:
+    return attrgetter(*knobs(), "placement")
+
+
+def _changed(now: Deployment, to: Deployment) -> Iterator[str]:
+    """Return the knobs and the fields of the placement that differ."""
+    yield from now.knob_changes(to)
+    for field in fields(Placement):
+        if getattr(now.placement, field.name) != getattr(to.placement, field.name):
+            yield f"placement.{field.name}"
 
 
 _NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", "confirmed", "share_source")
 """Fields that state what a change costs or promises, or who vouches for it, not what it is."""
+
+
+_json = json.JSONEncoder(sort_keys=True).encode
 
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
@@ -198,9 +243,6 @@ def plain(value: Any) -> Any:
     """Return a state value as JSON values, without what it costs or promises; a model is its name."""
     if type(value) in _PLAIN:
         return value
-    if isinstance(value, Change):  # tens of thousands in an advice run, so without a look at its fields
-        sides = {"before": plain(value.before), "after": plain(value.after)}
-        return {"kind": value.kind, "target": value.target, "field": value.field, **sides}
     if isinstance(value, Model):
         return value.name
     kind: Any = type(value)

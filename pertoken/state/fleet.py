@@ -66,6 +66,11 @@ class Fleet:
         return {service.name: service for service in self.services}
 
     @cached_property
+    def _place_of(self) -> Mapping[str, int]:
+        """Positions of services by name."""
+        return {service.name: place for place, service in enumerate(self.services)}
+
+    @cached_property
     def _device_of(self) -> Mapping[int, Device]:
         """Devices by their id and by those of their partitions."""
         parts = {part.partition_id: device for device in reversed(self.devices) for part in reversed(device.partitions)}
@@ -238,12 +243,7 @@ class Fleet:
                 "number of replicas, fleet.replace or fleet.merge for other deployments"
             )
         changed = {deployment.deployment_id: deployment for deployment in edited.deployments}
-        names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
-        services = (
-            edited if service.name == edited.name else _with(service, changed) if service.name in names else service
-            for service in self.services
-        )
-        fleet = self._of(tuple(services))
+        fleet = self._of({**self._others_with(changed), edited.name: edited})
         if len(edited.deployments) != len(ids):
             fleet._refuse_twice()
         return fleet
@@ -336,19 +336,29 @@ class Fleet:
             raise InvalidEdit(f"{now.name} was edited before it was named: name the deployment as the fleet has it")
 
     def _with(self, changed: dict[int, Deployment]) -> "Fleet":
+        return self._of(self._others_with(changed))
+
+    def _others_with(self, changed: dict[int, Deployment]) -> dict[str, Service]:
+        """Return the services that list changed deployments, with these, by name."""
         names = {name for deployment_id in changed for name in self.listed_by.get(deployment_id, ())}
-        return self._of(
-            tuple(_with(service, changed) if service.name in names else service for service in self.services)
-        )
+        return {name: _with(self.service_of[name], changed) for name in names}
 
-    def _of(self, services: tuple[Service, ...]) -> "Fleet":
-        """Return this fleet with edited services of the same names in the same order.
+    def _of(self, edited: Mapping[str, Service]) -> "Fleet":
+        """Return this fleet with edited services, by their names.
 
-        Nothing is checked again. Measured: that was most of the time of an edit of 1,000 deployments.
+        Nothing is checked again, and the services that it shares with this fleet are not looked for again. Measured:
+        that was most of the time of an edit of 1,000 deployments.
         """
-        edited = object.__new__(Fleet)
-        edited.__dict__.update({field: self.__dict__[field] for field in _FIELDS}, services=services)
-        return edited
+        services, unlike = list(self.services), []
+        for name in sorted(edited, key=self._place_of.__getitem__):
+            place, service = self._place_of[name], edited[name]
+            if service is not services[place]:
+                services[place] = service
+                unlike.append(service)
+        fleet = object.__new__(Fleet)
+        fleet.__dict__.update({field: self.__dict__[field] for field in _FIELDS}, services=tuple(services))
+        fleet.__dict__["_unlike"] = [(self, tuple(unlike))]
+        return fleet
 
     def _numbered(self, deployments: Iterable[Deployment]) -> list[Deployment]:
         """Give new deployments the smallest ids from 1 that the fleet does not use."""

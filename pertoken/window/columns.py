@@ -123,7 +123,7 @@ def by_owner(rows: Columns) -> dict[int, Columns]:
     floats = _Floats(rows.values)
     return {
         owner: Columns(rows.index, rows.values[span], rows.unknown, (floats, span))
-        for owner, span in _spans(rows.values[:, 0])
+        for owner, span in spans(rows.values[:, 0])
     }
 
 
@@ -160,7 +160,8 @@ def starts(values: Ints) -> Ints:
     return begins
 
 
-def _spans(owners: Ints) -> Iterator[tuple[int, slice]]:
+def spans(owners: Ints) -> Iterator[tuple[int, slice]]:
+    """Yield each owner with its rows, from the owner of each row."""
     edges = [*starts(owners).tolist(), len(owners)]
     for start, end in pairwise(edges):
         yield int(owners[start]), slice(start, end)

@@ -3,25 +3,27 @@
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence, LazySeries, OperatingPoint, Series
-from pertoken.metrics import PER_REQUEST_TPOT, QUOTIENTS, SERIES, Quotient, RollUp, rolled
+from pertoken.metrics import PER_REQUEST_TPOT, QUOTIENTS, SERIES, Quotient
 from pertoken.provenance import Provenance, worst
 from pertoken.state.demand import Demand
 from pertoken.units import HOUR_MS
 from pertoken.window import engine_counts
 from pertoken.window.columns import Columns, Ints, in_turn
-from pertoken.window.demand import demand
+from pertoken.window.devices import DeviceSeries
 from pertoken.window.epochs.history import EpochsBefore, History
 from pertoken.window.inventory import Inventory, by
 from pertoken.window.measured import Measured
 from pertoken.window.parts import HISTOGRAMS_PART, Parts
+from pertoken.window.series import alone
 from pertoken.window.series import points as series
+from pertoken.window.series.demand import demand
 from pertoken.window.series.histograms import histogram
 from pertoken.window.series.minutes import ACTIVITY, operating_points
 from pertoken.window.series.of_window import NUMBERS, READERS, Find, Finders, WindowMinutes, WindowSeries
@@ -33,7 +35,6 @@ from pertoken.window.series.sources import (
     LENGTHS,
     OF_DEPLOYMENTS,
     OF_DEVICES,
-    THROTTLED,
     TRAFFIC,
     remedies,
 )
@@ -70,6 +71,10 @@ class EvidenceReader:
     def __post_init__(self) -> None:
         READERS[self.number] = self
 
+    @cached_property
+    def _devices(self) -> DeviceSeries:
+        return DeviceSeries(self.inventory, self.measured, self.missing, self.owners_known_since)
+
     @property
     def parts(self) -> Parts:
         """Parts of the window."""
@@ -90,26 +95,30 @@ class EvidenceReader:
         if not all(deployment_id in self.inventory.running for deployment_id in deployment_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
         rows = [self.inventory.running[deployment_id] for deployment_id in deployment_ids]
-        buckets = self._times_together(rows)
         epochs = EpochsBefore(self.history, tuple(deployment_ids))
-        if not len(buckets):
+        alone = len(rows) == 1
+        observed_ms = self.measured.times_alone.observed_ms(rows[0].epoch_id) if alone else self._observed_ms(rows)
+        if not observed_ms:
             return Evidence({}, dict.fromkeys(SERIES, _BEGUN), epochs=epochs)
         device_ids, host_ids = self._device_ids(rows), tuple(dict.fromkeys(row.host_id for row in rows))
-        observed_ms = float(buckets.least(buckets.rows.floats("observed_ms")).sum())
         series_of = self._lazy("deployment", deployment_ids, (*OF_DEPLOYMENTS, *FROM_HISTOGRAMS), observed_ms)
         remedies = self._remedies(*(row.engine_id for row in rows), *device_ids, *host_ids)
-        alone = len(deployment_ids) == 1
         points = WindowMinutes(self, deployment_ids[0]) if alone else ()  # a forecast is calibrated on one deployment
         return Evidence(series_of, remedies, epochs=epochs, points=points)
+
+    def _observed_ms(self, rows: Sequence[Any]) -> float:
+        """Return the time in which all members were observed."""
+        buckets = self._times_together(rows)
+        return float(buckets.least(buckets.rows.floats("observed_ms")).sum())
 
     def minutes(self, deployment_id: int) -> tuple[OperatingPoint, ...]:
         """Return minutes of the present epoch of a deployment that differ in their load, oldest first."""
         row = self.inventory.running[deployment_id]
         if self._late([row]):
             return ()  # tokens of a minute are partly of minutes before
-        device_ids = self._device_ids([row])
-        activity = {name: find() for name, find in self._of_devices(device_ids).items() if name in ACTIVITY}
-        generated_len = self.made(WindowSeries(self, "deployment", (deployment_id,), "generated_len"))
+        own = partial(WindowSeries, self, "deployment", (deployment_id,))
+        activity = {name: self.observations(own(name)) for name in ACTIVITY}
+        generated_len = self.made(own("generated_len"))
         mean = None if generated_len is None else generated_len.mean
         return operating_points(self._served(row.epoch_id), activity, mean)
 
@@ -117,7 +126,7 @@ class EvidenceReader:
         """Return what was measured on a device, or on several together; nothing where one was not seen."""
         if not all(device_id in self.inventory.devices for device_id in device_ids):
             return Evidence({}, dict.fromkeys(SERIES, _NOT_SEEN))
-        observed_ms = [float(self._since_owners_known(device_id).ints("observed_ms").sum()) for device_id in device_ids]
+        observed_ms = [self._devices.observed_ms(device_id) for device_id in device_ids]
         series_of = self._lazy("device", device_ids, OF_DEVICES, min(observed_ms, default=0.0))
         return Evidence(series_of, self._remedies(*device_ids))
 
@@ -142,7 +151,7 @@ class EvidenceReader:
             by_hour = any(series.by_hour(self.measured.device_time(subject_id)) for subject_id in of.ids)
         else:
             rows = [self.inventory.running[subject_id] for subject_id in of.ids]
-            by_hour = any(series.by_hour(self.measured.epoch_time(row.epoch_id)) for row in rows)
+            by_hour = any(self.measured.times_alone.by_hour(row.epoch_id) for row in rows)
         return points.summary(by_hour=by_hour, distribution=of)
 
     def _histogram_of(self, of: WindowSeries) -> Series | None:
@@ -156,30 +165,32 @@ class EvidenceReader:
         """Return the observations of a series; None if it was not measured."""
         key = of.kind, of.ids, of.name
         if key not in self._observed:
-            points = self._finders(of.kind, of.ids).find(of.name)
+            find = self._alone(of) if len(of.ids) == 1 else None
+            points = find() if find is not None else self._finders(of.kind, of.ids).find(of.name)
             self._observed.clear()
             self._observed[key] = points
         return self._observed[key]
 
+    def _alone(self, of: WindowSeries) -> Callable[[], Points | None] | None:
+        """Return how to find a series of one subject; None for one that is not found for all subjects at once."""
+        if of.kind == "device":
+            return self.measured.of_device_alone(of.ids[0], of.name)
+        row = self.inventory.running[of.ids[0]]
+        device_ids = self._device_ids([row])
+        if of.name in alone.OF_DEVICES:
+            return self.measured.of_device_alone(device_ids[0], of.name) if len(device_ids) == 1 else None
+        find = self.measured.of_deployment_alone(row.epoch_id, of.name)
+        if find is not None and of.name in COUNTED_BY and of.name in self._late([row]):
+            return partial(series.reported, find)
+        return find
+
     def _finders(self, kind: str, ids: tuple[int, ...]) -> Finders:
         """Return how to find the observations of each series of deployments or of devices."""
         if (kind, ids) not in self._latest:
-            finders = self._finders_of_devices(ids) if kind == "device" else self._finders_of_deployments(ids)
+            finders = self._devices.finders(ids) if kind == "device" else self._finders_of_deployments(ids)
             self._latest.clear()
             self._latest[kind, ids] = finders
         return self._latest[kind, ids]
-
-    def _finders_of_devices(self, ids: tuple[int, ...]) -> Finders:
-        # Nobody knows who holds it where processes cannot be read: that none was seen means nothing then.
-        hidden = any(gap.metric == "processes" for subject_id in ids for gap in self.missing.get(subject_id, ()))
-        alone = [(None, subject_id) for subject_id in ids]
-        hosts = tuple(dict.fromkeys(self.inventory.devices[subject_id].host_id for subject_id in ids))
-        finders: Find = {
-            "energy_w": partial(self._energy, alone),
-            "host_memory_free": partial(self._host_memory_free, hosts),
-            **({} if hidden else {"held": partial(self._held, ids)}),
-        }
-        return Finders(finders, (), partial(self._of_devices, ids))
 
     def _finders_of_deployments(self, ids: tuple[int, ...]) -> Finders:
         rows = [self.inventory.running[subject_id] for subject_id in ids]
@@ -204,14 +215,14 @@ class EvidenceReader:
             "kv_use": of(series.while_busy, "kv_use_1e4", 1e4, mean=True, largest=1.0),
             "preemptions": of(series.rate, "preemptions", per_ms=HOUR_MS),
             "memory_traffic_bytes_s": partial(self._memory_traffic, host_ids),
-            "host_memory_free": partial(self._host_memory_free, host_ids),
+            "host_memory_free": partial(self._devices.host_memory_free, host_ids),
             "arrival_dispersion": of(series.dispersion, "requests_finished"),
-            "energy_w": partial(self._energy, allocated),
+            "energy_w": partial(self._devices.energy, allocated),
             "j_per_token": of(self._energy_per_token, allocated),
         }
 
         def more() -> Find:
-            return {**self._of_devices(self._device_ids(rows)), **self._engine_counts(rows, buckets, origin)}
+            return {**self._devices.gauges(self._device_ids(rows)), **self._engine_counts(rows, buckets, origin)}
 
         return Finders(finders, self._late(rows), more)
 
@@ -286,56 +297,6 @@ class EvidenceReader:
         counters = self.measured.counters if self.measured.counts_any(names) else {}
         return [counters[row.epoch_id] for row in rows if row.epoch_id in counters]
 
-    def _held(self, device_ids: Sequence[int]) -> Points | None:
-        """Return the share of its observed time that some process held a device, a mean over several."""
-        ts, shares, times = [], [], []
-        for device_id in device_ids:
-            rows = self._since_owners_known(device_id)
-            rows = rows.where(rows.ints("duration_ms") > 0)
-            ms = rows.floats("duration_ms")
-            ts.append(rows.ints("ts"))
-            shares.append(self.measured.held_ns(device_id, rows) / 1e6 / ms)
-            times.append(ms)
-        return series.over(ts, shares, times, Provenance.REPORTED)
-
-    def _since_owners_known(self, device_id: int) -> Columns:
-        """Return the buckets of a device since its owners are known: earlier, no share of it was stored."""
-        rows = self.measured.device_time(device_id)
-        since = self.owners_known_since.get(device_id)
-        return rows if since is None else rows.where(rows.ints("ts") >= since)
-
-    def _of_devices(self, device_ids: Sequence[int]) -> dict[str, Callable[[], Points | None]]:
-        """Return the series of some devices together."""
-        if not device_ids:
-            return {}
-
-        def of(names: Sequence[str], per_unit: float, mean: bool) -> Points | None:
-            devices = [self.measured.device(device_id) for device_id in device_ids]
-            values = [np.sum([series.gauge_means(rows, name) for name in names], axis=0) / per_unit for rows in devices]
-            return series.of_devices(devices, values, mean=mean)
-
-        readers: dict[str, Callable[[], Points | None]] = {
-            metric.series: partial(of, (metric.stored,), metric.per_unit, not metric.summed)
-            for metric in rolled(RollUp.GAUGE)
-            if metric.series
-        }
-        return readers | {
-            "nvlink_bytes_s": partial(of, ("nvlink_rx_mib_s", "nvlink_tx_mib_s"), 2**-20, True),
-            **{name: partial(self._throttled, device_ids, stored) for name, stored in THROTTLED.items()},
-        }
-
-    def _throttled(self, device_ids: Sequence[int], counted: str) -> Points | None:
-        """Return the share of samples in which reasons of a kind slowed the clocks, a mean over the devices."""
-        kinds = {(row.kind, row.vendor) for device_id in device_ids if (row := self.inventory.devices.get(device_id))}
-        unread = any(
-            gap.metric == "throttle_reasons" for device_id in device_ids for gap in self.missing.get(device_id, ())
-        )
-        if unread or kinds != {("gpu", "nvidia")}:
-            return None
-        devices = [self.measured.device(device_id) for device_id in device_ids]
-        values = [rows.floats(counted) / np.maximum(rows.floats("samples"), 1) for rows in devices]
-        return series.of_devices(devices, values, mean=True)
-
     def _allocated(self, rows: Iterable[Any]) -> list[tuple[int | None, int]]:
         """Return the epochs of deployments, those of their worker ranks included, each with each of its devices."""
         epochs = [
@@ -345,26 +306,9 @@ class EvidenceReader:
         ]
         return [(epoch, device) for epoch in epochs for device in self.inventory.own_devices.get(epoch, ())]
 
-    def _energy(self, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
-        """Return the power by energy of devices together: all of it, or the share that an epoch held.
-
-        Energy is that of the device's counter, else of its power over time.
-        """
-        devices, values, sampled = [], [], False
-        for epoch_id, device_id in allocated:
-            rows = self.measured.device(device_id)
-            rows = rows.where(rows.ints("duration_ms") > 0)
-            counter, integral = rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")
-            sampled = sampled or bool((np.isnan(counter) & ~np.isnan(integral)).any())
-            share = 1.0 if epoch_id is None else self.measured.share(epoch_id, device_id, rows)
-            devices.append(rows)
-            values.append(np.where(np.isnan(counter), integral, counter) / rows.floats("duration_ms") * share)
-        points = series.of_devices(devices, values) if devices else None
-        return points and replace(points, provenance=Provenance.INTEGRAL if sampled else Provenance.COUNTER)
-
     def _energy_per_token(self, buckets: series.Buckets, allocated: Sequence[tuple[int | None, int]]) -> Points | None:
         """Return energy per token in the buckets with tokens; energy of the others is spread over them evenly."""
-        power = self._energy(allocated)
+        power = self._devices.energy(allocated)
         prompt, generated = (series.rates(buckets, name) for name in ("prompt_tokens", "generated_tokens"))
         ts = np.intersect1d(prompt[0], generated[0])
         if power is None or not len(ts := np.intersect1d(ts, power.ts)):
@@ -376,18 +320,6 @@ class EvidenceReader:
         points = series.weighted(ts[some], joules[some] / tokens[some], tokens[some], power.provenance)
         with_tokens = float(joules[some].sum())
         return points if not with_tokens else points and replace(points, factor=float(joules.sum()) / with_tokens)
-
-    def _host_memory_free(self, host_ids: Sequence[int]) -> Points | None:
-        """Return the memory of hosts together that nothing uses."""
-        sizes = {row.host_id: row.memory_bytes for row in self.inventory.hosts}
-        if not host_ids or any(sizes.get(host_id) is None for host_id in host_ids):
-            return None
-        hosts = [self.measured.host(host_id) for host_id in host_ids]
-        values = [
-            sizes[host_id] - series.gauge_means(rows, "memory_used_bytes")
-            for host_id, rows in zip(host_ids, hosts, strict=True)
-        ]
-        return series.of_devices(hosts, values)
 
     def _memory_traffic(self, host_ids: Sequence[int]) -> Points | None:
         """Return the memory traffic of the CPUs of all hosts together."""

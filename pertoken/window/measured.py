@@ -1,22 +1,24 @@
 """The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 from sqlalchemy import Connection
 
-from pertoken.metrics import ENDED, ENGINE_COUNTERS, RollUp, rolled
+from pertoken.metrics import ENDED, ENGINE_COUNTERS, QUOTIENTS, RollUp, rolled
 from pertoken.store.query import rollups
 from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
 from pertoken.units import SHARE
-from pertoken.window.columns import Columns, Floats, by_owner, columns, starts
+from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
 from pertoken.window.parts import COUNTED_PART, Parts
 from pertoken.window.progress import Progress, no_progress, ticking
+from pertoken.window.series import alone
+from pertoken.window.series.alone import DeploymentsAlone, DevicesAlone, Owners
+from pertoken.window.series.points import Points
 
 MAX_BUCKETS = 1_000_000
 """Rows of devices and deployments that are read by the minute at most: some 300 MB, and seconds."""
@@ -65,7 +67,12 @@ class Measured:
     @cached_property
     def device_times(self) -> Mapping[int, Columns]:
         """Rows with `DEVICE_TIME`, by device."""
-        return self.devices if "device" in self.parts.names else by_owner(self.parts["device_time"])
+        return by_owner(self._device_time_rows)
+
+    @cached_property
+    def _device_time_rows(self) -> Columns:
+        rows: Columns = self.parts["device" if "device" in self.parts.names else "device_time"]
+        return rows
 
     @cached_property
     def hosts(self) -> Mapping[int, Columns]:
@@ -80,7 +87,12 @@ class Measured:
     @cached_property
     def deployment_times(self) -> Mapping[int, Columns]:
         """Rows with `DEPLOYMENT_TIME`, by epoch."""
-        return self.deployments if "deployment" in self.parts.names else by_owner(self.parts["deployment_time"])
+        return by_owner(self._deployment_time_rows)
+
+    @cached_property
+    def _deployment_time_rows(self) -> Columns:
+        rows: Columns = self.parts["deployment" if "deployment" in self.parts.names else "deployment_time"]
+        return rows
 
     def counts_any(self, names: Iterable[str]) -> bool:
         """Return whether some epoch counted one of these counters. Reads no counter for that."""
@@ -104,6 +116,37 @@ class Measured:
         shares: Columns = self.parts["share"]
         return shares
 
+    @cached_property
+    def times_alone(self) -> DeploymentsAlone:
+        """Time and generated tokens of each deployment."""
+        return DeploymentsAlone(self._deployment_time_rows)
+
+    @cached_property
+    def _deployments_alone(self) -> DeploymentsAlone:
+        return DeploymentsAlone(self.parts["deployment"])
+
+    @cached_property
+    def _devices_alone(self) -> DevicesAlone:
+        return DevicesAlone(self.parts["device"])
+
+    def of_deployment_alone(self, epoch_id: int, name: str) -> Callable[[], Points | None] | None:
+        """Return how to find a series of one epoch; None for a series that is not found for all epochs at once."""
+        if name in QUOTIENTS or name == "asleep":
+            counters = QUOTIENTS[name].counters if name in QUOTIENTS else ("asleep_ms",)
+            if not self.counts_any(counters):
+                return _no_points
+            return partial(self._counted_alone, epoch_id, name) if name in alone.COUNTED else None
+        if name in alone.OF_TIME:
+            return partial(self.times_alone.find, epoch_id, name)
+        return partial(self._deployments_alone.find, epoch_id, name) if name in alone.OF_DEPLOYMENTS else None
+
+    def _counted_alone(self, epoch_id: int, name: str) -> Points | None:
+        return self.times_alone.find(epoch_id, name, self.parts["counters"])
+
+    def of_device_alone(self, device_id: int, name: str) -> Callable[[], Points | None] | None:
+        """Return how to find a series of one device; None for a series that is not found for all devices at once."""
+        return partial(self._devices_alone.find, device_id, name) if name in alone.OF_DEVICES else None
+
     def device(self, device_id: int) -> Columns:
         """Return the buckets of a device; none if it has none."""
         return self.devices.get(device_id, _empty(DEVICE))
@@ -125,20 +168,6 @@ class Measured:
         return self.deployment_times.get(epoch_id, _empty(DEPLOYMENT_TIME))
 
     @cached_property
-    def _epochs_on(self) -> Mapping[int, Sequence[int]]:
-        """Epochs of each device."""
-        epochs: dict[int, list[int]] = defaultdict(list)
-        for epoch_id, device_ids in self.own_devices.items():
-            for device_id in device_ids:
-                epochs[device_id].append(epoch_id)
-        return epochs
-
-    @cached_property
-    def _shared(self) -> Mapping[int, Columns]:
-        """By device: shared time held in each bucket, by any process."""
-        return by_owner(self.shares)
-
-    @cached_property
     def _held_by(self) -> Mapping[int, Mapping[int, Columns]]:
         """By epoch and device: shared time held in each bucket."""
         order = np.argsort(self.shares.ints("epoch_id"), kind="stable")
@@ -151,29 +180,51 @@ class Measured:
 
     def share(self, epoch_id: int, device_id: int, rows: Columns) -> Floats:
         """Return which share of its time an epoch held a device in each of the device's rows."""
-        shared = self._held_by.get(epoch_id, {}).get(device_id)
-        held_ns = self._held_ns(rows, [epoch_id], shared)
+        held_ns, whole = np.zeros(len(rows)), self._whole(epoch_id)
+        if (shared := self._held_by.get(epoch_id, {}).get(device_id)) is not None:
+            _add_at(held_ns, rows.ints("ts"), shared.ints("ts"), shared.floats("held_ns"))
+        _add_at(held_ns, rows.ints("ts"), whole.ints("ts"), _whole_ns(whole))
         ms = rows.floats("duration_ms")
         return np.minimum(1.0, held_ns / 1e6 / np.where(ms > 0, ms, np.inf))
 
-    def held_ns(self, device_id: int, rows: Columns) -> Floats:
-        """Return how long a device was held by any process in each of its rows."""
-        return self._held_ns(rows, self._epochs_on.get(device_id, ()), self._shared.get(device_id))
+    def held_ns(self, device_id: int) -> Floats:
+        """Return how long a device was held by any process in each of its buckets of `device_time`."""
+        return self._held_ns.get(device_id, np.empty(0))
 
-    def _held_ns(self, rows: Columns, epoch_ids: Iterable[int], shared: Columns | None) -> Floats:
-        """Return how long epochs held a device whole, and all that is `shared` of it, in each of the device's rows."""
-        held = np.zeros(len(rows))
-        parts = [] if shared is None else [(shared.ints("ts"), shared.floats("held_ns"))]
-        for epoch_id in epoch_ids:
-            whole = self.epoch_time(epoch_id)
-            whole = whole.where(whole.ints("whole_ms") != NULL)
-            parts.append((whole.ints("ts"), whole.floats("whole_ms") * SHARE))
-        for ts, ns in parts:
-            at = np.searchsorted(rows.ints("ts"), ts)
-            inside = at < len(rows)
-            inside[inside] = rows.ints("ts")[at[inside]] == ts[inside]
-            np.add.at(held, at[inside], ns[inside])
-        return held
+    @cached_property
+    def _held_ns(self) -> Mapping[int, Floats]:
+        """By device; found for all of them at once, as one alone takes a millisecond."""
+        rows = self._device_time_rows
+        owners = Owners(rows, np.ones(len(rows), bool))
+        parts = [(owners.keys_of(self.shares.ints("device_id"), self.shares.ints("ts")), self.shares.floats("held_ns"))]
+        for epoch_id, device_ids in self.own_devices.items():
+            whole = self._whole(epoch_id)
+            for device_id in device_ids if len(whole) else ():
+                parts.append((owners.keys_of(np.full(len(whole), device_id), whole.ints("ts")), _whole_ns(whole)))
+        held, keys = np.zeros(len(rows)), owners.keys()
+        _add_at(held, keys, *map(np.concatenate, zip(*parts, strict=True)))
+        return {device_id: held[span] for device_id, span in spans(rows.values[:, 0])}
+
+    def _whole(self, epoch_id: int) -> Columns:
+        """Return the buckets of an epoch in which it held devices whole."""
+        rows = self.epoch_time(epoch_id)
+        return rows.where(rows.ints("whole_ms") != NULL)
+
+
+def _no_points() -> Points | None:
+    return None
+
+
+def _whole_ns(rows: Columns) -> Floats:
+    return rows.floats("whole_ms") * SHARE
+
+
+def _add_at(total: Floats, keys: Ints, some_keys: Ints, values: Floats) -> None:
+    """Add values to a total where their keys are among the total's rising keys."""
+    at = np.searchsorted(keys, some_keys)
+    inside = at < len(keys)
+    inside[inside] = keys[at[inside]] == some_keys[inside]
+    np.add.at(total, at[inside], values[inside])
 
 
 @cache

@@ -9,7 +9,7 @@ from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet, deployments_unlike, services_unlike
 from pertoken.state.host import Device, Partition
 from pertoken.state.service import Service
-from tests.state.fleets import FLEET, LARGE, NOW, fleet
+from tests.state.fleets import CHAT, CODE, FLEET, LARGE, NOW, fleet
 
 
 def test_a_host_that_is_held_cannot_be_released() -> None:
@@ -56,6 +56,17 @@ def test_an_edit_shares_what_it_leaves_as_it_is() -> None:
     assert [service.name for service in services_unlike(edited, FLEET)] == ["chat"]
     assert deployments_unlike(edited, FLEET) == (NOW.but(tp=2),)
     assert services_unlike(FLEET, FLEET) == () == deployments_unlike(FLEET.release(4), FLEET)
+
+
+def test_an_edit_knows_what_it_changed_as_a_comparison_finds_it() -> None:
+    shared = replace(CODE.deployments[0], serves=(("code", None), ("chat", None)))
+    chat = replace(CHAT, deployments=(*CHAT.deployments, shared))
+    fleet = replace(FLEET, services=(chat, replace(CODE, deployments=(shared,))))
+    for edited in (shared.but(max_num_seqs=8), fleet.service("code").but(max_num_seqs=8), chat.resized(), chat):
+        after = fleet.edit(edited)
+        compared = [now for now in after.services if now is not fleet.service(now.name)]
+        assert list(services_unlike(after, fleet)) == compared
+        assert [service.name for service in after.services] == ["chat", "code"]
 
 
 def test_a_deployment_of_two_services_differs_once() -> None:

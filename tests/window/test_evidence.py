@@ -90,17 +90,6 @@ def test_a_minute_in_which_an_engine_worked_but_exposed_no_time_may_have_been_bu
         _ = recorded(tmp_path / "all", unknown, unknown).busy
 
 
-def test_a_device_that_two_hold_is_held_for_what_both_hold_of_it(tmp_path: Path) -> None:
-    shares = (
-        DeviceShare(5, epoch, 0, 60_000, share, 0, Provenance.REPORTED)
-        for epoch, share in ((9, 500_000), (10, 250_000))
-    )
-    samples: list[DeviceSample | DeviceShare] = [DeviceSample(5, 0, 60_000, 60_000), *shares]
-    held = stored(tmp_path, *[samples] * 10).context.devices[5].held
-    assert held.mean == pytest.approx(0.75)
-    assert held.p50 == pytest.approx(0.75)
-
-
 def test_a_quantile_is_the_first_value_that_reaches_its_share_of_the_time(tmp_path: Path) -> None:
     # Of 20 minutes 10 reach a half exactly, 19 reach 95 %.
     waiting = [*[100] * 10, *[200] * 9, 900]

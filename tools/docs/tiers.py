@@ -19,10 +19,12 @@ _INTRODUCTION = """
 {points} further operating points were measured, in triple folds (`--calibrate-with {points} --folds`), beside the
 *same pairs* calibrated on the row before the change alone; in the median `raise_batch` is 2 times the batch and
 `raise_batch_far` 32 times. *Runs under load* are those of `benchmarks.load`, all figures together. *Probe* is
-`benchmarks.site`: one probe on a real llama.cpp on CPUs, then other slots, contexts and loads, or other formats. Its
-clients' rounds are played step by step, with the lengths that are served. The forecast of CPUs (their rate of
-attention, the growth of steps with the batch, the least width of an interval) was changed after runs with the seeds
-20266 and 31117, which therefore judge it no more; the figures are of a later run with another seed.
+`benchmarks.site`: one probe on a real llama.cpp on CPUs, in two parts some minutes apart, then other slots, contexts
+and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The *probed
+configuration itself* is served in each round, too: its error is what the machine drifted and what the probe missed. The
+forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of an interval)
+was changed after runs with the seeds 20266, 31117 and 40961, which therefore judge it no more; the figures are of a
+later run with another seed.
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -63,6 +65,11 @@ def _probed(site: Mapping[str, Any] | None) -> list[str]:
         median, p90 = values.get(f"{kind}_median"), values.get(f"{kind}_p90")
         if median is not None and p90 is not None:
             text.append(f"| probe, {name} | {100 * median:.1f} / {100 * p90:.1f} % | | | |")
+    rows = {row["what"]: row["value"] for row in site["rows"]}
+    if (median := rows.get("control median")) is not None:
+        text.append(
+            f"| probe, the probed configuration itself | {100 * median:.1f} / {100 * rows['control p90']:.1f} % | | | |"
+        )
     held, width = values.get("coverage"), values.get("width")
     covered = "unknown" if held is None else f"{100 * held:.0f} %"
     return [*text, f"| probe, all | | {covered} | {'unknown' if width is None else f'{width:.2f}'} | |"]

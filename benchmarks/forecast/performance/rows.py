@@ -30,6 +30,7 @@ from pertoken.forecast.formats import (
     takes_share_of_free,
 )
 from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels, model_tags
+from pertoken.forecast.terms import ROWS_OF_TILE
 
 DAYS_PER_YEAR = 365.25
 WIDEST_ATTENTION = 8
@@ -72,7 +73,9 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "kv_bytes": 1.0 if kv_name else 2.0,
         "flops": kernel.flops,
         "attention_flops": math.inf,
-        "batch_exponent": 1.0,
+        "row_cost": 1.0,
+        "tile_cost": ROWS_OF_TILE,
+        "expert_cost": 1.0,
         "tp": tp,
         "pp": pp,
         "dp": dp,

@@ -70,7 +70,7 @@ def _service(now: Service | None, after: Service, configured: bool) -> Service:
         return after
     present = {deployment.deployment_id: deployment for deployment in now.deployments}
     deployments = tuple(
-        _deployment(present.get(deployment.deployment_id), deployment) for deployment in after.deployments
+        [_deployment(present.get(deployment.deployment_id), deployment) for deployment in after.deployments]
     )
     if any(one is not other for one, other in zip(after.deployments, deployments, strict=True)):
         after = replace(after, deployments=deployments)
@@ -90,5 +90,7 @@ def _service(now: Service | None, after: Service, configured: bool) -> Service:
 
 def _deployment(now: Deployment | None, to: Deployment) -> Deployment:
     """Return a deployment without its devices if it moves to another placement."""
-    moved = now is not None and to.placement != now.placement and to.device_ids == now.device_ids
-    return altered(to, {"device_ids": ()}) if moved and to.device_ids else to
+    if now is None or not to.device_ids or to.device_ids != now.device_ids:
+        return to
+    stays = to.placement is now.placement or to.placement == now.placement
+    return to if stays else altered(to, {"device_ids": ()})

@@ -66,7 +66,7 @@ def _words(change: Change) -> set[str]:
 
 
 def _forbidden(service: Service, changes: Iterable[Change]) -> Refusal | None:
-    for change in changes:
+    for change in changes if service.forbidden else ():
         if hit := sorted(_words(change) & set(service.forbidden)):
             where = f'`advisor.forbid` or `forbid` of [services."{service.name}"]'
             return Refusal("forbidden", f"{hit[0]} of {service.name} must not change: {where} names it")

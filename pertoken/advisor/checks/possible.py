@@ -44,7 +44,7 @@ def refuse_other_changes(before: Fleet, after: Fleet) -> None:
     if any(host != before.host(host.host_id) for host in _differing(before.hosts, after.hosts)):
         raise InvalidEdit("a rule cannot change the placement or purchase of a host: move deployments, or commit")
     differing_devices = _differing(before.devices, after.devices)
-    devices = {device.device_id: device for device in before.devices if differing_devices}
+    devices = {device.device_id: device for device in before.devices} if differing_devices else {}
     for device in differing_devices:
         present_device = devices.get(device.device_id)
         if present_device is None or replace(device, partitions=present_device.partitions) != present_device:
@@ -94,8 +94,11 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
     """Raise InvalidEdit for impossible knobs, devices, shares or replicas."""
     if len(difference.added) > MAX_ADDED:
         raise InvalidEdit(f"it adds {len(difference.added):,} deployments: propose at most {MAX_ADDED:,}")
+    checked: set[tuple[str, int]] = set()  # replicas get the same value as a rule
     for change in difference.changes:
-        if change.kind == "deployment" and change.field in knobs():
+        value = change.field, id(change.after)
+        if change.kind == "deployment" and change.field in knobs() and value not in checked:
+            checked.add(value)
             _refuse_impossible_knob(change.field, change.after, before, market)
     for added in difference.added:
         for name in knobs():
@@ -113,7 +116,7 @@ def refuse_impossible(before: Fleet, after: Fleet, difference: Diff, market: Mar
             if now is not deployment:
                 _refuse_impossible_devices(now, deployment)
             # It must serve exactly the services that list it, each once.
-            if sorted(name for name, _ in deployment.serves) != sorted(names[deployment.deployment_id]):
+            if sorted([name for name, _ in deployment.serves]) != sorted(names[deployment.deployment_id]):
                 raise InvalidEdit(
                     f"{deployment.name} serves other services than those that list it: use serving_share(...)"
                 )
@@ -166,7 +169,7 @@ def _contradicts(stated: Model, known: Model) -> bool:
 
 
 def _refuse_impossible_devices(now: Deployment | None, to: Deployment) -> None:
-    if len(set(to.device_ids)) != len(to.device_ids):
+    if len(to.device_ids) > 1 and len(set(to.device_ids)) != len(to.device_ids):
         raise InvalidEdit(f"{to.name} names a device twice")
     if now is not None and (to.device_ids == now.device_ids or (not to.device_ids and to.placement != now.placement)):
         return

@@ -1,26 +1,34 @@
 """CPUs as hardware of the catalog: their rates by weight format, from the points of a probe."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from datetime import date
 
 from pertoken.catalog.market import CPU_ARCH, Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.formats import gguf_format, weight_format
+from pertoken.forecast.terms import ROWS_OF_TILE
 from pertoken.state.model import Model
 
 MIN_CONTEXTS_APART = 128
 """Tokens between two contexts from which their steps differ by more than their noise: a judgement."""
-MIN_READING_SHARE = 0.2
+MIN_READING_SHARE = 0.1
 """Minimum share of a step assumed for reading weights, where GEMMs seem to take all of it."""
+MAX_REQUEST_S = 0.1
+"""Most that a request takes beside its products and a step: more is noise of the slope. A judgement."""
+MIN_ROW_SHARE = 0.05
+"""Minimum share of a step assumed for the products of one sequence, where a second one seems to add nothing."""
 
 
 def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates | None:
     """Return the memory bandwidth and the rate of matrix products that points of a probe show.
 
-    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token; the bandwidth is
-    the bytes of active weights over what is left of a step of one request. None where the points or the model show
-    neither. The rate of attention is known where steps of one request were measured at a short and a long context.
+    The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token, as far as what it
+    leaves of a prompt's time is not below 0 or above a step and `MAX_REQUEST_S`; the bandwidth is the bytes of active
+    weights over what is left of a step of one request. None where the points or the model show neither. The rate of
+    attention is known where steps of one request were measured at a short and a long context, the rates of rows and
+    tiles of a step where batches were measured: what a step takes in any batch is reading then.
     """
     form = weight_format(gguf_format(weight_dtype))
     prompts = sorted((point.prompt_len, point.ttft_s) for point in points if point.ttft_s is not None)
@@ -31,12 +39,51 @@ def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPo
     (few, fast_s), (many, slow_s) = prompts[0], prompts[-1]
     if many <= few or slow_s <= fast_s:
         return None
-    flops = 2 * model.params_active * (many - few) / (slow_s - fast_s)
     step_s = min(steps)
-    reading_s = max(step_s - 2 * model.params_active / flops, MIN_READING_SHARE * step_s)
+    beside_s = fast_s - few * (slow_s - fast_s) / (many - few)
+    flops = 2 * model.params_active * many / (slow_s - min(max(beside_s, 0.0), step_s + MAX_REQUEST_S))
+    row_s, tile_s = _batches_s(points, step_s)
+    one_s = 2 * model.params_active / flops if row_s is None else row_s
+    reading_s = max(step_s - one_s, MIN_READING_SHARE * step_s)
     contexts = [(point.prompt_len + point.generated_len / 2, step_s) for point, step_s in alone]
     attention = _attention_flops(model, min(contexts), max(contexts))
-    return MeasuredRates(model.params_active * form.bits / 8 / reading_s, flops, attention)
+    return MeasuredRates(
+        model.params_active * form.bits / 8 / reading_s,
+        flops,
+        attention,
+        None if row_s is None else 2 * model.params_active / row_s,
+        None if tile_s is None else 2 * model.params_active * ROWS_OF_TILE / tile_s,
+    )
+
+
+def _batches_s(points: Sequence[OperatingPoint], step_s: float) -> tuple[float | None, float | None]:
+    """Return what a sequence beside one, and four sequences together, add to a step; None where not measured.
+
+    `step_s`: a step of one sequence. Points at the shortest context count.
+    """
+    shortest = min(point.prompt_len for point in points if point.token_s is not None)
+    batches = {point.running: point.token_s for point in points if point.token_s and point.prompt_len < 1.5 * shortest}
+    rows = [(token_s - step_s) / (n - 1) for n, token_s in batches.items() if 1 < n < ROWS_OF_TILE]
+    if not rows:
+        return None, None
+    row_s = min(max(statistics.median(rows), MIN_ROW_SHARE * step_s), (1 - MIN_READING_SHARE) * step_s)
+    tiles = [
+        (token_s - (step_s - row_s)) / (n // ROWS_OF_TILE) for n, token_s in batches.items() if n % ROWS_OF_TILE == 0
+    ]
+    return row_s, min(max(statistics.fmean(tiles), row_s), ROWS_OF_TILE * row_s) if tiles else None
+
+
+def expert_flops(of_dense: MeasuredRates, of_mixture: MeasuredRates, model: Model) -> float | None:
+    """Return the rate of a prompt's products with experts, from rates of a dense model and of this MoE model.
+
+    It is at most that of other products. None where the MoE model does not show it.
+    """
+    if model.params_active is None or model.params_total is None or not model.n_experts or not model.n_experts_active:
+        return None
+    one = (model.params_total - model.params_active) / max(model.n_experts - model.n_experts_active, 1)
+    share = one * model.n_experts_active / model.params_active
+    slower = 1 / of_mixture.flops - (1 - share) / of_dense.flops
+    return min(share / slower, of_dense.flops) if share > 0 and slower > 0 else None
 
 
 def _attention_flops(model: Model, short: tuple[float, float], long: tuple[float, float]) -> float | None:

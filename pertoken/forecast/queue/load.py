@@ -76,8 +76,7 @@ def from_quantiles(shares: Sequence[float], tokens: Sequence[float]) -> Lengths:
         raise ValueError("quantiles begin at share 0 and end at share 1")
     if not np.all(np.diff(shares) > 0) or not np.all(np.diff(tokens) >= 0) or tokens[0] <= 0:
         raise ValueError("quantiles rise and are above 0 tokens")
-    fine = (np.arange(64 * POINTS) + 0.5) / (64 * POINTS)
-    return from_sample(np.exp(np.interp(fine, shares, np.log(tokens))))
+    return from_sample(np.exp(np.interp(_FINE, shares, np.log(tokens))))
 
 
 def from_buckets(upper: Sequence[float], counts: Sequence[float]) -> Lengths:
@@ -151,6 +150,7 @@ def mixed(arrivals: Sequence[Arrivals]) -> Arrivals:
 
 
 _MIDDLES = (np.arange(POINTS) + 0.5) / POINTS
+_FINE = (np.arange(64 * POINTS) + 0.5) / (64 * POINTS)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from operator import attrgetter
 
@@ -16,7 +16,7 @@ from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, altered
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service
 from pertoken.units import HOURS_PER_MONTH, format_usd
@@ -76,11 +76,12 @@ def resized(
     cost = _new_cost(before, now, moved, counts=(slow, likely, fast), present=present, context=context)
     if isinstance(cost, str):
         return Outcome(infeasible=f"prices cannot be compared: {cost}")
+    staying = _present(replicas, now) if not moved else ()
     return Outcome(
         kept=(
-            kept(before, _present(replicas, now), slow, context),
-            kept(before, _present(replicas, now), likely, context),
-            kept(before, _present(replicas, now), fast, context),
+            kept(before, staying, slow, context),
+            kept(before, staying, likely, context),
+            kept(before, staying, fast, context),
         )
         if not moved
         else same(tuple(replica for replica in replicas if replica.device_ids)),
@@ -158,7 +159,7 @@ def _present(replicas: Sequence[Deployment], now: Service) -> tuple[Deployment, 
 
 def _on_first(new: Deployment, device_ids: tuple[int, ...]) -> Deployment:
     needed = new.n_devices or len(device_ids)
-    return replace(new, device_ids=device_ids[:needed])
+    return altered(new, {"device_ids": device_ids[:needed]})
 
 
 def _new_cost(

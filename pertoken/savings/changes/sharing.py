@@ -39,9 +39,9 @@ def newly_shared(before: Fleet, after: Fleet, changed: Iterable[Deployment]) -> 
 
 def _stays(deployment: Deployment, before: Fleet) -> bool:
     """Return whether a deployment runs on no device that it did not run on before."""
-    known = deployment.deployment_id in before.listed_by
-    previous = before.deployment(deployment.deployment_id).device_ids if known else ()
-    return set(deployment.device_ids) <= set(previous)
+    known = before.deployment_of.get(deployment.deployment_id)
+    previous = known.device_ids if known is not None else ()
+    return deployment.device_ids is previous or set(deployment.device_ids) <= set(previous)
 
 
 def outcome(before: Fleet, deployments: Sequence[Deployment], context: Context) -> Outcome:

@@ -8,7 +8,7 @@ import pytest
 from pertoken.catalog.market import MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.host import calibrate
-from pertoken.forecast.measured.cpu import cpu_accelerator, measured_rates
+from pertoken.forecast.measured.cpu import cpu_accelerator, expert_flops, measured_rates
 from pertoken.forecast.served import Abstained, Load
 from pertoken.forecast.serving import compare, forecast
 from pertoken.state.deployment import Deployment
@@ -38,6 +38,10 @@ def test_the_slope_of_ttft_is_the_rate_of_products_and_the_rest_of_a_step_is_rea
     rates = measured_rates(MODEL, "fp16", PROBED)
     assert rates is not None
     assert rates.flops == pytest.approx(1e11) and rates.memory_bytes_per_s == pytest.approx(2e10)
+    # A first prompt that something else delayed, and one that was lucky, move the rate by what a request may take.
+    for ttft_s, beside_s in ((4.0, 0.22), (0.5, 0.0)):
+        noisy = measured_rates(MODEL, "fp16", [prompt(100, ttft_s), *PROBED[1:]])
+        assert noisy is not None and noisy.flops == pytest.approx(1e12 / (10.1 - beside_s))
     assert measured_rates(MODEL, "fp16", PROBED[1:]) is None
     assert measured_rates(MODEL, "fp16", PROBED[:2]) is None
 
@@ -62,18 +66,50 @@ def test_steps_at_a_long_context_show_the_rate_of_attention_which_slows_long_con
     assert tpot_ms(1000, "fp16", without) > 1.1 * tpot_ms(100, "fp16", without)
 
 
-def test_a_wider_batch_reuses_unpacked_weights_on_cpus() -> None:
-    rates = measured_rates(MODEL, "fp16", PROBED)
-    assert rates is not None
+def test_batches_show_what_a_sequence_and_four_together_add_to_a_step() -> None:
+    """Kernels that multiply one sequence in 40 ms and four together in 80 ms, beside 100 ms of reading."""
+    points = [*PROBED[:2], *(batch(n, s) for n, s in ((1, 0.14), (2, 0.18), (4, 0.18), (8, 0.26)))]
+    rates = measured_rates(MODEL, "fp16", points)
+    assert rates is not None and rates.memory_bytes_per_s == pytest.approx(2e10)
+    assert rates.row_flops == pytest.approx(5e10) and rates.tile_flops == pytest.approx(1e11)
+    few = measured_rates(MODEL, "fp16", [*PROBED[:2], batch(1, 0.14)])
+    assert few is not None and few.row_flops is None and few.tile_flops is None
     market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
 
-    def token_ms(running: int) -> float:
-        at = forecast(ON_CPU.but(max_num_seqs=8), Load(0, 10, 100, running=running, cached_share=1.0), market).running
+    def token_s(running: float) -> float:
+        load = Load(0, 100, 48, running=running, cached_share=1.0)
+        at = forecast(ON_CPU.but(max_num_seqs=8), load, market).running
         assert at is not None
-        return at.tpot_ms[1]
+        return at.tpot_ms[1] / 1000
 
-    one, two, eight = map(token_ms, (1, 2, 8))
-    assert (eight - two) / 6 < 0.9 * (two - one)
+    # A cache that is read and launches come on top; three sequences take longer than four, as they did when measured.
+    steps_s = [token_s(n) for n in (1, 2, 3, 4, 5, 8)]
+    expected_s = [0.14, 0.18, 0.22, 0.18, 0.22, 0.26]
+    assert [took - steps_s[0] for took in steps_s] == pytest.approx([s - 0.14 for s in expected_s], abs=0.03)
+    assert steps_s[0] == pytest.approx(0.14, rel=0.15)
+    assert token_s(4.5) == pytest.approx((steps_s[3] + steps_s[4]) / 2, rel=0.01)
+
+
+def test_a_prompts_products_with_experts_have_a_rate_of_their_own() -> None:
+    """Half of what a token passes is in experts, which are multiplied at a third of the rate."""
+    mixture = Model("mixture", 4 * 10**8, 10**8, n_layers=16, n_experts=14, n_experts_active=2)
+    dense = MeasuredRates(2e10, 9e10, row_flops=3e10)
+    of_mixture = MeasuredRates(2e10, 1 / (0.5 / 9e10 + 0.5 / 3e10))
+    assert expert_flops(dense, of_mixture, mixture) == pytest.approx(3e10)
+    assert expert_flops(dense, MeasuredRates(2e10, 1e11), mixture) == 9e10
+    assert expert_flops(dense, MeasuredRates(2e10, 1e12), mixture) is None
+    assert expert_flops(dense, of_mixture, MODEL) is None
+    known = Model("mixture", 4 * 10**8, 10**8, 16, n_kv_heads=8, head_dim=64, n_experts=14, n_experts_active=2)
+
+    def ttft_ms(rate: float | None) -> float:
+        rates = {"fp16": replace(dense, expert_flops=rate)}
+        market = MARKET.with_measured([cpu_accelerator("Some CPU", rates, 2**36, date(2026, 11, 22))])
+        at = forecast(replace(ON_CPU, model=known), Load(0, 1000, 10, running=1), market).running
+        assert at is not None
+        return at.ttft_ms[1] - at.tpot_ms[1]
+
+    # Another 1000 tokens x 2 FLOPs x 50 million parameters / (1 / 30 - 1 / 90 GFLOP/s).
+    assert ttft_ms(3e10) - ttft_ms(None) == pytest.approx(2222, rel=0.01)
 
 
 def test_a_cache_in_8_bits_slows_long_prompts_on_cpus_down() -> None:
