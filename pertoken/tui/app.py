@@ -13,6 +13,7 @@ from textual.app import App
 from textual.command import Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
+from textual.theme import Theme
 from textual.widgets import Input
 
 from pertoken.tui import themes
@@ -22,7 +23,7 @@ from pertoken.tui.keys import DECISIONS, KEYS, WRITES
 from pertoken.tui.output import save_screen, show_in_pager
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.modes import MODES, mount, mount_mode, page_of
+from pertoken.tui.pages.modes import MODES, page_of, preparation
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import KeysPage, SheetPage
 from pertoken.tui.palette import KeyCommands
@@ -83,13 +84,7 @@ class PertokenApp(TimeApp):
 
     def prepare(self) -> None:
         """Mount the pages of keys while nobody presses one: a first visit takes several times as long as another."""
-        self._idle.add(*(partial(mount_mode, self, mode) for mode in MODES))
-        self._idle.add(lambda: mount(self, self._keys_page()), self._mount_course)
-
-    def _mount_course(self) -> None:
-        fleet = next(iter(self._screen_stacks.get("fleet", ())), None)
-        if isinstance(fleet, FleetPage):
-            mount(self, fleet.course_page())
+        self._idle.add(*preparation(self, self._keys_page))
 
     def on_unmount(self) -> None:
         """Use the names of the default keys again."""
@@ -105,6 +100,10 @@ class PertokenApp(TimeApp):
         self.start_reading()
         if self.remembered.screen == "rules":
             self._load_rules()
+
+    def get_theme(self, theme_name: str) -> Theme | None:
+        """Return a theme. Textual copies the table of all themes, and asks for the theme at each line that it draws."""
+        return self._registered_themes.get(theme_name) or super().get_theme(theme_name)
 
     def _draw_in(self, borders: str) -> None:
         self._ascii.enabled = borders == "ascii"

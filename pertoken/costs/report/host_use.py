@@ -2,12 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.deployment_line import spark
-from pertoken.costs.report.lines import HostLine, HostUse
+from pertoken.costs.report.lines import HostLine, HostUse, Later
 from pertoken.window.figures import mean, per_mtok, rate, total
 
 
@@ -40,10 +40,13 @@ class HostUses:
             else None,
             nano_usd_per_hour=self._per_hour(payers) if now else None,
             nano_usd_per_mtok=per_mtok(bill.paid, self._tokens(served)) if bill and not unpriced else None,
-            spark=_added([spark(self._priced, self._own(row.deployment_id)) for row in served]),
+            spark=Later(partial(self._spark, served)),
             bill=bill,
             models=tuple(dict.fromkeys(row.served_model for row in served)),
         )
+
+    def _spark(self, served: Sequence[Any]) -> Sequence[float | None]:
+        return _added([spark(self._priced, self._own(row.deployment_id)) for row in served])
 
     def _own(self, deployment_id: int) -> list[int]:
         return [row.epoch_id for row in self._priced.inventory.epochs_of[deployment_id]]

@@ -10,9 +10,9 @@ from pertoken.tui.pages.list_page import ListPage
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.program.key_names import with_keys
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 _HEAD = "Columns. {toggle} or enter hides a column, or shows it again; esc goes back. The choice is remembered."
 

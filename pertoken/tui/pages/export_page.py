@@ -16,9 +16,9 @@ from pertoken.tui.study import ShownPlan
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.program.key_names import key_name, with_keys
 from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 
 @dataclass(frozen=True, slots=True)

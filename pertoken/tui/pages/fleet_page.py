@@ -30,12 +30,12 @@ from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
 from pertoken.tui.widgets.bill_bar import BillBar
 from pertoken.tui.widgets.chart import Chart
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.headline import Headline
 from pertoken.tui.widgets.notices import Notices
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 from pertoken.units import NANO_USD
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pertoken.tui.source import Read, View
 from pertoken.tui.text.hours import hour_columns, hours_sheet, notes
 from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 _NONE = "No model was served in the last 24 hours: the fleet ({fleet}) shows what runs now."
 

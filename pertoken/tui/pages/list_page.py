@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.containers import Vertical
-from textual.widgets import Input
 
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import SheetPage
@@ -15,11 +13,12 @@ from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.table.matching import kept, nothing_matches
 from pertoken.tui.text.words import literal_lines
+from pertoken.tui.widgets.containers.ground import Lists
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.cursor_lines import CursorLines
 from pertoken.tui.widgets.filter_box import FilterBox
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 _NO_SORT = "There is no row to sort."
 
@@ -30,10 +29,10 @@ class ListPage(Page):
     def body(self) -> ComposeResult:
         """Yield the text shown before the first reading, the tables, and the filter."""
         yield PlainText(id="waiting")
-        with Vertical(id="lists"):
+        with Lists(id="lists"):
             yield from self.lists()
         yield PlainText(id="filter-note")
-        yield FilterBox()
+        yield FilterBox(self.filter_by)
 
     def lists(self) -> ComposeResult:
         """Yield the tables and the widgets around them."""
@@ -46,7 +45,7 @@ class ListPage(Page):
         waiting = self.query_one("#waiting", PlainText)
         waiting.display = not filled
         waiting.update(self.waiting(view))
-        self.query_one("#lists", Vertical).display = filled
+        self.query_one(Lists).display = filled
         if filled:
             self.fill(view)
             self._settle()
@@ -157,12 +156,10 @@ class ListPage(Page):
         else:
             self.app.notify(reason, markup=False)
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """Apply the filter as it is typed."""
-        if not isinstance(event.input, FilterBox):
-            return
+    def filter_by(self, words: str) -> None:
+        """Show the rows that pass a filter, as it is typed."""
         for rows in self.query(Rows):
-            rows.filter_by(event.value)
+            rows.filter_by(words)
         self._settle()
 
     def on_filter_box_left(self) -> None:

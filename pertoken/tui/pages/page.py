@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.geometry import Region
+from textual.reactive import reactive
 from textual.screen import Screen
+from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input
 
 from pertoken.tui.keys import KEY_OF, KEYS
 from pertoken.tui.source import Read, View
 from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.words import ago, literal
+from pertoken.tui.widgets.containers.ground import ground
 from pertoken.tui.widgets.event_lane import EventLane
 from pertoken.tui.widgets.key_line import KeyLine
 from pertoken.tui.widgets.plain_text import PlainText
@@ -54,6 +59,8 @@ class Page(Screen[None]):
     """Actions that do something on this page and nothing on most others."""
     OWN_WRITES: ClassVar[frozenset[str]] = frozenset()
     """Actions that store something on this page, but not on others."""
+    focused = reactive[Widget | None](None, repaint=False)
+    """Widget with the focus. The widgets that lose and get it are drawn; Textual would draw the whole screen again."""
     subject: Subject | None = None
     """Host or deployment whose history the page shows."""
     late_s: float | None = LATE_S
@@ -169,6 +176,24 @@ class Page(Screen[None]):
         event.refresh_styles = look != self._look
         self._look = look
         self.renew()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a region, which widgets cover."""
+        return ground(self, crop)
+
+    def _on_timer_update(self) -> None:
+        """Draw one frame: Textual draws a new layout, and then the whole screen if that is due too."""
+        if self._layout_required and self._repaint_required:
+            self._repaint_required = False
+            self._dirty_widgets.add(self)
+        super()._on_timer_update()
+
+    def _compositor_refresh(self) -> None:
+        """Compute no frame while frames are held back: Textual would compute it and not draw it."""
+        if self.app._batch_count:
+            self.refresh()
+        else:
+            super()._compositor_refresh()
 
     def _present_look(self) -> tuple[object, ...]:
         return self.app.theme, frozenset(self.app.classes)

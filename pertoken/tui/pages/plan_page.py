@@ -32,9 +32,9 @@ from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Sheet
 from pertoken.tui.text.words import literal
 from pertoken.tui.widgets.ask_box import AskBox
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 if TYPE_CHECKING:
     from pertoken.advisor.plan.plan import Limits

@@ -15,9 +15,9 @@ from pertoken.tui.study import RuleList
 from pertoken.tui.text.rules.lines import RULE_COLUMNS, RuleLine, rule_lines, rule_sheet, rules_head
 from pertoken.tui.text.sheet import Section, Sheet
 from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 
 class RulesPage(ListPage):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from textual.app import ComposeResult
-from textual.widgets import TabbedContent, TabPane
+from textual.widgets import TabbedContent
 
 from pertoken.proof.recommendation import Recommendation
 from pertoken.tui.keys import DECISIONS
@@ -29,9 +29,10 @@ from pertoken.tui.text.lifecycle import refused
 from pertoken.tui.text.notes import advice_note, totals
 from pertoken.tui.text.plan.head import capacity_line, headline, weakest
 from pertoken.tui.text.program.key_names import with_keys
+from pertoken.tui.widgets.containers.stack import Stack
+from pertoken.tui.widgets.containers.tabs import Pane, Tabs
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 _TABS = {
     "open": ("Open", open_advice, OPEN_COLUMNS),
@@ -50,9 +51,9 @@ class SavingsPage(ListPage):
     def lists(self) -> ComposeResult:
         """Yield the totals, and a tab for each group of advice."""
         yield PlainText(id="totals")
-        with TabbedContent(initial="open-tab"):
+        with Tabs(initial="open-tab"):
             for table, (title, _, _) in _TABS.items():
-                with TabPane(title, id=f"{table}-tab"), Stack():
+                with Pane(title, id=f"{table}-tab"), Stack():
                     yield Rows[Recommendation](lambda row: row.recommendation_id, table)
 
     def part(self, view: View) -> Read[Any]:

@@ -15,9 +15,9 @@ from pertoken.tui.text.program.choices import Choice
 from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.text.sheet import Section, Sheet, sheet
 from pertoken.tui.text.words import literal
+from pertoken.tui.widgets.containers.stack import Stack
 from pertoken.tui.widgets.plain_text import PlainText
 from pertoken.tui.widgets.rows import Rows
-from pertoken.tui.widgets.stack import Stack
 
 _HEAD = (
     "enter or {toggle} chooses the next value, which is remembered. Below: all settings; change them in the settings "

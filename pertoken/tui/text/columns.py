@@ -39,6 +39,8 @@ class Column(Generic[L]):
     """Text for a given number of cells, used if the table has cells left over."""
     keep_end: bool = False
     """Cut the start, because the end is more specific: `…Llama-3.1-70B`. `cut_apart` has the exceptions."""
+    is_plot: bool = False
+    """Whether its cells are bars, which no filter reads."""
 
     @property
     def key(self) -> str:

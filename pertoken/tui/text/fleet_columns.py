@@ -1,6 +1,6 @@
 """Columns of the fleet: deployments, devices, hosts."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
@@ -97,6 +97,7 @@ def deployment_columns(
             lambda line: with_peak(line.spark, SPARK_CELLS),
             8,
             wide=lambda line, cells: stretched(line.spark, cells),
+            is_plot=True,
         ),
         present("power", 9, watts, lambda line: line.power_w, stale),
         Column(
@@ -166,9 +167,10 @@ def usd_per_hour(nano_usd: float | None) -> str:
     return amount(None if nano_usd is None else int(nano_usd))
 
 
-def with_peak(values: tuple[float | None, ...], cells: int) -> str:
+def with_peak(values: Sequence[float | None], cells: int) -> str:
     """Return a sparkline followed by its highest value, the scale of the bars."""
-    return f"{sparkline(values, cells)} {peak(values)}" if peak(values) else ""
+    top = peak(values)
+    return f"{sparkline(values, cells)} {top}" if top else ""
 
 
 def age(stale: Callable[[Line], bool], line: Line, older_s: float) -> str:

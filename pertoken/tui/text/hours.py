@@ -29,7 +29,7 @@ def hour_columns(by: str = "model") -> tuple[Column[ModelHours], ...]:
         Column("highest", lambda line: amount(_end(line, 1)), 5, lambda line: _end(line, 1)),
         Column("tokens", lambda line: format_count(line.tokens), 6, lambda line: line.tokens),
         Column("dollars", lambda line: amount(line.together.nano_usd), 7, lambda line: line.together.nano_usd),
-        Column("$/Mtok by hour", lambda line: sparkline(_course(line), HOURS), 2),
+        Column("$/Mtok by hour", lambda line: sparkline(_course(line), HOURS), 2, is_plot=True),
     )
 
 

@@ -1,6 +1,6 @@
 """Values as text for screens: unknown is a dash, and names lose all characters that control a terminal."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from pertoken.printable import literal as literal
 from pertoken.printable import literal_lines as literal_lines
@@ -150,7 +150,7 @@ def peak(values: Iterable[float | None]) -> str:
     return format_count(max(known)) if known else ""
 
 
-def stretched(values: tuple[float | None, ...], width: int) -> str:
+def stretched(values: Sequence[float | None], width: int) -> str:
     """Return a sparkline and its highest value in exactly `width` cells."""
     top = peak(values)
     cells = max(1, width - len(top) - 1)
@@ -161,7 +161,7 @@ def stretched(values: tuple[float | None, ...], width: int) -> str:
     return f"{sparkline(cell_values, cells)} {top}"
 
 
-def sparkline(values: tuple[float | None, ...], width: int) -> str:
+def sparkline(values: Sequence[float | None], width: int) -> str:
     """Return at most `width` bars from 0 to the highest value, oldest first; a value of None is a gap.
 
     If there are more values than `width`, a bar is the mean of the known values of its stretch.

@@ -1,6 +1,6 @@
 """Input line for a filter."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from textual import events
@@ -9,7 +9,7 @@ from textual.widgets import Input
 
 
 class FilterBox(Input):
-    """Input line that is hidden while it is not typed into; the page applies every change at once."""
+    """Input line that is hidden while it is not typed into. `apply` is called with each new text."""
 
     KEY_WORDS: ClassVar[Mapping[str, str]] = {"open": "Keep filter", "back": "Drop filter"}
     """Words in the last line while the box has the keys."""
@@ -17,12 +17,13 @@ class FilterBox(Input):
     class Left(Message):
         """The line was left by enter or a click; the filter stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, apply: Callable[[str], None]) -> None:
         super().__init__(
             placeholder="Words that rows must contain; ! first: must not; ~ first: fuzzy. enter keeps, esc drops",
             compact=True,
             select_on_focus=False,
         )
+        self._apply = apply
         self.cursor_blink = False
         self.display = False
 
@@ -31,6 +32,11 @@ class FilterBox(Input):
         self.display = True
         self.cursor_position = len(self.value)
         self.screen.set_focus(self)
+
+    def watch_value(self, value: str) -> None:
+        """Apply a new text. A message would arrive after a frame that has the text without its effect."""
+        if self.is_mounted:
+            self._apply(value)
 
     @property
     def in_force(self) -> bool:

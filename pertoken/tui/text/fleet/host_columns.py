@@ -76,6 +76,7 @@ def host_use_columns(report: FleetReport, counts: AdviceCounts, older_s: float =
             lambda use: with_peak(use.spark, SPARK_CELLS),
             7,
             wide=lambda use, cells: stretched(use.spark, cells),
+            is_plot=True,
         ),
         present("CPU", 8, percent, lambda use: use.host.cpu_util, stale),
         Column("models", lambda use: literal(", ".join(use.models)), 6, min_cells=12),

@@ -12,13 +12,14 @@ Test = Callable[[str], bool]
 
 def searched(lines: Sequence[L], columns: Sequence[Column[L]]) -> Sequence[Sequence[str]]:
     """Return the cells of all lines as a filter reads them."""
-    return [[column.text(line).casefold() for column in columns] for line in lines]
+    texts = [column.text for column in columns if not column.is_plot]
+    return [[text(line).casefold() for text in texts] for line in lines]
 
 
 def matching(
     lines: Sequence[L], columns: Sequence[Column[L]], text: str, searched_cells: Sequence[Sequence[str]] | None = None
 ) -> Sequence[L]:
-    """Return the lines that pass a filter. Case does not matter; columns that are not shown count as well.
+    """Return the lines that pass a filter. Case does not matter. Columns that are not shown count too, plots do not.
 
     `searched_cells` is the result of `searched` for these lines, which a filter that is typed needs at every key.
 

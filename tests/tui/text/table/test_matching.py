@@ -45,3 +45,8 @@ def test_the_sentence_fits_the_way_of_the_filter_and_is_literal() -> None:
 
 def test_a_kept_filter_is_named_with_its_rows_and_the_keys_that_change_it() -> None:
     assert kept_sentence(" !a{b}\x1b ", 3, 12) == r"/!a{b}\x1b keeps 3 of 12 rows: esc drops it, / edits it."
+
+
+def test_no_filter_reads_the_bars_of_a_plot() -> None:
+    plot: Column[tuple[str, str]] = Column("course", lambda _: "beta 9", 2, is_plot=True)
+    assert [row[0] for row in matching(ROWS, (*COLUMNS, plot), "beta")] == ["Alpha beta"]

@@ -6,9 +6,11 @@ from typing import Any
 from textual.containers import Vertical
 from textual.geometry import NULL_OFFSET, NULL_SPACING, Region, Size
 from textual.layout import ArrangeResult, Layout, WidgetPlacement
+from textual.strip import Strip
 from textual.widget import Widget
 
 from pertoken.tui.widgets.chart import Chart
+from pertoken.tui.widgets.containers.ground import ground
 from pertoken.tui.widgets.rows import Rows
 
 _MIN_LINES = 2
@@ -82,9 +84,14 @@ class Stack(Vertical):
         """Layout that shares the height."""
         return self._shared
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Return the lines of a region."""
+        return ground(self, crop)
+
     def settle(self) -> None:
         """Share the height again; call it when the number of rows has changed."""
-        wanted = [table.wanted_height for table in self.query(Rows)]
+        most = self.size.height + 1  # more rows than fit make no difference
+        wanted = [min(table.wanted_height, most) for table in self.query(Rows)]
         if wanted != self._settled:
             self._settled = wanted
             self.refresh(layout=True)

@@ -1,0 +1,1 @@
+"""Containers of widgets, one in each file."""
