@@ -11,7 +11,7 @@ from pertoken.forecast.host import LOAD_KINDS
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
-CHANGED_AFTER = (20266, 31117, 40961)
+CHANGED_AFTER = ("20266", "31117", "40961")
 """Seeds of runs of `benchmarks.site` that the forecast of CPUs was changed after."""
 Rows = Mapping[tuple[str, str], Any]
 _INTRODUCTION = """
@@ -62,7 +62,7 @@ def _judged() -> str:
     seed = paths[-1].stem.rpartition("-seed-")[2] if paths else None
     if seed is None:
         return "No run is committed yet."
-    if int(seed) in CHANGED_AFTER:
+    if seed in CHANGED_AFTER:
         return (
             f"The figures\nare of the run with seed {seed}, by the forecast before that change; no run has judged the "
             "present one."
