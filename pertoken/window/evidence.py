@@ -172,7 +172,7 @@ class EvidenceReader:
         return self._observed[key]
 
     def _alone(self, of: WindowSeries) -> Callable[[], Points | None] | None:
-        """Return how to find a series of one subject; None for one that is not found for all subjects at once."""
+        """Return a function that finds a series of one subject; None if it is not found for all subjects at once."""
         if of.kind == "device":
             return self.measured.of_device_alone(of.ids[0], of.name)
         row = self.inventory.running[of.ids[0]]

@@ -67,7 +67,7 @@ class Measured:
     @cached_property
     def device_times(self) -> Mapping[int, Columns]:
         """Rows with `DEVICE_TIME`, by device."""
-        return by_owner(self._device_time_rows)
+        return self.devices if self._is_part(self._device_time_rows, "device") else by_owner(self._device_time_rows)
 
     @cached_property
     def _device_time_rows(self) -> Columns:
@@ -87,12 +87,17 @@ class Measured:
     @cached_property
     def deployment_times(self) -> Mapping[int, Columns]:
         """Rows with `DEPLOYMENT_TIME`, by epoch."""
-        return by_owner(self._deployment_time_rows)
+        rows = self._deployment_time_rows
+        return self.deployments if self._is_part(rows, "deployment") else by_owner(rows)
 
     @cached_property
     def _deployment_time_rows(self) -> Columns:
         rows: Columns = self.parts["deployment" if "deployment" in self.parts.names else "deployment_time"]
         return rows
+
+    def _is_part(self, rows: Columns, part: str) -> bool:
+        """Return whether rows are those of a part: then what is made of that part is not made again."""
+        return part in self.parts.names and rows is self.parts[part]
 
     def counts_any(self, names: Iterable[str]) -> bool:
         """Return whether some epoch counted one of these counters. Reads no counter for that."""
@@ -123,14 +128,15 @@ class Measured:
 
     @cached_property
     def _deployments_alone(self) -> DeploymentsAlone:
-        return DeploymentsAlone(self.parts["deployment"])
+        rows: Columns = self.parts["deployment"]
+        return self.times_alone if self._is_part(self._deployment_time_rows, "deployment") else DeploymentsAlone(rows)
 
     @cached_property
     def _devices_alone(self) -> DevicesAlone:
         return DevicesAlone(self.parts["device"])
 
     def of_deployment_alone(self, epoch_id: int, name: str) -> Callable[[], Points | None] | None:
-        """Return how to find a series of one epoch; None for a series that is not found for all epochs at once."""
+        """Return a function that finds a series of one epoch; None if it is not found for all epochs at once."""
         if name in QUOTIENTS or name == "asleep":
             counters = QUOTIENTS[name].counters if name in QUOTIENTS else ("asleep_ms",)
             if not self.counts_any(counters):
@@ -144,7 +150,7 @@ class Measured:
         return self.times_alone.find(epoch_id, name, self.parts["counters"])
 
     def of_device_alone(self, device_id: int, name: str) -> Callable[[], Points | None] | None:
-        """Return how to find a series of one device; None for a series that is not found for all devices at once."""
+        """Return a function that finds a series of one device; None if it is not found for all devices at once."""
         return partial(self._devices_alone.find, device_id, name) if name in alone.OF_DEVICES else None
 
     def device(self, device_id: int) -> Columns:

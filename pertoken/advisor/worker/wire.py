@@ -221,31 +221,23 @@ def _changed_list(now: Iterable[Any], sent: Any, kind: type, where: str) -> tupl
     for removed in _items(sent.get("removed", []), where):
         if records.pop(_key(removed, where), None) is None:
             raise InvalidEdit(f"{where} has no {removed}")
-    like: Any = None
-    changes: Any = None
-    values: dict[str, Any] = {}
-    parts: tuple[str, ...] = ()
+    read: tuple[Any, Any, dict[str, Any]] | None = None
     for pair in _items(sent.get("changed", []), where):
-        record_key, to = pair if type(pair) is list and len(pair) == 2 else (None, None)
+        record_key, changes = pair if type(pair) is list and len(pair) == 2 else (None, None)
         if _key(record_key, where) not in records:
             raise InvalidEdit(f"{where} has no {record_key}")
         record = records[record_key]
         # Replicas change alike as a rule: then the values of one are those of the next.
-        if like is None or to != changes or not _same_parts(record, like, parts):
-            like, changes, values = record, to, _values(record, to, kind.__name__.lower())
-            parts = tuple(name for name in values if type(changes[name]) is dict)
-        records[record_key] = _with(record, values)
+        if read is None or changes != read[1] or not _same_parts(record, read[0], changes):
+            read = record, changes, _values(record, changes, kind.__name__.lower())
+        records[record_key] = _with(record, read[2])
     added = (_read(kind, item, kind.__name__.lower()) for item in _items(sent.get("added", []), where))
     return (*records.values(), *added)
 
 
-def _same_parts(record: Any, other: Any, names: Iterable[str]) -> bool:
-    """Return whether two records are equal in fields of which only a part changes."""
-    for name in names:
-        one, two = getattr(record, name), getattr(other, name)
-        if one is not two and one != two:
-            return False
-    return True
+def _same_parts(record: Any, other: Any, changes: Mapping[str, Any]) -> bool:
+    """Return whether two records are equal where only a part of a field changes."""
+    return all(getattr(record, name) == getattr(other, name) for name, value in changes.items() if type(value) is dict)
 
 
 def _key(value: Any, where: str) -> int | str:
