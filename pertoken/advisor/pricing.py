@@ -131,7 +131,7 @@ class Pricing:
     def priced(self, together: Sequence[Proposed]) -> list[Priced | Exception]:
         """Price the proposals of several targets, and keep those that save most of each.
 
-        Their forecasts are computed in batches. A target whose proposal cannot be priced gets the error.
+        Their forecasts are computed in batches. A target gets the error of a proposal that cannot be priced.
         """
         count = sum(len(proposed.candidates) for proposed in together)
         candidates = (possible for proposed in together for possible, _ in proposed.candidates)

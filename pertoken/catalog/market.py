@@ -45,7 +45,7 @@ class MeasuredRates:
     attention_flops: float | None = None
     """Of the products of one query with the cached keys and values, as in decode; None where not measured."""
     row_flops: float | None = None
-    """Of the products of one sequence in a step, with weights that are read already; None where not measured."""
+    """Of the products of one sequence in a step, without reading the weights; None where not measured."""
     tile_flops: float | None = None
     """Of the products of four sequences in a step together; None where not measured."""
     expert_flops: float | None = None
