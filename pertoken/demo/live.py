@@ -28,7 +28,8 @@ class Live:
         self._failed: str | None = None
 
     def start(self) -> None:
-        """Start the thread."""
+        """Write what is due since the demo ended, and start the thread that goes on: no host looks stale meanwhile."""
+        self._written(self.step)
         self._thread.start()
 
     def stop(self) -> None:
@@ -41,13 +42,19 @@ class Live:
         return self._failed
 
     def _run(self) -> None:
+        self._written(self._go_on)
+
+    def _written(self, write: Callable[[Writer], None]) -> None:
         try:
             with Writer(self._location) as writer:
-                while not self._stop.is_set():
-                    self.step(writer)
-                    self._stop.wait(INTERVAL_S - self._now() % INTERVAL_S)
+                write(writer)
         except StoreError as error:
             self._failed = f"The demo is no longer continued: {error}"
+
+    def _go_on(self, writer: Writer) -> None:
+        while not self._stop.is_set():
+            self.step(writer)
+            self._stop.wait(INTERVAL_S - self._now() % INTERVAL_S)
 
     def step(self, writer: Writer) -> None:
         """Write all ticks that are due."""

@@ -176,7 +176,10 @@ def test_a_demo_ends_with_its_screens_and_reports_why_it_stopped(tmp_path: Path)
     where, made = demo(tmp_path)
     live = Live(where, made, lambda: END + 11.0)
     live.start()
+    with open_store(where).read() as connection:
+        newest = connection.execute(select(func.max(t.host_sample.c.ts))).scalar_one()
     live.stop()
+    assert newest == END + 10, "what is due is written before the screens open"
     broken = Live(replace(where, folder=tmp_path / "gone"), made, lambda: END + 11.0)
     broken.start()
     broken.stop()

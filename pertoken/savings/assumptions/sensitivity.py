@@ -107,7 +107,7 @@ def _forecast(base: Estimate) -> Sensitivity:
     """Return what the interval of the estimate itself is worth: speed, latency and prices elsewhere."""
     bankable, capacity = base.bankable or NOTHING, base.capacity or NOTHING
     ends = [At(word, bankable[end], capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
-    return _between("the forecast and prices elsewhere, within their interval", ends[0], ends[1], base)
+    return _between("the forecast and prices elsewhere hold", ends[0], ends[1], base)
 
 
 def _of(assumed: _Assumption, case: _Case, base: Estimate) -> Sensitivity:

@@ -129,7 +129,8 @@ class FleetPage(ListPage):
         reading = view.reading
         self.set_class(not report.deployments, "-nothing-served")
         known = view.study.plan.value
-        self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value)
+        evaluated = reading.advice.value != ()  # None while the advice is being read
+        self.query_one(Headline).show(report, known.plan if known else None, reading.banked.value, evaluated)
         self.query_one(BillBar).show(report)
         hints = [f"→ {literal(hint)}" for hint in report.hints]
         examined = _findings(view, report)

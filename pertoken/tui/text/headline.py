@@ -87,12 +87,14 @@ def _idle(bill: Bill | None) -> str:
     return (at_least if bill.busy_is_bound else percent)(share)
 
 
-def savings_line(plan: Plan | None, banked: Banked | None) -> str:
+def savings_line(plan: Plan | None, banked: Banked | None, evaluated: bool = True) -> str:
     """Return the bankable saving of the plan under its least certain assumption, and the savings measured so far.
 
-    `plan` is None while it is being composed.
+    `plan` is None while it is being composed; `evaluated` is whether any rule has run.
     """
     saved = "not known yet" if banked is None else "nothing yet" if banked.nano_usd is None else _saved(banked)
+    if not evaluated:
+        return f"Bankable: no rule has run yet · banked: {saved}"
     if plan is None:
         return f"Bankable: not known yet · banked: {saved}"
     if not any(plan.bankable):

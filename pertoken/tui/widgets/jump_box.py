@@ -10,6 +10,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Input
 
+from pertoken.tui.text.program.key_names import key_name
 from pertoken.tui.text.program.targets import Target, candidates, unknown
 from pertoken.tui.widgets.plain_text import PlainText
 
@@ -73,7 +74,7 @@ class JumpBox(Vertical):
         ]
         more = len(self._matches) - first - len(lines)
         text = "\n".join([*lines, *([f"  and {more} more"] if more > 0 else [])])
-        self.query_one(PlainText).update(text or "  no matching name")
+        self.query_one(PlainText).update(text or f"  no matching name; {key_name('palette')} searches commands")
 
     def action_mark(self, by: int) -> None:
         """Mark the name `by` lines below."""
