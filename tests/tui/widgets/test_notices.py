@@ -23,7 +23,7 @@ async def test_hints_that_do_not_fit_end_at_a_word_with_an_ellipsis() -> None:
         await until_shown(pilot, "→ power")
         shown = pilot.app.screen.query_one("#hints", Notices)
         await until(pilot, lambda: " …" in text_of(pilot), "an ellipsis")
-        assert shown.size.height == 2 and shown.max_scroll_y == 0
+        assert shown.size.height == 2 and not shown.allow_vertical_scroll
         rows = [line.strip() for line in text_of(pilot).splitlines()]
         begin = next(n for n, line in enumerate(rows) if line.startswith("→ power"))
         words = " ".join(rows[begin : begin + 2])
