@@ -88,10 +88,10 @@ class Site:
     def _measured(self) -> tuple[Market, dict[Shape, tuple[OperatingPoint, ...]]]:
         """Return the CPUs with their rates, and the points of the probes.
 
-        Models are probed again after the rates of each number of threads, some minutes apart.
+        Models are probed before and after the rates of each number of threads, some minutes apart.
         """
         devices = []
-        points: dict[Shape, tuple[OperatingPoint, ...]] = {base.shape: () for base in self._bases}
+        points = {base.shape: self._machine.probe(base, self._plan.probe_s) for base in self._bases}
         for threads in sorted({of.threads for of in (*self._bases, *self._others)}):
             devices.append(accelerator(self._machine.rates(threads), threads))
             for base in self._bases:
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = Plan(
         seed=asked.seed,
         budget_s=min(60 * asked.minutes, 120.0) if asked.short else 60 * asked.minutes,
-        probe_s=6.0 if asked.short else 45.0,
+        probe_s=6.0 if asked.short else 30.0,
         format_probe_s=6.0 if asked.short else 25.0,
         shapes=SMALL if asked.short else SHAPES,
         rates_shapes=SMALL if asked.short else (RATES, RATES_MIXTURE),

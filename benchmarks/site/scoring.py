@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -37,8 +38,16 @@ class Outcome:
         return float(statistics.median(getattr(measured, figure) for measured in self.rounds))
 
     def noise(self) -> list[float]:
-        """Return by how much each round differs from the median, of each figure."""
-        return [abs(getattr(measured, name) / self.median(name) - 1) for name in FIGURES for measured in self.rounds]
+        """Return by how much each round differs from the one after it, of each figure; of one round nothing is known.
+
+        Differences from the median of the rounds would be too small: it is one of them, or close to it where they are
+        two.
+        """
+        return [
+            abs(getattr(one, name) / getattr(other, name) - 1)
+            for name in FIGURES
+            for one, other in pairwise(self.rounds)
+        ]
 
     def covered(self) -> list[bool]:
         """Return whether the interval holds what was measured, of each figure."""
@@ -61,7 +70,7 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
     rows = [Row("pertoken", name, value, "count", "of this run") for name, value in repeats.items()]
     noise = [value for outcome in outcomes if outcome.kind != "format_probed" for value in outcome.noise()]
     middle = statistics.median(noise) if noise else None
-    rows.append(Row("machine", "repeat noise", middle, "share", "median |round / median of rounds - 1|"))
+    rows.append(Row("machine", "repeat noise", middle, "share", "median |round / next round - 1|"))
     targets = []
     for kind, limits in LIMITS.items():
         errors = [error for outcome in outcomes if outcome.kind == kind for error in outcome.errors()]

@@ -70,7 +70,8 @@ class Client:
         self._random = random.Random(seed)
         self._chat = False
         self._optional = True
-        self._words_per_token = 0.5
+        self.words_per_token = 0.5
+        """Of the prompts it makes; a guess until `calibrate`."""
         self._stopped = threading.Event()
         self._open: set[http.client.HTTPConnection] = set()
         self._lock = threading.Lock()
@@ -88,12 +89,12 @@ class Client:
         """Send one short request, from which the number of words per token is learned. Raises ProbeError."""
         words = 32
         sent = self.complete(self._salted(words), 1)
-        self._words_per_token = words / max(1, sent.prompt_tokens)
+        self.words_per_token = words / max(1, sent.prompt_tokens)
         return sent
 
     def prompt(self, tokens: int) -> str:
         """Return a prompt of about `tokens` tokens. It begins at random, so no prefix cache can have it."""
-        return self._salted(max(1, round(tokens * self._words_per_token)))
+        return self._salted(max(1, round(tokens * self.words_per_token)))
 
     def _salted(self, words: int) -> str:
         with self._lock:

@@ -3,6 +3,7 @@
 import math
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -50,29 +51,28 @@ def run(
 ) -> Progressing:
     """Run the steps for about `seconds`: a wave that would not end in time, at the pace of those before, is not sent.
 
+    The next wave is of the step that will have taken the least time by its end, so that all steps have about as much of
+    it: on a slow server short requests are repeated, which shows how its speed varies, before the longest are sent.
     It ends within one wave (one request of each client) when `watch` sees a foreign request; that wave does not count.
     An interrupt ends the requests under way and keeps what was measured. Raises ProbeError if the server fails before
     anything was measured.
     """
     probe, pace = Progressing(), _Pace()
-    waves: list[list[Sequence[Completion]]] = [[] for _ in steps]
+    waves: dict[Step, list[Sequence[Completion]]] = {step: [] for step in steps}
     end = clock() + seconds
     try:
         state = watch.state() if watch is not None else None
         probe.sent = _sent([client.calibrate()])
         state = _checked(watch, state, probe.sent)
-        # One wave of each step comes before the second of any: a slow server has little time.
-        for turn in range(max((step.waves for step in steps), default=0)):
-            for step, sent in zip(steps, waves, strict=True):
-                if turn >= step.waves or clock() + pace.wave_s(step) >= end:
-                    continue
-                progress(step)
-                wave = _wave(client, step)
-                probe.sent = probe.sent.plus(_sent(wave))
-                state = _checked(watch, state, _sent(wave))
-                pace.note(step, wave)
-                sent.append(wave)
-        unsent = [step.label for step, sent in zip(steps, waves, strict=True) if not sent]
+        while (step := pace.next_of(steps, end - clock())) is not None:
+            progress(step)
+            began = clock()
+            wave = _wave(client, step)
+            probe.sent = probe.sent.plus(_sent(wave))
+            state = _checked(watch, state, _sent(wave))
+            pace.note(step, wave, clock() - began)
+            waves[step].append(wave)
+        unsent = [step.label for step, sent in waves.items() if not sent]
         if unsent:
             probe.notes.append(f"its time was over before the whole script was sent; left out: {', '.join(unsent)}")
     except _Foreign as other:
@@ -81,25 +81,28 @@ def run(
         client.stop()
         probe.stopped = "interrupted"
     except ProbeError as error:
-        if not any(waves):
+        if not any(waves.values()):
             raise
         probe.stopped = str(error)
-    for step, sent in zip(steps, waves, strict=True):
+    for step, sent in waves.items():
         probe.add(step, sent, int(now()))
     return probe
 
 
 @dataclass(slots=True)
 class _Pace:
-    """The fastest that the server was so far."""
+    """What waves took so far, and the fastest that the server was."""
 
+    taken_s: dict[Step, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """Of each wave of a step."""
     prompt_token_s: float = math.inf
     """Seconds per prompt token, waiting included; infinite before the first wave."""
     step_s: float = math.inf
     """Seconds from one generated token of a request to its next; infinite before the first batch."""
 
-    def note(self, step: Step, wave: Sequence[Completion]) -> None:
-        """Learn from a wave."""
+    def note(self, step: Step, wave: Sequence[Completion], seconds: float) -> None:
+        """Learn from a wave that took so long."""
+        self.taken_s[step].append(seconds)
         first_s = max(request.ttft_s for request in wave)
         self.prompt_token_s = min(self.prompt_token_s, first_s / (step.prompt_tokens * step.batch))
         if not step.alone:
@@ -108,8 +111,15 @@ class _Pace:
             )
             self.step_s = min(self.step_s, *steps_s)
 
+    def next_of(self, steps: Sequence[Step], left_s: float) -> Step | None:
+        """Return the step of the next wave, None where no wave would end in the time that is left."""
+        open_ = [step for step in steps if len(self.taken_s[step]) < step.waves and self.wave_s(step) < left_s]
+        return min(open_, key=lambda step: sum(self.taken_s[step]) + self.wave_s(step), default=None)
+
     def wave_s(self, step: Step) -> float:
-        """Return the seconds that a wave takes at least; 0 while nothing is known."""
+        """Return the seconds that a wave takes: as its last one did, else at least; 0 while nothing is known."""
+        if self.taken_s[step]:
+            return self.taken_s[step][-1]
         prompts_s = step.prompt_tokens * step.batch * self.prompt_token_s if math.isfinite(self.prompt_token_s) else 0.0
         return prompts_s + (step.generated_tokens * self.step_s if math.isfinite(self.step_s) else 0.0)
 

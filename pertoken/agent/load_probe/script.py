@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 PROMPTS = (128, 512, 2048, 8192)
 """Prompt lengths, in tokens, whose time to first token is measured alone."""
-CONTEXTS = (64, 2048)
-"""Prompt lengths of batches."""
-GENERATED = 48
+CONTEXTS = (16, 2048)
+"""Prompt lengths of batches: the short one costs little beside the tokens that are measured."""
+GENERATED = 32
 """Tokens each request of a batch generates: enough for a rate, few enough to fit in a minute."""
 PROMPT_WAVES = 3
 """Times each prompt is sent; the median counts."""
-MAX_WAVES = 4
+MAX_WAVES = 6
 """Times each batch is sent, as far as time allows."""
 MAX_BATCH = 64
 """Largest batch: a larger one takes long to prefill and shows the same terms."""

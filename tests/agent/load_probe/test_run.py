@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from pertoken.access import Access
 from pertoken.agent.engines.reader import detect
 from pertoken.agent.load_probe import run as probing
-from pertoken.agent.load_probe.client import Client, ProbeError
+from pertoken.agent.load_probe.client import Client, Completion, ProbeError
 from pertoken.agent.load_probe.run import run
 from pertoken.agent.load_probe.script import Step
 from pertoken.agent.load_probe.server_watch import ServerWatch
@@ -105,7 +106,8 @@ def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
         return wave(client, step)
 
     monkeypatch.setattr(probing, "_wave", interrupted)
-    result = run(client, None, STEPS, 60)
+    once = [replace(step, waves=1) for step in STEPS]
+    result = run(client, None, once, 60)
     assert result.stopped == "interrupted" and len(result.points) == 2
     deadline = time.monotonic() + 20
     while server.counter("requests_processing"):
@@ -115,23 +117,34 @@ def test_an_interrupt_ends_the_requests_and_keeps_the_measured_points(
 
 def test_a_probe_ends_when_its_time_is_over(server: LlamaServer) -> None:
     ticks = iter(range(1000))
-    result = run(client_of(server, seed=4), None, [Step(40, 1, 1, 50)] * 3, 3, clock=lambda: next(ticks))
+    result = run(
+        client_of(server, seed=4),
+        None,
+        [Step(40, 1, 1, 50), Step(41, 1, 1, 50), Step(900, 1, 1, 1)],
+        3,
+        clock=lambda: next(ticks),
+    )
     assert any("time was over" in note for note in result.notes)
     assert 1 <= len(result.points) < 3
 
 
-def test_one_wave_of_each_step_comes_before_the_second_of_any(
+def test_short_steps_are_repeated_before_the_longest_is_sent_for_the_first_time(
     server: LlamaServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent, wave = [], probing._wave
+    sent, now_s = [], [0.0]
 
-    def noted(client: Client, step: Step) -> object:
+    def served(client: Client, step: Step) -> list[Completion]:
         sent.append(step.prompt_tokens)
-        return wave(client, step)
+        begun_s = now_s[0]
+        now_s[0] += step.prompt_tokens
+        return [Completion(begun_s, (now_s[0],), step.prompt_tokens, 0, 1)]
 
-    monkeypatch.setattr(probing, "_wave", noted)
-    run(client_of(server, seed=6), None, [Step(20, 1, 1, 3), Step(40, 1, 1, 1), Step(60, 1, 1, 2)], 60)
-    assert sent == [20, 40, 60, 20, 60, 20]
+    monkeypatch.setattr(probing, "_wave", served)
+    steps = [Step(20, 1, 1, 4), Step(30, 1, 1, 1), Step(100, 1, 1, 1), Step(500, 1, 1, 1)]
+    result = run(client_of(server, seed=6), None, steps, 400, clock=lambda: now_s[0])
+    assert sent == [20, 30, 20, 20, 20, 100]
+    assert [point.ttft_s for point in result.points] == [20, 30, 100]
+    assert any("prompt of 500 tokens" in note for note in result.notes)
 
 
 def test_a_wave_that_would_not_end_in_time_is_not_sent(server: LlamaServer) -> None:
