@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.resources import files
 from math import inf, log
 from typing import Any
@@ -318,6 +318,7 @@ def _cheapest(offers: Iterable[Offer]) -> dict[tuple[str, str], Offer]:
     return cheapest
 
 
+@lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     return re.sub(r"[\s_]+", " ", name.strip().casefold())
 

@@ -10,7 +10,7 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.settings.fleet import HostSettings, ServiceSettings
 from pertoken.state.demand import Demand
-from pertoken.state.deployment import Deployment
+from pertoken.state.deployment import Deployment, altered
 from pertoken.state.errors import InvalidEdit
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import LINKS, Device, Host, Partition
@@ -43,9 +43,12 @@ def fleet(
     devices = [row for row in inventory.devices.values() if row.parent_id is None]
     hosts = _hosts(devices, inventory, market, settings, owned)
     deployments: dict[str, list[Deployment]] = defaultdict(list)
+    shared: dict[Model | Placement, Any] = {}
     for row in inventory.running.values():
         deployment = deployment_of(row, inventory, hosts, market, settings)
-        deployments[deployment.serves[0][0]].append(deployment)
+        # Equal models and placements are one object, which rules and pricing compare much faster than several.
+        model, placement = (shared.setdefault(value, value) for value in (deployment.model, deployment.placement))
+        deployments[deployment.serves[0][0]].append(altered(deployment, {"model": model, "placement": placement}))
     settings_of = {service.name: service for service in settings.services}
     return Fleet(
         services=tuple(

@@ -267,12 +267,12 @@ class Fleet:
         by_service = {
             name: [deployment for deployment in added if name in dict(deployment.serves)] for name, _ in now.serves
         }
-        services = tuple(
-            replace(service, deployments=(*service.deployments, *by_service.get(service.name, ())))
-            for service in self.services
-        )
-        fleet = replace(self, services=services)
-        return fleet._of(fleet._others_with({now.deployment_id: first}))
+        edited = self._others_with({now.deployment_id: first})
+        for name, more in by_service.items():
+            if more:
+                service = edited[name]
+                edited[name] = replace(service, deployments=(*service.deployments, *more))
+        return self._of(edited)
 
     def merge(self, deployments: Iterable[Deployment], into: Deployment) -> "Fleet":
         """Return this fleet with one new deployment in place of several; it serves all their services.
@@ -287,13 +287,11 @@ class Fleet:
         gone = {deployment.deployment_id for deployment in merged}
         names = dict.fromkeys(name for deployment in merged for name, _ in deployment.serves)
         (made,) = self._numbered([replace(into, serves=tuple((name, None) for name in names))])
-        services = []
-        for service in self.services:
+        edited = {}
+        for service in map(self.service, names):
             left = [deployment for deployment in service.deployments if deployment.deployment_id not in gone]
-            services.append(
-                replace(service, deployments=(*left, made) if service.name in names else service.deployments)
-            )
-        return replace(self, services=tuple(services))
+            edited[service.name] = replace(service, deployments=(*left, made))
+        return self._of(edited)
 
     def release(self, host: Host | int) -> "Fleet":
         """Return this fleet without a host and its devices.

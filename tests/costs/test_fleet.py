@@ -36,6 +36,17 @@ def test_a_model_that_no_settings_name_is_a_service_of_its_own(tmp_path: Path) -
     assert host.placement.accelerator == "H100 SXM5"
 
 
+def test_deployments_share_equal_models_and_placements(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    for host in ("one", "two"):
+        where = seed(where, LOW_BATCH_70B, gpus=2, usd_per_hour=None, minutes=5, end_ts=END, host=host)
+    with open_store(where).read() as connection:
+        inventory = Window(connection, END - 300, END).inventory
+        both = fleet(inventory, {}, load_market(), load(written(tmp_path, ""), {}), END).deployments
+    one, two = both
+    assert one.model is two.model and one.placement is two.placement
+
+
 def test_settings_name_services_hosts_and_commitments_that_still_hold(tmp_path: Path) -> None:
     text = f"""
 [services.chat]

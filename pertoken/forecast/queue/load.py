@@ -3,7 +3,7 @@
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any
 
@@ -16,14 +16,14 @@ POINTS = 16
 """Equally likely values that stand for a distribution: enough for its 95th percentile, few enough for a search."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lengths:
     """A distribution of tokens per request: `POINTS` equally likely values, rising."""
 
     tokens: Array
     """Shape (POINTS,); (n, POINTS) where `joined` holds a distribution of each of n candidates."""
 
-    @property
+    @cached_property
     def mean(self) -> float:
         """Tokens."""
         return float(self.tokens.mean())

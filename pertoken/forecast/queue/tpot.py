@@ -172,9 +172,7 @@ def _beta_cells(mean: Array, strength: Array) -> tuple[Array, Array, Array]:
     centres = low + width * (np.arange(CELLS) + 0.5)
     log_density = (a - 1) * np.log(centres) + (b - 1) * np.log1p(-np.minimum(centres, 1 - 1e-12))
     # The density may be infinite at 0 and 1. A cell that reaches either takes its integral instead.
-    correction = np.zeros_like(centres)
-    correction[..., :1] = np.where(low == 0, (a - 1) * np.log(2) - np.log(a), 0.0)
-    correction[..., -1:] += np.where(high == 1, (b - 1) * np.log(2) - np.log(b), 0.0)
-    log_density = log_density + correction
+    log_density[..., :1] += np.where(low == 0, (a - 1) * np.log(2) - np.log(a), 0.0)
+    log_density[..., -1:] += np.where(high == 1, (b - 1) * np.log(2) - np.log(b), 0.0)
     probability = np.exp(log_density - log_density.max(axis=-1, keepdims=True))
     return low[..., 0], width[..., 0], probability / probability.sum(axis=-1, keepdims=True)
