@@ -11,8 +11,8 @@ from pertoken.forecast.host import LOAD_KINDS
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
-CHANGED_AFTER = ("20266", "31117", "40961")
-"""Seeds of runs of `benchmarks.site` that the forecast of CPUs was changed after."""
+CHANGED_AFTER = ("20266", "31117", "40961", "52817")
+"""Seeds of runs of `benchmarks.site` that the forecast of CPUs or the probe was changed after."""
 Rows = Mapping[tuple[str, str], Any]
 _INTRODUCTION = """
 ## By what is known of a host
@@ -21,11 +21,12 @@ _INTRODUCTION = """
 {points} further operating points were measured, in triple folds (`--calibrate-with {points} --folds`), beside the
 *same pairs* calibrated on the row before the change alone; in the median `raise_batch` is 2 times the batch and
 `raise_batch_far` 32 times. *Runs under load* are those of `benchmarks.load`, all figures together. *Probe* is
-`benchmarks.site`: one probe on a real llama.cpp on CPUs, in two parts some minutes apart, then other slots, contexts
+`benchmarks.site`: one probe on a real llama.cpp on CPUs, in parts some minutes apart, then other slots, contexts
 and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The *probed
 configuration itself* is served in each round, too: its error is what the machine drifted and what the probe missed. The
 forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of an interval)
-was changed after runs with the seeds 20266, 31117 and 40961, which therefore judge it no more. {site}
+was changed after runs with the seeds {three}, the order of the
+probe's steps after that with seed {last}; these judge them no more. {site}
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -36,7 +37,13 @@ _NOT_RUN = "not committed yet"
 def lines(rows: Rows) -> list[str]:
     """Return the lines of the section; `rows` are those of the forecast's own result."""
     mean = {figure: rows[NESTED, f"macro.{figure}"]["value"] for figure in _FIGURES}
-    text = [_INTRODUCTION.format(points=POINTS, site=_judged()), _HEAD, _row("no host data", mean)]
+    text = [
+        _INTRODUCTION.format(
+            points=POINTS, three=", ".join(CHANGED_AFTER[:-1]), last=CHANGED_AFTER[-1], site=_judged()
+        ),
+        _HEAD,
+        _row("no host data", mean),
+    ]
     passive = _newest("calibrate_with")
     if passive is not None:
         known = {(row["subject"], row["what"]): row["value"] for row in passive["rows"]}
@@ -64,7 +71,7 @@ def _judged() -> str:
         return "No run is committed yet."
     if seed in CHANGED_AFTER:
         return (
-            f"The figures\nare of the run with seed {seed}, by the forecast before that change; no run has judged the "
+            f"The figures\nare of the run with seed {seed}, by the code before that change; no run has judged the "
             "present one."
         )
     return f"The figures\nare of a later run with seed {seed}."

@@ -91,7 +91,7 @@ def run(
 
 @dataclass(slots=True)
 class _Pace:
-    """What waves took so far, and the fastest that the server was."""
+    """Durations of the waves so far, and the fastest rates of the server."""
 
     taken_s: dict[Step, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Of each wave of a step."""

@@ -31,7 +31,7 @@ class Notices(VerticalScroll):
         self._fit()
 
     def on_resize(self) -> None:
-        """Cut the sentences anew."""
+        """Cut the sentences again, for the new width."""
         self._fit()
 
     def _fit(self) -> None:
