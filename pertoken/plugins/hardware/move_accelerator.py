@@ -79,8 +79,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
         yield skip("weights-unknown", f"the size of its weights is not known: {CATALOG}")
         return
+    purchase = "spot" if now.placement.purchase == "spot" else "on_demand"
     tried = 0
-    proposed = False
+    fits = False
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -92,11 +93,16 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
             continue
         tried += 1
         ranks = market.fewest_ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
-        if ranks is not None:
-            proposed = True
-            moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
-            yield propose(moved, risk="availability", effort="high")
-    if not proposed:
+        if ranks is None:
+            continue
+        fits = True
+        prices = market.comparable((present.name, purchase), (accelerator.name, purchase), now.placement.provider)
+        if isinstance(prices, str):
+            yield skip("prices-not-comparable", f"prices cannot be compared: {prices}")
+            continue
+        moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
+        yield propose(moved, risk="availability", effort="high")
+    if not fits:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
         yield skip(
             "nothing-else-fits",
