@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pertoken.proof.judging.record import RuleRecord
 
 MAX_WIDTH = 100
-"""Maximum columns of a page of text."""
+"""Maximum columns of a page of text on a terminal."""
 
 
 @click.group(short_help="Start, check, list, explain and switch rules.")
@@ -169,9 +169,9 @@ def explain(config_file: str | None, name: str) -> None:
     else:
         refuse_impossible(name, find_rules(settings))
         text = page(name, listed(settings))
-    width = min(MAX_WIDTH, terminal_width() or MAX_WIDTH)
+    width = terminal_width()
     for line in text.rstrip("\n").split("\n"):
-        echo("\n".join(_wrapped(line, width, " " * hanging_indent(line))))
+        echo("\n".join(_wrapped(line, width and min(width, MAX_WIDTH), " " * hanging_indent(line))))
 
 
 @rules.command("record", short_help="Show promised and realised savings by rule.")
