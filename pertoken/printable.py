@@ -1,4 +1,4 @@
-"""Text that others wrote, as it is sorted and may be printed: nothing acts on a terminal or changes a log's lines."""
+"""Text that others wrote, as it is sorted, printed and broken: nothing acts on a terminal or changes a log's lines."""
 
 import re
 from functools import lru_cache
@@ -37,6 +37,33 @@ def csv_cell(text: str) -> str:
 def literal_lines(text: str) -> tuple[str, ...]:
     """Return the lines of a text, each of them literal; tabs become spaces."""
     return tuple(literal(line) for line in text.expandtabs(4).split("\n"))
+
+
+_ITEM = re.compile(r"(?:\d+\.|[-*]) +")
+"""Mark of a list item."""
+
+
+def hanging_indent(line: str) -> int:
+    """Return the characters before the first word of a line, with the mark of a list item, if it has one."""
+    spaces = len(line) - len(line.lstrip(" "))
+    item = _ITEM.match(line, spaces)
+    return item.end() if item is not None else spaces
+
+
+def paragraphs(text: str) -> str:
+    """Return documentation with the lines of each paragraph and list item joined; indented code keeps its lines."""
+    joined: list[str] = []
+    indent: int | None = None  # of lines that continue the last one; None if none do
+    for line in text.splitlines():
+        words = line.lstrip(" ")
+        spaces, hanging = len(line) - len(words), hanging_indent(line)
+        if words and spaces == indent == hanging:
+            joined[-1] += f" {words}"
+            continue
+        joined.append(line)
+        is_code = 0 < spaces == hanging
+        indent = None if not words or is_code else hanging
+    return "\n".join(joined)
 
 
 _NUMBER = re.compile("([0-9]+)")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.printable import acts, csv_cell, literal, literal_lines
+from pertoken.printable import acts, csv_cell, literal, literal_lines, paragraphs
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,10 @@ def test_a_cell_is_no_formula(start: str) -> None:
 
 def test_lines_stay_lines_and_tabs_become_spaces() -> None:
     assert literal_lines("a\tb\nc\rd") == ("a   b", "c\\rd")
+
+
+def test_lines_of_a_paragraph_and_of_a_list_item_are_joined_and_code_is_not() -> None:
+    text = "One\ntwo.\n\n1. First\n   goes on.\n2. Second.\n- Third\n\n    a = 1\n    b = 2\nAfter\nit."
+    joined = "One two.\n\n1. First goes on.\n2. Second.\n- Third\n\n    a = 1\n    b = 2\nAfter it."
+    assert paragraphs(text) == joined
+    assert paragraphs(joined) == joined

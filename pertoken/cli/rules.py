@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pertoken.cli.options import config_option, db_option, echo, json_option, settings_of
+from pertoken.printable import hanging_indent
 from pertoken.units import format_duration
 
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
     from pertoken.advisor.rules.listing import Entry
     from pertoken.proof.judging.record import RuleRecord
+
+MAX_WIDTH = 100
+"""Maximum columns of a page of text on a terminal."""
 
 
 @click.group(short_help="Start, check, list, explain and switch rules.")
@@ -161,10 +165,13 @@ def explain(config_file: str | None, name: str) -> None:
 
     settings = settings_of(config_file)
     if name == RULE:
-        echo(PAGE, nl=False)
-        return
-    refuse_impossible(name, find_rules(settings))
-    echo(page(name, listed(settings)), nl=False)
+        text = PAGE
+    else:
+        refuse_impossible(name, find_rules(settings))
+        text = page(name, listed(settings))
+    width = terminal_width()
+    for line in text.rstrip("\n").split("\n"):
+        echo("\n".join(_wrapped(line, width and min(width, MAX_WIDTH), " " * hanging_indent(line))))
 
 
 @rules.command("record", short_help="Show promised and realised savings by rule.")

@@ -11,9 +11,9 @@ from pertoken.advisor.worker.limits import Limits
 from pertoken.advisor.worker.run import RULE_ID, OptionValue, PluginRun, RuleInfo, run_plugins
 from pertoken.config import Settings
 from pertoken.errors import BadInput
+from pertoken.printable import paragraphs
 from pertoken.units import format_duration
 
-WIDTH = 100
 _STATES = {
     Permission.ALLOWED: "loaded",
     Permission.DISABLED: "disabled",
@@ -97,7 +97,7 @@ def _entries(item: Listed) -> Iterator[Entry]:
 def page(name: str, known: Iterable[Listed]) -> str:
     """Return the page of a rule as text: its title, sections and options, or why it was not loaded.
 
-    Raises BadInput for an unknown name.
+    Each paragraph of its documentation is one line. Raises BadInput for an unknown name.
     """
     names: list[str] = []
     for item in known:
@@ -144,8 +144,8 @@ def _page_of(rule: RuleInfo, entry: Entry) -> str:
     runs = f"runs {_SCOPES[rule.scope]} {window}".rstrip()
     parts = [f"{rule.rule_id}: {rule.title}", f"{_origin(entry)} · {runs} · {state}"]
     parts += [entry.confinement] if entry.confinement else []
-    parts += [rule.body] if rule.body else []
-    parts += [f"{name}\n{textwrap.indent(text, '  ')}" for name, text in rule.sections.items()]
+    parts += [paragraphs(rule.body)] if rule.body else []
+    parts += [f"{name}\n{textwrap.indent(paragraphs(text), '  ')}" for name, text in rule.sections.items()]
     if rule.options:
         options = "\n".join(line for option in rule.options for line in _option(option))
         parts.append(f"Options, in [rules.{rule.rule_id}] of the configuration file\n{options}")
@@ -155,5 +155,4 @@ def _page_of(rule: RuleInfo, entry: Entry) -> str:
 def _option(value: OptionValue) -> list[str]:
     was = "" if value.value == value.default else f" (default: {value.default})"
     meaning = f"{value.meaning}; {value.domain}" if value.meaning else value.domain
-    wrapped = textwrap.wrap(meaning, WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return [f"  {value.name} = {value.value}{was}", *wrapped]
+    return [f"  {value.name} = {value.value}{was}", f"    {meaning}"]

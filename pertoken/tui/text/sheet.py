@@ -6,6 +6,8 @@ from itertools import zip_longest
 
 from rich.cells import cell_len, chop_cells
 
+from pertoken.printable import hanging_indent
+
 INDENT, BETWEEN = 2, 2
 """Cells before the lines of a section, and between a label and its value."""
 MIN_LABEL = 12
@@ -67,9 +69,18 @@ def _lines(section: Section, width: int) -> Iterator[tuple[Piece, ...]]:
             yield (" " * INDENT, "text"), (name + " " * (labels + BETWEEN - cell_len(name)), "label"), (text, "text")
     for line in section.lines:
         if isinstance(line, str):
-            for text in folded(line, inner):
+            for text in _hanging(line, inner):
                 yield ((" " * INDENT + text, "text"),)
     yield ()
+
+
+def _hanging(text: str, width: int) -> list[str]:
+    """Return a text as `folded` does; its lines go on below its first word where that leaves half of the width."""
+    indent = hanging_indent(text)
+    if cell_len(text) <= width or 2 * indent > width:
+        return folded(text, width)
+    first, *others = folded(text[indent:], width - indent)
+    return [text[:indent] + first, *(" " * indent + line for line in others)]
 
 
 def folded(text: str, width: int) -> list[str]:

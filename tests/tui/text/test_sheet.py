@@ -1,5 +1,6 @@
 """Sheets as plain values."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -38,3 +39,19 @@ def test_folded_lines_fit_and_keep_every_character_that_is_no_space(text: str, w
     lines = folded(text, width)
     assert max(map(cell_len, lines)) <= width
     assert "".join(lines).replace(" ", "") == text.replace(" ", "").replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("  one two three", 11, ["  one two", "  three"]),
+        (" 1. one two three", 13, [" 1. one two", "    three"]),
+        ("-x one two", 8, ["-x one", "two"]),
+        ("    one two", 9, ["    one", "two"]),  # no room for the indentation
+    ],
+)
+def test_sentences_go_on_below_the_first_word_of_an_indented_text_or_list_item(
+    text: str, width: int, lines: list[str]
+) -> None:
+    _, *shown, _ = laid_out(sheet(Section("T", (text,))), width)
+    assert [line for ((line, _),) in shown] == [f"  {line}" for line in lines]
