@@ -40,7 +40,8 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
-    architecture.
+    architecture. An accelerator is left out if its price cannot be compared: two providers have to list it beside the
+    present one, or the provider that the service runs at.
     ## How to apply
     Start a replica on the other instance type, compare it under your own load, then move the traffic.
     ## Sources
