@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 from pertoken.advisor.forked import Forked, can_fork
@@ -239,17 +240,18 @@ def _evidence(call: Call, target: Target, gathered: Present, known: Measured) ->
     """
     own = None if call.target is None else subject_key(call.target)
     is_part = _parts_of(target, gathered)
-    read = [(subject, name) for subject, names in call.read if subject is None or is_part(subject) for name in names]
+    read = [(subject, names) for subject, names in call.read if subject is None or is_part(subject)]
+    listed = islice(((subject, name) for subject, names in read for name in names), MAX_EVIDENCE)
     lines = [
         line
-        for subject, name in read[:MAX_EVIDENCE]
+        for subject, name in listed
         for line in _lines(
             f"{_name(subject, gathered)}: " if subject is not None else "",
             name,
             known.get(subject or own or ("", "")) or Evidence({}),
         )
     ]
-    if (more := len(read) - MAX_EVIDENCE) > 0:
+    if (more := sum(len(names) for _, names in read) - MAX_EVIDENCE) > 0:
         lines.append(EvidenceLine("more that the rule read", "series", None, None, None, more, "not listed"))
     return tuple(lines)
 

@@ -17,6 +17,7 @@ from typing import Any
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
 from pertoken.catalog.images import image_encoder
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
+from pertoken.catalog.price_pairs import Kind, Pair, paired, too_few
 from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Placement
@@ -30,8 +31,6 @@ SLICE_WEIGHTS_SHARE = 0.5
 activations) is as large in a MIG instance as on a whole device."""
 MAX_RANKS = 8
 """Accelerators of a common server (NVIDIA HGX, AMD OAM boards): tensor parallelism across servers is rare."""
-
-
 CPU_ARCH = "CPU"
 """Architecture of CPUs; their rates are measured on the host."""
 
@@ -92,19 +91,6 @@ class Accelerator:
         rates |= {"fp8": self.fp8_flops or self.fp16_flops, "int8": self.int8_flops or self.fp16_flops}
         rates |= {"fp4": self.fp4_flops or self.fp16_flops}
         return rates.get(weight_dtype)
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """Two offers of one provider and region, for their price ratio."""
-
-    base: Offer
-    other: Offer
-
-    @property
-    def ratio(self) -> float:
-        """Price of `other` over the price of `base`, per device-hour."""
-        return self.other.nano_usd_per_device_hour / self.base.nano_usd_per_device_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,16 +174,33 @@ class Market:
         offers = (token_offer for token_offer in listed_token_offers() if token_offer.model == known.name)
         return tuple(sorted(offers, key=lambda offer: offer.provider))
 
-    def pairs(self, base: tuple[str, str], other: tuple[str, str]) -> tuple[Pair, ...]:
+    def pairs(self, base: Kind, other: Kind) -> tuple[Pair, ...]:
         """Return the cheapest offers of two (accelerator, purchase) keys in each provider and region that lists both.
 
         Pairs of low confidence are left out if there are others.
         """
-        cheapest = [_cheapest(self.offers(*what)) for what in (base, other)]
-        same = [place for place in cheapest[0] if place in cheapest[1]]
-        pairs = [Pair(cheapest[0][place], cheapest[1][place]) for place in same]
-        trusted = [pair for pair in pairs if "low" not in (pair.base.confidence, pair.other.confidence)]
-        return tuple(trusted or pairs)
+        return paired(self.offers(*base), self.offers(*other))
+
+    def comparable(self, base: Kind, other: Kind, provider: str | None = None) -> tuple[Pair, ...] | str:
+        """Return `pairs`, or why they do not show the relation of the prices: one provider's alone may be unusual.
+
+        They do where that is `provider`, or the only one of this market.
+        """
+        key = base, other, provider
+        if key not in self._compared:
+            pairs = self.pairs(base, other)
+            self._compared[key] = too_few(pairs, base, other, (provider, self._sole_provider)) or pairs
+        return self._compared[key]
+
+    @cached_property
+    def _compared(self) -> dict[tuple[Kind, Kind, str | None], tuple[Pair, ...] | str]:
+        """Results of `comparable`: pricing asks for each replica that moves."""
+        return {}
+
+    @cached_property
+    def _sole_provider(self) -> str | None:
+        providers = {offer.provider for offer in self.all_offers}
+        return providers.pop() if len(providers) == 1 else None
 
     def model(self, name: str) -> Model | None:
         """Return a model by its name, an alias, or a path that ends in one; None if not listed.
@@ -309,13 +312,6 @@ def _limited(offers: Iterable[Offer], provider: str | None, region: str | None) 
         for offer in offers
         if provider in (None, offer.provider) and (region is None or offer.region in (region, ANYWHERE))
     )
-
-
-def _cheapest(offers: Iterable[Offer]) -> dict[tuple[str, str], Offer]:
-    cheapest: dict[tuple[str, str], Offer] = {}
-    for offer in offers:
-        cheapest.setdefault((offer.provider, offer.region), offer)
-    return cheapest
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,8 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection
@@ -85,22 +86,22 @@ def write(connection: Connection, changes: Iterable[Moved], read: Mapping[int, R
 
     Raises AdviceChanged if somebody else changed one of them since.
     """
-    known = dict(read)
+    known = {key: (row, row.version) for key, row in read.items()}
     new: dict[int, Moved] = {}
     for change in changes:
         row = change.recommendation
-        before = known.get(row.recommendation_id)
+        before, version = known.get(row.recommendation_id, (None, 0))
         if before is None:
             new[row.recommendation_id] = change
         else:
             if row.recommendation_id in new:  # it moves on within this run
                 _add(connection, new, who)
             repository.put_recommendation(
-                connection, _to_row(row), read_version=before.version, who=who, why=_why(change), code=change.code
+                connection, _to_row(row), read_version=version, who=who, why=_why(change), code=change.code
             )
             if row.refusals != before.refusals:
                 repository.put_refusals(connection, row.recommendation_id, _reasons(row), row.updated_ts)
-        known[row.recommendation_id] = replace(row, version=(before.version if before is not None else 0) + 1)
+        known[row.recommendation_id] = row, version + 1
     _add(connection, new, who)
 
 
@@ -170,7 +171,13 @@ def _encoded(value: object) -> str:
 
 def _values(record: Any) -> dict[str, Any]:
     """Return the fields of a record. Raises TypeError for what is none."""
-    return {field.name: getattr(record, field.name) for field in fields(record)}
+    kind: Any = type(record)
+    return {name: getattr(record, name) for name in _names(kind)}
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:

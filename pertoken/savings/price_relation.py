@@ -5,15 +5,13 @@ from dataclasses import dataclass, replace
 from datetime import date
 from statistics import median
 
-from pertoken.catalog.market import Market, Pair
+from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer, marks
+from pertoken.catalog.price_pairs import Pair, words
 from pertoken.forecast.serving import Range
 from pertoken.state.placement import Placement
 from pertoken.units import format_usd
 
-MIN_PROVIDERS = 2
-"""Providers that must list both sides before their relation is taken for the market's; a market limited to the
-person's own provider needs no second."""
 OUTSIDE_THE_LIST = ("owned", "reserved")
 """Purchases whose price has no relation to a list price."""
 
@@ -45,29 +43,19 @@ def price_relation(before: Placement, after: Placement, market: Market, today: d
         return _at_list_price(after, to.name, wanted, market, today, paid)
     if after.region != before.region:
         return _in_another_region(before, after, (at.name, paid_as), (to.name, wanted), market, today)
-    what, other = _words(to.name, wanted), _words(at.name, paid_as)
-    pairs = market.pairs((at.name, paid_as), (to.name, wanted))
-    if not pairs:
-        return f"no provider lists {what} beside {other}"
-    providers = {pair.base.provider for pair in pairs}
-    if len(providers) < MIN_PROVIDERS and {offer.provider for offer in market.all_offers} != providers:
-        return f"only {', '.join(providers)} lists {what} beside {at.name}: name your provider if it is yours"
-    return _of_pairs(what, pairs, market, today)
+    pairs = market.comparable((at.name, paid_as), (to.name, wanted), before.provider)
+    return pairs if isinstance(pairs, str) else _of_pairs(words((to.name, wanted)), pairs, market, today)
 
 
 def _purchase(placement: Placement) -> str:
     return "spot" if placement.purchase == "spot" else "on_demand"
 
 
-def _words(accelerator: str, purchase: str) -> str:
-    return f"{accelerator} {purchase.replace('_', '-')}"
-
-
 def _at_list_price(
     placement: Placement, accelerator: str, wanted: str, market: Market, today: date, paid: float
 ) -> Relation | str:
     offers = _offers(accelerator, wanted, placement, market)
-    what = f"{_words(accelerator, wanted)} at {_where(placement)}"
+    what = f"{words((accelerator, wanted))} at {_where(placement)}"
     if not offers:
         return f"no offer of {what} is listed"
     prices = sorted(offer.nano_usd_per_device_hour for offer in offers)
@@ -92,12 +80,12 @@ def _in_another_region(
     for (accelerator, purchase), placement in ((paid, before), (wanted, after)):
         offers = _offers(accelerator, purchase, placement, market)
         if not offers:
-            return f"no offer of {_words(accelerator, purchase)} at {_where(placement)} is listed"
+            return f"no offer of {words((accelerator, purchase))} at {_where(placement)} is listed"
         sides.append(offers)
     pairs = [Pair(one, other) for one in sides[0] for other in sides[1]]
     # Instances of one accelerator differ in their CPUs and memory by up to four times the price of a device.
     alike = [pair for pair in pairs if pair.base.instance_type == pair.other.instance_type]
-    return _of_pairs(f"{_words(*wanted)} at {_where(after)}", alike or pairs, market, today)
+    return _of_pairs(f"{words(wanted)} at {_where(after)}", alike or pairs, market, today)
 
 
 def _where(placement: Placement) -> str:
@@ -119,7 +107,7 @@ def _of_pairs(what: str, pairs: Sequence[Pair], market: Market, today: date) -> 
     providers = sorted({pair.other.provider for pair in pairs})
     # The first clause stands alone beside a total.
     note = (
-        f"{what} costs {named.ratio:.2f} of {_words(offer_before.accelerator, offer_before.purchase)}, the median of "
+        f"{what} costs {named.ratio:.2f} of {words((offer_before.accelerator, offer_before.purchase))}, the median of "
         f"{len(pairs)} listed pairs{marked}; at {', '.join(providers)}, e.g. {offer_after.provider} "
         f"{offer_after.instance_type} in {offer_after.region} "
         f"{format_usd(offer_after.nano_usd_per_device_hour)}/device-hour ({offer_after.as_of}) against "

@@ -38,6 +38,13 @@ def test_no_pair_is_a_reason_and_not_a_price() -> None:
     assert relation == "no provider lists H100 SXM5 spot beside H100 SXM5 on-demand"
 
 
+def test_the_list_of_the_provider_that_a_placement_has_is_enough() -> None:
+    at_aws, l4 = replace(H100, provider="aws"), Placement("aws", accelerator="L4", purchase="on_demand")
+    assert isinstance(price_relation(at_aws, l4, MARKET, TODAY, PAID), Relation)
+    nowhere = price_relation(H100, replace(l4, provider=None), MARKET, TODAY, PAID)
+    assert isinstance(nowhere, str) and nowhere.startswith("only aws lists L4 on-demand beside H100 SXM5")
+
+
 def test_a_device_outside_the_catalog_is_a_reason() -> None:
     assert price_relation(Placement(), H200, MARKET, TODAY, PAID) == "its device is not in the catalog"
 

@@ -40,7 +40,8 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
-    architecture.
+    architecture. An accelerator is left out if its price cannot be compared: two providers have to list it beside the
+    present one, or the provider that the service runs at.
     ## How to apply
     Start a replica on the other instance type, compare it under your own load, then move the traffic.
     ## Sources
@@ -79,8 +80,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     if now.model.params_total is None or now.weight_dtype not in WEIGHT_BYTES:
         yield skip("weights-unknown", f"the size of its weights is not known: {CATALOG}")
         return
+    purchase = "spot" if now.placement.purchase == "spot" else "on_demand"
     tried = 0
-    proposed = False
+    fits = False
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -92,11 +94,16 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
             continue
         tried += 1
         ranks = market.fewest_ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
-        if ranks is not None:
-            proposed = True
-            moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
-            yield propose(moved, risk="availability", effort="high")
-    if not proposed:
+        if ranks is None:
+            continue
+        fits = True
+        prices = market.comparable((present.name, purchase), (accelerator.name, purchase), now.placement.provider)
+        if isinstance(prices, str):
+            yield skip("prices-not-comparable", f"prices cannot be compared: {prices}")
+            continue
+        moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
+        yield propose(moved, risk="availability", effort="high")
+    if not fits:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
         yield skip(
             "nothing-else-fits",

@@ -148,8 +148,7 @@ def _hours(hosts: list[Host], seen: FleetEvidence, fleet: Fleet, options: Option
         if max(busy_shares, default=0.0) < options.min_busy:
             continue
         by_device = [evidence.hours.held for evidence in known]
-        for hour in range(168):
+        for hour, shares in enumerate(zip(*by_device, strict=True)):
             # A host without records in an hour did not run.
-            held = max((share for by_hour in by_device if (share := by_hour[hour]) is not None), default=0.0)
-            hours[hour] += held >= options.min_held
+            hours[hour] += any(share is not None and share >= options.min_held for share in shares)
     return hours, None

@@ -113,8 +113,10 @@ class Owners:
 
     def largest(self, name: str) -> Ints:
         """Return the largest value of a column in the buckets of each owner; `NULL` of one without buckets."""
-        largest = np.full(len(self), NULL)
-        np.maximum.at(largest, self.number, self.column(name))
+        largest, (first, last) = np.full(len(self), NULL), (self._edges[:-1], self._edges[1:])
+        some = first < last
+        if some.any():
+            largest[some] = np.maximum.reduceat(self.column(name), first[some])
         return largest
 
     def sums(self, places: Ints, values: Floats) -> Floats:

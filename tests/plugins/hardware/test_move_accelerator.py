@@ -4,23 +4,28 @@ from typing import Any
 import pytest
 
 from pertoken.plugins.hardware.move_accelerator import move_accelerator
-from pertoken.rule import FEWEST, Placement
+from pertoken.rule import FEWEST, Fleet, Placement, Service, Skip
 from tests.deployments import MARKET
 from tests.plugins.proposals import chat, proposals, refusal
 from tests.savings.fleets import AWS, low_batch
 
 
+def moves(fleet: Fleet | None = None) -> list[Service]:
+    """Return the services that the rule proposes."""
+    return [state for state in proposals(move_accelerator, fleet) if isinstance(state, Service)]
+
+
 def test_every_other_accelerator_with_offers_that_holds_the_weights_is_a_candidate() -> None:
-    yielded = proposals(move_accelerator, chat(2))
+    yielded = moves(chat(2))
     ranks = {service.deployments[0].accelerator: service.deployments[1].tp for service in yielded}
     assert (ranks["H200 SXM"], ranks["B200 SXM"], ranks["L40S"], ranks["A100 80GB SXM4"]) == (2, 1, 4, 2)
     assert "H100 SXM5" not in ranks
-    assert all(MARKET.offers(name) for name in ranks)
+    assert all(name is not None and MARKET.offers(name) for name in ranks)
     assert all(service.replicas == FEWEST for service in yielded)
 
 
 def test_architectures_without_bfloat16_are_left_out() -> None:
-    moved = {proposal.deployments[0].accelerator for proposal in proposals(move_accelerator)}
+    moved = {service.deployments[0].accelerator for service in moves()}
     assert moved and not {"T4", "V100 SXM2 16GB"} & moved
 
 
@@ -34,6 +39,22 @@ def test_architectures_without_bfloat16_are_left_out() -> None:
 )
 def test_it_refuses_committed_or_unknown_deployments(fields: dict[str, Any], code: str) -> None:
     assert refusal(move_accelerator, chat(**fields))[0] == code
+
+
+def test_an_accelerator_that_no_price_can_be_compared_with_is_refused_before_it_is_forecast() -> None:
+    yielded = proposals(move_accelerator)
+    reasons = [refused.reason for refused in yielded if isinstance(refused, Skip)]
+    lambda_alone = "only lambda lists A10 on-demand beside H100 SXM5: name your provider if it is yours"
+    assert f"prices cannot be compared: {lambda_alone}" in reasons
+    assert {refused.code for refused in yielded if isinstance(refused, Skip)} == {"prices-not-comparable"}
+    assert "A10" not in {service.deployments[0].accelerator for service in moves()}
+
+
+def test_prices_of_the_service_s_own_provider_are_enough() -> None:
+    assert AWS.provider == "aws"
+    assert {"L4", "A10G"} <= {service.deployments[0].accelerator for service in moves(chat(placement=AWS))}
+    elsewhere = chat(placement=replace(AWS, provider="lambda", region=None, instance_type=None))
+    assert not {"L4", "A10G"} & {service.deployments[0].accelerator for service in moves(elsewhere)}
 
 
 def test_it_refuses_a_service_that_generated_nothing() -> None:
