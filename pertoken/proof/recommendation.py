@@ -56,7 +56,7 @@ class State(StrEnum):
         return self.value.replace("_", " ").lower()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class EvidenceLine:
     """One series a rule read."""
 
@@ -71,7 +71,7 @@ class EvidenceLine:
     """Why it could not be read; every number is None then."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LatencyLine:
     """One quantile over requests before and after the change, milliseconds as (low, likely, high)."""
 
@@ -86,7 +86,7 @@ class LatencyLine:
     provenance: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChangeLine:
     """One field that changes, in words."""
 
@@ -97,7 +97,7 @@ class ChangeLine:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Edit:
     """One field that a variant changes, as JSON values: what detection compares with what runs."""
 
@@ -111,7 +111,7 @@ class Edit:
     after: Any
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Refusal:
     """One reason of a rule, or of its pricing, not to propose something; it may stand beside proposals."""
 
@@ -119,7 +119,7 @@ class Refusal:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordLine:
     """Realised over promised savings of a rule, by which an estimate was corrected."""
 
@@ -132,7 +132,7 @@ class RecordLine:
     """By which the interval is wider, beside the ratio."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Variant:
     """One proposal of a rule for a target, priced. Money is nano-USD per month of 730 h, as (low, likely, high)."""
 
@@ -183,7 +183,7 @@ class Variant:
     """What changes, as JSON that `checks.candidate` reads, for a plan. Empty in older advice."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recommendation:
     """Proposal, refusal or failure of one rule for one target."""
 

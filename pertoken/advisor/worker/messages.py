@@ -6,6 +6,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -89,12 +90,14 @@ def _of_plugin(error: BaseException) -> traceback.TracebackException:
 
 def _calls_of_plugin(stack: traceback.StackSummary) -> Any:
     """Return the calls outside this program and Python's import; None if there are none."""
-    own = [frame for frame in stack if not _is_around(Path(frame.filename))]
+    own = [frame for frame in stack if not _is_around(frame.filename)]
     return traceback.StackSummary.from_list(own) if own else None
 
 
-def _is_around(file: Path) -> bool:
-    if str(file).startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
+@lru_cache
+def _is_around(name: str) -> bool:
+    file = Path(name)
+    if name.startswith("<frozen importlib") or file.is_relative_to(_IMPORTER):
         return True
     return file.is_relative_to(_PROGRAM) and not file.is_relative_to(_PROGRAM / "plugins")
 
