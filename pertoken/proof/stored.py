@@ -3,8 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from functools import cache
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from sqlalchemy import Connection
@@ -171,13 +170,9 @@ def _encoded(value: object) -> str:
 
 def _values(record: Any) -> dict[str, Any]:
     """Return the fields of a record. Raises TypeError for what is none."""
-    kind: Any = type(record)
-    return {name: getattr(record, name) for name in _names(kind)}
-
-
-@cache
-def _names(kind: Any) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    if not is_dataclass(record):
+        raise TypeError(f"not a record: {record!r}")
+    return vars(record)
 
 
 def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:
