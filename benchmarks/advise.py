@@ -362,6 +362,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for n in sizes:
             make(Path(name) / str(n), n, asked.days, int(time.time()) // MINUTE * MINUTE)
+        os.sync()  # else the system writes the new databases to the disk during the runs
         for _ in range(asked.runs):
             for n in sizes:
                 runs[n].append(advised(Path(name) / str(n), Path(name) / "advice.json"))
