@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 MIN_SHARED = 400
 """Minimum calls of rules for a fork to price half of them."""
-FLEET_WORK = 0.25
+FLEET_WORK = 0.15
 """Measured work of calls over the fleet per deployment, in units of the work of a call for one deployment."""
 SERVICE_WORK = 5.0
 """Measured work of calls for one service in addition to its deployments, in the same unit."""

@@ -165,7 +165,7 @@ def _to_row(recommendation: Recommendation) -> dict[str, Any]:
 
 def _encoded(value: object) -> str:
     """Return records, and what they hold, as JSON: `asdict` would copy every value before."""
-    return json.dumps(value, sort_keys=True, default=_values)
+    return _ENCODER.encode(value)
 
 
 def _values(record: Any) -> dict[str, Any]:
@@ -173,6 +173,9 @@ def _values(record: Any) -> dict[str, Any]:
     if not is_dataclass(record):
         raise TypeError(f"not a record: {record!r}")
     return vars(record)
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, default=_values)
 
 
 def _from_row(row: Any, refusals: Iterable[Refusal]) -> Recommendation:

@@ -73,6 +73,8 @@ def changed_load(load: MeasuredLoad, before: Demand, after: Demand) -> MeasuredL
     known = load.load
     cached = after.cached_share.value if after.cached_share and after.cached_share != before.cached_share else None
     prompt, output = _ratio(before, after, "prompt_len"), _ratio(before, after, "output_len")
+    if prompt == output == 1 and cached is None and known.generated_len >= 1:
+        return load  # the same object: its forecasts are made once
     changed = replace(
         known,
         prompt_len=known.prompt_len * prompt,

@@ -88,8 +88,9 @@ class Diff:
             return known
 
         changes = ", ".join(
-            f'{{"after": {text(change.after)}, "before": {text(change.before)}, "field": {text(change.field)}, '
-            f'"kind": {text(change.kind)}, "target": {text(change.target)}}}'
+            f'{{"after": {text(change.after)}, "before": {text(change.before)}, '
+            f"{_field_text(change.field, change.kind)}, "
+            f'"target": {change.target if type(change.target) is int else text(change.target)}}}'
             for change in self.changes
             if change.field != "placement.offer"
         )
@@ -225,6 +226,11 @@ _NOT_IDENTITY = ("offer", "nano_usd_per_instance_hour", "expected", "epoch_id", 
 
 
 _json = json.JSONEncoder(sort_keys=True).encode
+
+
+@cache
+def _field_text(field: str, kind: str) -> str:
+    return f'"field": {_json(field)}, "kind": {_json(kind)}'
 
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
