@@ -70,7 +70,7 @@ def test_proposals_of_the_example_rule_are_priced_like_any_other(tmp_path: Path)
     assert [proposal.state for proposal in proposals] == [State.REFUSED] * 2
     assert {proposal.reason for proposal in proposals} == {
         "context limit 8192 → 2048 on 1 of 2 replicas: the forecast shows no saving: $0 of the bill and $0 of "
-        "capacity a month, at 1.00 (0.76 to 1.31) times the tokens/s"
+        "capacity a month, at 1.00 (0.78 to 1.28) times the tokens/s"
     }
 
 

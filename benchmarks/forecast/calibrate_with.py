@@ -21,21 +21,27 @@ from numpy.typing import NDArray
 from benchmarks.forecast.figures import macro_of, tables
 from benchmarks.forecast.fit import Evidence, running
 from benchmarks.forecast.folds import Predicted, Score, macro, together, unfounded
-from benchmarks.forecast.nested import GROUPS, grouped, refitted
+from benchmarks.forecast.nested import GROUPS, grouped, mean_loss, refitted
 from benchmarks.forecast.pairs import as_changes, reasons
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, BadFile, Measurements, Pairs, read
 from benchmarks.forecast.tune import half_widths, with_points
 from benchmarks.report import Row, report
 from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
-from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, intervals, is_too_wide
+from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, intervals, is_too_wide, rows_times
 from pertoken.forecast.host import LOAD_KINDS, MIN_POINTS
+from pertoken.forecast.measured.load_errors import ERROR_LENGTH, ERROR_SD, correction, load_errors, loads_of
+from pertoken.forecast.steady import steady
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
 """Columns in which the rows of one deployment are alike."""
 SEED = 0
 CHUNK = 500
 """Pairs that are computed side by side."""
+SHIPPED = ERROR_SD, ERROR_LENGTH
+NEAR = (SHIPPED, (ERROR_SD, ERROR_LENGTH / 2), (0.0, ERROR_LENGTH))
+"""Standard deviations and lengths of errors near points; with `--folds` each group of sources is judged
+by those that did best on changes of the load of the other groups."""
 
 
 def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.intp]]:
@@ -69,35 +75,56 @@ def predict_with(
     points: Points,
     table: Efficiency | None = None,
     only: NDArray[np.intp] | None = None,
+    near: tuple[float, float] = SHIPPED,
 ) -> Predicted:
     """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row.
 
-    `table`: the shipped one by default. `only`: pairs to predict; others are NaN.
+    `table`: the shipped one by default. `only`: pairs to predict; others are NaN. `near`: standard deviation and length
+    of errors near points.
     """
     predicted = Predicted.none(len(pairs.before))
     all_places = np.arange(len(pairs.before)) if only is None else only
     for start in range(0, len(all_places), CHUNK):
         places = all_places[start : start + CHUNK]
         few = [points[int(place)] for place in places]
-        part = _predicted(measurements, pairs.take(places), few, table or efficiency())
+        part = _predicted(measurements, pairs.take(places), few, table or efficiency(), near)
         for field in fields(Predicted):
             getattr(predicted, field.name)[places] = getattr(part, field.name)
     return predicted
 
 
 def predict_in_folds(
-    measurements: Measurements, pairs: Pairs, points: Mapping[int, Points], kept: Path | None = None
-) -> dict[int, Predicted]:
-    """Return `predict_with` for each number of further rows, by tables that saw nothing like the pair."""
+    measurements: Measurements,
+    pairs: Pairs,
+    points: Mapping[int, Points],
+    kept: Path | None = None,
+    near: Sequence[tuple[float, float]] = (SHIPPED,),
+) -> dict[int, list[Predicted]]:
+    """Return `predict_with` for each number of further rows and each of `near`, by tables that saw nothing like the
+    pair."""
     folds = together(measurements, pairs)
-    predicted = {n: Predicted.none(len(pairs.before)) for n in points}
+    predicted = {n: [Predicted.none(len(pairs.before)) for _ in near] for n in points}
     for fold, table in zip(folds, refitted(Evidence(measurements, pairs, kept), folds), strict=True):
         for n, rows in points.items():
-            predicted[n].put(fold.pairs, predict_with(measurements, pairs, rows, table, fold.pairs))
+            for place, one in enumerate(near):
+                predicted[n][place].put(fold.pairs, predict_with(measurements, pairs, rows, table, fold.pairs, one))
     return predicted
 
 
-def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency) -> Predicted:
+def chosen_near(pairs: Pairs, tried: Sequence[Predicted], rows: NDArray[np.intp]) -> Predicted:
+    """Return, for each group of sources, the predictions that do best on these `rows` of the other groups."""
+    group = grouped(pairs, rows)
+    chosen = Predicted.none(len(group))
+    for one in range(GROUPS):
+        others = rows[group[rows] != one]
+        best = min(tried, key=lambda predicted: mean_loss(pairs, predicted.log_ratio, others))
+        chosen.put(np.flatnonzero(group == one), best)
+    return chosen
+
+
+def _predicted(
+    measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency, near: tuple[float, float]
+) -> Predicted:
     prior, ran = deviation(), running(measurements)
     owner = np.repeat(np.arange(len(points)), [1 + len(point) for point in points])
     rows = np.concatenate([[before, *more] for before, more in zip(pairs.before, points, strict=True)]).astype(np.intp)
@@ -109,7 +136,15 @@ def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: 
     before, after = (measurements.candidates.take(ends) for ends in (pairs.before, pairs.after))
     at = ran[pairs.before], ran[pairs.after]
     result = ratio(before, after, table, prior, at, known)
-    return Predicted(result.log_ratio, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
+    seen_at = measurements.candidates.take(rows)
+    modelled = steady(seen_at, table, ran[rows], rows_times(known.mean[owner], prior.groups))
+    loads, log_errors = loads_of(seen_at, ran[rows]), np.log(seen.seconds / modelled.token_s)
+    errors = [
+        load_errors(loads[owner == one], log_errors[owner == one], *near) if 1 + len(more) >= MIN_POINTS else None
+        for one, more in enumerate(points)
+    ]
+    log_ratio = result.log_ratio + correction(errors, *map(loads_of, (before, after), at))
+    return Predicted(log_ratio, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
 
 
 def scores_by_n(
@@ -123,16 +158,16 @@ def scores_by_n(
     points[0] = [np.empty(0, np.intp)] * len(pairs.before)
     if in_folds:
         abstained |= unfounded(measurements, pairs)
-        predicted_by_n = predict_in_folds(measurements, asked, points, kept)
+        tried_by_n = predict_in_folds(measurements, asked, points, kept, NEAR)
     else:
-        predicted_by_n = {n: predict_with(measurements, asked, rows) for n, rows in points.items()}
-    without = predicted_by_n[0]
+        tried_by_n = {n: [predict_with(measurements, asked, rows)] for n, rows in points.items()}
+    without = tried_by_n[0][0]
+    load = np.isin(asked.column("kind"), list(LOAD_KINDS))
     scores = {}
     for n in counts:
         rows = trusted & np.array([len(point) == n for point in points[n]]) & np.isfinite(without.log_ratio)
-        by_points = predicted_by_n[n]
+        by_points = chosen_near(asked, tried_by_n[n], np.flatnonzero(rows & load & ~abstained))
         # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
-        load = np.isin(asked.column("kind"), list(LOAD_KINDS))
         chosen = Predicted(
             *(
                 np.where(load, getattr(by_points, name), getattr(without, name))

@@ -4,10 +4,11 @@ log tok/s = log running - log sum over terms of exp(prior + tags) x seconds at t
 the log of a sum is the share of each part, so the Jacobian is exact and a Gauss-Newton step costs one product.
 """
 
+import os
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,27 @@ LONGEST_STEP = 1.0
 """Largest change of one parameter in a step: the curvature holds no further."""
 SHORTEST_STEP = 1e-3
 """Share of a step below which no rise of the posterior is expected."""
+LISTED = ("weights", "experts", "kv_cache", "decode_flops", "prefill_flops", "prefill_attention", "all_reduce_bytes")
+"""Terms at a listed rate: one that is exceeded counts against the parameters."""
 MIN_GAIN = 0.1
 """Rise of the log posterior below which a fit has converged: far less than one measurement weighs."""
 
 
 @cache
-def design() -> dict[str, Any]:
-    """Return the table of what may be adjusted."""
-    return tomllib.loads((Path(__file__).parent / "design.toml").read_text(encoding="utf-8"))
+def design(alternative: str = "") -> dict[str, Any]:
+    """Return the table of what may be adjusted, or one of its alternatives by name."""
+    table = tomllib.loads((Path(__file__).parent / "design.toml").read_text(encoding="utf-8"))
+    if alternative:
+        values = next(row["values"] for row in table["alternatives"] if row["name"] == alternative)
+        for path, value in values.items():
+            *sections, name = path.split(".")
+            reduce(lambda section, key: section[key], sections, table)[name] = value
+    return table
+
+
+def alternatives() -> tuple[str, ...]:
+    """Return the names of the alternative designs."""
+    return tuple(row["name"] for row in design()["alternatives"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +62,9 @@ class Parameters:
 
 
 @cache
-def parameters() -> Parameters:
-    """Return all adjustable numbers, in a fixed order."""
-    table = design()
+def parameters(alternative: str = "") -> Parameters:
+    """Return all adjustable numbers of a design, in a fixed order."""
+    table = design(alternative)
     entries: list[tuple[int, int, float, float]] = []
     for place, term in enumerate(TERMS):
         entries.append((place, -1, *table["priors"][term]))
@@ -65,9 +79,9 @@ def parameters() -> Parameters:
     return Parameters(np.array(term_places), np.array(tags), np.array(means), np.array(sds))
 
 
-def as_efficiency(values: Array) -> Efficiency:
-    """Parameters as the table the forecast reads."""
-    known = parameters()
+def as_efficiency(values: Array, alternative: str = "") -> Efficiency:
+    """Parameters of a design as the table the forecast reads."""
+    known = parameters(alternative)
     base, by_tag = np.zeros(len(TERMS)), np.zeros((len(tag_names()), len(TERMS)))
     own = known.tag < 0
     base[known.term[own]] = values[own]
@@ -78,15 +92,18 @@ def as_efficiency(values: Array) -> Efficiency:
 class Evidence:
     """Rows and pairs ready for fitting: everything that does not depend on the parameters, computed once."""
 
-    def __init__(self, measurements: Measurements, pairs: Pairs, kept: Path | None = None) -> None:
-        """`kept`: folder in which fitted parameters are kept from run to run."""
-        self.kept = kept
-        table = design()["evidence"]
+    def __init__(
+        self, measurements: Measurements, pairs: Pairs, kept: Path | None = None, alternative: str = ""
+    ) -> None:
+        """`kept`: folder in which fitted parameters are kept from run to run. `alternative`: name of the design."""
+        self.kept, self.alternative = kept, alternative
+        self._read = measurements, pairs
+        self.scales = table = design(alternative)["evidence"]
         self.candidates = measurements.candidates
         self.running = running(measurements)
         self.seconds = seconds(self.candidates, self.running)
         self.log_tok_s = np.log(measurements.tok_s)
-        known = parameters()
+        self.known = known = parameters(alternative)
         self.holds = np.where(known.tag < 0, 1.0, self.candidates.tags[:, np.maximum(known.tag, 0)])
         clusters = _joined(measurements.column("source"), measurements.column("model"), measurements.column("gpu"))
         trusted = np.array([table["row_trust"].get(trust, 0.0) for trust in measurements.column("trust")])
@@ -102,15 +119,21 @@ class Evidence:
         self.pair_weight = self.pair_weight * np.isin(pairs.column("kind"), table["kinds"])
         self.pair_weight = _damped(self.pair_weight, pairs.column("source"), table["source_weight"])
 
+    def under(self, alternative: str) -> "Evidence":
+        """Return the same rows and pairs for the fit of an alternative design; "" for the one without any."""
+        if alternative == self.alternative:
+            return self
+        return Evidence(*self._read, self.kept, alternative)
+
     def file(self, without: NDArray[np.bool_] | None) -> Path | None:
         """Return the file that keeps what is fitted without some rows, named by all that the fit reads; or None."""
         if self.kept is None:
             return None
         out = np.zeros(len(self.running), dtype=bool) if without is None else without
         rows, pairs = self.row_weight * ~out, self.pair_weight * ~(out[self.before] | out[self.after])
-        known = parameters()
+        known = self.known
         arrays = map(_bytes, (rows, pairs, known.term, known.tag, known.mean, known.sd))
-        scales = repr([design()["evidence"][name] for name in ("row_scale", "pair_scale")]).encode()
+        scales = repr([self.scales[name] for name in ("row_scale", "pair_scale", "faster_sd")]).encode()
         return self.kept / f"{sha256(b''.join((self._digest, scales, *arrays))).hexdigest()}.npy"
 
     @cached_property
@@ -120,7 +143,7 @@ class Evidence:
 
     def predict(self, values: Array, rows: NDArray[np.intp] | slice = slice(None)) -> tuple[Array, Array]:
         """(log tok/s, shares of the terms) of the rows under these parameters."""
-        table = as_efficiency(values)
+        table = as_efficiency(values, self.alternative)
         term_s = self.seconds[rows] * np.exp(table.log_scale(self.candidates.tags[rows]))
         total = term_s.sum(axis=1)
         return np.log(self.running[rows] / total), term_s / total[:, None]
@@ -143,7 +166,10 @@ def fit(evidence: Evidence, without: NDArray[np.bool_] | None = None) -> Array:
     values = _Problem(evidence, without).solve()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        np.save(file, values)
+        # Whole or not at all: another process may look for the same fit.
+        part = file.with_suffix(f".{os.getpid()}.npy")
+        np.save(part, values)
+        part.replace(file)
     return values
 
 
@@ -164,8 +190,9 @@ class _Problem:
     """Rows and pairs of one fit, without the rows that are left out."""
 
     def __init__(self, evidence: Evidence, without: NDArray[np.bool_] | None) -> None:
-        self.known, table = parameters(), design()["evidence"]
-        self.row_scale, self.pair_scale = 2 * table["row_scale"], 2 * table["pair_scale"]
+        self.known, self.alternative, scales = evidence.known, evidence.alternative, evidence.scales
+        self.row_scale, self.pair_scale = 2 * scales["row_scale"], 2 * scales["pair_scale"]
+        self.faster_sd = scales["faster_sd"]
         keep = np.ones(len(evidence.running), dtype=bool) if without is None else ~without
         pairs = np.flatnonzero((evidence.pair_weight > 0) & keep[evidence.before] & keep[evidence.after])
         used = keep & (evidence.row_weight > 0)
@@ -178,6 +205,7 @@ class _Problem:
         self.log_ratio = evidence.log_ratio[pairs]
         self.seconds, self.running = evidence.seconds[rows], evidence.running[rows]
         self.tags, self.holds = evidence.candidates.tags[rows], evidence.holds[rows].astype(np.float32)
+        self.bounds = _bounds(self.known, self.tags, self.seconds)
 
     def solve(self) -> Array:
         """Take Gauss-Newton steps, each shortened until the posterior rises, until one gains next to nothing."""
@@ -197,7 +225,7 @@ class _Problem:
         raise RuntimeError(f"the fit of the efficiency table did not converge in {MAX_STEPS} steps")
 
     def _at(self, values: Array) -> _State:
-        table = as_efficiency(values)
+        table = as_efficiency(values, self.alternative)
         term_s = self.seconds * np.exp(table.base + self.tags @ table.by_tag)
         total = term_s.sum(axis=1)
         predicted = np.log(self.running / total)
@@ -208,6 +236,7 @@ class _Problem:
             2 * (self.row_weight * np.log1p((row_error / self.row_scale) ** 2)).sum()
             + 2 * (self.pair_weight * np.log1p((pair_error / self.pair_scale) ** 2)).sum()
             + (((values - self.known.mean) / self.known.sd) ** 2).sum() / 2
+            + (np.minimum(self.bounds @ values, 0.0) ** 2).sum() / (2 * self.faster_sd**2)
         )
         return _State(values, term_s / total[:, None], row_error, pair_error, float(loss))
 
@@ -226,7 +255,23 @@ class _Problem:
             slope = slope * root[:, None]
             information = information + slope.T @ slope
             score = score + slope.T @ (root * error)
+        faster = self.bounds @ state.values
+        broken = self.bounds[faster < 0]
+        information = information + broken.T @ broken / self.faster_sd**2
+        score = score - broken.T @ faster[faster < 0] / self.faster_sd**2
         return np.asarray(np.linalg.solve(information, score), dtype=float)
+
+
+def _bounds(known: Parameters, tags: Array, term_s: Array) -> Array:
+    """Return the weights of the parameters in the logarithm of each listed rate over the reached one, for each set of
+    tags that a row has: shape (sets, parameters)."""
+    blocks = []
+    for place, term in enumerate(TERMS):
+        if term in LISTED:
+            sets = np.unique(tags[term_s[:, place] > 0], axis=0)
+            held = np.where(known.tag < 0, 1.0, sets[:, np.maximum(known.tag, 0)])
+            blocks.append(np.unique(held * (known.term == place), axis=0))
+    return np.concatenate(blocks)
 
 
 def _bytes(values: NDArray[Any]) -> bytes:

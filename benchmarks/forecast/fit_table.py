@@ -181,13 +181,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tuned = widths(pairs, raw, rows)
     points = others(measurements, pairs, POINTS)
     load = np.isin(pairs.column("kind"), list(LOAD_KINDS)) & np.array([len(point) == POINTS for point in points])
-    by_points = predict_in_folds(measurements, pairs, {POINTS: points}, options.keep)[POINTS]
+    by_points = predict_in_folds(measurements, pairs, {POINTS: points}, options.keep)[POINTS][0]
     tuned = with_points(tuned, pairs, by_points, rows[load[rows]])
     missed = np.abs(evidence.log_tok_s - evidence.predict(values)[0])
     missed = missed[(measurements.column("trust") != "low") & np.isfinite(missed)]
     absolute = round(float(np.expm1(np.quantile(missed, 0.8))), 3)
     some_measurements, some_pairs = licensed(measurements, published)
     if options.licensed:
+        options.licensed.mkdir(parents=True, exist_ok=True)
         write_rows(options.licensed / "measurements.csv", some_measurements.rows)
         write_rows(options.licensed / "pairs.csv", some_pairs.rows)
     progress("fitting licensed rows only")

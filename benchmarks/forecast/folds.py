@@ -114,7 +114,8 @@ def together(measurements: Measurements, pairs: Pairs) -> list[Fold]:
 
 def refit(evidence: Evidence, fold: Fold, also: NDArray[np.bool_] | None = None) -> Efficiency:
     """Return the table fitted from the priors without the rows of a fold, and without those `also` marked."""
-    return as_efficiency(fit(evidence, without=fold.rows if also is None else fold.rows | also))
+    values = fit(evidence, without=fold.rows if also is None else fold.rows | also)
+    return as_efficiency(values, evidence.alternative)
 
 
 def unfounded(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:

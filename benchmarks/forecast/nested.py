@@ -1,7 +1,8 @@
 """Nested folds: pairs judged by tables and tuned values that saw neither their source, nor their model, nor their GPU.
 
-The table of a pair is refitted without every row that shares its source, its model or a GPU. What is tuned is chosen
-for each group of sources on the pairs of the other groups, as predicted by tables that saw no row of the group either.
+The table of a pair is refitted without every row that shares its source, its model or a GPU. What is tuned, the design
+of the fit (`design.toml`, its alternatives) and the widths of intervals, is chosen for each group of sources on the
+pairs of the other groups, as predicted by tables that saw no row of the group either.
 """
 
 import multiprocessing
@@ -12,8 +13,19 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast.fit import Evidence
-from benchmarks.forecast.folds import Fold, Predicted, clusters, predict, refit, together, unfounded
+from benchmarks.forecast.fit import Evidence, alternatives
+from benchmarks.forecast.folds import (
+    MACRO,
+    Fold,
+    Predicted,
+    cluster_weights,
+    clusters,
+    loss,
+    predict,
+    refit,
+    together,
+    unfounded,
+)
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from benchmarks.forecast.tune import half_widths, widths
 from benchmarks.report import Row
@@ -24,6 +36,10 @@ GROUPS = 4
 """Of sources: what is tuned for one is chosen on the others."""
 MAX_FOLDS_OF_SOURCE = 8
 """Inner folds that values are tuned on."""
+
+
+SHIPPED = "as shipped"
+"""Name of the design without any alternative, in reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +54,9 @@ class Nested:
     group: NDArray[np.intp]
     """The group of each pair's source."""
     tuned: tuple[Intervals, ...]
-    """What was chosen for each group of sources."""
+    """The intervals chosen for each group of sources."""
+    designs: tuple[str, ...]
+    """The design chosen for each group of sources: an alternative's name, or "" for the one without any."""
 
     def half_widths(self, pairs: Pairs, predicted: Predicted) -> Array:
         """Return half widths of predictions as tuned on the other groups of sources."""
@@ -54,10 +72,15 @@ class Nested:
             for title, row in (("interval", scale), ("quantile", quantiles)):
                 for name, value in row.items():
                     values[f"{title} {name}"].append(float(value))
-        return [
+        ranges = [
             Row("tuned in nested folds", f"{name}.{end.__name__}", end(best), "", f"{len(best)} groups of sources")
             for name, best in values.items()
             for end in (min, max)
+        ]
+        of = f"of {len(self.designs)} groups of sources"
+        return ranges + [
+            Row("design chosen in nested folds", name or SHIPPED, self.designs.count(name), "groups", of)
+            for name in ("", *alternatives())
         ]
 
 
@@ -139,24 +162,45 @@ def nested(
     `counted`: pairs that tuned values may be chosen on. `slow_down` puts in what the power model predicts.
     """
     folds = together(measurements, pairs)
-    raw = left_out(measurements, pairs, evidence, prior, folds, progress)
+    raw = Predicted.none(len(pairs.rows))
     silent = unfounded(measurements, pairs)
     group = grouped(pairs, np.flatnonzero(counted))
     sources = measurements.column("source")
-    chosen = []
+    designs = {name: evidence.under(name) for name in ("", *alternatives())}
+    chosen, names = [], []
     for one in range(GROUPS):
         unseen = np.isin(sources, np.unique(pairs.column("source")[group == one]))
         others = few_of_each_source(pairs, [fold for fold in folds if (group[fold.pairs] != one).all()], counted)
+        tried = []
+        for name, design in designs.items():
 
-        def step(name: str, one: int = one) -> None:
-            progress(f"group {one + 1} of {GROUPS}: {name}")
+            def step(fold: str, one: int = one, name: str = name) -> None:
+                progress(f"group {one + 1} of {GROUPS}, {name or SHIPPED}: {fold}")
 
-        inner = left_out(measurements, pairs, evidence, prior, others, step, unseen)
-        rows = np.flatnonzero((group != one) & counted & ~silent & np.isfinite(inner.log_ratio))
-        slow_down(inner)
-        chosen.append(widths(pairs, inner, rows[np.isfinite(inner.log_ratio[rows])]))
+            inner = left_out(measurements, pairs, design, prior, others, step, unseen)
+            rows = np.flatnonzero((group != one) & counted & ~silent & np.isfinite(inner.log_ratio))
+            slow_down(inner)
+            rows = rows[np.isfinite(inner.log_ratio[rows])]
+            tried.append((mean_loss(pairs, inner.log_ratio, rows), name, inner, rows))
+        _, name, inner, rows = min(tried, key=lambda trial: trial[0])
+        names.append(name)
+        chosen.append(widths(pairs, inner, rows))
+        own = [fold for fold in folds if group[fold.pairs[0]] == one]
+        outer = left_out(measurements, pairs, designs[name], prior, own, progress)
+        for fold in own:
+            raw.put(fold.pairs, outer)
     slow_down(raw)
-    return Nested(raw, _half_widths(pairs, raw, group, chosen), silent, group, tuple(chosen))
+    return Nested(raw, _half_widths(pairs, raw, group, chosen), silent, group, tuple(chosen), tuple(names))
+
+
+def mean_loss(pairs: Pairs, log_ratio: Array, rows: NDArray[np.intp]) -> float:
+    """Return the mean over kinds of the loss of these pairs, clusters weighing the same."""
+    kinds, labels = pairs.column("kind")[rows], clusters(pairs)[rows]
+    errors = np.expm1(log_ratio[rows] - pairs.log_ratio[rows])
+    losses = [
+        loss(errors[of_kind], cluster_weights(labels[of_kind])) for kind in MACRO if (of_kind := kinds == kind).any()
+    ]
+    return float(np.mean(losses)) if losses else float("nan")
 
 
 def _half_widths(pairs: Pairs, predicted: Predicted, group: NDArray[np.intp], chosen: Sequence[Intervals]) -> Array:

@@ -59,7 +59,8 @@ def widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> Interv
     """Return intervals that hold 80 % of unseen changes: grouped conformal, sources weighing the same.
 
     The scale is the one under which Laplace errors of these pairs are likeliest. A kind with enough sources has its
-    own quantile. Others share one of all kinds, at a larger share, and at least their own.
+    own quantile, drawn towards that of all kinds. Others share one of all kinds, at a larger share, and at least their
+    own.
     """
     rules = design()["interval"]
     kinds, sources = pairs.column("kind"), pairs.column("source")
@@ -78,12 +79,14 @@ def widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> Interv
         corrected = min(1.0, share * (1 + 1 / n))
         return round(quantile(scaled[chosen], source_weights(pairs, chosen), corrected), 3)
 
-    few = at(rules["share_of_few_sources"], macro)
+    few, pooled = at(rules["share_of_few_sources"], macro), at(rules["share"], macro)
     for kind in sorted(set(kinds[rows])):
         chosen = rows[kinds[rows] == kind]
         n = len(set(sources[chosen]))
         if n >= MIN_SOURCES:
-            quantiles[kind] = at(rules["share"], chosen)
+            # One bad source moves the quantile of a few: that of all kinds counts as much as `MIN_SOURCES` of them.
+            own = at(rules["share"], chosen)
+            quantiles[kind] = round((n * own + MIN_SOURCES * pooled) / (n + MIN_SOURCES), 3)
         else:
             # One source outside of the average is too little for any quantile: its largest error, and a judgement.
             alone = n < rules["min_sources"] and kind not in MACRO

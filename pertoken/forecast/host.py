@@ -25,6 +25,7 @@ from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import filling_sequences, fitting_sequences
 from pertoken.forecast.efficiency import deviation, efficiency, rows_times
 from pertoken.forecast.kinds import kinds_of
+from pertoken.forecast.measured.load_errors import LoadErrors, load_errors, loads_of
 from pertoken.forecast.measured.realised import Earlier, Realised, before_changes, earlier, with_earlier
 from pertoken.forecast.served import Abstained, Load, resolve_each, stack_rows
 from pertoken.forecast.steady import steady
@@ -69,6 +70,8 @@ class Calibration:
     """Points of a probe that it rests on."""
     realised: tuple[Realised, ...] = ()
     """Verified changes of the deployment that it rests on."""
+    load_errors: LoadErrors | None = None
+    """Errors of the model near operating points of the load; None where it rests on fewer than `MIN_POINTS`."""
     misfit: float = 0.0
     """Smallest standard deviation of a log time that is believed, however well points were predicted."""
     error: PredictionError | None = None
@@ -258,6 +261,9 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             np.where(with_change[:, None, None], more.covariance, fitted.covariance),
         )
     errors, scores = prequential(c, table, prior, points, owner, widen)
+    modelled_s = steady(c, table, running, rows_times(fitted.mean[owner], prior.groups)).token_s
+    begins = np.searchsorted(owner, np.arange(1, len(seen)))
+    loads, log_errors = (np.split(a, begins) for a in (loads_of(c, running), np.log(points.seconds / modelled_s)))
     with_points = [row for row, measured in enumerate(seen) if measured.enough_points and widen[row] == 1]
     plain = [replace(seen[row], points=()) for row in with_points]
     on_means = _calibrated(plain, means.take(np.array(with_points)), market) if plain else []
@@ -276,6 +282,7 @@ def _calibrated(seen: Sequence[Measured], means: Candidates, market: Market) -> 
             minutes=sum(not point.probed for point in measured.used_points),
             probed=sum(point.probed for point in measured.used_points),
             realised=tuple(known.realised for known in rows.realised[row]),
+            load_errors=load_errors(loads[row], log_errors[row]) if row in windows else None,
             misfit=CPU_LOG_SD if widen[row] != 1 else 0.0,
             error=prediction_error(errors[owner == row], scores[owner == row], MIN_POINTS - 1),
         )

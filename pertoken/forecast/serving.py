@@ -30,6 +30,7 @@ from pertoken.forecast.efficiency import (
 from pertoken.forecast.formats import BLOCK_FP8, defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, kinds_of, known_kinds
+from pertoken.forecast.measured.load_errors import correction, loads_of
 from pertoken.forecast.search import crossing
 from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, encoder_assumptions, resolve_each, stack_rows
@@ -269,14 +270,16 @@ def _compared(
     ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint)
     verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
-    by_points = np.array([_rests_on_points(comparison) for comparison in comparisons])
+    by_points = [_rests_on_points(comparison) for comparison in comparisons]
     disagreement = np.where(by_points, intervals().points, 1.0) * disagreement
+    errors = [one.calibration.load_errors if rests else None for one, rests in zip(comparisons, by_points, strict=True)]
+    log_ratios = ratios.log_ratio + correction(errors, *map(loads_of, (candidates_before, candidates_after), running))
     unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
         kinds = with_unpacked(known[row][1], unpacked[index])
         corrected = Ratio(
-            float(ratios.log_ratio[index]),
+            float(log_ratios[index]),
             float(half_width(kinds, ratios.log_sd[index], disagreement[index])) / Z_80,
         )
         second = None
@@ -303,8 +306,7 @@ def _compared(
 
 def _rests_on_points(comparison: Comparison) -> bool:
     """Return whether a change of the load alone is forecast from operating points of its deployment."""
-    calibration = comparison.calibration
-    points = calibration.minutes + calibration.probed > 0
+    points = comparison.calibration.minutes + comparison.calibration.probed > 0
     return points and kinds_of(comparison.now, comparison.to) <= LOAD_KINDS
 
 

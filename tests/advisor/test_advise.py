@@ -200,17 +200,17 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
     python = tmp_path / "python"
     python.write_text(
         f"#!{sys.executable}\nimport json, sys\nfor line in sys.stdin:\n"
-        "    tok_s = 201 if 'h200' in json.loads(line)['system'] else 67\n"
+        "    tok_s = 201 if 'b200' in json.loads(line)['system'] else 67\n"
         "    print(json.dumps({'tok_s': tok_s}), flush=True)\n"
     )
     python.chmod(0o700)
-    h200 = ("H100 SXM5", "H200 SXM")
+    b200 = ("H100 SXM5", "B200 SXM")
 
     def moved(rows: list[dict[str, Any]]) -> dict[str, Any]:
         return next(
             variant
             for variant in variants(rows, "move-accelerator")
-            if fields_of(variant)["placement.accelerator"] == h200
+            if fields_of(variant)["placement.accelerator"] == b200
         )
 
     monkeypatch.setenv("PERTOKEN_ADVISOR_KERNEL_TABLES", str(python))

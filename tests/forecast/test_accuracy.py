@@ -16,7 +16,7 @@ from benchmarks.forecast.accuracy import by_shipped_table
 from benchmarks.forecast.accuracy import write as write_predictions
 from benchmarks.forecast.baselines import baselines
 from benchmarks.forecast.figures import energy_rows, energy_tables
-from benchmarks.forecast.fit import Evidence, as_efficiency, fit, parameters
+from benchmarks.forecast.fit import LISTED, Evidence, alternatives, as_efficiency, design, fit, parameters
 from benchmarks.forecast.fit_table import licensed, prior, write_rows
 from benchmarks.forecast.fit_table import main as fit_main
 from benchmarks.forecast.folds import Predicted, clusters, predict, quantile, score
@@ -230,6 +230,39 @@ def test_a_fit_without_evidence_is_its_prior(rows: tuple[Measurements, Pairs]) -
     evidence = few(rows)
     values = fit(evidence, without=np.ones(len(rows[0].rows), dtype=bool))
     assert values == pytest.approx(parameters().mean)
+
+
+def test_no_listed_rate_is_fitted_as_exceeded_by_much(rows: tuple[Measurements, Pairs]) -> None:
+    evidence = few(rows)
+    reached = [fastest(evidence)]
+    evidence.log_tok_s = evidence.log_tok_s + np.log(3)
+    reached.append(fastest(evidence))
+    evidence.scales = {**evidence.scales, "faster_sd": 10.0}
+    reached.append(fastest(evidence))
+    assert max(reached[:2]) < 0.25 < reached[2], "rows three times as fast are not explained by faster memory"
+
+
+def fastest(evidence: Evidence) -> float:
+    """Return the largest logarithm of a reached rate over the listed one that a fit finds for any row."""
+    table = as_efficiency(fit(evidence))
+    rows = np.flatnonzero(evidence.row_weight > 0)
+    scale = table.log_scale(evidence.candidates.tags[rows])[:, [TERMS.index(term) for term in LISTED]]
+    used = evidence.seconds[rows][:, [TERMS.index(term) for term in LISTED]] > 0
+    return float(-scale[used].min())
+
+
+def test_an_alternative_design_differs_in_its_values_only(rows: tuple[Measurements, Pairs]) -> None:
+    assert len(set(alternatives())) == len(alternatives()) > 1
+    plain = Evidence(*rows)
+    for name in alternatives():
+        other = plain.under(name)
+        assert (other.log_tok_s == plain.log_tok_s).all() and other.alternative == name
+        changed = [fitted.sd.tolist() for fitted in (plain.known, other.known)] + [
+            [values[scale] for scale in ("row_scale", "pair_scale", "faster_sd")]
+            for values in (plain.scales, other.scales)
+        ]
+        assert changed[0] != changed[1] or changed[2] != changed[3]
+    assert plain.under("") is plain and design() == design("")
 
 
 def test_only_rows_that_may_be_copied_are_carried(rows: tuple[Measurements, Pairs]) -> None:

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 
 from benchmarks.forecast import calibrate_with
-from benchmarks.forecast.calibrate_with import SAME, others, predict_in_folds, predict_with, scores_by_n
+from benchmarks.forecast.calibrate_with import (
+    SAME,
+    chosen_near,
+    others,
+    predict_in_folds,
+    predict_with,
+    scores_by_n,
+)
 from benchmarks.forecast.fit import Evidence
-from benchmarks.forecast.folds import predict, refit, together
+from benchmarks.forecast.folds import Predicted, predict, refit, together
 from benchmarks.forecast.performance.measurements import CARRIED, FILES, Measurements, Pairs, read
 from pertoken.forecast.efficiency import deviation, efficiency
 
@@ -45,11 +52,26 @@ def test_a_pair_in_a_fold_is_predicted_by_a_table_without_its_source_model_and_g
     measurements, pairs = public
     pairs = pairs.take(np.arange(0, len(pairs.before), 25))
     further = others(measurements, pairs, 1)
-    (predicted,) = predict_in_folds(measurements, pairs, {1: further}).values()
+    ((predicted,),) = predict_in_folds(measurements, pairs, {1: further}).values()
     fold = together(measurements, pairs)[0]
     table = refit(Evidence(measurements, pairs), fold)
     alone = predict_with(measurements, pairs, further, table, fold.pairs)
     assert predicted.log_ratio[fold.pairs] == pytest.approx(alone.log_ratio[fold.pairs], nan_ok=True)
+
+
+def test_errors_near_points_are_chosen_on_pairs_of_other_sources(
+    public: tuple[Measurements, Pairs],
+) -> None:
+    _, pairs = public
+    rows = np.flatnonzero(np.isin(pairs.column("kind"), ["raise_batch", "move_gpu"]) & np.isfinite(pairs.log_ratio))
+    right = Predicted(pairs.log_ratio.copy(), np.zeros(len(pairs.rows)), np.zeros(len(pairs.rows)))
+    wrong = Predicted(pairs.log_ratio + 0.5, np.zeros(len(pairs.rows)), np.zeros(len(pairs.rows)))
+    sources = pairs.column("source")
+    one = sources == sources[rows[0]]
+    own = Predicted(np.where(one, right.log_ratio, wrong.log_ratio), wrong.log_sd, wrong.disagreement)
+    chosen = chosen_near(pairs, [own, right], rows)
+    assert (chosen.log_ratio[rows] == right.log_ratio[rows]).all()
+    assert (chosen_near(pairs, [wrong, own], rows).log_ratio[rows][one[rows]] == wrong.log_ratio[rows][one[rows]]).all()
 
 
 def test_without_further_rows_a_pair_is_predicted_from_its_before_row(public: tuple[Measurements, Pairs]) -> None:

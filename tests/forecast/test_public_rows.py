@@ -8,6 +8,7 @@ from benchmarks.forecast.performance.measurements import Measurements, measured,
 from benchmarks.forecast.power import Watts
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import tag_names
+from pertoken.forecast.terms import context
 
 
 def read_as(**cells: str) -> Measurements:
@@ -24,6 +25,8 @@ def test_a_mixture_on_more_ranks_than_attention_has_copies_attention_and_spreads
     assert (ranks.tp[0], ranks.dp[0], ranks.shared_experts[0]) == (1, 8, 1)
     twice = read_as(**mixture, n_gpus="64", tp="64", ep="8").candidates
     assert (twice.tp[0], twice.dp[0]) == (8, 1)
+    one_copy = read_as(**mixture, n_gpus="8", tp="1", attn_dp="1", ep="8").candidates
+    assert (one_copy.tp[0], one_copy.dp[0], one_copy.shared_experts[0]) == (8, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +101,48 @@ def test_int8_of_bitsandbytes_own_benchmark_decomposes_no_outliers_unless_stated
     ):
         tags = read_as(engine=engine, weight_dtype=dtype).candidates.tags[0]
         assert {name for name, held in zip(tag_names(), tags, strict=True) if held and "int8" in name} == {tag}
+
+
+@pytest.mark.parametrize(
+    ("engine", "old"),
+    [
+        ("transformers 4.46.3 + bitsandbytes 0.44.1", 1),
+        ("transformers 4.30.2 + bitsandbytes 0.41.1", 1),
+        ("transformers (2024-04)", 1),
+        ("transformers 4.46.3 + bitsandbytes 0.45.0.dev", 0),
+        ("transformers 4.51 + bitsandbytes 0.48.2", 0),
+    ],
+)
+def test_int8_of_bitsandbytes_is_marked_where_its_version_is_before_the_rewrite(engine: str, old: float) -> None:
+    place = tag_names().index("bitsandbytes-before-0.45")
+    assert read_as(engine=engine, weight_dtype="int8-bnb").candidates.tags[0, place] == old
+    assert read_as(engine=engine, weight_dtype="int4-bnb").candidates.tags[0, place] == 0
+
+
+def test_tensorrt_edge_llm_shares_kernels_with_tensorrt_llm_but_not_its_constants() -> None:
+    edge, server = (
+        read_as(engine=name, weight_dtype="fp4", gpu="B200-SXM") for name in ("TensorRT-Edge-LLM", "trtllm")
+    )
+    place = tag_names().index("trtllm-edge")
+    assert (edge.candidates.tags[0, place], server.candidates.tags[0, place]) == (1, 0)
+    assert edge.paths[0] == server.paths[0]
+
+
+def test_an_engine_with_a_cache_of_fixed_size_reads_all_of_it() -> None:
+    cells = {"input_tokens": "1000", "output_tokens": "400"}
+    static, paged = (read_as(engine=name, **cells).candidates for name in ("Transformers NeuronX 2.18.0", "vllm 0.12"))
+    assert context(static)[0] == 1400 and context(paged)[0] == 1200
+    computed = [float((c.prompt_len * (1 - c.cached_share))[0]) for c in (static, paged)]
+    assert computed == pytest.approx([1000, 1000])
+
+
+def test_a_cache_that_a_row_states_limits_how_many_requests_run() -> None:
+    cells = {"model": "Qwen/Qwen2.5-32B", "params_total_b": "32.5", "params_active_b": "32.5", "n_layers": "64"}
+    cells |= {"n_kv_heads": "8", "head_dim": "128", "gpu": "A100-80G-SXM", "n_gpus": "2", "mode": "burst"}
+    cells |= {"input_tokens": "1024", "output_tokens": "1024", "batch_or_concurrency": "100"}
+    stated = read_as(**cells, notes="test6; KV cache 8.2GiB/GPU; burst of N")
+    assert kv_tokens(stated.candidates)[0] == pytest.approx(2 * 8.2 * 2**30 / (2 * 64 * 8 * 128 * 2), rel=1e-6)
+    assert running(stated)[0] == pytest.approx(43.7, abs=0.2) and running(read_as(**cells))[0] == 100
 
 
 def test_a_dated_row_has_the_age_of_its_date_and_others_are_new() -> None:

@@ -67,6 +67,13 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     held.append((engine_tag(engine) or "") if engine else "other-engine")
     tp, pp, dp, shared = _layout(row, accelerator, columns, kernel.bits, n, engine)
     columns |= device_columns(accelerator) | _load(row, engine, accelerator, notes)
+    if engine in names()["assumed"]["static_cache"]:
+        # The rest of the cache is read as if it were a prompt that was computed already.
+        rest = columns["generated_len"] / 2
+        columns |= {
+            "prompt_len": columns["prompt_len"] + rest,
+            "cached_share": rest / (columns["prompt_len"] + rest),
+        }
     columns |= {
         "weight_bits": kernel.bits,
         "weight_only": float(kernel.weight_only),
@@ -80,7 +87,7 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
         "pp": pp,
         "dp": dp,
         "shared_experts": shared,
-        "memory_share": defaults().gpu_memory_utilization,
+        "memory_share": _memory_share(notes, accelerator, columns["params_total"] * kernel.bits / 8 / tp / pp),
         "clock_share": 1.0,
         "share_of_free": float(takes_share_of_free(engine)),
         "whole_requests": float(admits_whole_requests(engine)),
@@ -93,6 +100,8 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     held += ["expert-parallel"] if (row.number("ep") or 1) > 1 else []
     held += ["queued"] if row["mode"].startswith("offline") else []
     held += ["burst"] if row["mode"] == "burst" else []
+    if "int8-bnb" in kernel.format_name and re.search(names()["assumed"]["old_bitsandbytes"], engine_text):
+        held.append("bitsandbytes-before-0.45")
     return columns, tag_row([name for name in held if name], graded), "; ".join(doubts), path
 
 
@@ -219,10 +228,23 @@ def _layout(
         return 1.0, 1.0, n, 1.0
     if attention_dp > 1:
         return max(1.0, n / pp / attention_dp), pp, attention_dp, float(columns["n_experts"] > 0)
+    if tp == 1 and row.number("attn_dp") == 1 and row.number("ep") == n:
+        # Experts are spread over all devices and attention is not copied, so its heads are split: vLLM's
+        # `--enable-expert-parallel` beside `--tensor-parallel-size`.
+        tp = n
     tp = max(1.0, min(tp, n / pp))
     dp = max(1.0, n / (tp * pp))
     shared = dp > 1 and columns["n_experts"] > 0 and (row.number("ep") or 1.0) > 1
     return tp, pp, dp, float(shared)
+
+
+def _memory_share(notes: str, accelerator: Accelerator, weight_bytes: float) -> float:
+    """Return the share of memory that an engine uses: of a cache whose size the notes of a row state, with the rest."""
+    stated = re.search(r"kv cache (\d+(?:\.\d+)?) ?gib/gpu", notes)
+    if stated is None:
+        return defaults().gpu_memory_utilization
+    taken = weight_bytes + defaults().reserved_bytes + float(stated.group(1)) * 2**30
+    return min(1.0, taken / accelerator.memory_bytes)
 
 
 def _image_flops(model: str, notes: str) -> float:

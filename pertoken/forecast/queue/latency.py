@@ -335,12 +335,12 @@ def _log_sd(values: Array, covariance: Array) -> float:
 def _half_width(log_sd: float, kinds: frozenset[str] | None) -> float:
     """Return the half width of the 80 % interval of a logarithm.
 
-    It is that of `compare` for the change from the measured deployment. `kinds`: kinds of that change, None on a host
-    without measurements.
+    It is that of `compare` for the change from the measured deployment, and at least that of another load, under which
+    it is asked for. `kinds`: kinds of that change, None on a host without measurements.
     """
     if kinds is None:
         return max(absolute_half_width(), Z_80 * log_sd)
-    return float(half_width(kinds or {"raise_batch"}, log_sd))
+    return max(float(half_width(some, log_sd)) for some in (kinds, {"raise_batch"}) if some)
 
 
 def _range(likely: float, half_width: float) -> Range:

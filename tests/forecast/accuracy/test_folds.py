@@ -8,6 +8,7 @@ from benchmarks.forecast.figures import coverage_rows
 from benchmarks.forecast.fit import fit
 from benchmarks.forecast.folds import Predicted, quantile, source_weights, together, unfounded
 from benchmarks.forecast.nested import MAX_FOLDS_OF_SOURCE, few_of_each_source, grouped
+from benchmarks.forecast.performance.cells import Cells
 from benchmarks.forecast.performance.measurements import Measurements, Pairs, measured, paired, read
 from benchmarks.forecast.tune import half_widths, widths, with_points
 from tests.forecast.test_accuracy import DATA, few
@@ -123,6 +124,21 @@ def test_points_narrow_intervals_only_as_far_as_enough_is_held() -> None:
     assert with_points(tuned, pairs, predicted, everything).points > 0.5, "errors are as large as their disagreement"
     exact = replace(predicted, log_ratio=pairs.log_ratio.copy())
     assert with_points(tuned, pairs, exact, everything) == replace(tuned, points=0.0)
+
+
+def test_the_quantile_of_a_kind_of_few_sources_is_drawn_towards_that_of_all_kinds() -> None:
+    pairs, predicted = invented(60)
+    place = np.arange(len(pairs.rows))
+    few_sources = np.isin(pairs.column("source"), [f"s{n}" for n in range(6)])
+    named = tuple(
+        {**row, "kind": "tp_change" if few else "move_gpu"} for row, few in zip(pairs.rows, few_sources, strict=True)
+    )
+    two = replace(pairs, rows=tuple(Cells(row) for row in named))
+    two.log_ratio[few_sources] = (predicted.log_ratio + 4 * (two.log_ratio - predicted.log_ratio))[few_sources]
+    quantiles = widths(two, predicted, place).quantiles
+    scaled = np.abs(two.log_ratio - predicted.log_ratio) / half_widths(widths(two, predicted, place), two, predicted)
+    own = quantiles["tp_change"] * quantile(scaled[few_sources], np.ones(few_sources.sum()), 0.8 * (1 + 1 / 6))
+    assert quantiles["move_gpu"] < quantiles["tp_change"] < own
 
 
 def test_the_share_of_a_quantile_is_corrected_for_few_sources() -> None:
