@@ -239,7 +239,7 @@ def _layout(
 
 
 def _memory_share(notes: str, accelerator: Accelerator, weight_bytes: float) -> float:
-    """Return the share of memory that an engine uses: of a cache whose size the notes of a row state, with the rest."""
+    """Return the share of memory that an engine uses: of a cache of the size that its notes state, with the rest."""
     stated = re.search(r"kv cache (\d+(?:\.\d+)?) ?gib/gpu", notes)
     if stated is None:
         return defaults().gpu_memory_utilization

@@ -18,7 +18,7 @@ from pertoken.forecast.terms import context
 
 ERROR_SD = 0.3
 """Standard deviation of an error, as a log time. It and the length were chosen on public rows; see
-`python -m benchmarks.forecast --calibrate-with 10 --folds`, whose groups of sources choose again."""
+`python -m benchmarks.forecast --calibrate-with 10 --folds`: its groups of sources choose again."""
 ERROR_LENGTH = 2.0
 """Distance between loads, in logarithms, over which errors are alike."""
 
@@ -47,7 +47,7 @@ def loads_of(c: Candidates, running: Array) -> Array:
 def load_errors(
     loads: Array, log_errors: Array, sd: float = ERROR_SD, length: float = ERROR_LENGTH
 ) -> LoadErrors | None:
-    """Return the errors around points of these loads, shape (n, 3), whose times were off by `log_errors`, shape (n,).
+    """Return the errors around points of these loads, shape (n, 3), with times off by `log_errors`, shape (n,).
 
     NaN where no time was measured; None without any measured point.
     """
