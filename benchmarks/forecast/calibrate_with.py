@@ -10,7 +10,7 @@ ones; of changes of the load, the factor on what calibration changed is chosen o
 
 import argparse
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from pertoken.forecast.calibration import POINT_SD, per_token, posterior, ratio
 from pertoken.forecast.candidates import COLUMNS
 from pertoken.forecast.efficiency import Efficiency, deviation, efficiency, intervals, is_too_wide, rows_times
 from pertoken.forecast.host import LOAD_KINDS, MIN_POINTS
-from pertoken.forecast.measured.load_errors import ERROR_LENGTH, ERROR_SD, correction, load_errors, loads_of
+from pertoken.forecast.measured.load_errors import ERROR_LENGTH, ERROR_SD, load_errors, loads_of, log_times
 from pertoken.forecast.steady import steady
 
 SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus", "tp", "pp")
@@ -38,10 +38,16 @@ SAME = ("source", "model", "gpu", "engine", "weight_dtype", "kv_dtype", "n_gpus"
 SEED = 0
 CHUNK = 500
 """Pairs that are computed side by side."""
-SHIPPED = ERROR_SD, ERROR_LENGTH
-NEAR = (SHIPPED, (ERROR_SD, ERROR_LENGTH / 2), (0.0, ERROR_LENGTH))
-"""Standard deviations and lengths of errors near points; with `--folds` each group of sources is judged
-by those that did best on changes of the load of the other groups."""
+Near = tuple[float, float]
+"""Standard deviation and length of errors near points."""
+SHIPPED: Near = ERROR_SD, ERROR_LENGTH
+NEAR = (SHIPPED, *((sd, length) for sd in (0.3, 0.5, 0.8) for length in (1.0, 2.0, 3.0)), (0.0, ERROR_LENGTH))
+"""Those that are tried, the last without any error; with `--folds` each group of sources is judged by the one that did
+best on changes of the load of the other groups."""
+
+
+NEAR_POINTS = "errors near points: "
+"""Begin of the rows of the report that name what groups of sources chose."""
 
 
 def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.intp]]:
@@ -75,7 +81,7 @@ def predict_with(
     points: Points,
     table: Efficiency | None = None,
     only: NDArray[np.intp] | None = None,
-    near: tuple[float, float] = SHIPPED,
+    near: Near = SHIPPED,
 ) -> Predicted:
     """Return ratios of pairs calibrated on the "before" row and further rows, none of them the "after" row.
 
@@ -98,7 +104,7 @@ def predict_in_folds(
     pairs: Pairs,
     points: Mapping[int, Points],
     kept: Path | None = None,
-    near: Sequence[tuple[float, float]] = (SHIPPED,),
+    near: Sequence[Near] = (SHIPPED,),
 ) -> dict[int, list[Predicted]]:
     """Return `predict_with` for each number of further rows and each of `near`, by tables that saw nothing like the
     pair."""
@@ -111,20 +117,26 @@ def predict_in_folds(
     return predicted
 
 
+def best_of_groups(pairs: Pairs, tried: Sequence[Predicted], rows: NDArray[np.intp]) -> list[int]:
+    """Return, for each group of sources, the place of the predictions that do best on these `rows` of other groups."""
+    group = grouped(pairs, rows)
+    losses = [
+        [mean_loss(pairs, predicted.log_ratio, rows[group[rows] != one]) for predicted in tried]
+        for one in range(GROUPS)
+    ]
+    return [int(np.argmin(of_group)) for of_group in losses]
+
+
 def chosen_near(pairs: Pairs, tried: Sequence[Predicted], rows: NDArray[np.intp]) -> Predicted:
-    """Return, for each group of sources, the predictions that do best on these `rows` of the other groups."""
+    """Return the predictions of each group of sources that do best on these `rows` of the other groups."""
     group = grouped(pairs, rows)
     chosen = Predicted.none(len(group))
-    for one in range(GROUPS):
-        others = rows[group[rows] != one]
-        best = min(tried, key=lambda predicted: mean_loss(pairs, predicted.log_ratio, others))
-        chosen.put(np.flatnonzero(group == one), best)
+    for one, place in enumerate(best_of_groups(pairs, tried, rows)):
+        chosen.put(np.flatnonzero(group == one), tried[place])
     return chosen
 
 
-def _predicted(
-    measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency, near: tuple[float, float]
-) -> Predicted:
+def _predicted(measurements: Measurements, pairs: Pairs, points: Points, table: Efficiency, near: Near) -> Predicted:
     prior, ran = deviation(), running(measurements)
     owner = np.repeat(np.arange(len(points)), [1 + len(point) for point in points])
     rows = np.concatenate([[before, *more] for before, more in zip(pairs.before, points, strict=True)]).astype(np.intp)
@@ -143,14 +155,17 @@ def _predicted(
         load_errors(loads[owner == one], log_errors[owner == one], *near) if 1 + len(more) >= MIN_POINTS else None
         for one, more in enumerate(points)
     ]
-    log_ratio = result.log_ratio + correction(errors, *map(loads_of, (before, after), at))
+    missed_before, missed_after = (log_times(errors, loads_of(*end)) for end in zip((before, after), at, strict=True))
+    log_ratio = result.log_ratio + missed_before - missed_after
     return Predicted(log_ratio, result.log_sd, np.abs(result.log_ratio - result.table_log_ratio))
 
 
 def scores_by_n(
     measurements: Measurements, pairs: Pairs, counts: Sequence[int], in_folds: bool = False, kept: Path | None = None
-) -> dict[str, dict[str, Score]]:
-    """Return the scores by kind for each number of further rows, beside those without any on the same pairs."""
+) -> tuple[dict[str, dict[str, Score]], dict[int, list[Near]]]:
+    """Return the scores by kind for each number of further rows, beside those without any on the same pairs, and what
+    was chosen for each group of sources.
+    """
     asked = as_changes(measurements, pairs)
     abstained = np.array([bool(reason) for reason in reasons(measurements, pairs)])
     trusted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
@@ -160,13 +175,19 @@ def scores_by_n(
         abstained |= unfounded(measurements, pairs)
         tried_by_n = predict_in_folds(measurements, asked, points, kept, NEAR)
     else:
-        tried_by_n = {n: [predict_with(measurements, asked, rows)] for n, rows in points.items()}
+        tried_by_n = {
+            n: [predict_with(measurements, asked, rows, near=near) for near in (SHIPPED, NEAR[-1])]
+            for n, rows in points.items()
+        }
     without = tried_by_n[0][0]
     load = np.isin(asked.column("kind"), list(LOAD_KINDS))
-    scores = {}
+    scores, chosen_of = {}, {}
     for n in counts:
         rows = trusted & np.array([len(point) == n for point in points[n]]) & np.isfinite(without.log_ratio)
-        by_points = chosen_near(asked, tried_by_n[n], np.flatnonzero(rows & load & ~abstained))
+        judged = np.flatnonzero(rows & load & ~abstained)
+        tried = tried_by_n[n]
+        by_points, terms = chosen_near(asked, tried, judged) if in_folds else tried[0], tried[-1]
+        chosen_of[n] = [NEAR[place] for place in best_of_groups(asked, tried, judged)] if in_folds else []
         # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
         chosen = Predicted(
             *(
@@ -174,16 +195,18 @@ def scores_by_n(
                 for name in ("log_ratio", "log_sd", "disagreement")
             )
         )
-        half = half_widths(intervals(), asked, chosen)
+        half, half_of_terms = (half_widths(intervals(), asked, predicted) for predicted in (chosen, terms))
         if n >= MIN_POINTS:
-            half = np.where(load, load_widths(asked, by_points, np.flatnonzero(rows & load & ~abstained)), half)
+            half = np.where(load, load_widths(asked, by_points, judged), half)
+            half_of_terms = np.where(load, load_widths(asked, terms, judged), half_of_terms)
         for name, predicted, widths in (
             (f"{n} points", chosen, half),
+            (f"{n} points, terms alone", terms, half_of_terms),
             (f"{n} points, for every kind", by_points, half_widths(intervals(), asked, by_points)),
             (f"0 of {n}", without, half_widths(intervals(), asked, without)),
         ):
             scores[name] = tables(pairs, predicted.log_ratio, widths, abstained | is_too_wide(widths), rows)
-    return scores
+    return scores, chosen_of
 
 
 def load_widths(pairs: Pairs, predicted: Predicted, rows: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -212,8 +235,19 @@ def main() -> None:
         measurements, pairs = read(options.measurements, options.pairs)
     except BadFile as error:
         parser.exit(2, f"{error}\n")
-    rows = []
-    for name, scores in scores_by_n(measurements, pairs, options.calibrate_with, options.folds, options.keep).items():
+    by_name, near = scores_by_n(measurements, pairs, options.calibrate_with, options.folds, options.keep)
+    rows = [
+        Row(
+            f"{n} points",
+            f"{NEAR_POINTS}a size of {sd:g} and a distance of {length:g}",
+            count,
+            "groups",
+            f"of {GROUPS}",
+        )
+        for n, chosen in near.items()
+        for (sd, length), count in Counter(chosen).items()
+    ]
+    for name, scores in by_name.items():
         of_load = macro(score for kind, score in scores.items() if kind in LOAD_KINDS)
         for kind, score in [*scores.items(), ("load", of_load), ("macro", macro_of(scores))]:
             print(f"{name:28} {kind:20} n={score.n:<5} {score.median:6.1%} / {score.p90:6.1%}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Kinds of change between two deployments, in the words of the efficiency table."""
 
 from pertoken.by_identity import by_identity
+from pertoken.catalog.market import CPU_ARCH, Market
 from pertoken.forecast.served import Abstained, Load
 from pertoken.state.deployment import Deployment
 from pertoken.state.knobs import knobs
@@ -62,3 +63,10 @@ def known_kinds(now: Deployment, to: Deployment, load: Load) -> frozenset[str]:
     if "weight_dtype" in changes and not {now.weight_dtype, to.weight_dtype} & set(_QUANTIZED):
         raise Abstained(f"no measured pairs for a change of weights to {to.weight_dtype}")
     return kinds_of(now, to)
+
+
+def check_hardware(now: Deployment, to: Deployment, market: Market) -> None:
+    """Raise Abstained for a move between CPUs and accelerators: measurements on one do not predict the other."""
+    devices = [market.accelerator(deployment.accelerator) for deployment in (now, to)]
+    if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
+        raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")

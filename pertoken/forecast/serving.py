@@ -11,7 +11,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from pertoken.catalog.market import CPU_ARCH, Market
+from pertoken.catalog.market import Market
 from pertoken.forecast.calibration import Posterior, ratio
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.capacity import fitting_sequences, refusals
@@ -29,8 +29,8 @@ from pertoken.forecast.efficiency import (
 )
 from pertoken.forecast.formats import BLOCK_FP8, defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
-from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, kinds_of, known_kinds
-from pertoken.forecast.measured.load_errors import correction, loads_of
+from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, check_hardware, kinds_of, known_kinds
+from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
 from pertoken.forecast.search import crossing
 from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, encoder_assumptions, resolve_each, stack_rows
@@ -221,7 +221,7 @@ def compare_all(
         comparison = replace(comparison, calibration=comparison.calibration.for_change(comparison.to))
         try:
             kinds = known_kinds(comparison.now, comparison.to, comparison.load)
-            _check_hardware(comparison, market)
+            check_hardware(comparison.now, comparison.to, market)
         except Abstained as reason:
             results.append(reason)
             continue
@@ -232,13 +232,6 @@ def compare_all(
         known.append((comparison, kinds, before, after))
     changes = iter(_compared(known, market, opinion) if known else ())
     return [next(changes) if result is None else result for result in results]
-
-
-def _check_hardware(comparison: Comparison, market: Market) -> None:
-    """Raise Abstained for a move between CPUs and accelerators: measurements on one do not predict the other."""
-    devices = [market.accelerator(deployment.accelerator) for deployment in (comparison.now, comparison.to)]
-    if len({device.arch == CPU_ARCH for device in devices if device is not None}) > 1:
-        raise Abstained("what a move between CPUs and accelerators gains is not measured: try it for some hours")
 
 
 def _compared(
@@ -272,8 +265,12 @@ def _compared(
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
     disagreement = np.where(by_points, intervals().points, 1.0) * disagreement
-    errors = [one.calibration.load_errors if rests else None for one, rests in zip(comparisons, by_points, strict=True)]
-    log_ratios = ratios.log_ratio + correction(errors, *map(loads_of, (candidates_before, candidates_after), running))
+    errors = [comparison.calibration.load_errors for comparison in comparisons]
+    missed_before, missed_after = (
+        log_times(errors, loads_of(c, at)) for c, at in zip((candidates_before, candidates_after), running, strict=True)
+    )
+    log_ratios = ratios.log_ratio + missed_before - missed_after
+    tpot_ms_now = 1000 * ratios.before.token_s * np.exp(missed_before)
     unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
@@ -299,8 +296,8 @@ def _compared(
             )
             continue
         likely, spread = math.exp(corrected.log), math.exp(Z_80 * corrected.log_sd)
-        tpot_ms = 1000 * float(ratios.before.token_s[index])
-        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], second)
+        ratio_range = likely / spread, likely, likely * spread
+        changes[row] = Change(ratio_range, float(tpot_ms_now[index]), afterwards[row], second)
     return changes
 
 
@@ -317,7 +314,9 @@ class _Model:
 
     def steady(self, concurrency: Array) -> Steady:
         """Return the steady state of each candidate. Token times include a share of the prefill."""
-        return steady_scaled(self.candidates, concurrency, self._scale)
+        state = steady_scaled(self.candidates, concurrency, self._scale)
+        errors = [calibration.load_errors for calibration in self.calibrations]
+        return as_measured(state, self.candidates, errors)
 
     @cached_property
     def _scale(self) -> Array:
@@ -342,7 +341,7 @@ class _Model:
     def concurrency_for(self, tok_s: Array, limits: Array) -> Array:
         """Return the fewest sequences that likely generate `tok_s`, NaN where even `limits` sequences do not.
 
-        The rate increases with every sequence.
+        The rate increases with every sequence, or nearly so: errors near measured points may bend it.
         """
 
         def spare(running: Array) -> Array:

@@ -42,6 +42,11 @@ def steady(c: Candidates, table: Efficiency, running: Array, shift: Array | floa
     return steady_scaled(c, running, time_scale(c, table, shift))
 
 
+def slowed(state: Steady, factor: Array) -> Steady:
+    """Return a steady state in which a token takes `factor` times as long, shape (n,), and each term of it."""
+    return Steady(state.running, state.token_s * factor, state.term_s * factor[:, None])
+
+
 def time_scale(c: Candidates, table: Efficiency, shift: Array | float = 0.0) -> Array:
     """Return the factor on the listed time of each term, shape (n, number of `TERMS`); `shift` as for `steady`."""
     return np.asarray(np.exp(table.log_scale(c.tags) + shift))

@@ -7,6 +7,7 @@ import numpy as np
 from pertoken.catalog.market import Market
 from pertoken.forecast.candidates import Candidates
 from pertoken.forecast.efficiency import efficiency
+from pertoken.forecast.measured.load_errors import as_measured
 from pertoken.forecast.power import Device, busy_w, clock_bound, full_w, products_share, under_cap
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.serving import Calibration
@@ -53,7 +54,8 @@ def modelled_busy_w(
 def _state(deployment: Deployment, load: Load, market: Market, calibration: Calibration) -> tuple[Candidates, Steady]:
     candidate = resolve([deployment], [load], market)
     running = np.array([max(1.0, load.running)])
-    return candidate, steady(candidate, efficiency(), running, calibration.shift)
+    state = steady(candidate, efficiency(), running, calibration.shift)
+    return candidate, as_measured(state, candidate, [calibration.for_change(deployment).load_errors])
 
 
 def _device(watts: DeviceWatts, full_w: float = 0.0) -> Device:

@@ -14,13 +14,17 @@ import numpy as np
 from pertoken.by_identity import by_identity
 from pertoken.forecast.calibration import POINT_SD
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.terms import context
+from pertoken.forecast.steady import Steady, slowed
+from pertoken.forecast.terms import context, total
 
-ERROR_SD = 0.3
+ERROR_SD = 0.5
 """Standard deviation of an error, as a log time. It and the length were chosen on public rows; see
 `python -m benchmarks.forecast --calibrate-with 10 --folds`: its groups of sources choose again."""
 ERROR_LENGTH = 2.0
 """Distance between loads, in logarithms, over which errors are alike."""
+MAX_ERROR_SDS = 2.0
+"""Standard deviations at which the error of a point is cut off: one minute in which a server stalled, at a load that no
+other minute had, would else decide all forecasts near it. A judgement; on public rows it changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +40,16 @@ class LoadErrors:
 
     def at(self, loads: Array) -> Array:
         """Return the log of the measured time over the model's, shape (n,), for loads of shape (n, 3)."""
-        return np.asarray(_covariance(loads, np.array(self.loads), self.sd, self.length) @ _weights(self))
+        return np.asarray(log_times([self], loads[None])[0])
 
 
 def loads_of(c: Candidates, running: Array) -> Array:
-    """Return the load as logarithms: running sequences, their context, and the tokens they generate, shape (n, 3)."""
-    return np.log(np.maximum(np.column_stack([running, context(c), c.generated_len]), 1.0))
+    """Return the load as logarithms: running sequences, their context, and the tokens they generate.
+
+    `running`: shape (n,), or (n, points) of candidates that are `spread`; the result has one more axis, of 3.
+    """
+    parts = np.broadcast_arrays(running, context(c), c.generated_len)
+    return np.asarray(np.log(np.maximum(np.stack(parts, axis=-1), 1.0)))
 
 
 def load_errors(
@@ -49,37 +57,54 @@ def load_errors(
 ) -> LoadErrors | None:
     """Return the errors around points of these loads, shape (n, 3), with times off by `log_errors`, shape (n,).
 
-    NaN where no time was measured; None without any measured point.
+    NaN where no time was measured; None without any measured point. Errors beyond `MAX_ERROR_SDS` are cut off there.
     """
     known = np.isfinite(log_errors)
     if not known.any() or sd == 0:
         return None
-    return LoadErrors(tuple(map(tuple, loads[known].tolist())), tuple(log_errors[known].tolist()), sd, length)
+    most = MAX_ERROR_SDS * sd
+    kept = np.clip(log_errors[known], -most, most)
+    return LoadErrors(tuple(map(tuple, loads[known].tolist())), tuple(kept.tolist()), sd, length)
 
 
-def correction(errors: Sequence[LoadErrors | None], before: Array, after: Array) -> Array:
-    """Return the additions to log-ratios of rates: the error before, less that after.
-
-    `before`, `after`: loads of shape (n, 3). 0 where no errors are known.
+def log_times(errors: Sequence[LoadErrors | None], loads: Array) -> Array:
+    """Return the log of the measured time over the model's at loads of shape (n, 3) or (n, points, 3), without their
+    last axis. 0 where no errors are known.
     """
-    return np.array(
-        [
-            0.0 if known is None else float(np.subtract(*known.at(np.array(ends))))
-            for known, *ends in zip(errors, before, after, strict=True)
-        ]
-    )
+    rows = [row for row, known in enumerate(errors) if known is not None]
+    missed = np.zeros(loads.shape[:-1])
+    if not rows:
+        return missed
+    points = [_points(known) for known in errors if known is not None]
+    most = max(len(weights) for _, weights, _ in points)
+    # Points of no weight fill up the shorter lists, and sums go point by point: what else is computed beside changes no
+    # digit.
+    at, weight = np.zeros((len(rows), most, loads.shape[-1])), np.zeros((len(rows), most))
+    for row, (own_loads, weights, _) in enumerate(points):
+        at[row, : len(weights)], weight[row, : len(weights)] = own_loads, weights
+    asked = loads[rows].reshape(len(rows), -1, loads.shape[-1])
+    length = np.array([length for *_, length in points])[:, None, None]
+    alike = _likeness(asked[:, :, None, :], at[:, None, :, :], length)
+    missed[rows] = total(alike * weight[:, None, :]).reshape(missed[rows].shape)
+    return missed
+
+
+def as_measured(state: Steady, c: Candidates, errors: Sequence[LoadErrors | None]) -> Steady:
+    """Return steady states with the times that points near their loads show."""
+    if not any(errors):
+        return state
+    return slowed(state, np.exp(log_times(errors, loads_of(c, state.running))))
 
 
 @by_identity
-def _weights(errors: LoadErrors) -> Array:
-    """Return the weight of each point in the errors at other loads."""
+def _points(errors: LoadErrors) -> tuple[Array, Array, float]:
+    """Return the loads of points, what the error of each adds to that at a load alike, and the length."""
     loads = np.array(errors.loads)
-    noise = POINT_SD**2 * np.eye(len(loads))
-    alike = _covariance(loads, loads, errors.sd, errors.length)
-    return np.asarray(np.linalg.solve(alike + noise, np.array(errors.log_errors)))
+    alike = errors.sd**2 * _likeness(loads[:, None, :], loads[None, :, :], errors.length)
+    weights = np.linalg.solve(alike + POINT_SD**2 * np.eye(len(loads)), np.array(errors.log_errors))
+    return loads, errors.sd**2 * weights, errors.length
 
 
-def _covariance(one: Array, other: Array, sd: float, length: float) -> Array:
-    """Return the covariance of errors at loads of shapes (n, 3) and (m, 3), shape (n, m)."""
-    squared = ((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
-    return np.asarray(sd**2 * np.exp(-squared / (2 * length**2)))
+def _likeness(one: Array, other: Array, length: Array | float) -> Array:
+    """Return the correlation of errors at loads, whose last axis is summed up."""
+    return np.asarray(np.exp(-total((one - other) ** 2) / (2 * length**2)))

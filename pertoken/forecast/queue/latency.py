@@ -25,7 +25,7 @@ from pertoken.forecast.kinds import kinds_of
 from pertoken.forecast.queue.chain import Service
 from pertoken.forecast.queue.load import Arrivals, Lengths, joined
 from pertoken.forecast.queue.queueing import UnderLoad, overruns_under
-from pertoken.forecast.queue.service import forecast_under, service
+from pertoken.forecast.queue.service import forecast_under, missed_steps, service
 from pertoken.forecast.queue.steady_state import capacity_per_s
 from pertoken.forecast.served import Abstained, Load, Row, resolve_each, stack_rows
 from pertoken.forecast.serving import Z_80, Range, concurrency_limits
@@ -187,6 +187,7 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
     """Return steady states: of each query one row for each row of `nudged`, which is added to its log times."""
     rows = np.repeat(np.arange(len(c)), len(nudged))
     shift = np.concatenate([query.calibration.shift + nudged for query in queries])
+    limit, missed = _limits_and_errors(queries, c)
     prompt, generated = (
         joined([getattr(query.arrivals, name) for query in queries for _ in nudged]) for name in ("prompt", "generated")
     )
@@ -194,9 +195,10 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
         c.take(rows),
         efficiency(),
         Arrivals(np.array([query.arrivals.requests_per_s for query in queries])[rows], prompt, generated),
-        concurrency_limits(c, [query.calibration.capacity for query in queries])[rows],
+        limit[rows],
         np.array([_chunk_tokens(query.deployment) for query in queries])[rows],
         shift,
+        missed[rows] if isinstance(missed, np.ndarray) else missed,
         SHARES,
     )
 
@@ -302,13 +304,26 @@ def _overrun(queries: Sequence[LatencyQuery], c: Candidates, limits_ms: Limits) 
 
 def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
     """Return step and prefill times of one replica of each query, and output lengths; `c` has a row for each query."""
+    prompt, generated = _lengths(queries)
+    limit, missed = _limits_and_errors(queries, c)
+    chunks = np.array([_chunk_tokens(query.deployment) for query in queries])
+    shift = np.concatenate([query.calibration.shift for query in queries])
+    return service(c, efficiency(), prompt, generated, limit, chunks, shift, missed), generated
+
+
+def _limits_and_errors(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Array, Array | float]:
+    """Return the sequences that each query's deployment runs at once, and what its calibration knows of steps."""
+    limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
+    errors = [query.calibration.for_change(query.deployment).load_errors for query in queries]
+    return limit, missed_steps(c, *_lengths(queries), limit, errors)
+
+
+def _lengths(queries: Sequence[LatencyQuery]) -> tuple[Lengths, Lengths]:
+    """Return the lengths of prompts and outputs, a row for each query."""
     prompt, generated = (
         joined([getattr(query.arrivals, name) for query in queries]) for name in ("prompt", "generated")
     )
-    limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
-    chunks = np.array([_chunk_tokens(query.deployment) for query in queries])
-    shift = np.concatenate([query.calibration.shift for query in queries])
-    return service(c, efficiency(), prompt, generated, limit, chunks, shift), generated
+    return prompt, generated
 
 
 def _limited(limits_ms: Sequence[float | None]) -> list[tuple[float, float]]:

@@ -8,9 +8,11 @@ import pytest
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.efficiency import efficiency
 from pertoken.forecast.host import MIN_POINTS, Calibration, Measured, calibrate_all
-from pertoken.forecast.measured.load_errors import correction, load_errors, loads_of
+from pertoken.forecast.measured.load_errors import load_errors, loads_of, log_times
+from pertoken.forecast.queue.latency import latency
+from pertoken.forecast.queue.load import Arrivals, fixed
 from pertoken.forecast.served import resolve
-from pertoken.forecast.serving import Change, compare
+from pertoken.forecast.serving import Change, compare, forecast
 from pertoken.forecast.steady import steady
 from tests.forecast.builders import CHAT, LLAMA_8B, MARKET
 
@@ -33,11 +35,24 @@ def test_points_that_the_model_explains_add_nothing_and_no_points_are_none() -> 
     assert load_errors(LOADS, np.full(8, np.nan)) is None and load_errors(LOADS, np.ones(8), sd=0) is None
 
 
-def test_a_change_and_its_reverse_are_corrected_by_opposite_amounts() -> None:
+def test_errors_of_several_deployments_are_those_of_each_alone() -> None:
     errors = load_errors(LOADS, np.linspace(0, 0.7, 8))
-    onward, back = correction([errors], LOADS[:1], LOADS[7:]), correction([errors], LOADS[7:], LOADS[:1])
-    assert onward[0] < -0.3 and onward == pytest.approx(-back)
-    assert not correction([None], LOADS[:1], LOADS[7:]).any()
+    assert errors is not None
+    some = np.stack([LOADS[:2], LOADS[6:]])
+    together = log_times([errors, None], some)
+    assert together[0] == pytest.approx(errors.at(LOADS[:2])) and not together[1].any()
+    assert log_times([errors, errors], LOADS[:2]) == pytest.approx(errors.at(LOADS[:2]))
+
+
+def test_a_minute_that_stalled_decides_nothing_beyond_two_standard_deviations() -> None:
+    stalled = np.where(np.arange(8) == 4, 9.0, 0.0)
+    errors = load_errors(LOADS, stalled, sd=0.5, length=0.5)
+    assert errors is not None and errors.log_errors[4] == 1.0
+    assert errors.at(LOADS[4:5])[0] < 1.0
+
+
+def chat_arrivals(requests_per_s: float) -> Arrivals:
+    return Arrivals(requests_per_s, fixed(CHAT.prompt_len), fixed(CHAT.generated_len))
 
 
 def points_of(slower: dict[int, float]) -> tuple[OperatingPoint, ...]:
@@ -68,6 +83,35 @@ def test_a_batch_from_which_a_host_is_slow_is_not_forecast_to_pay() -> None:
     (usual, plain), (slowed, unaware) = results
     assert usual == pytest.approx(plain, rel=0.1)
     assert slowed < 0.85 * unaware, "points show what no term does"
+
+
+def test_latency_and_absolute_rates_follow_the_same_errors_as_ratios() -> None:
+    now = LLAMA_8B.but(max_num_seqs=64)
+    load = replace(CHAT, running=8, waiting=0)
+    points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: 3.0, 64: 3.0})
+    (calibration,) = calibrate_all([Measured(now, load, 700.0, points=points)], MARKET)
+    assert isinstance(calibration, Calibration)
+    unaware = replace(calibration, load_errors=None)
+    steps, plain = (forecast(now, load, MARKET, known) for known in (calibration, unaware))
+    assert steps.saturated is not None and plain.saturated is not None
+    assert steps.saturated.tpot_ms[1] > 1.15 * plain.saturated.tpot_ms[1]
+    assert steps.saturated.tok_s[1] < 0.87 * plain.saturated.tok_s[1]
+    arrivals = chat_arrivals(0.8 * steps.saturated.tok_s[1] / CHAT.generated_len)
+    slow, fast = (latency(now, load, arrivals, MARKET, known) for known in (calibration, unaware))
+    slower = plain.saturated.tok_s[1] / steps.saturated.tok_s[1]
+    assert slow.utilization / fast.utilization == pytest.approx(slower, rel=0.03), "one capacity, whoever asks"
+
+
+def test_errors_near_points_do_not_move_forecasts_of_other_weights() -> None:
+    load = replace(CHAT, running=8, waiting=0)
+    points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: 3.0, 64: 3.0})
+    (calibration,) = calibrate_all([Measured(LLAMA_8B, load, 700.0, points=points)], MARKET)
+    assert isinstance(calibration, Calibration)
+    quantized, arrivals = LLAMA_8B.but(weight_dtype="fp8"), chat_arrivals(2.0)
+    known, unaware = (
+        latency(quantized, load, arrivals, MARKET, one) for one in (calibration, replace(calibration, load_errors=None))
+    )
+    assert known == unaware
 
 
 def test_fewer_points_than_stand_for_a_window_correct_nothing() -> None:
