@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
+from benchmarks.forecast.performance.rows import DISAGGREGATED
 from pertoken.forecast.candidates import Array
-from pertoken.forecast.capacity import running_sequences
+from pertoken.forecast.capacity import running_sequences, weight_bytes
 from pertoken.forecast.efficiency import Efficiency, tag_names
 from pertoken.forecast.terms import TERMS, seconds
 
@@ -47,7 +48,7 @@ def design(alternative: str = "") -> dict[str, Any]:
 
 
 def alternatives() -> tuple[str, ...]:
-    """Return the names of the alternative designs."""
+    """Return the names of the alternative designs, whose fits are averaged with that of the design without any."""
     return tuple(row["name"] for row in design()["alternatives"])
 
 
@@ -108,8 +109,11 @@ class Evidence:
         clusters = _joined(measurements.column("source"), measurements.column("model"), measurements.column("gpu"))
         trusted = np.array([table["row_trust"].get(trust, 0.0) for trust in measurements.column("trust")])
         self.row_weight = trusted * np.isfinite(self.log_tok_s) * _share(clusters, table["most_per_cluster"])
-        # A row on an unknown device or of an unknown model carries no information on the constants.
-        strange = np.array(["device" in doubts or "size" in doubts for doubts in measurements.doubts])
+        # A row on an unknown device or of an unknown model carries no information on the constants, nor does one of
+        # several engines, or one whose weights exceed its devices: something in it is not as stated.
+        misleading = ("the device", "the size", DISAGGREGATED)
+        strange = np.array([any(doubt in doubts for doubt in misleading) for doubts in measurements.doubts])
+        strange |= weight_bytes(self.candidates) > self.candidates.memory_bytes
         self.row_weight = _damped(self.row_weight * ~strange, measurements.column("source"), table["source_weight"])
         self.before, self.after = pairs.before, pairs.after
         self.log_ratio = self.log_tok_s[self.after] - self.log_tok_s[self.before]
@@ -124,6 +128,11 @@ class Evidence:
         if alternative == self.alternative:
             return self
         return Evidence(*self._read, self.kept, alternative)
+
+    @cached_property
+    def designs(self) -> tuple["Evidence", ...]:
+        """The same rows and pairs for the fit of each design."""
+        return tuple(self.under(name) for name in ("", *alternatives()))
 
     def file(self, without: NDArray[np.bool_] | None) -> Path | None:
         """Return the file that keeps what is fitted without some rows, named by all that the fit reads; or None."""
@@ -171,6 +180,11 @@ def fit(evidence: Evidence, without: NDArray[np.bool_] | None = None) -> Array:
         np.save(part, values)
         part.replace(file)
     return values
+
+
+def mean_fit(evidence: Evidence, without: NDArray[np.bool_] | None = None) -> Array:
+    """Return the mean over the designs of what `fit` returns: none of them has to be chosen."""
+    return np.asarray(np.mean([fit(design, without) for design in evidence.designs], axis=0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.forecast.calibrate_with import others, predict_in_folds
-from benchmarks.forecast.fit import Evidence, as_efficiency, design, fit, parameters
+from benchmarks.forecast.fit import Evidence, as_efficiency, design, mean_fit, parameters
 from benchmarks.forecast.folds import MACRO, cluster_weights, clusters, predict, quantile, together, unfounded
 from benchmarks.forecast.nested import left_out
 from benchmarks.forecast.pairs import as_changes, reasons, slow_down
@@ -171,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     progress("fitting all rows")
     evidence = Evidence(measurements, pairs, options.keep)
-    values = fit(evidence)
+    values = mean_fit(evidence)
     watts = Watts(measurements)
     counted = (pairs.column("trust") != "low") & np.isfinite(pairs.log_ratio)
     counted &= np.array([not why for why in reasons(measurements, pairs)])
@@ -192,7 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write_rows(options.licensed / "measurements.csv", some_measurements.rows)
         write_rows(options.licensed / "pairs.csv", some_pairs.rows)
     progress("fitting licensed rows only")
-    some = fit(Evidence(some_measurements, as_changes(some_measurements, some_pairs)))
+    some = mean_fit(Evidence(some_measurements, as_changes(some_measurements, some_pairs)))
     progress("")
     shipped = efficiency()
     moved = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast.fit import Evidence, as_efficiency, fit, running
+from benchmarks.forecast.fit import Evidence, as_efficiency, mean_fit, running
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
 from pertoken.forecast.calibration import per_token, posterior, ratio
 from pertoken.forecast.candidates import Array
@@ -114,8 +114,7 @@ def together(measurements: Measurements, pairs: Pairs) -> list[Fold]:
 
 def refit(evidence: Evidence, fold: Fold, also: NDArray[np.bool_] | None = None) -> Efficiency:
     """Return the table fitted from the priors without the rows of a fold, and without those `also` marked."""
-    values = fit(evidence, without=fold.rows if also is None else fold.rows | also)
-    return as_efficiency(values, evidence.alternative)
+    return as_efficiency(mean_fit(evidence, without=fold.rows if also is None else fold.rows | also))
 
 
 def unfounded(measurements: Measurements, pairs: Pairs) -> NDArray[np.bool_]:

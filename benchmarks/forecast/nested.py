@@ -1,8 +1,8 @@
 """Nested folds: pairs judged by tables and tuned values that saw neither their source, nor their model, nor their GPU.
 
-The table of a pair is refitted without every row that shares its source, its model or a GPU. What is tuned, the design
-of the fit (`design.toml`, its alternatives) and the widths of intervals, is chosen for each group of sources on the
-pairs of the other groups, as predicted by tables that saw no row of the group either.
+The table of a pair is refitted without every row that shares its source, its model or a GPU. What is tuned, the widths
+of intervals, is chosen for each group of sources on the pairs of the other groups, as predicted by tables that saw no
+row of the group either.
 """
 
 import multiprocessing
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.forecast.fit import Evidence, alternatives
+from benchmarks.forecast.fit import Evidence
 from benchmarks.forecast.folds import (
     MACRO,
     Fold,
@@ -38,10 +38,6 @@ MAX_FOLDS_OF_SOURCE = 8
 """Inner folds that values are tuned on."""
 
 
-SHIPPED = "as shipped"
-"""Name of the design without any alternative, in reports."""
-
-
 @dataclass(frozen=True, slots=True)
 class Nested:
     """Pairs predicted in nested folds."""
@@ -55,8 +51,6 @@ class Nested:
     """The group of each pair's source."""
     tuned: tuple[Intervals, ...]
     """The intervals chosen for each group of sources."""
-    designs: tuple[str, ...]
-    """The design chosen for each group of sources: an alternative's name, or "" for the one without any."""
 
     def half_widths(self, pairs: Pairs, predicted: Predicted) -> Array:
         """Return half widths of predictions as tuned on the other groups of sources."""
@@ -72,15 +66,10 @@ class Nested:
             for title, row in (("interval", scale), ("quantile", quantiles)):
                 for name, value in row.items():
                     values[f"{title} {name}"].append(float(value))
-        ranges = [
+        return [
             Row("tuned in nested folds", f"{name}.{end.__name__}", end(best), "", f"{len(best)} groups of sources")
             for name, best in values.items()
             for end in (min, max)
-        ]
-        of = f"of {len(self.designs)} groups of sources"
-        return ranges + [
-            Row("design chosen in nested folds", name or SHIPPED, self.designs.count(name), "groups", of)
-            for name in ("", *alternatives())
         ]
 
 
@@ -131,6 +120,7 @@ def left_out(
 
 def refitted(evidence: Evidence, folds: Sequence[Fold], also: NDArray[np.bool_] | None = None) -> Iterator[Efficiency]:
     """Yield the table refitted without each fold, from a process on each core."""
+    _ = evidence.designs  # computed once, before the processes share them
     with multiprocessing.get_context("fork").Pool(initializer=_share, initargs=(evidence, also)) as pool:
         yield from pool.imap(_refit, folds)
 
@@ -166,31 +156,21 @@ def nested(
     silent = unfounded(measurements, pairs)
     group = grouped(pairs, np.flatnonzero(counted))
     sources = measurements.column("source")
-    designs = {name: evidence.under(name) for name in ("", *alternatives())}
-    chosen, names = [], []
+    chosen = []
     for one in range(GROUPS):
         unseen = np.isin(sources, np.unique(pairs.column("source")[group == one]))
         others = few_of_each_source(pairs, [fold for fold in folds if (group[fold.pairs] != one).all()], counted)
-        tried = []
-        for name, design in designs.items():
 
-            def step(fold: str, one: int = one, name: str = name) -> None:
-                progress(f"group {one + 1} of {GROUPS}, {name or SHIPPED}: {fold}")
+        def step(fold: str, one: int = one) -> None:
+            progress(f"group {one + 1} of {GROUPS}: {fold}")
 
-            inner = left_out(measurements, pairs, design, prior, others, step, unseen)
-            rows = np.flatnonzero((group != one) & counted & ~silent & np.isfinite(inner.log_ratio))
-            slow_down(inner)
-            rows = rows[np.isfinite(inner.log_ratio[rows])]
-            tried.append((mean_loss(pairs, inner.log_ratio, rows), name, inner, rows))
-        _, name, inner, rows = min(tried, key=lambda trial: trial[0])
-        names.append(name)
+        inner = left_out(measurements, pairs, evidence, prior, others, step, unseen)
+        slow_down(inner)
+        rows = np.flatnonzero((group != one) & counted & ~silent & np.isfinite(inner.log_ratio))
         chosen.append(widths(pairs, inner, rows))
-        own = [fold for fold in folds if group[fold.pairs[0]] == one]
-        outer = left_out(measurements, pairs, designs[name], prior, own, progress)
-        for fold in own:
-            raw.put(fold.pairs, outer)
+    raw = left_out(measurements, pairs, evidence, prior, folds, progress)
     slow_down(raw)
-    return Nested(raw, _half_widths(pairs, raw, group, chosen), silent, group, tuple(chosen), tuple(names))
+    return Nested(raw, _half_widths(pairs, raw, group, chosen), silent, group, tuple(chosen))
 
 
 def mean_loss(pairs: Pairs, log_ratio: Array, rows: NDArray[np.intp]) -> float:

@@ -9,12 +9,14 @@ from benchmarks.forecast.fit import running
 from benchmarks.forecast.folds import MACRO, Predicted
 from benchmarks.forecast.performance.cells import Cells
 from benchmarks.forecast.performance.measurements import Measurements, Pairs
-from benchmarks.forecast.performance.rows import drafted_len
+from benchmarks.forecast.performance.rows import DISAGGREGATED, drafted_len
 from benchmarks.forecast.power import CAPPED, Watts, log_ratios
 from pertoken.forecast.candidates import COLUMNS
 from pertoken.forecast.capacity import weight_bytes
 from pertoken.forecast.efficiency import unpacks_cache
 
+LAYOUT = ("n_gpus", "tp", "pp", "attn_dp", "ep")
+"""Columns of the layout of an engine on its devices."""
 MAX_BLIND_BATCH = 4
 """Sequences up to which verifying a draft costs next to nothing, however long it is."""
 
@@ -22,7 +24,8 @@ MAX_BLIND_BATCH = 4
 def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
     """Return why a pair is not predicted; empty where it is.
 
-    A device nobody knows is only a reason where it is what changes: elsewhere both sides share the guess.
+    A device nobody knows is only a reason where it is what changes, and so is a layout: elsewhere both sides share the
+    guess.
     """
     reasons = []
     alike = same_to_the_forecast(measurements, pairs)
@@ -32,7 +35,9 @@ def reasons(measurements: Measurements, pairs: Pairs) -> list[str]:
         doubts = {doubt for end in (before, after) for doubt in measurements.doubts[end].split("; ") if doubt}
         moved = measurements.rows[before]["gpu"] != measurements.rows[after]["gpu"]
         swapped = measurements.rows[before]["model"] != measurements.rows[after]["model"]
-        grounds = [doubt for doubt in doubts if ("device" in doubt and moved) or ("size" in doubt and swapped)]
+        split = any(measurements.rows[before][name] != measurements.rows[after][name] for name in LAYOUT)
+        matters = (("the device", moved), ("the size", swapped), (DISAGGREGATED, split))
+        grounds = [doubt for doubt in doubts if any(name in doubt and changes for name, changes in matters)]
         blind = drafts[after] and not drafted_len(measurements.rows[after])
         if too_large[before] or too_large[after]:
             grounds.append("the weights of a row exceed the memory of its devices: something in the row is wrong")

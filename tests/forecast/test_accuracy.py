@@ -16,7 +16,7 @@ from benchmarks.forecast.accuracy import by_shipped_table
 from benchmarks.forecast.accuracy import write as write_predictions
 from benchmarks.forecast.baselines import baselines
 from benchmarks.forecast.figures import energy_rows, energy_tables
-from benchmarks.forecast.fit import LISTED, Evidence, alternatives, as_efficiency, design, fit, parameters
+from benchmarks.forecast.fit import LISTED, Evidence, alternatives, as_efficiency, design, fit, mean_fit, parameters
 from benchmarks.forecast.fit_table import licensed, prior, write_rows
 from benchmarks.forecast.fit_table import main as fit_main
 from benchmarks.forecast.folds import Predicted, clusters, predict, quantile, score
@@ -265,6 +265,16 @@ def test_an_alternative_design_differs_in_its_values_only(rows: tuple[Measuremen
     assert plain.under("") is plain and design() == design("")
 
 
+def test_the_table_is_the_mean_of_the_fits_of_all_designs(
+    rows: tuple[Measurements, Pairs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evidence = few(rows)
+    assert [one.alternative for one in evidence.designs] == ["", *alternatives()]
+    fitted = iter([np.full(3, value) for value in range(len(evidence.designs))])
+    monkeypatch.setattr("benchmarks.forecast.fit.fit", lambda one, without: next(fitted))
+    assert mean_fit(evidence).tolist() == [(len(evidence.designs) - 1) / 2] * 3
+
+
 def test_only_rows_that_may_be_copied_are_carried(rows: tuple[Measurements, Pairs]) -> None:
     measurements, pairs = licensed(*rows)
     assert len(measurements.rows) == len(rows[0].rows) and len(pairs.rows) == len(rows[1].rows)
@@ -372,6 +382,7 @@ def test_a_tighter_power_cap_is_forecast_to_slow_a_device_down_and_other_changes
     assert predicted.log_ratio[0] < -0.02 and predicted.log_ratio[1] == 0
 
 
+@pytest.mark.usefixtures("one_design")
 def test_the_fit_writes_a_table_of_every_term_and_the_rows_that_may_be_copied(
     rows: tuple[Measurements, Pairs], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

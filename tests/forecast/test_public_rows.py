@@ -3,29 +3,42 @@
 import pytest
 
 from benchmarks.forecast.accuracy import by_shipped_table
-from benchmarks.forecast.fit import running
+from benchmarks.forecast.fit import Evidence, running
+from benchmarks.forecast.pairs import reasons
 from benchmarks.forecast.performance.measurements import Measurements, measured, paired
+from benchmarks.forecast.performance.rows import DISAGGREGATED
 from benchmarks.forecast.power import Watts
 from pertoken.forecast.capacity import fitting_sequences, kv_tokens
 from pertoken.forecast.efficiency import tag_names
 from pertoken.forecast.terms import context
 
+USUAL = {
+    "key": "k",
+    "model": "meta-llama/Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "n_gpus": "1",
+    "weight_dtype": "bf16",
+    "engine": "vllm 0.12",
+    "batch_or_concurrency": "32",
+}
+
+
+DEEPSEEK = {"model": "deepseek-ai/DeepSeek-R1", "params_total_b": "671", "params_active_b": "37"}
+
 
 def read_as(**cells: str) -> Measurements:
     """One row of an H100 with these cells."""
-    usual = {"key": "k", "model": "meta-llama/Llama-3.1-8B", "gpu": "H100-SXM", "n_gpus": "1", "weight_dtype": "bf16"}
-    return measured([{**usual, "engine": "vllm 0.12", "batch_or_concurrency": "32", **cells}])
+    return measured([{**USUAL, **cells}])
 
 
 def test_a_mixture_on_more_ranks_than_attention_has_copies_attention_and_spreads_its_experts() -> None:
-    mixture = {"model": "deepseek-ai/DeepSeek-R1", "params_total_b": "671", "params_active_b": "37"}
-    wide = read_as(**mixture, gpu="GB200", n_gpus="36", tp="36").candidates
+    wide = read_as(**DEEPSEEK, gpu="GB200", n_gpus="36", tp="36").candidates
     assert (wide.tp[0], wide.dp[0], wide.shared_experts[0]) == (1, 36, 1)
-    ranks = read_as(**mixture, n_gpus="8", tp="1", ep="8").candidates
+    ranks = read_as(**DEEPSEEK, n_gpus="8", tp="1", ep="8").candidates
     assert (ranks.tp[0], ranks.dp[0], ranks.shared_experts[0]) == (1, 8, 1)
-    twice = read_as(**mixture, n_gpus="64", tp="64", ep="8").candidates
+    twice = read_as(**DEEPSEEK, n_gpus="64", tp="64", ep="8").candidates
     assert (twice.tp[0], twice.dp[0]) == (8, 1)
-    one_copy = read_as(**mixture, n_gpus="8", tp="1", attn_dp="1", ep="8").candidates
+    one_copy = read_as(**DEEPSEEK, n_gpus="8", tp="1", attn_dp="1", ep="8").candidates
     assert (one_copy.tp[0], one_copy.dp[0], one_copy.shared_experts[0]) == (8, 1, 0)
 
 
@@ -134,6 +147,38 @@ def test_an_engine_with_a_cache_of_fixed_size_reads_all_of_it() -> None:
     assert context(static)[0] == 1400 and context(paged)[0] == 1200
     computed = [float((c.prompt_len * (1 - c.cached_share))[0]) for c in (static, paged)]
     assert computed == pytest.approx([1000, 1000])
+
+
+def test_neuron_stores_weights_in_8_bits_and_multiplies_in_16() -> None:
+    cells = {"gpu": "Trainium1", "n_gpus": "16", "weight_dtype": "int8"}
+    stored = read_as(**cells, engine="Transformers NeuronX 2.18").candidates
+    assert stored.weight_bits[0] < 9 and stored.weight_only[0] == 1
+    assert read_as(weight_dtype="int8").candidates.weight_only[0] == 0
+
+
+def test_a_server_split_into_prefill_and_decode_fits_nothing_and_is_predicted_where_its_layout_stays() -> None:
+    cells = {"source": "aic-silicon-inferencex", "gpu": "GB200"} | DEEPSEEK
+    rows = [
+        {**USUAL, **cells, "key": key, "output_tok_s_total": "9000", "trust": "high", "n_gpus": n, "tp": n}
+        for key, n in (("a", "72"), ("b", "72"), ("c", "36"))
+    ]
+    rows.append({**rows[0], "key": "d", "source": "trtllm-docs-v1.0"})
+    measurements = measured(rows)
+    assert [DISAGGREGATED in doubt for doubt in measurements.doubts] == [True, True, True, False]
+    changes = [{"kind": "raise_batch", "before": "a", "after": "b"}, {"kind": "tp_change", "before": "a", "after": "c"}]
+    pairs = paired(rows, [{**change, "trust": "high", "ratio_output_tok_s": "1"} for change in changes])
+    assert [DISAGGREGATED in why for why in reasons(measurements, pairs)] == [False, True]
+    assert (Evidence(measurements, pairs).row_weight > 0).tolist() == [False, False, False, True]
+
+
+def test_a_row_whose_weights_exceed_its_devices_fits_nothing() -> None:
+    rows = [
+        {**USUAL, "key": gpu, "gpu": gpu, "model": "meta-llama/Llama-3.1-70B", "params_total_b": "70.6"}
+        | {"n_gpus": "1", "tp": "1", "output_tok_s_total": "900", "trust": "high", "source": gpu}
+        for gpu in ("H100-SXM", "H200-SXM")
+    ]
+    measurements = measured(rows)
+    assert (Evidence(measurements, paired(rows, [])).row_weight > 0).tolist() == [False, True]
 
 
 def test_a_cache_that_a_row_states_limits_how_many_requests_run() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-RESULT = Path(__file__).parents[2] / "benchmarks/results/load-2026-11-26.json"
+RESULT = Path(__file__).parents[2] / "benchmarks/results/load-2026-11-27.json"
 _INTRODUCTION = """\
 ## Runs under load that others measured
 

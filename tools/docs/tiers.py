@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.forecast.calibrate_with import NEAR_POINTS
 from benchmarks.forecast.figures import NESTED
 from pertoken.forecast.host import LOAD_KINDS
 
@@ -20,15 +21,17 @@ _INTRODUCTION = """
 *No host data* is the mean over kinds in the nested folds. *Passive* is a change of the load on a deployment of which
 {points} further operating points were measured, in triple folds (`--calibrate-with {points} --folds`), beside the
 *same pairs* calibrated on the row before the change alone; in the median `raise_batch` is 2 times the batch and
-`raise_batch_far` 32 times. Near its points, a forecast is also corrected by what it misses there (a Gaussian process
-over batch, context and length; whether, and over which distance, each group of sources chose on the others; before,
-10 points gave 3.7 / 17.7 and 8.8 / 48.9 %). *Runs under load* are those of `benchmarks.load`, all figures together.
+`raise_batch_far` 32 times. *By terms alone*, points only move the constants of a host. Near its points, a forecast is
+also corrected by what it misses there (a Gaussian process over the logarithms of batch, context and length).
+{near}
+*Runs under load* are those of `benchmarks.load`, all figures together.
+
 *Probe* is `benchmarks.site`: one probe on a real llama.cpp on CPUs, in parts some minutes apart, then other slots,
 contexts and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The
 *probed configuration itself* is served in each round, too: its error is what the machine drifted and what the probe
 missed. The forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of
 an interval) was changed after runs with the seeds {three}, the order of the probe's steps after that with seed {last};
-these judge them no more. {site}
+these judge them no more. {site}{noise}
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -41,7 +44,12 @@ def lines(rows: Rows) -> list[str]:
     mean = {figure: rows[NESTED, f"macro.{figure}"]["value"] for figure in _FIGURES}
     text = [
         _INTRODUCTION.format(
-            points=POINTS, three=", ".join(CHANGED_AFTER[:-1]), last=CHANGED_AFTER[-1], site=_judged()
+            points=POINTS,
+            near=_near(),
+            three=", ".join(CHANGED_AFTER[:-1]),
+            last=CHANGED_AFTER[-1],
+            site=_judged(),
+            noise=_noise(_newest("site")),
         ),
         _HEAD,
         _row("no host data", mean),
@@ -49,10 +57,15 @@ def lines(rows: Rows) -> list[str]:
     passive = _newest("calibrate_with")
     if passive is not None:
         known = {(row["subject"], row["what"]): row["value"] for row in passive["rows"]}
-        for kind in sorted(LOAD_KINDS):
-            for name, subject in (("no host data, same pairs", f"0 of {POINTS}"), ("passive", f"{POINTS} points")):
+        both = {kind: f"`{kind}`" for kind in sorted(LOAD_KINDS)} | {"load": "the mean of both"}
+        for kind, of in both.items():
+            for name, subject in (
+                ("no host data, same pairs", f"0 of {POINTS}"),
+                ("passive, by terms alone", f"{POINTS} points, terms alone"),
+                ("passive", f"{POINTS} points"),
+            ):
                 figures = {figure: known[subject, f"{kind}.{figure}"] for figure in _FIGURES}
-                text.append(_row(f"{name}: `{kind}`", figures))
+                text.append(_row(f"{name}: {of}", figures))
     load = _newest("load")
     if load is not None:
         targets = {target["id"]: target["value"] for target in load["targets"]}
@@ -63,6 +76,18 @@ def lines(rows: Rows) -> list[str]:
                 f"| {name} | medians {medians} % ({', '.join(_LOAD.values())}) | {100 * held:.0f} % | {width:.2f} | |"
             )
     return text + _probed(_newest("site"))
+
+
+def _near() -> str:
+    """Return which errors near points the groups of sources chose."""
+    passive = _newest("calibrate_with") or {"rows": []}
+    chosen = [
+        (row["value"], row["what"].removeprefix(NEAR_POINTS))
+        for row in passive["rows"]
+        if row["subject"] == f"{POINTS} points" and row["what"].startswith(NEAR_POINTS)
+    ]
+    counts = " and ".join(f"{count:g} chose {what}" for count, what in sorted(chosen, reverse=True))
+    return f"Of the groups of sources, each on pairs of the others, {counts}." if chosen else ""
 
 
 def _judged() -> str:
@@ -77,6 +102,19 @@ def _judged() -> str:
             "present one."
         )
     return f"The figures\nare of a later run with seed {seed}."
+
+
+def _noise(site: Mapping[str, Any] | None) -> str:
+    """Return how much the machine of the probe's tier changed between rounds, empty where that was not measured."""
+    rows = {row["what"]: row["value"] for row in (site or {"rows": []})["rows"]}
+    noise, control = rows.get("repeat noise"), rows.get("control median")
+    if noise is None or control is None:
+        return ""
+    return (
+        f" One round of a configuration differed from\nthe next by {100 * noise:.0f} % in the median there, and the "
+        f"probed configurations from their own probe by {100 * control:.0f} %: no\nforecast of other loads can be "
+        "expected to be closer than that on such a machine (5 / 15 % were aimed at)."
+    )
 
 
 def _probed(site: Mapping[str, Any] | None) -> list[str]:

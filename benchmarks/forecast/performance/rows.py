@@ -33,6 +33,10 @@ from pertoken.forecast.served import accepted_len, device_columns, device_tags, 
 from pertoken.forecast.terms import ROWS_OF_TILE
 
 DAYS_PER_YEAR = 365.25
+DISAGGREGATED = (
+    "prefill and decode run on devices of their own (disaggregated), which the serving model does not forecast"
+)
+"""Doubt about a row whose devices are those of several engines."""
 WIDEST_ATTENTION = 8
 """Ranks over which heads of attention are split: a mixture on more copies attention and spreads its experts."""
 
@@ -52,6 +56,8 @@ def candidate(row: Cells) -> tuple[dict[str, float], tuple[float, ...], str, str
     columns, known = _shape(row)
     if not known:
         doubts.append(f"the size of {row['model']!r} is not known")
+    if first(names()["disaggregated"], f"{row['source']}|{row['gpu']}|{notes}".lower(), pattern=True):
+        doubts.append(DISAGGREGATED)
     n, row = _devices(row)
     dtype = _dtype(row, accelerator, columns, n, engine, doubts)
     kernel = kernels(dtype, accelerator)

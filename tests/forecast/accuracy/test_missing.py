@@ -56,6 +56,7 @@ def test_a_configuration_is_stated_only_with_lengths_batch_dtype_and_engine_vers
     assert not stated(without).any()
 
 
+@pytest.mark.usefixtures("one_design")
 def test_the_curve_ends_where_tables_see_every_other_source(public: tuple[Measurements, Pairs]) -> None:
     measurements, pairs = public[0], public[1].take(np.arange(0, len(public[1].rows), 30))
     everything = np.ones(len(pairs.rows), dtype=bool)
