@@ -43,10 +43,11 @@ MIN_POINTS = 3
 """Operating points from which they stand in for the mean of the window."""
 CPU_WIDENING = 3.0
 """Times the table's deviations on CPUs, which it was not fitted on: a judgement."""
-CPU_LOG_SD = 0.2
+CPU_LOG_SD = 0.16
 """Smallest standard deviation of a log time on CPUs: how steps of a few sequences use caches and tiles is no term, and
-points of one batch do not show it. A factor of 1.29 either way, which held 80 % of the tokens/s in a run of
-`benchmarks.site` on two cores (seed 31117) that therefore no longer judges it."""
+points of one batch do not show it. A factor of 1.23 either way, which held 99 % of the figures of other loads and,
+after a probe of the format, of other formats in two runs of `benchmarks.site` on two cores (seeds 71993 and 83417);
+these judge it no more."""
 MUCH_OF_CACHE = 0.3
 """Use of the KV cache from which it determines how many sequences fill it: below, fixed blocks and prefixes blur it."""
 

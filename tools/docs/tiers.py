@@ -12,7 +12,7 @@ from pertoken.forecast.host import LOAD_KINDS
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
-CHANGED_AFTER = ("20266", "31117", "40961", "52817")
+CHANGED_AFTER = ("20266", "31117", "40961", "52817", "71993", "83417")
 """Seeds of runs of `benchmarks.site` that the forecast of CPUs or the probe was changed after."""
 Rows = Mapping[tuple[str, str], Any]
 _INTRODUCTION = """
@@ -30,8 +30,8 @@ also corrected by what it misses there (a Gaussian process over the logarithms o
 contexts and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The
 *probed configuration itself* is served in each round, too: its error is what the machine drifted and what the probe
 missed. The forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of
-an interval) was changed after runs with the seeds {three}, the order of the probe's steps after that with seed {last};
-these judge them no more. {site}{noise}
+an interval), and the order of the probe's steps, were changed after runs with the seeds {seeds}; these
+judge them no more. {site}{noise}
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -46,8 +46,7 @@ def lines(rows: Rows) -> list[str]:
         _INTRODUCTION.format(
             points=POINTS,
             near=_near(),
-            three=", ".join(CHANGED_AFTER[:-1]),
-            last=CHANGED_AFTER[-1],
+            seeds=", ".join(CHANGED_AFTER),
             site=_judged(),
             noise=_noise(_newest("site")),
         ),
