@@ -3,6 +3,7 @@
 import gc
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -25,6 +26,9 @@ settings.load_profile("quick")
 # Hundreds of tests start a program: each would compile the package again, for up to a second.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# A shell starts jobs in the background with SIGINT ignored, and programs that tests start inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection(session: pytest.Session) -> None:

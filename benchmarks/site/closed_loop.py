@@ -1,6 +1,7 @@
 """A configuration in a closed loop: what its clients should see by the forecast, and what they do see."""
 
 import statistics
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -9,7 +10,7 @@ import numpy as np
 
 from benchmarks.site.configurations import Configuration
 from benchmarks.site.plan import ROUNDS
-from benchmarks.site.play import Lengths, Steps, play
+from benchmarks.site.play import START_S, Lengths, Steps, play
 from pertoken.agent.load_probe.client import Client, Completion
 from pertoken.catalog.market import Market
 from pertoken.forecast.serving import Calibration, Point, Range, forecast
@@ -98,13 +99,16 @@ class Measured:
 
 
 def measure(client: Client, asked: Sequence[Sequence[Lengths]]) -> Measured:
-    """Serve a round: one thread for each client, which asks for its outputs one after another."""
+    """Serve a round: one thread for each client, which asks for its outputs one after another; they begin `START_S`
+    apart.
+    """
 
-    def one(lengths: Sequence[Lengths]) -> list[Completion]:
+    def one(number: int, lengths: Sequence[Lengths]) -> list[Completion]:
+        time.sleep(number * START_S)
         return [client.complete(client.prompt(prompt), generated) for prompt, generated in lengths]
 
     with ThreadPoolExecutor(len(asked)) as pool:
-        return figures(list(pool.map(one, asked)))
+        return figures(list(pool.map(one, range(len(asked)), asked)))
 
 
 def figures(done: Sequence[Sequence[Completion]]) -> Measured:

@@ -12,7 +12,7 @@ from pertoken.forecast.host import LOAD_KINDS
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
-CHANGED_AFTER = ("20266", "31117", "40961", "52817", "71993", "83417")
+CHANGED_AFTER = ("20266", "31117", "40961", "52817", "71993", "83417", "90527")
 """Seeds of runs of `benchmarks.site` that the forecast of CPUs or the probe was changed after."""
 Rows = Mapping[tuple[str, str], Any]
 _INTRODUCTION = """
@@ -30,8 +30,8 @@ also corrected by what it misses there (a Gaussian process over the logarithms o
 contexts and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The
 *probed configuration itself* is served in each round, too: its error is what the machine drifted and what the probe
 missed. The forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of
-an interval), and the order of the probe's steps, were changed after runs with the seeds {seeds}; these
-judge them no more. {site}{noise}
+an interval), the order of the probe's steps or the start of the clients were changed after runs with the seeds
+{seeds}; these judge them no more. {site}{noise}
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
@@ -91,8 +91,8 @@ def _near() -> str:
 
 def _judged() -> str:
     """Return which run the figures of the probe are of, and whether it judges the present forecast."""
-    paths = sorted(RESULTS.glob("site-20*.json"))
-    seed = paths[-1].stem.rpartition("-seed-")[2] if paths else None
+    path = _path("site")
+    seed = _seed(path) if path is not None else None
     if seed is None:
         return "No run is committed yet."
     if seed in CHANGED_AFTER:
@@ -111,8 +111,7 @@ def _noise(site: Mapping[str, Any] | None) -> str:
         return ""
     return (
         f" One round of a configuration differed from\nthe next by {100 * noise:.0f} % in the median there, and the "
-        f"probed configurations from their own probe by {100 * control:.0f} %: no\nforecast of other loads can be "
-        "expected to be closer than that on such a machine (5 / 15 % were aimed at)."
+        f"probed configurations from their own probe by {100 * control:.0f} %; 5 / 15 %\nwere aimed at with a probe."
     )
 
 
@@ -147,6 +146,17 @@ def _row(name: str, mean: Mapping[str, float]) -> str:
 
 
 def _newest(benchmark: str) -> dict[str, Any] | None:
-    """Return the committed result of a benchmark with the latest date in its name, or None."""
-    paths = sorted(RESULTS.glob(f"{benchmark}-20*.json"))
-    return json.loads(paths[-1].read_text(encoding="utf-8")) if paths else None
+    """Return the committed result of a benchmark, or None."""
+    path = _path(benchmark)
+    return json.loads(path.read_text(encoding="utf-8")) if path is not None else None
+
+
+def _path(benchmark: str) -> Path | None:
+    """Return the result with the latest date in its name, of runs that judge the present forecast if there are any."""
+    paths = RESULTS.glob(f"{benchmark}-20*.json")
+    return max(paths, key=lambda path: (_seed(path) not in CHANGED_AFTER, path.name), default=None)
+
+
+def _seed(path: Path) -> str:
+    """Return the seed in the name of a result; empty without any."""
+    return path.stem.rpartition("-seed-")[2]
