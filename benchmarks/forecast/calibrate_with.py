@@ -41,13 +41,12 @@ CHUNK = 500
 Near = tuple[float, float]
 """Standard deviation and length of errors near points."""
 SHIPPED: Near = ERROR_SD, ERROR_LENGTH
-NEAR = (SHIPPED, *((sd, length) for sd in (0.3, 0.5, 0.8) for length in (1.0, 2.0, 3.0)), (0.0, ERROR_LENGTH))
-"""Those that are tried, the last without any error; with `--folds` each group of sources is judged by the one that did
-best on changes of the load of the other groups."""
-
-
+NO_ERRORS: Near = 0.0, ERROR_LENGTH
+NEAR = (*((sd, length) for sd in (0.3, ERROR_SD, 0.8) for length in (1.0, ERROR_LENGTH, 3.0)), NO_ERRORS)
+"""Those that are tried; with `--folds` each group of sources is judged by the one that did best on changes of the load
+of the other groups."""
 NEAR_POINTS = "errors near points: "
-"""Begin of the rows of the report that name what groups of sources chose."""
+"""Prefix of the rows of the report that name what groups of sources chose."""
 
 
 def others(measurements: Measurements, pairs: Pairs, n: int) -> list[NDArray[np.intp]]:
@@ -127,11 +126,11 @@ def best_of_groups(pairs: Pairs, tried: Sequence[Predicted], rows: NDArray[np.in
     return [int(np.argmin(of_group)) for of_group in losses]
 
 
-def chosen_near(pairs: Pairs, tried: Sequence[Predicted], rows: NDArray[np.intp]) -> Predicted:
-    """Return the predictions of each group of sources that do best on these `rows` of the other groups."""
+def of_groups(pairs: Pairs, tried: Sequence[Predicted], places: Sequence[int], rows: NDArray[np.intp]) -> Predicted:
+    """Return, for each group of sources, the predictions at its place; `places` and `rows` as of `best_of_groups`."""
     group = grouped(pairs, rows)
     chosen = Predicted.none(len(group))
-    for one, place in enumerate(best_of_groups(pairs, tried, rows)):
+    for one, place in enumerate(places):
         chosen.put(np.flatnonzero(group == one), tried[place])
     return chosen
 
@@ -176,7 +175,7 @@ def scores_by_n(
         tried_by_n = predict_in_folds(measurements, asked, points, kept, NEAR)
     else:
         tried_by_n = {
-            n: [predict_with(measurements, asked, rows, near=near) for near in (SHIPPED, NEAR[-1])]
+            n: [predict_with(measurements, asked, rows, near=near) for near in (SHIPPED, NO_ERRORS)]
             for n, rows in points.items()
         }
     without = tried_by_n[0][0]
@@ -186,8 +185,10 @@ def scores_by_n(
         rows = trusted & np.array([len(point) == n for point in points[n]]) & np.isfinite(without.log_ratio)
         judged = np.flatnonzero(rows & load & ~abstained)
         tried = tried_by_n[n]
-        by_points, terms = chosen_near(asked, tried, judged) if in_folds else tried[0], tried[-1]
-        chosen_of[n] = [NEAR[place] for place in best_of_groups(asked, tried, judged)] if in_folds else []
+        several = in_folds and 1 + n >= MIN_POINTS
+        places = best_of_groups(asked, tried, judged) if several else [0] * GROUPS
+        chosen_of[n] = [NEAR[place] for place in places] if several else []
+        by_points, terms = of_groups(asked, tried, places, judged), tried[-1]
         # As `Calibration.for_change`: what changes more than the load rests on the "before" row alone.
         chosen = Predicted(
             *(

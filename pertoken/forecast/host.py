@@ -86,6 +86,10 @@ class Calibration:
             return self
         return self.window
 
+    def errors_for(self, deployment: Deployment) -> LoadErrors | None:
+        """Return the errors near points, None for a deployment that differs in more than its load."""
+        return self.for_change(deployment).load_errors
+
     @property
     def measured(self) -> bool:
         """Whether anything was measured."""

@@ -34,7 +34,7 @@ from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_ti
 from pertoken.forecast.search import crossing
 from pertoken.forecast.second_opinion.opinion import Opinion, OpinionResult, Ratio, blend, operating_point
 from pertoken.forecast.served import Abstained, Load, Row, encoder_assumptions, resolve_each, stack_rows
-from pertoken.forecast.steady import Steady, first_token_scaled, steady_scaled, time_scale
+from pertoken.forecast.steady import Steady, first_token_scaled, slowed, steady_scaled, time_scale
 from pertoken.forecast.terms import TERMS
 from pertoken.state.deployment import Deployment
 
@@ -124,7 +124,7 @@ def running_tok_s(
         return [row for row in rows if isinstance(row, Abstained)]
     deployments, loads, calibrations = zip(*(query for query, _ in known), strict=True)
     c = stack_rows([row for _, row in known])
-    model = _Model(c, calibrations)
+    model = _Model(deployments, c, calibrations)
     tok_s = model.steady(_present(loads, _limits(c, calibrations))).tok_s.tolist()
     refused = refusals(deployments, c, market)
     rates = iter([rate if refusal is None else None for rate, refusal in zip(tok_s, refused, strict=True)])
@@ -139,7 +139,7 @@ def _forecasts(
     calibrations: Sequence[Calibration],
 ) -> list[Forecast]:
     """Forecast deployments together; `c` has a row for each."""
-    model, limits = _Model(c, calibrations), _limits(c, calibrations)
+    model, limits = _Model(deployments, c, calibrations), _limits(c, calibrations)
     present = _present(loads, limits)
     needed = model.concurrency_for(np.array([load.generated_tok_s for load in loads]), limits)
     running, saturated = model.points(present), model.points(limits)
@@ -265,12 +265,12 @@ def _compared(
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
     disagreement = np.where(by_points, intervals().points, 1.0) * disagreement
-    errors = [comparison.calibration.load_errors for comparison in comparisons]
+    errors = [comparison.calibration.errors_for(comparison.to) for comparison in comparisons]
     missed_before, missed_after = (
         log_times(errors, loads_of(c, at)) for c, at in zip((candidates_before, candidates_after), running, strict=True)
     )
     log_ratios = ratios.log_ratio + missed_before - missed_after
-    tpot_ms_now = 1000 * ratios.before.token_s * np.exp(missed_before)
+    now = slowed(ratios.before, np.exp(missed_before))
     unpacked = unpacks_cache(candidates_before) | unpacks_cache(candidates_after)
     changes: list[Change | Forecast | Abstained] = list(afterwards)
     for index, row in enumerate(starts):
@@ -287,7 +287,7 @@ def _compared(
                 operating_point(deployment, comparison.load, float(sequences[index])) for deployment, sequences in ends
             ]
             second = opinion.log_ratio(*points)
-            seen_tok_s = float(ratios.before.tok_s[index]) if comparison.calibration.measured else None
+            seen_tok_s = float(now.tok_s[index]) if comparison.calibration.measured else None
             corrected = blend(corrected, second, kinds, seen_tok_s)
         if is_too_wide(Z_80 * corrected.log_sd):
             changes[row] = Abstained(
@@ -296,8 +296,8 @@ def _compared(
             )
             continue
         likely, spread = math.exp(corrected.log), math.exp(Z_80 * corrected.log_sd)
-        ratio_range = likely / spread, likely, likely * spread
-        changes[row] = Change(ratio_range, float(tpot_ms_now[index]), afterwards[row], second)
+        tpot_ms = 1000 * float(now.token_s[index])
+        changes[row] = Change((likely / spread, likely, likely * spread), tpot_ms, afterwards[row], second)
     return changes
 
 
@@ -309,14 +309,15 @@ def _rests_on_points(comparison: Comparison) -> bool:
 
 @dataclass(frozen=True)
 class _Model:
+    deployments: Sequence[Deployment]
     candidates: Candidates
     calibrations: Sequence[Calibration]
 
     def steady(self, concurrency: Array) -> Steady:
         """Return the steady state of each candidate. Token times include a share of the prefill."""
         state = steady_scaled(self.candidates, concurrency, self._scale)
-        errors = [calibration.load_errors for calibration in self.calibrations]
-        return as_measured(state, self.candidates, errors)
+        ends = zip(self.deployments, self.calibrations, strict=True)
+        return as_measured(state, self.candidates, [known.errors_for(deployment) for deployment, known in ends])
 
     @cached_property
     def _scale(self) -> Array:

@@ -55,7 +55,7 @@ def _state(deployment: Deployment, load: Load, market: Market, calibration: Cali
     candidate = resolve([deployment], [load], market)
     running = np.array([max(1.0, load.running)])
     state = steady(candidate, efficiency(), running, calibration.shift)
-    return candidate, as_measured(state, candidate, [calibration.for_change(deployment).load_errors])
+    return candidate, as_measured(state, candidate, [calibration.errors_for(deployment)])
 
 
 def _device(watts: DeviceWatts, full_w: float = 0.0) -> Device:

@@ -6,7 +6,8 @@ import pytest
 from benchmarks.forecast import calibrate_with
 from benchmarks.forecast.calibrate_with import (
     SAME,
-    chosen_near,
+    best_of_groups,
+    of_groups,
     others,
     predict_in_folds,
     predict_with,
@@ -70,9 +71,12 @@ def test_errors_near_points_are_chosen_on_pairs_of_other_sources(
     sources = pairs.column("source")
     one = sources == sources[rows[0]]
     own = Predicted(np.where(one, right.log_ratio, wrong.log_ratio), wrong.log_sd, wrong.disagreement)
-    chosen = chosen_near(pairs, [own, right], rows)
+    tried = [own, right]
+    chosen = of_groups(pairs, tried, best_of_groups(pairs, tried, rows), rows)
     assert (chosen.log_ratio[rows] == right.log_ratio[rows]).all()
-    assert (chosen_near(pairs, [wrong, own], rows).log_ratio[rows][one[rows]] == wrong.log_ratio[rows][one[rows]]).all()
+    tried = [wrong, own]
+    chosen = of_groups(pairs, tried, best_of_groups(pairs, tried, rows), rows)
+    assert (chosen.log_ratio[rows][one[rows]] == wrong.log_ratio[rows][one[rows]]).all()
 
 
 def test_without_further_rows_a_pair_is_predicted_from_its_before_row(public: tuple[Measurements, Pairs]) -> None:

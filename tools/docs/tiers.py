@@ -13,7 +13,7 @@ RESULTS = Path(__file__).parents[2] / "benchmarks/results"
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
 CHANGED_AFTER = ("20266", "31117", "40961", "52817", "71993", "83417", "90527")
-"""Seeds of runs of `benchmarks.site` that the forecast of CPUs or the probe was changed after."""
+"""Seeds of runs of `benchmarks.site` after which the forecast of CPUs, the probe or the benchmark was changed."""
 Rows = Mapping[tuple[str, str], Any]
 _INTRODUCTION = """
 ## By what is known of a host
@@ -30,8 +30,8 @@ also corrected by what it misses there (a Gaussian process over the logarithms o
 contexts and loads, or other formats. Its clients' rounds are played step by step, with the lengths that are served. The
 *probed configuration itself* is served in each round, too: its error is what the machine drifted and what the probe
 missed. The forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of
-an interval), the order of the probe's steps or the start of the clients were changed after runs with the seeds
-{seeds}; these judge them no more. {site}{noise}
+an interval), the order of the probe's steps or the start of the clients was changed after each of the runs with the
+seeds {seeds}, so these judge them no more. {site}{noise}
 """
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"

@@ -187,7 +187,8 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
     """Return steady states: of each query one row for each row of `nudged`, which is added to its log times."""
     rows = np.repeat(np.arange(len(c)), len(nudged))
     shift = np.concatenate([query.calibration.shift + nudged for query in queries])
-    limit, missed = _limits_and_errors(queries, c)
+    limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
+    missed = _missed(queries, c, limit)
     prompt, generated = (
         joined([getattr(query.arrivals, name) for query in queries for _ in nudged]) for name in ("prompt", "generated")
     )
@@ -198,7 +199,7 @@ def _states(queries: Sequence[LatencyQuery], c: Candidates, nudged: Array) -> Un
         limit[rows],
         np.array([_chunk_tokens(query.deployment) for query in queries])[rows],
         shift,
-        missed[rows] if isinstance(missed, np.ndarray) else missed,
+        None if missed is None else missed[rows],
         SHARES,
     )
 
@@ -305,17 +306,17 @@ def _overrun(queries: Sequence[LatencyQuery], c: Candidates, limits_ms: Limits) 
 def replicas_of(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Service, Lengths]:
     """Return step and prefill times of one replica of each query, and output lengths; `c` has a row for each query."""
     prompt, generated = _lengths(queries)
-    limit, missed = _limits_and_errors(queries, c)
+    limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
     chunks = np.array([_chunk_tokens(query.deployment) for query in queries])
     shift = np.concatenate([query.calibration.shift for query in queries])
+    missed = _missed(queries, c, limit)
     return service(c, efficiency(), prompt, generated, limit, chunks, shift, missed), generated
 
 
-def _limits_and_errors(queries: Sequence[LatencyQuery], c: Candidates) -> tuple[Array, Array | float]:
-    """Return the sequences that each query's deployment runs at once, and what its calibration knows of steps."""
-    limit = concurrency_limits(c, [query.calibration.capacity for query in queries])
-    errors = [query.calibration.for_change(query.deployment).load_errors for query in queries]
-    return limit, missed_steps(c, *_lengths(queries), limit, errors)
+def _missed(queries: Sequence[LatencyQuery], c: Candidates, limit: Array) -> Array | None:
+    """Return what measured points show of the steps of each query, as `service` takes it; None where none is known."""
+    errors = [query.calibration.errors_for(query.deployment) for query in queries]
+    return missed_steps(c, *_lengths(queries), limit, errors) if any(errors) else None
 
 
 def _lengths(queries: Sequence[LatencyQuery]) -> tuple[Lengths, Lengths]:

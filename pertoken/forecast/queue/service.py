@@ -18,8 +18,9 @@ POINTS = 12
 """Batch sizes, evenly spaced in the logarithm, at which a step is computed. Between them it is linear."""
 DECODE_AT = tuple(index for index in range(len(TERMS)) if index not in PREFILL_AT)
 """Indices of the terms of a decode step in `TERMS`."""
-MIN_STEP = 0.5
-"""Least share of the model's decode step that errors near measured points may leave of it: a judgement."""
+MIN_STEP = 0.1
+"""Least share of the model's decode step that errors near measured points may leave of it, so that it stays above 0
+where most of a step is prefill: a judgement."""
 
 
 def service(
@@ -30,7 +31,7 @@ def service(
     limit: Array,
     chunk_tokens: Array | float = np.inf,
     shift: Array | float = 0.0,
-    missed: Array | float = 0.0,
+    missed: Array | None = None,
 ) -> Service:
     """Return the step and prefill times of one replica of each candidate under these lengths.
 
@@ -40,9 +41,12 @@ def service(
     limit_per_replica = np.maximum(limit / c.dp, 1.0)
     running, mean = batches(c, limit), _at_means(c, prompt, generated)
     scale = time_scale(c, table, shift)
-    term_s = seconds(mean, running * mean.dp) * scale[:, None, :]
-    decode = total(np.take(term_s, DECODE_AT, axis=-1))
-    decode = np.maximum(decode + total(term_s) * np.expm1(missed), MIN_STEP * decode)
+    term_s = seconds(mean, running * mean.dp)
+    decode = total(np.take(term_s, DECODE_AT, axis=-1) * np.take(scale, DECODE_AT, axis=-1)[:, None, :])
+    if missed is not None:
+        # What a token takes in all is measured; its share of prefill is left as it is.
+        more = total(term_s * scale[:, None, :]) * np.expm1(missed)
+        decode = np.maximum(decode + more, MIN_STEP * decode)
     tokens = np.broadcast_to(prompt.rows, (len(c), prompt.rows.shape[1]))
     prefill_s = prefill_seconds(replace(mean, prompt_len=tokens), 1.0)
     prefill = sum(part_s * scale[:, index, None] for index, part_s in zip(PREFILL_AT, prefill_s, strict=True))
@@ -60,13 +64,11 @@ def batches(c: Candidates, limit: Array) -> Array:
 
 def missed_steps(
     c: Candidates, prompt: Lengths, generated: Lengths, limit: Array, errors: Sequence[LoadErrors | None]
-) -> Array | float:
+) -> Array:
     """Return the log of the measured time of a token over the model's at `batches`, as known from points near them.
 
-    Arguments as for `service`; `errors` of each candidate. Shape (n, `POINTS`), or 0 where no errors are known.
+    Arguments as for `service`; `errors` of each candidate. Shape (n, `POINTS`).
     """
-    if not any(errors):
-        return 0.0
     mean = _at_means(c, prompt, generated)
     return log_times(errors, loads_of(mean, batches(c, limit) * mean.dp))
 
@@ -84,7 +86,7 @@ def forecast_under(
     limit: Array,
     chunk_tokens: Array | float = np.inf,
     shift: Array | float = 0.0,
-    missed: Array | float = 0.0,
+    missed: Array | None = None,
     shares: tuple[float, ...] = (0.5, 0.95),
 ) -> UnderLoad:
     """Return steady states of whole deployments under one load, spread evenly and at random over their replicas.

@@ -47,7 +47,7 @@ def stuck_engine(seen: Evidence, now: Deployment, fleet: Fleet, options: Options
     tokens = seen.generated_tok_s.max + (seen.prompt_tok_s.max if seen.has("prompt_tok_s") else 0.0)
     observed_h = seen.observed_h.mean
     if tokens > 0:
-        yield skip("serves", f"it served up to {tokens:.3g} tokens/s")
+        yield skip("serves", f"it served up to {tokens:,.1f} tokens/s")
         return
     if observed_h < options.observed_h:
         yield skip(

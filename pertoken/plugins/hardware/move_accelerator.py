@@ -1,5 +1,6 @@
 """Rule: serve from another accelerator."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -83,6 +84,7 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     purchase = "spot" if now.placement.purchase == "spot" else "on_demand"
     tried = 0
     fits = False
+    incomparable: defaultdict[str, list[str]] = defaultdict(list)
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -99,10 +101,12 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         fits = True
         prices = market.comparable((present.name, purchase), (accelerator.name, purchase), now.placement.provider)
         if isinstance(prices, str):
-            yield skip("prices-not-comparable", f"prices cannot be compared: {prices}")
+            incomparable[prices.replace(accelerator.name, "{}", 1)].append(accelerator.name)
             continue
         moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
         yield propose(moved, risk="availability", effort="high")
+    for reason, names in incomparable.items():
+        yield skip("prices-not-comparable", f"prices cannot be compared: {reason.replace('{}', ', '.join(names), 1)}")
     if not fits:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
         yield skip(

@@ -85,20 +85,21 @@ def test_a_batch_from_which_a_host_is_slow_is_not_forecast_to_pay() -> None:
     assert slowed < 0.85 * unaware, "points show what no term does"
 
 
-def test_latency_and_absolute_rates_follow_the_same_errors_as_ratios() -> None:
+@pytest.mark.parametrize("factor", [3.0, 1 / 3])
+def test_latency_and_absolute_rates_follow_the_same_errors_as_ratios(factor: float) -> None:
     now = LLAMA_8B.but(max_num_seqs=64)
     load = replace(CHAT, running=8, waiting=0)
-    points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: 3.0, 64: 3.0})
+    points = points_of({2: 1.0, 4: 1.0, 8: 1.0, 16: 1.0, 32: factor, 64: factor})
     (calibration,) = calibrate_all([Measured(now, load, 700.0, points=points)], MARKET)
     assert isinstance(calibration, Calibration)
     unaware = replace(calibration, load_errors=None)
     steps, plain = (forecast(now, load, MARKET, known) for known in (calibration, unaware))
     assert steps.saturated is not None and plain.saturated is not None
-    assert steps.saturated.tpot_ms[1] > 1.15 * plain.saturated.tpot_ms[1]
-    assert steps.saturated.tok_s[1] < 0.87 * plain.saturated.tok_s[1]
+    slower = plain.saturated.tok_s[1] / steps.saturated.tok_s[1]
+    assert slower > 1.15 if factor > 1 else slower < 0.87
+    assert steps.saturated.tpot_ms[1] == pytest.approx(slower * plain.saturated.tpot_ms[1])
     arrivals = chat_arrivals(0.8 * steps.saturated.tok_s[1] / CHAT.generated_len)
     slow, fast = (latency(now, load, arrivals, MARKET, known) for known in (calibration, unaware))
-    slower = plain.saturated.tok_s[1] / steps.saturated.tok_s[1]
     assert slow.utilization / fast.utilization == pytest.approx(slower, rel=0.03), "one capacity, whoever asks"
 
 
@@ -112,6 +113,11 @@ def test_errors_near_points_do_not_move_forecasts_of_other_weights() -> None:
         latency(quantized, load, arrivals, MARKET, one) for one in (calibration, replace(calibration, load_errors=None))
     )
     assert known == unaware
+    rates = [
+        forecast(quantized, load, MARKET, one).saturated
+        for one in (calibration, replace(calibration, load_errors=None))
+    ]
+    assert rates[0] is not None and rates[0] == rates[1]
 
 
 def test_fewer_points_than_stand_for_a_window_correct_nothing() -> None:
