@@ -25,6 +25,8 @@ FOLDER = Path(os.environ.get("PERTOKEN_VLLM_FOLDER", Path(tempfile.gettempdir())
 ALIAS = "tiny-llama"
 MAX_MODEL_LEN = 1024
 VERSION = "0.32.0"
+OFFLINE = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+"""Variables under which a server asks nobody for models and reports nothing."""
 START_S = 400.0
 """Longest start; two data-parallel ranks with two API servers take minutes on two cores."""
 REQUEST_S = 120.0
@@ -102,14 +104,13 @@ class VllmServer:
 
     def start(self) -> "VllmServer":
         """Start it and wait until it serves."""
-        quiet = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **quiet, "VLLM_CPU_KVCACHE_SPACE": "1"},
+                env={**os.environ, **OFFLINE, "VLLM_CPU_KVCACHE_SPACE": "1"},
             )
         deadline = time.monotonic() + START_S
         while not self._healthy():

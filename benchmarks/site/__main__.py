@@ -1,11 +1,11 @@
 """`python -m benchmarks.site --seed N`: one probe of one configuration, and predictions of others on this machine.
 
-Real llama.cpp (xllamacpp) serves random weights of realistic shape. Bandwidth and rates of matrix products of this
-machine's CPUs are measured by weight format with two small models that no configuration serves, in turns. One
-configuration of each of two models is probed as `pertoken probe` does, in parts some minutes apart; then all others are
-predicted through `calibrate` and `forecast`, and the predictions are printed with their hash before any of them is
-served. Configurations run in interleaved rounds of closed loops; rounds in which others used over 5 % of the processor
-are repeated, as far as time allows.
+Real llama.cpp (xllamacpp), or with `--engine vllm` a vLLM built for CPUs that `python -m tests.vllm` installed, serves
+random weights of realistic shape. Bandwidth and rates of matrix products of this machine's CPUs are measured by weight
+format with small models that no configuration serves, in turns. One configuration of each of two models is probed as
+`pertoken probe` does, in parts some minutes apart; then all others are predicted through `calibrate` and `forecast`,
+and the predictions are printed with their hash before any of them is served. Configurations run in interleaved rounds
+of closed loops; rounds in which others used over 5 % of the processor are repeated, as far as time allows.
 
 The probed configurations are predicted and served beside the others as controls, and fixed loops are timed before each
 probe and configuration: they distinguish a machine that became slower or faster from a fault of the forecast. They
@@ -15,6 +15,8 @@ correct no prediction.
 import argparse
 import hashlib
 import json
+import signal
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -23,10 +25,12 @@ from pathlib import Path
 from benchmarks.report import Row, report
 from benchmarks.site.closed_loop import Forecast, Prediction, forecast_of
 from benchmarks.site.configurations import Configuration, control, draw
-from benchmarks.site.hardware import RATES, RATES_MIXTURE, accelerator
+from benchmarks.site.engines.llama_cpp import LLAMA_CPP
+from benchmarks.site.engines.vllm import VLLM
+from benchmarks.site.hardware import accelerator
 from benchmarks.site.machine import Machine, note
-from benchmarks.site.models import SHAPES, SMALL, Shape
-from benchmarks.site.plan import Plan, requests_each
+from benchmarks.site.models import SMALL, Shape
+from benchmarks.site.plan import ROUNDS, Plan, requests_each
 from benchmarks.site.record import Measurements, OnFile, Recording
 from benchmarks.site.scoring import CONTROL, Outcome, score
 from benchmarks.site.speed import speed_rows
@@ -36,13 +40,15 @@ from pertoken.forecast.host import calibrate
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Calibration
 
+ENGINES = {engine.name: engine for engine in (LLAMA_CPP, VLLM)}
+
 
 class Site:
     """One run."""
 
     def __init__(self, plan: Plan, machine: Measurements) -> None:
         self._plan, self._machine = plan, machine
-        self._bases, drawn = draw(plan.shapes, plan.seed, plan.n, plan.threads)
+        self._bases, drawn = draw(plan.shapes, plan.seed, plan.n, plan.threads, plan.engine)
         self._controls = [control(base) for base in self._bases]
         self._others = [*self._controls, *drawn]
 
@@ -54,7 +60,7 @@ class Site:
             self._format(of) for of in self._others if not any(of.same_format(base) for base in self._bases)
         )
         forecasts = self._forecasts(market, lambda of: self._base(of), own)
-        requests = self._requests(forecasts, len(formats) * self._plan.format_probe_s)
+        requests = self._requests(forecasts, len(formats) * (self._plan.format_probe_s + self._plan.engine.start_s))
         first = {of: forecast.predict(of, requests[of]) for of, forecast in forecasts.items()}
         hashes = {"from one probe of each model": announce(first)}
         by_format = {key: self._machine.probe(key, self._plan.format_probe_s) for key in formats}
@@ -93,7 +99,7 @@ class Site:
         devices = []
         points = {base.shape: self._machine.probe(base, self._plan.probe_s) for base in self._bases}
         for threads in sorted({of.threads for of in (*self._bases, *self._others)}):
-            devices.append(accelerator(self._machine.rates(threads), threads))
+            devices.append(accelerator(self._plan.engine, self._machine.rates(threads), threads))
             for base in self._bases:
                 points[base.shape] += self._machine.probe(base, self._plan.probe_s)
         return load_market().with_measured(devices), points
@@ -104,7 +110,9 @@ class Site:
             return {of: self._machine.requests(of) for of in self._others}
         cycles_s = [forecasts[of].cycle_s(of) if of in forecasts else 0.0 for of in self._others]
         usual_s = max(cycles_s)
-        counts = requests_each([cycle_s or usual_s for cycle_s in cycles_s], self._machine.left_s(probes_s))
+        engine = self._plan.engine
+        starts_s = engine.start_s * len(cycles_s) * (1 if engine.stays else ROUNDS)
+        counts = requests_each([cycle_s or usual_s for cycle_s in cycles_s], self._machine.left_s(probes_s) - starts_s)
         return dict(zip(self._others, counts, strict=True))
 
     def _forecasts(
@@ -148,8 +156,14 @@ def announce(predictions: Mapping[Configuration, Prediction]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the result as JSON; predictions and progress go to standard error."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.site", description=__doc__)
+    minutes = ", ".join(f"{engine.minutes:g} with {name}" for name, engine in ENGINES.items())
     parser.add_argument("--seed", type=int, required=True)
-    parser.add_argument("--minutes", type=float, default=18.0, help="time for everything [18]")
+    parser.add_argument("--engine", choices=ENGINES, default=LLAMA_CPP.name, help="what serves [%(default)s]")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help=f"time for everything [{minutes}]",
+    )
     parser.add_argument("--short", action="store_true", help="small models, four configurations, two minutes")
     parser.add_argument(
         "--cpu-time", action="store_true", help="one thread, timed by its CPU time: for a shared machine"
@@ -158,14 +172,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--record", metavar="FILE", help="write there what is measured")
     parser.add_argument("--recorded", metavar="FILE", help="measure nothing: forecast a run on file again")
     asked = parser.parse_args(arguments)
+    engine = ENGINES[asked.engine]
+    if engine is not LLAMA_CPP and (asked.short or asked.cpu_time):
+        parser.error("--short and --cpu-time are for llama.cpp: another engine starts slowly, with several processes")
+    budget_s = 60 * (engine.minutes if asked.minutes is None else asked.minutes)
     plan = Plan(
         seed=asked.seed,
-        budget_s=min(60 * asked.minutes, 120.0) if asked.short else 60 * asked.minutes,
+        budget_s=min(budget_s, 120.0) if asked.short else budget_s,
         probe_s=6.0 if asked.short else 30.0,
         format_probe_s=6.0 if asked.short else 25.0,
-        shapes=SMALL if asked.short else SHAPES,
-        rates_shapes=SMALL if asked.short else (RATES, RATES_MIXTURE),
-        n=4 if asked.short else 16,
+        engine=engine,
+        shapes=SMALL if asked.short else engine.shapes,
+        rates_shapes=SMALL if asked.short else engine.rates_shapes,
+        n=4 if asked.short else engine.n,
         threads=1 if asked.cpu_time else 2,
         cpu_time=asked.cpu_time,
     )
@@ -181,8 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for name, value in hashes.items()
     ]
     rows += speed_rows(machine.speeds)
-    print(report("site", rows, targets))
+    print(report("site" if engine is LLAMA_CPP else f"site_{engine.name}", rows, targets))
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers end, too
     main()

@@ -5,28 +5,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from benchmarks.site.models import FORMATS, Shape
+from benchmarks.site.engines.engine import Engine
+from benchmarks.site.engines.llama_cpp import LLAMA_CPP
+from benchmarks.site.models import Shape
 from pertoken.forecast.served import Load
 from pertoken.state.deployment import Deployment
 from pertoken.state.placement import Placement
 
 SLOTS = (1, 2, 4, 8)
 CONTEXTS = (256, 512, 1024)
-KV_DTYPES = ("fp16", "int8")
 MAX_PREFILL = 3e11
 """Prompt tokens of all clients together, times parameters of a token: more would take a slow machine half a minute, and
 then three rounds do not fit into the time."""
-FORMAT_CHANGES = (
-    ("weights",),
-    ("other weights",),
-    ("threads",),
-    ("kv",),
-    ("weights", "threads"),
-    ("other weights", "kv"),
-    ("kv",),
-    ("threads",),
-)
-"""What the configurations of each eight that change a format change of it; each level so comes at least twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +34,7 @@ class Configuration:
     prompt: int
     """Mean tokens of a prompt."""
     generated: int
+    engine: Engine = LLAMA_CPP
 
     def same_format(self, other: "Configuration") -> bool:
         """Return whether weights, cache and threads are alike: only slots, context and load may differ."""
@@ -56,16 +47,17 @@ class Configuration:
     @property
     def label(self) -> str:
         """It in one line."""
+        engine = "" if self.engine is LLAMA_CPP else f"{self.engine.name} "
         return (
-            f"{self.shape.name} {self.weight_dtype} kv {self.kv_dtype}, {self.threads} threads, {self.slots} slots of "
-            f"{self.context}, {self.clients} clients, {self.prompt}+{self.generated} tokens"
+            f"{engine}{self.shape.name} {self.weight_dtype} kv {self.kv_dtype}, {self.threads} threads, "
+            f"{self.slots} slots of {self.context}, {self.clients} clients, {self.prompt}+{self.generated} tokens"
         )
 
     def deployment(self) -> Deployment:
         """Return it as the forecast takes it."""
         return Deployment(
             self.shape.model(),
-            "llama.cpp",
+            self.engine.name,
             placement=Placement(accelerator=cpu_name(self.threads)),
             weight_dtype=self.weight_dtype,
             kv_dtype=self.kv_dtype,
@@ -85,9 +77,10 @@ def cpu_name(threads: int) -> str:
     return f"CPU with {threads} threads"
 
 
-def base(shape: Shape, weight_dtype: str, threads: int) -> Configuration:
+def base(shape: Shape, weight_dtype: str, threads: int, engine: Engine = LLAMA_CPP) -> Configuration:
     """Return the configuration that is probed."""
-    return Configuration(shape, weight_dtype, "fp16", 4, threads, shape.context, 4, shape.context // 4, 32)
+    kv_dtype, prompt = engine.kv_dtypes[0], shape.context // 4
+    return Configuration(shape, weight_dtype, kv_dtype, 4, threads, shape.context, 4, prompt, 32, engine)
 
 
 def control(probed: Configuration) -> Configuration:
@@ -101,18 +94,18 @@ def _with_short_prompts(of: Configuration) -> Configuration:
 
 
 def draw(
-    shapes: Sequence[Shape], seed: int, n: int = 16, threads: int = 2
+    shapes: Sequence[Shape], seed: int, n: int = 16, threads: int = 2, engine: Engine = LLAMA_CPP
 ) -> tuple[list[Configuration], list[Configuration]]:
     """Return the configurations that are probed, one for each of two models, and `n` others to predict."""
     random = np.random.default_rng(seed)
     first = shapes[int(random.integers(0, max(1, len(shapes) // 2)))]
     second = shapes[int(random.integers(len(shapes) // 2, len(shapes)))]
     # Both models have one format, so that the changes below give each other one at least twice.
-    dtype = list(FORMATS)[int(random.integers(0, len(FORMATS)))]
-    bases = [base(shape, dtype, threads) for shape in (first, second)]
+    dtype = engine.weight_dtypes[int(random.integers(0, len(engine.weight_dtypes)))]
+    bases = [base(shape, dtype, threads, engine) for shape in (first, second)]
     slots = random.permutation(np.resize(SLOTS, n))
     contexts = random.permutation(np.resize(CONTEXTS, n))
-    changes = random.permutation(len(FORMAT_CHANGES))
+    changes = random.permutation(len(engine.format_changes))
     configurations = []
     for place in range(n):
         of = bases[place % 2]
@@ -123,19 +116,20 @@ def draw(
         one = replace(one, clients=int(random.integers(max(1, one.slots // 2), one.slots + 1)))
         one = _with_short_prompts(one)
         if place >= n // 2:
-            one = _changed(one, FORMAT_CHANGES[changes[place % len(changes)]], threads)
+            one = changed(one, engine.format_changes[changes[place % len(changes)]], threads)
         configurations.append(one)
     return bases, configurations
 
 
-def _changed(of: Configuration, what: Sequence[str], threads: int) -> Configuration:
-    others = [weight_format for weight_format in FORMATS if weight_format != of.weight_dtype]
+def changed(of: Configuration, what: Sequence[str], threads: int) -> Configuration:
+    """Return a configuration with another format: `weights`, `other weights`, `kv` or `threads` of it changed."""
+    others = [dtype for dtype in of.engine.weight_dtypes if dtype != of.weight_dtype]
     changes: dict[str, dict[str, object]] = {
         "weights": {"weight_dtype": others[0]},
-        "other weights": {"weight_dtype": others[1]},
-        "kv": {"kv_dtype": KV_DTYPES[1]},
+        "other weights": {"weight_dtype": others[-1]},
+        "kv": {"kv_dtype": of.engine.kv_dtypes[-1]},
         # Where there is one thread alone, as in a run on a shared machine, the cache changes instead.
-        "threads": {"threads": threads - 1} if threads > 1 else {"kv_dtype": KV_DTYPES[1]},
+        "threads": {"threads": threads - 1} if threads > 1 else {"kv_dtype": of.engine.kv_dtypes[-1]},
     }
     merged = {name: value for part in what for name, value in changes[part].items()}
     return replace(of, **merged)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Rates of this machine's CPUs by weight format and threads, measured with a small dense and a small MoE model."""
+"""Rates of this machine's CPUs by weight format and threads, measured with models that no configuration serves."""
 
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.site.configurations import cpu_name
-from benchmarks.site.models import Shape, write
-from benchmarks.site.server import Server, ServerSettings
+from benchmarks.site.engines.engine import Engine
+from benchmarks.site.engines.server import Server, ServerSettings
+from benchmarks.site.models import Shape
 from pertoken.agent.load_probe.client import Client
 from pertoken.agent.load_probe.run import run
 from pertoken.agent.load_probe.script import Step
@@ -20,9 +21,6 @@ from pertoken.catalog.market import Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.measured.cpu import cpu_accelerator, expert_flops, measured_rates
 
-RATES = Shape("rates", 1024, 16, 4, 6, 3072, 512)
-RATES_MIXTURE = Shape("rates-moe", 1024, 16, 4, 3, 1536, 512, experts=8, used=2)
-"""Served by no configuration; large enough that their weights do not fit in the caches of a core."""
 SLOTS = 8
 PROMPTS = (Step(128, 1, 1, 1), Step(384, 1, 1, 1))
 STEPS = (*PROMPTS, *(Step(16, 24, batch, 1) for batch in (1, 2, 4, SLOTS)), Step(384, 24, 1, 1))
@@ -33,59 +31,65 @@ TURNS = 3
 """Times each model is measured, in turns with the others: the speed of a machine changes within minutes."""
 
 
-def accelerator(rates: dict[str, MeasuredRates], threads: int) -> Accelerator:
+def accelerator(engine: Engine, rates: dict[str, MeasuredRates], threads: int) -> Accelerator:
     """Return this machine's CPUs as hardware of the catalog."""
     memory_bytes = psutil.virtual_memory().total
-    return cpu_accelerator(cpu_name(threads), rates, memory_bytes, datetime.now(UTC).date())
+    of_engine = {(engine.name, dtype): rate for dtype, rate in rates.items()}
+    return cpu_accelerator(cpu_name(threads), of_engine, memory_bytes, datetime.now(UTC).date())
 
 
 def rates_by_dtype(
     folder: Path,
-    dtypes: Sequence[str],
+    engine: Engine,
     threads: int,
-    shapes: tuple[Shape, Shape],
+    shapes: Sequence[Shape],
     clients: Callable[[Server], Client],
     progress: Callable[[str], None],
 ) -> dict[str, MeasuredRates]:
     """Return rates of the CPUs by weight dtype. Raises ValueError where they cannot be measured.
 
-    `shapes`: a dense and a MoE model. All are served side by side and measured in turns, so that all formats have the
-    same minutes.
+    `shapes`: a dense model and, if any, a MoE model. All are served side by side and measured in turns, so that all
+    formats have the same minutes.
     """
-    models = [(dtype, shape) for dtype in dtypes for shape in shapes]
+    models = [(dtype, shape) for dtype in engine.weight_dtypes for shape in shapes]
     measured: dict[tuple[str, Shape], list[OperatingPoint]] = {model: [] for model in models}
     with ExitStack() as stack:
         of_model = {}
         for dtype, shape in models:
-            file = write(folder / f"{shape.name}-{dtype}.gguf", shape, dtype)
-            settings = ServerSettings(str(file), shape.name, SLOTS, shape.context, threads, "fp16")
-            of_model[dtype, shape] = clients(stack.enter_context(Server(settings)))
+            path = str(engine.write(folder, shape, dtype))
+            settings = ServerSettings(path, SLOTS, shape.context, threads, engine.kv_dtypes[0])
+            of_model[dtype, shape] = clients(stack.enter_context(Server(engine.command(settings))))
         for turn in range(TURNS):
             progress(f"measuring {threads} threads, turn {turn + 1}")
             for model, client in of_model.items():
                 steps = STEPS_MIXTURE if model[1].experts else STEPS
                 measured[model] += run(client, None, steps, SECONDS).points
-    dense, mixture = shapes
-    rates = {dtype: _rates(dense, mixture, dtype, measured[dtype, dense], measured[dtype, mixture]) for dtype in dtypes}
+    rates = {
+        dtype: _rates(engine, dtype, {shape: measured[dtype, shape] for shape in shapes})
+        for dtype in engine.weight_dtypes
+    }
     # Attention multiplies no weights, so its rate is that of all formats.
     attention = [rate.attention_flops for rate in rates.values() if rate.attention_flops is not None]
     shared = statistics.median(attention) if attention else None
     return {dtype: replace(rate, attention_flops=shared) for dtype, rate in rates.items()}
 
 
-def _rates(
-    dense: Shape, mixture: Shape, dtype: str, of_dense: Sequence[OperatingPoint], of_mixture: Sequence[OperatingPoint]
-) -> MeasuredRates:
-    rates, with_experts = _of_prompts(dense, dtype, of_dense), _of_prompts(mixture, dtype, of_mixture)
-    return replace(rates, expert_flops=expert_flops(rates, with_experts, mixture.model(head=False)))
+def _rates(engine: Engine, dtype: str, points: Mapping[Shape, Sequence[OperatingPoint]]) -> MeasuredRates:
+    (dense, rates), *others = (
+        (shape, _of_prompts(shape, engine, dtype, of_shape)) for shape, of_shape in points.items()
+    )
+    assert not dense.experts
+    for mixture, with_experts in others:
+        rates = replace(rates, expert_flops=expert_flops(rates, with_experts, mixture.model(head=False)))
+    return rates
 
 
-def _of_prompts(shape: Shape, dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates:
+def _of_prompts(shape: Shape, engine: Engine, dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates:
     """Return rates of which that of prompts is without the output head, which their last token passes alone.
 
     The head is a third of these small models.
     """
-    rates = measured_rates(shape.model(), dtype, medians(points))
+    rates = measured_rates(shape.model(), engine.name, dtype, medians(points))
     if rates is None:
         raise ValueError(f"the rates of {dtype} cannot be measured here: the machine is too busy")
     whole, computed = shape.params(shape.used), shape.params(shape.used, head=False)

@@ -1,20 +1,21 @@
-"""This machine: models on real llama.cpp, probed, and measured in interleaved rounds of closed loops."""
+"""This machine: models on a real engine, probed, and measured in interleaved rounds of closed loops."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from itertools import count
 from pathlib import Path
 
 from benchmarks.site.closed_loop import Measured, lengths, measure
 from benchmarks.site.configurations import Configuration
+from benchmarks.site.engines.server import ALIAS, Server, ServerSettings
 from benchmarks.site.hardware import rates_by_dtype
-from benchmarks.site.models import FORMATS, Shape, write
+from benchmarks.site.models import Shape
 from benchmarks.site.noise import MAX_STOLEN, Stolen, cpu_clock
 from benchmarks.site.plan import ROUNDS, SPARE, Plan
 from benchmarks.site.play import Lengths
-from benchmarks.site.server import Server, ServerSettings
 from benchmarks.site.speed import Speed, speed
 from pertoken.access import Access
 from pertoken.agent.load_probe.client import Client, ProbeError
@@ -23,6 +24,8 @@ from pertoken.agent.load_probe.script import script
 from pertoken.catalog.market import MeasuredRates
 from pertoken.evidence import OperatingPoint
 
+SETTLE_S = 2.0
+"""Pause before a round while other servers are up: a worker of vLLM polls for a second after its last request."""
 MAX_REPEATS = 2
 """Times a configuration is served again in a round in which others used the processor."""
 
@@ -34,6 +37,9 @@ class Machine:
         self._plan, self._folder = plan, folder
         self._started_s = time.monotonic()
         self._words_per_token: dict[Shape, float] = {}
+        self._clients = count()
+        self._staying: dict[Configuration, Server] = {}
+        """Servers that stay up between rounds."""
         self.speeds: dict[str, list[Speed]] = {}
         self.repeats = dict.fromkeys(
             ("rounds repeated", "rounds kept though others ran", "rounds left out as the time was over"), 0
@@ -50,7 +56,8 @@ class Machine:
     def rates(self, threads: int) -> dict[str, MeasuredRates]:
         """Return rates of the CPUs by weight dtype. Raises ValueError where they cannot be measured."""
         self._note_speed("rates")
-        return rates_by_dtype(self._folder, list(FORMATS), threads, self._plan.rates_shapes, self._client, self._say)
+        shapes = self._plan.rates_shapes
+        return rates_by_dtype(self._folder, self._plan.engine, threads, shapes, self._client, self._say)
 
     def probe(self, of: Configuration, seconds: float) -> tuple[OperatingPoint, ...]:
         """Return the points of a probe of one configuration; none where it failed."""
@@ -77,35 +84,48 @@ class Machine:
         The last rounds are left out where the time is over.
         """
         rounds: dict[Configuration, list[Measured]] = {configuration: [] for configuration in requests}
-        for number in range(ROUNDS):
-            for configuration, n in requests.items():
-                if number and self._elapsed_s() > self._plan.budget_s:
-                    self.repeats["rounds left out as the time was over"] += 1
-                    continue
-                self._note_speed(f"round {number + 1}")
-                self._say(f"round {number + 1}: {configuration.label}")
-                rounds[configuration].append(self._measured(configuration, lengths(configuration, number, n)))
+        with ExitStack() as stack:
+            for number in range(ROUNDS):
+                for configuration, n in requests.items():
+                    if number and self._elapsed_s() > self._plan.budget_s:
+                        self.repeats["rounds left out as the time was over"] += 1
+                        continue
+                    if self._staying:
+                        time.sleep(SETTLE_S)
+                    self._note_speed(f"round {number + 1}")
+                    self._say(f"round {number + 1}: {configuration.label}")
+                    if configuration.engine.stays and not number:
+                        self._staying[configuration] = stack.enter_context(self._server(configuration))
+                    rounds[configuration].append(self._measured(configuration, lengths(configuration, number, n)))
+        self._staying.clear()
         return rounds
 
     def _file(self, of: Configuration) -> Path:
-        return write(self._folder / f"{of.shape.name}-{of.weight_dtype}.gguf", of.shape, of.weight_dtype)
+        return of.engine.write(self._folder, of.shape, of.weight_dtype)
 
     def _clock(self, server: Server) -> Callable[[], float]:
         return cpu_clock(server.pid) if self._plan.cpu_time else time.perf_counter
 
     def _client(self, server: Server) -> Client:
-        return Client(server.url, "site", Access(server.url), self._plan.seed, clock=self._clock(server))
+        # Each client has prompts of its own: a server that stays up would know those of an earlier round.
+        seed = (self._plan.seed << 20) + next(self._clients)
+        return Client(server.url, ALIAS, Access(server.url), seed, clock=self._clock(server))
 
     def _server(self, of: Configuration) -> Server:
         file = str(self._file(of))
-        return Server(ServerSettings(file, of.shape.name, of.slots, of.context, of.threads, of.kv_dtype))
+        return Server(of.engine.command(ServerSettings(file, of.slots, of.context, of.threads, of.kv_dtype)))
+
+    def _running(self, of: Configuration) -> AbstractContextManager[Server]:
+        """Return the server of a configuration, which is up while it is entered."""
+        server = self._staying.get(of)
+        return self._server(of) if server is None else nullcontext(server)
 
     def _measured(self, of: Configuration, asked: Sequence[Sequence[Lengths]]) -> Measured:
         for repeat in count():
-            with self._server(of) as server:
+            with self._running(of) as server:
                 client = self._client(server)
                 self._warm_up(client, of)
-                with Stolen((server.pid, os.getpid())) as stolen:
+                with Stolen((*server.pids, os.getpid())) as stolen:
                     measured = measure(client, asked)
             if stolen.share <= MAX_STOLEN or self._plan.cpu_time:
                 break

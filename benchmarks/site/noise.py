@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ class Stolen:
 
     def __init__(self, pids: tuple[int, ...]) -> None:
         self._processes = [psutil.Process(pid) for pid in pids]
+        self._of_process_s: dict[int, float] = {}
         self.share = 0.0
 
     def __enter__(self) -> Self:
@@ -29,8 +31,12 @@ class Stolen:
         self.share = max(0.0, others_s / elapsed_s) if elapsed_s else 0.0
 
     def _used_s(self) -> float:
-        used = [process.cpu_times() for process in self._processes]
-        return sum(times.user + times.system for times in used)
+        for process in self._processes:
+            # The time of a process that ended meanwhile is the last that was seen.
+            with suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                self._of_process_s[process.pid] = times.user + times.system
+        return sum(self._of_process_s.values())
 
 
 def _busy_s() -> float:

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks.site.engines.engine import Engine
 from benchmarks.site.models import Shape
 
 ROUNDS = 3
-START_S = 3.0
-"""Time that starting a server takes beside what it is measured for: an estimate, to share the budget out."""
 SPARE = 0.1
 """Share of the time that is kept for rounds that have to be repeated."""
 BISECTIONS = 30
@@ -23,9 +22,10 @@ class Plan:
     """Of each part of the probe of one configuration of each model."""
     format_probe_s: float
     """Of each other format."""
+    engine: Engine
     shapes: tuple[Shape, ...]
-    rates_shapes: tuple[Shape, Shape]
-    """A dense and a MoE model, with which rates of the CPUs are measured."""
+    rates_shapes: tuple[Shape, ...]
+    """A dense and, for an engine that serves one, a MoE model, with which rates of the CPUs are measured."""
     n: int
     threads: int
     cpu_time: bool
@@ -43,7 +43,7 @@ def requests_each(cycles_s: Sequence[float], left_s: float) -> list[int]:
         return [max(1, int(round_s / cycle_s)) for cycle_s in cycles_s]
 
     def total_s(round_s: float) -> float:
-        return ROUNDS * sum(START_S + n * cycle_s for n, cycle_s in zip(counts(round_s), cycles_s, strict=True))
+        return ROUNDS * sum(n * cycle_s for n, cycle_s in zip(counts(round_s), cycles_s, strict=True))
 
     low, high = 0.0, left_s
     for _ in range(BISECTIONS):

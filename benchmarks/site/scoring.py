@@ -49,6 +49,19 @@ class Outcome:
             for one, other in pairwise(self.rounds)
         ]
 
+    def round_errors(self) -> list[float]:
+        """Return |round / median of the other rounds - 1| of each figure and round, with at least three rounds.
+
+        A forecast is compared with the median of all rounds, which varies less.
+        """
+        if len(self.rounds) < 3:
+            return []
+        return [
+            abs(getattr(one, name) / statistics.median(getattr(other, name) for other in others) - 1)
+            for name in FIGURES
+            for one, others in ((one, [other for other in self.rounds if other is not one]) for one in self.rounds)
+        ]
+
     def covered(self) -> list[bool]:
         """Return whether the interval holds what was measured, of each figure."""
         ranges = [getattr(self.prediction, name) for name in FIGURES]
@@ -74,11 +87,18 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
     targets = []
     for kind, limits in LIMITS.items():
         errors = [error for outcome in outcomes if outcome.kind == kind for error in outcome.errors()]
+        quantiles = _quantiles(errors)
         for name, limit in limits.items():
-            value = float(np.quantile(errors, 0.5 if name == "median" else 0.9)) if errors else None
+            value = quantiles.get(name)
             targets.append(Target(f"site.{kind}_{name}", value, limit, "<="))
             times = value / middle if value is not None and middle else None
             rows.append(Row("pertoken", f"{kind} {name} over repeat noise", times, "ratio", "error / repeat noise"))
+        of_rounds = [error for outcome in outcomes if outcome.kind == kind for error in outcome.round_errors()]
+        if kind != "format_probed":  # its rounds are those of `format`
+            rows += [
+                Row("machine", f"{kind}: a round beside the others, {name}", value, "share", "each round in turn")
+                for name, value in _quantiles(of_rounds).items()
+            ]
         for figure, of_figure in zip(FIGURES, zip(*_of(outcomes, kind), strict=True), strict=False):
             value = statistics.median(of_figure)
             rows.append(
@@ -86,8 +106,8 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
             )
     if control := [error for outcome in outcomes if outcome.kind == CONTROL for error in outcome.errors()]:
         rows += [
-            Row("pertoken", f"{CONTROL} {name}", float(np.quantile(control, share)), "share", "probed configurations")
-            for name, share in (("median", 0.5), ("p90", 0.9))
+            Row("pertoken", f"{CONTROL} {name}", value, "share", "probed configurations")
+            for name, value in _quantiles(control).items()
         ]
     rows += [
         Row("pertoken", f"{outcome.label}: {name}", predicted, "predicted / measured", f"{outcome.kind}, {held}")
@@ -102,6 +122,12 @@ def score(outcomes: Sequence[Outcome], repeats: Mapping[str, float]) -> tuple[li
     targets.append(Target("site.coverage", statistics.fmean(covered) if covered else None, 0.8, ">="))
     targets.append(Target("site.width", statistics.median(widths) if widths else None, 1.4, "<="))
     return rows, targets
+
+
+def _quantiles(errors: Sequence[float]) -> dict[str, float]:
+    """Return the median and the 90th percentile of errors, by name; neither where there are none."""
+    quantiles = {"median": 0.5, "p90": 0.9}
+    return {name: float(np.quantile(errors, share)) for name, share in quantiles.items()} if errors else {}
 
 
 def _of(outcomes: Sequence[Outcome], kind: str) -> list[list[float]]:

@@ -70,6 +70,11 @@ def gguf_format(dtype: str) -> str:
     return name
 
 
+def stored_format(engine: str, dtype: str) -> str:
+    """Return the format that an engine runs under a dtype as discovery names it."""
+    return gguf_format(dtype) if engine_tag(engine) == "llama.cpp" else dtype
+
+
 def kv_bytes_per_value(dtype: str | None) -> float | None:
     """Bytes of one cached value; `None` and `auto` are 16-bit, an unknown dtype is None."""
     value_bytes: float | None = _table()["kv_bytes_per_value"].get(dtype or "auto")
@@ -111,6 +116,11 @@ def engine_class(engine: str) -> str:
     """Return the class of engines that share kernels; the engine itself where the table names no class."""
     name: str = _table()["engine_classes"].get(engine, engine)
     return name
+
+
+def cpu_kernels(engine: str) -> str:
+    """Return whose kernels an engine runs on CPUs: those of the engine it is built on, else its own."""
+    return engine_tag(engine) or engine
 
 
 def kernel_family(engine: str, format_name: str) -> str:

@@ -14,14 +14,15 @@ from pertoken.forecast.formats import (
     Format,
     admits_whole_requests,
     assumed_kv_dtype,
+    cpu_kernels,
     defaults,
     engine_tag,
-    gguf_format,
     hardware_tag,
     has_block_scales,
     has_fp8_cache,
     kv_bytes_per_value,
     preferred_kernels,
+    stored_format,
     takes_share_of_free,
     weight_format,
 )
@@ -132,8 +133,8 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
 
     Raises Abstained for a format the serving model does not know.
     """
-    stored_format: Format | None = weight_format(format_name)
-    if stored_format is None:
+    form: Format | None = weight_format(format_name)
+    if form is None:
         raise Abstained(f"the serving model does not know the dtype {format_name}")
     rates = {
         "fp16": accelerator.fp16_flops,
@@ -141,14 +142,14 @@ def kernels(format_name: str, accelerator: Accelerator) -> Hardware:
         "int8": accelerator.int8_flops,
         "fp4": accelerator.fp4_flops,
     }
-    if stored_format.fallback is not None and (rates[stored_format.path] is None or rates[stored_format.needs] is None):
-        return kernels(stored_format.fallback, accelerator)
+    if form.fallback is not None and (rates[form.path] is None or rates[form.needs] is None):
+        return kernels(form.fallback, accelerator)
     return Hardware(
         format_name,
-        rates[stored_format.path] or accelerator.fp16_flops,
-        stored_format.weight_only,
-        stored_format.tags,
-        stored_format.bits,
+        rates[form.path] or accelerator.fp16_flops,
+        form.weight_only,
+        form.tags,
+        form.bits,
     )
 
 
@@ -237,17 +238,20 @@ def _row(deployment: Deployment, load: Load, market: Market) -> Row:
     engine = engine_tag(deployment.engine)
     if engine is None:
         raise Abstained(f"there is no measured prior for the engine {deployment.engine}")
-    hardware = kernels(_format_name(deployment), accelerator)
+    hardware = kernels(stored_format(deployment.engine, deployment.weight_dtype), accelerator)
     in_blocks = has_block_scales(
         deployment.engine,
         hardware.format_name,
         _names(deployment),
         columns["n_experts"] > 0,
     )
-    rates = accelerator.measured.get(deployment.weight_dtype)
+    rates = accelerator.measured.get((cpu_kernels(deployment.engine), deployment.weight_dtype))
     if accelerator.arch == CPU_ARCH:
         if rates is None:
-            raise Abstained(f"nothing is measured of {deployment.weight_dtype} on {accelerator.name}: run a probe")
+            raise Abstained(
+                f"nothing is measured of {deployment.weight_dtype} under {deployment.engine} on {accelerator.name}: "
+                "run a probe"
+            )
         # The table's adjustments of formats were fitted on accelerators.
         hardware = replace(hardware, flops=rates.flops, weight_only=False, tags=())
     elif hardware_tag(accelerator.arch) is not None and not path_sources(
@@ -393,8 +397,3 @@ def layout(deployment: Deployment) -> tuple[int, int, int]:
     if parallel == (None, None, None):
         return len(deployment.device_ids) or 1, 1, 1
     return deployment.tp or 1, deployment.pp or 1, deployment.dp or 1
-
-
-def _format_name(deployment: Deployment) -> str:
-    dtype = deployment.weight_dtype or ""
-    return gguf_format(dtype) if engine_tag(deployment.engine) == "llama.cpp" else dtype

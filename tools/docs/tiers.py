@@ -10,6 +10,11 @@ from benchmarks.forecast.figures import NESTED
 from pertoken.forecast.host import LOAD_KINDS
 
 RESULTS = Path(__file__).parents[2] / "benchmarks/results"
+LONG = "site-long"
+"""A run of 54 minutes of the benchmark of probes."""
+VLLM = "site_vllm"
+PROBES = {"site": "probe", LONG: "probe, long rounds", VLLM: "probe, vLLM"}
+"""Results of the benchmark of probes, with the tiers that they stand for."""
 POINTS = 10
 """Operating points of a host that stand for its minutes."""
 CHANGED_AFTER = ("20266", "31117", "40961", "52817", "71993", "83417", "90527")
@@ -31,8 +36,12 @@ contexts and loads, or other formats. Its clients' rounds are played step by ste
 *probed configuration itself* is served in each round, too: its error is what the machine drifted and what the probe
 missed. The forecast of CPUs (their rates of attention, of rows and tiles of a step and of experts, the least width of
 an interval), the order of the probe's steps or the start of the clients was changed after each of the runs with the
-seeds {seeds}, so these judge them no more. {site}{noise}
+seeds {seeds}, so these judge them no more. {site}{noise}{long}{vllm}
 """
+_VLLM = """
+
+*Probe, vLLM* is the same with a vLLM for CPUs (`--engine vllm`): two dense models, four configurations with another
+load, other threads or weights (16 bits, and 8 as W8A8), and rounds of some seconds."""
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
 )
@@ -49,6 +58,8 @@ def lines(rows: Rows) -> list[str]:
             seeds=", ".join(CHANGED_AFTER),
             site=_judged(),
             noise=_noise(_newest("site")),
+            long=_long(_newest(LONG)),
+            vllm="" if _newest(VLLM) is None else _VLLM,
         ),
         _HEAD,
         _row("no host data", mean),
@@ -74,7 +85,13 @@ def lines(rows: Rows) -> list[str]:
             text.append(
                 f"| {name} | medians {medians} % ({', '.join(_LOAD.values())}) | {100 * held:.0f} % | {width:.2f} | |"
             )
-    return text + _probed(_newest("site"))
+    for benchmark, tier in PROBES.items():
+        site = _newest(benchmark)
+        if site is not None:
+            text += _probed(site, tier)
+        elif tier == "probe":
+            text.append(f"| {tier} | {_NOT_RUN} | | | |")
+    return text
 
 
 def _near() -> str:
@@ -115,24 +132,35 @@ def _noise(site: Mapping[str, Any] | None) -> str:
     )
 
 
-def _probed(site: Mapping[str, Any] | None) -> list[str]:
+def _long(site: Mapping[str, Any] | None) -> str:
+    """Return what longer rounds show, empty where no long run is committed."""
     if site is None:
-        return [f"| probe | {_NOT_RUN} | | | |"]
+        return ""
+    rows = {row["what"]: row["value"] for row in site["rows"]}
+    median, p90 = (100 * rows[f"load: a round beside the others, {name}"] for name in ("median", "p90"))
+    return (
+        " Rounds of a few\nseconds show the machine of that moment as much as the configuration. So the same benchmark "
+        "ran for 54 minutes,\nwith rounds of about 40 seconds (*long rounds*), on a seed after which nothing was "
+        f"changed. Even there a round was\noff by {median:.0f} / {p90:.0f} % from the median of the other rounds of "
+        "its configuration."
+    )
+
+
+def _probed(site: Mapping[str, Any], tier: str) -> list[str]:
     values = {target["id"].removeprefix("site."): target["value"] for target in site["targets"]}
     kinds = {"load": "changes of load", "format": "other formats", "format_probed": "other formats, probed"}
     text = []
     for kind, name in kinds.items():
         median, p90 = values.get(f"{kind}_median"), values.get(f"{kind}_p90")
         if median is not None and p90 is not None:
-            text.append(f"| probe, {name} | {100 * median:.1f} / {100 * p90:.1f} % | | | |")
+            text.append(f"| {tier}, {name} | {100 * median:.1f} / {100 * p90:.1f} % | | | |")
     rows = {row["what"]: row["value"] for row in site["rows"]}
     if (median := rows.get("control median")) is not None:
-        text.append(
-            f"| probe, the probed configuration itself | {100 * median:.1f} / {100 * rows['control p90']:.1f} % | | | |"
-        )
+        errors = f"{100 * median:.1f} / {100 * rows['control p90']:.1f} %"
+        text.append(f"| {tier}, the probed configuration itself | {errors} | | | |")
     held, width = values.get("coverage"), values.get("width")
     covered = "unknown" if held is None else f"{100 * held:.0f} %"
-    return [*text, f"| probe, all | | {covered} | {'unknown' if width is None else f'{width:.2f}'} | |"]
+    return [*text, f"| {tier}, all | | {covered} | {'unknown' if width is None else f'{width:.2f}'} | |"]
 
 
 _FIGURES = ("median", "p90", "coverage", "half_width", "abstained")

@@ -23,10 +23,10 @@ from pertoken.forecast.formats import (
     assumed_kv_dtype,
     defaults,
     engine_tag,
-    gguf_format,
     hardware_tag,
     has_block_scales,
     preferred_kernels,
+    stored_format,
     takes_share_of_free,
 )
 from pertoken.forecast.served import accepted_len, device_columns, device_tags, kernels, model_tags
@@ -149,7 +149,7 @@ def _dtype(
         audited = narrowest if "mlperf" in row["source"] else None
         dtype = audited or ("bf16" if fits else "fp8")
         doubts.append(f"the weight dtype {text!r} is not known" if text else "the weight dtype is not known")
-    return gguf_format(dtype) if engine in ("llama.cpp", "ollama") else dtype
+    return stored_format(engine or "", dtype)
 
 
 def _devices(row: Cells) -> tuple[float, Cells]:

@@ -1,4 +1,4 @@
-"""CPUs as hardware of the catalog: their rates by weight format, from the points of a probe."""
+"""CPUs as hardware of the catalog: their rates by engine and weight format, from the points of a probe."""
 
 import math
 import statistics
@@ -7,7 +7,7 @@ from datetime import date
 
 from pertoken.catalog.market import CPU_ARCH, Accelerator, MeasuredRates
 from pertoken.evidence import OperatingPoint
-from pertoken.forecast.formats import gguf_format, weight_format
+from pertoken.forecast.formats import cpu_kernels, stored_format, weight_format
 from pertoken.forecast.terms import ROWS_OF_TILE
 from pertoken.state.model import Model
 
@@ -21,7 +21,9 @@ MIN_ROW_SHARE = 0.05
 """Minimum share of a step assumed for the products of one sequence, where a second one seems to add nothing."""
 
 
-def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPoint]) -> MeasuredRates | None:
+def measured_rates(
+    model: Model, engine: str, weight_dtype: str, points: Sequence[OperatingPoint]
+) -> MeasuredRates | None:
     """Return the memory bandwidth and the rate of matrix products that points of a probe show.
 
     The rate is 2 FLOPs for each active parameter and token over the slope of the time to first token, as far as what it
@@ -30,7 +32,7 @@ def measured_rates(model: Model, weight_dtype: str, points: Sequence[OperatingPo
     attention is known where steps of one request were measured at a short and a long context, the rates of rows and
     tiles of a step where batches were measured: what a step takes in any batch is reading then.
     """
-    form = weight_format(gguf_format(weight_dtype))
+    form = weight_format(stored_format(engine, weight_dtype))
     prompts = sorted((point.prompt_len, point.ttft_s) for point in points if point.ttft_s is not None)
     alone = [(point, point.token_s) for point in points if point.token_s is not None and point.running == 1]
     steps = [step_s for _, step_s in alone]
@@ -98,8 +100,10 @@ def _attention_flops(model: Model, short: tuple[float, float], long: tuple[float
     return 4 * model.n_layers * hidden_size * tokens / longer_s
 
 
-def cpu_accelerator(name: str, rates: Mapping[str, MeasuredRates], memory_bytes: int, as_of: date) -> Accelerator:
-    """Return CPUs of this name as hardware, with at least one measured rate by weight dtype."""
+def cpu_accelerator(
+    name: str, rates: Mapping[tuple[str, str], MeasuredRates], memory_bytes: int, as_of: date
+) -> Accelerator:
+    """Return CPUs of this name as hardware, with at least one measured rate by engine and weight dtype."""
     flops = max(rate.flops for rate in rates.values())
     return Accelerator(
         name=name,
@@ -119,5 +123,5 @@ def cpu_accelerator(name: str, rates: Mapping[str, MeasuredRates], memory_bytes:
         source="measured on the host by a probe",
         as_of=as_of,
         confidence="measured",
-        measured=rates,
+        measured={(cpu_kernels(engine), dtype): of for (engine, dtype), of in rates.items()},
     )

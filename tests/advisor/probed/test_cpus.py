@@ -8,6 +8,7 @@ from pertoken.advisor.present import present
 from pertoken.advisor.probed.stored import keep
 from pertoken.catalog.market import load_market
 from pertoken.evidence import OperatingPoint
+from pertoken.forecast.formats import cpu_kernels
 from pertoken.store.connect.open import open_store
 from pertoken.store.schema.rows import DeviceRow
 from tests.values import HOST, served_at
@@ -32,4 +33,4 @@ def test_a_probe_makes_the_cpus_of_its_deployment_hardware_of_the_market(tmp_pat
     (deployment,) = state.fleet.deployments
     accelerator = state.context.market.accelerator(deployment.accelerator)
     assert accelerator is not None and accelerator.name == "Some CPU"
-    assert round(accelerator.measured["fp16"].flops / 1e9) == 100
+    assert round(accelerator.measured[cpu_kernels(deployment.engine), "fp16"].flops / 1e9) == 100

@@ -5,7 +5,7 @@ from datetime import date
 
 import pytest
 
-from pertoken.catalog.market import MeasuredRates
+from pertoken.catalog.market import Market, MeasuredRates
 from pertoken.evidence import OperatingPoint
 from pertoken.forecast.host import calibrate
 from pertoken.forecast.measured.cpu import cpu_accelerator, expert_flops, measured_rates
@@ -35,27 +35,29 @@ PROBED = [prompt(100, 2.1), prompt(500, 10.1), *(batch(n, 0.1 + 0.02 * n) for n 
 
 
 def test_the_slope_of_ttft_is_the_rate_of_products_and_the_rest_of_a_step_is_reading() -> None:
-    rates = measured_rates(MODEL, "fp16", PROBED)
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
     assert rates.flops == pytest.approx(1e11) and rates.memory_bytes_per_s == pytest.approx(2e10)
     # A first prompt that something else delayed, and one that was lucky, move the rate by what a request may take.
     for ttft_s, beside_s in ((4.0, 0.22), (0.5, 0.0)):
-        noisy = measured_rates(MODEL, "fp16", [prompt(100, ttft_s), *PROBED[1:]])
+        noisy = measured_rates(MODEL, "llama.cpp", "fp16", [prompt(100, ttft_s), *PROBED[1:]])
         assert noisy is not None and noisy.flops == pytest.approx(1e12 / (10.1 - beside_s))
-    assert measured_rates(MODEL, "fp16", PROBED[1:]) is None
-    assert measured_rates(MODEL, "fp16", PROBED[:2]) is None
+    assert measured_rates(MODEL, "llama.cpp", "fp16", PROBED[1:]) is None
+    assert measured_rates(MODEL, "llama.cpp", "fp16", PROBED[:2]) is None
 
 
 def test_steps_at_a_long_context_show_the_rate_of_attention_which_slows_long_contexts_down() -> None:
     """Each cached token takes 4 x 16 layers x hidden size FLOPs: 0.1 ms here, so 1.46 GFLOP/s."""
-    rates = measured_rates(MODEL, "fp16", [*PROBED, batch(1, 0.12 + 0.0001 * 700, 800.0)])
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", [*PROBED, batch(1, 0.12 + 0.0001 * 700, 800.0)])
     hidden_size = (10**9 / (12 * 16)) ** 0.5
     assert rates is not None and rates.attention_flops == pytest.approx(4 * 16 * hidden_size / 0.0001)
-    without = measured_rates(MODEL, "fp16", [*PROBED, batch(1, 0.119, 800.0)])
+    without = measured_rates(MODEL, "llama.cpp", "fp16", [*PROBED, batch(1, 0.119, 800.0)])
     assert without is not None and without.attention_flops is None
 
     def tpot_ms(prompt_len: int, kv_dtype: str, known: MeasuredRates) -> float:
-        market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": known}, 2**36, date(2026, 11, 22))])
+        market = MARKET.with_measured(
+            [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): known}, 2**36, date(2026, 11, 22))]
+        )
         load = Load(0, prompt_len, 10, running=1, cached_share=1.0)
         running = forecast(ON_CPU.but(kv_dtype=kv_dtype), load, market).running
         assert running is not None
@@ -69,12 +71,14 @@ def test_steps_at_a_long_context_show_the_rate_of_attention_which_slows_long_con
 def test_batches_show_what_a_sequence_and_four_together_add_to_a_step() -> None:
     """Kernels that multiply one sequence in 40 ms and four together in 80 ms, beside 100 ms of reading."""
     points = [*PROBED[:2], *(batch(n, s) for n, s in ((1, 0.14), (2, 0.18), (4, 0.18), (8, 0.26)))]
-    rates = measured_rates(MODEL, "fp16", points)
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", points)
     assert rates is not None and rates.memory_bytes_per_s == pytest.approx(2e10)
     assert rates.row_flops == pytest.approx(5e10) and rates.tile_flops == pytest.approx(1e11)
-    few = measured_rates(MODEL, "fp16", [*PROBED[:2], batch(1, 0.14)])
+    few = measured_rates(MODEL, "llama.cpp", "fp16", [*PROBED[:2], batch(1, 0.14)])
     assert few is not None and few.row_flops is None and few.tile_flops is None
-    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    market = MARKET.with_measured(
+        [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): rates}, 2**36, date(2026, 11, 22))]
+    )
 
     def token_s(running: float) -> float:
         load = Load(0, 100, 48, running=running, cached_share=1.0)
@@ -102,7 +106,7 @@ def test_a_prompts_products_with_experts_have_a_rate_of_their_own() -> None:
     known = Model("mixture", 4 * 10**8, 10**8, 16, n_kv_heads=8, head_dim=64, n_experts=14, n_experts_active=2)
 
     def ttft_ms(rate: float | None) -> float:
-        rates = {"fp16": replace(dense, expert_flops=rate)}
+        rates = {("llama.cpp", "fp16"): replace(dense, expert_flops=rate)}
         market = MARKET.with_measured([cpu_accelerator("Some CPU", rates, 2**36, date(2026, 11, 22))])
         at = forecast(replace(ON_CPU, model=known), Load(0, 1000, 10, running=1), market).running
         assert at is not None
@@ -112,10 +116,40 @@ def test_a_prompts_products_with_experts_have_a_rate_of_their_own() -> None:
     assert ttft_ms(3e10) - ttft_ms(None) == pytest.approx(2222, rel=0.01)
 
 
+def test_the_bytes_that_a_step_reads_are_those_of_the_engine_s_own_format() -> None:
+    """What llama.cpp calls 4 bits has 4.85, with its scales; what vLLM runs has 4.5."""
+    blocks, groups = (measured_rates(MODEL, engine, "int4", PROBED) for engine in ("llama.cpp", "vllm"))
+    assert blocks is not None and groups is not None
+    assert blocks.memory_bytes_per_s / groups.memory_bytes_per_s == pytest.approx(4.85 / 4.5)
+
+
+def test_rates_of_one_engine_say_nothing_about_another_one_on_the_same_cpus() -> None:
+    """Kernels of llama.cpp and of vLLM differ, whatever the dtype is called."""
+    by_engine = {("ollama", "fp16"): MeasuredRates(2e10, 9e10), ("vllm", "fp16"): MeasuredRates(1e10, 9e10)}
+    cpus = cpu_accelerator("Some CPU", by_engine, 2**36, date(2026, 11, 22))
+
+    def step_ms(engine: str, market: Market) -> float:
+        running = forecast(ON_CPU.but(engine=engine), Load(0, 100, 10, running=1), market).running
+        assert running is not None
+        return running.tpot_ms[1]
+
+    both = MARKET.with_measured([cpus])
+    # 2 GB of weights are read at 20 and at 10 GB/s.
+    assert step_ms("vllm", both) - step_ms("llama.cpp", both) == pytest.approx(100, rel=0.01)
+    sglang = {**by_engine, ("sglang", "fp16"): MeasuredRates(5e9, 9e10)}
+    all_three = MARKET.with_measured([cpu_accelerator("Some CPU", sglang, 2**36, date(2026, 11, 22))])
+    assert step_ms("vllm", all_three) == step_ms("vllm", both) < step_ms("sglang", all_three)
+    one = cpu_accelerator("Some CPU", {("vllm", "fp16"): MeasuredRates(1e10, 9e10)}, 2**36, date(2026, 11, 22))
+    with pytest.raises(Abstained, match=r"nothing is measured of fp16 under llama.cpp on Some CPU: run a probe"):
+        step_ms("llama.cpp", MARKET.with_measured([one]))
+
+
 def test_a_cache_in_8_bits_slows_long_prompts_on_cpus_down() -> None:
-    rates = measured_rates(MODEL, "fp16", PROBED)
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
-    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    market = MARKET.with_measured(
+        [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): rates}, 2**36, date(2026, 11, 22))]
+    )
 
     def per_token_ms(tokens: int, kv_dtype: str) -> float:
         running = forecast(ON_CPU.but(kv_dtype=kv_dtype), Load(0, tokens, 1, running=1), market).running
@@ -127,9 +161,11 @@ def test_a_cache_in_8_bits_slows_long_prompts_on_cpus_down() -> None:
 
 
 def test_a_probe_makes_cpus_known_and_forecasts_of_other_batches_follow_it() -> None:
-    rates = measured_rates(MODEL, "fp16", PROBED)
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
-    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    market = MARKET.with_measured(
+        [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): rates}, 2**36, date(2026, 11, 22))]
+    )
     load = Load(0, 200, 100, running=3)
     with pytest.raises(Abstained, match="CPUs"):
         forecast(ON_CPU, load, MARKET)
@@ -144,9 +180,11 @@ def test_a_probe_makes_cpus_known_and_forecasts_of_other_batches_follow_it() -> 
 
 def test_two_points_of_a_slow_probe_count_too() -> None:
     """A server that is half as fast as its CPUs were: a prompt alone shows that, and a batch of one does."""
-    rates = measured_rates(MODEL, "fp16", PROBED)
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
-    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    market = MARKET.with_measured(
+        [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): rates}, 2**36, date(2026, 11, 22))]
+    )
     load = Load(0, 200, 100, running=1)
     decode, few = replace(load, cached_share=1.0), [prompt(100, 4.2), batch(1, 0.24)]
     known = calibrate(ON_CPU, decode, market, busy_tok_s=1 / 0.24, points=few)
@@ -159,9 +197,11 @@ def test_two_points_of_a_slow_probe_count_too() -> None:
 
 
 def test_a_move_between_cpus_and_accelerators_is_not_predicted_from_either() -> None:
-    rates = measured_rates(MODEL, "fp16", PROBED)
+    rates = measured_rates(MODEL, "llama.cpp", "fp16", PROBED)
     assert rates is not None
-    market = MARKET.with_measured([cpu_accelerator("Some CPU", {"fp16": rates}, 2**36, date(2026, 11, 22))])
+    market = MARKET.with_measured(
+        [cpu_accelerator("Some CPU", {("llama.cpp", "fp16"): rates}, 2**36, date(2026, 11, 22))]
+    )
     load = Load(0, 200, 100, running=3)
     known = calibrate(ON_CPU, load, market, busy_tok_s=8, points=PROBED)
     for other in (H100, Placement(accelerator="L4")):

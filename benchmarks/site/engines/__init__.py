@@ -1,0 +1,1 @@
+"""Engines that a site can be measured with."""
