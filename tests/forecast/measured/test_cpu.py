@@ -123,7 +123,7 @@ def test_the_bytes_that_a_step_reads_are_those_of_the_engine_s_own_format() -> N
     assert blocks.memory_bytes_per_s / groups.memory_bytes_per_s == pytest.approx(4.85 / 4.5)
 
 
-def test_rates_of_one_engine_say_nothing_about_another_one_on_the_same_cpus() -> None:
+def test_each_engine_on_the_same_cpus_has_rates_of_its_own() -> None:
     """Kernels of llama.cpp and of vLLM differ, whatever the dtype is called."""
     by_engine = {("ollama", "fp16"): MeasuredRates(2e10, 9e10), ("vllm", "fp16"): MeasuredRates(1e10, 9e10)}
     cpus = cpu_accelerator("Some CPU", by_engine, 2**36, date(2026, 11, 22))
