@@ -1,6 +1,7 @@
 """Rates of this machine's CPUs by weight format and threads, measured with models that no configuration serves."""
 
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.site.configurations import cpu_name
-from benchmarks.site.engines.engine import Engine
+from benchmarks.site.engines.engine import SETTLE_S, Engine
 from benchmarks.site.engines.server import Server, ServerSettings
 from benchmarks.site.models import Shape
 from pertoken.agent.load_probe.client import Client
@@ -62,6 +63,8 @@ def rates_by_dtype(
         for turn in range(TURNS):
             progress(f"measuring {threads} threads, turn {turn + 1}")
             for model, client in of_model.items():
+                if engine.stays:
+                    time.sleep(SETTLE_S)
                 steps = STEPS_MIXTURE if model[1].experts else STEPS
                 measured[model] += run(client, None, steps, SECONDS).points
     rates = {

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.site.closed_loop import Measured, lengths, measure
 from benchmarks.site.configurations import Configuration
+from benchmarks.site.engines.engine import SETTLE_S
 from benchmarks.site.engines.server import ALIAS, Server, ServerSettings
 from benchmarks.site.hardware import rates_by_dtype
 from benchmarks.site.models import Shape
@@ -24,8 +25,6 @@ from pertoken.agent.load_probe.script import script
 from pertoken.catalog.market import MeasuredRates
 from pertoken.evidence import OperatingPoint
 
-SETTLE_S = 2.0
-"""Pause before a round while other servers are up: a worker of vLLM polls for a second after its last request."""
 MAX_REPEATS = 2
 """Times a configuration is served again in a round in which others used the processor."""
 

@@ -41,7 +41,10 @@ seeds {seeds}, so these judge them no more. {site}{noise}{long}{vllm}
 _VLLM = """
 
 *Probe, vLLM* is the same with a vLLM for CPUs (`--engine vllm`): two dense models, four configurations with another
-load, other threads or weights (16 bits, and 8 as W8A8), and rounds of some seconds."""
+load, other threads or weights (16 bits, and 8 as W8A8), and rounds of some seconds. Its forecasts of other formats
+before these were probed rest on rates of the CPUs that were measured wrongly: while the worker of another server still
+polled for work, two threads came out slower than one (W8A8 prompts at 117 GFLOP/s). The benchmark waits for that worker
+since, and measured 446 GFLOP/s alone; no whole run has shown it yet."""
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
 )

@@ -10,6 +10,9 @@ from benchmarks.site.models import Shape
 DENSE_RATES = Shape("rates", 1024, 16, 4, 6, 3072, 512)
 MIXTURE_RATES = Shape("rates-moe", 1024, 16, 4, 3, 1536, 512, experts=8, used=2)
 """Served by no configuration; large enough that their weights do not fit in the caches of a core."""
+SETTLE_S = 2.0
+"""Pause before a server is measured while others stay up: a worker of vLLM polls for a second after its last request.
+"""
 
 
 @dataclass(frozen=True, slots=True)
