@@ -159,11 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     minutes = ", ".join(f"{engine.minutes:g} with {name}" for name, engine in ENGINES.items())
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--engine", choices=ENGINES, default=LLAMA_CPP.name, help="what serves [%(default)s]")
-    parser.add_argument(
-        "--minutes",
-        type=float,
-        help=f"time for everything [{minutes}]",
-    )
+    parser.add_argument("--minutes", type=float, help=f"time for everything [{minutes}]")
     parser.add_argument("--short", action="store_true", help="small models, four configurations, two minutes")
     parser.add_argument(
         "--cpu-time", action="store_true", help="one thread, timed by its CPU time: for a shared machine"

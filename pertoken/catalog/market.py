@@ -80,8 +80,7 @@ class Accelerator:
     as_of: date
     confidence: str
     measured: Mapping[tuple[str, str], MeasuredRates] = field(default_factory=dict, hash=False)
-    """Measured rates by whose kernels run and dtype of the weights, which replace the listed ones. Empty for listed
-    hardware."""
+    """Measured rates by engine and weight dtype, which replace the listed ones. Empty for listed hardware."""
 
     def peak_flops(self, weight_dtype: str) -> float | None:
         """Return the dense peak GEMM rate with weights of this dtype, FLOP/s; None if not known.

@@ -119,7 +119,7 @@ def engine_class(engine: str) -> str:
 
 
 def cpu_kernels(engine: str) -> str:
-    """Return whose kernels an engine runs on CPUs: those of the engine it is built on, else its own."""
+    """Return the engine that provides the kernels on CPUs: llama.cpp for engines built on it, else the engine."""
     return engine_tag(engine) or engine
 
 

@@ -43,8 +43,8 @@ _VLLM = """
 *Probe, vLLM* is the same with a vLLM for CPUs (`--engine vllm`): two dense models, four configurations with another
 load, other threads or weights (16 bits, and 8 as W8A8), and rounds of some seconds. Its forecasts of other formats
 before these were probed rest on rates of the CPUs that were measured wrongly: while the worker of another server still
-polled for work, two threads came out slower than one (W8A8 prompts at 117 GFLOP/s). The benchmark waits for that worker
-since, and measured 446 GFLOP/s alone; no whole run has shown it yet."""
+polled for work, two threads came out slower than one. The benchmark waits for that worker now. No whole run has shown
+the effect yet."""
 _HEAD = (
     "| tier | median / p90 | 80 % interval holds | half width (high over likely) | abstained |\n|---|---|---|---|---|"
 )
@@ -143,9 +143,9 @@ def _long(site: Mapping[str, Any] | None) -> str:
     median, p90 = (100 * rows[f"load: a round beside the others, {name}"] for name in ("median", "p90"))
     return (
         " Rounds of a few\nseconds show the machine of that moment as much as the configuration. So the same benchmark "
-        "ran for 54 minutes,\nwith rounds of about 40 seconds (*long rounds*), on a seed after which nothing was "
-        f"changed. Even there a round was\noff by {median:.0f} / {p90:.0f} % from the median of the other rounds of "
-        "its configuration."
+        "ran for 54 minutes,\nwith rounds of about 40 seconds (*long rounds*), on a seed after which neither the "
+        "forecast nor the probe was\nchanged. Even there a round was "
+        f"off by {median:.0f} / {p90:.0f} % from the median of the other rounds of its\nconfiguration."
     )
 
 
