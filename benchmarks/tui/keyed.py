@@ -13,7 +13,7 @@ from typing import Any
 
 from textual import events
 
-from pertoken.cli.screens.source import begin, screen_options, screen_source
+from pertoken.cli.screens.source import screen_options, screen_source
 from pertoken.config import Settings
 from pertoken.store.connect.location import locate
 from pertoken.tui.app import PertokenApp
@@ -59,7 +59,6 @@ class KeyedApp(PertokenApp):
 
 def main() -> None:
     """Show a database."""
-    begin()
     where, settings = locate(sys.argv[1]), Settings()
     app = KeyedApp(screen_source(where, settings), options=screen_options(where, settings))
     app.log_file = Path(sys.argv[2])

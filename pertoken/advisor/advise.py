@@ -22,7 +22,6 @@ from pertoken.catalog.market import Market
 from pertoken.config import Settings
 from pertoken.errors import BadInput
 from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
-from pertoken.garbage import paused
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import EFFORTS, RISKS
@@ -93,8 +92,7 @@ def advise(
     tables = settings.advisor_kernel_tables
     if tables and not Path(tables).is_file():
         raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
-    with paused():
-        return _advise(store, sources, market, settings, window_s, now_ts, progress, dated, what_if or WhatIf())
+    return _advise(store, sources, market, settings, window_s, now_ts, progress, dated, what_if or WhatIf())
 
 
 def _advise(

@@ -91,7 +91,6 @@ def advise(
     if context.invoked_subcommand:
         return
     from pertoken.errors import BadInput
-    from pertoken.garbage import paused
     from pertoken.proof.verdicts import standing_verdicts
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
@@ -104,14 +103,13 @@ def advise(
         raise BadInput("--fail-on judges one run and --every repeats it: give only one of them")
     if advisor_every is None:
         moment = as_of(at)
-        with paused():
-            report, advice, broken = _run(where, settings, rule_files, moment)
-            verdicts = () if moment.dated else standing_verdicts(open_store(where))
-            gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
-            if as_json:
-                echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
-            else:
-                echo(_text(report, advice, verdicts))
+        report, advice, broken = _run(where, settings, rule_files, moment)
+        verdicts = () if moment.dated else standing_verdicts(open_store(where))
+        gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
+        if as_json:
+            echo(_json(report, advice, verdicts, gates if fail_on else None, dated=moment.dated))
+        else:
+            echo(_text(report, advice, verdicts))
         if broken:
             raise BadInput("; ".join(broken))
         leave(gates)

@@ -108,9 +108,7 @@ def _advise(where: StoreLocation, made: Demo, settings: Settings) -> None:
 def _open(where: StoreLocation, made: Demo, settings: Settings) -> None:
     from dataclasses import replace
 
-    from pertoken.cli.screens.source import begin, screen_options, screen_source
-
-    begin()
+    from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.demo.live import Live
     from pertoken.tui import amounts
     from pertoken.tui.app import PertokenApp

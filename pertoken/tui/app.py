@@ -13,7 +13,6 @@ from textual.app import App
 from textual.command import Provider
 from textual.driver import Driver
 from textual.filter import LineFilter
-from textual.theme import Theme
 from textual.widgets import Input
 
 from pertoken.tui import themes
@@ -23,7 +22,7 @@ from pertoken.tui.keys import DECISIONS, KEYS, WRITES
 from pertoken.tui.output import save_screen, show_in_pager
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.list_page import ListPage
-from pertoken.tui.pages.modes import MODES, page_of, preparation
+from pertoken.tui.pages.modes import MODES, page_of
 from pertoken.tui.pages.page import Page
 from pertoken.tui.pages.sheet_page import KeysPage, SheetPage
 from pertoken.tui.palette import KeyCommands
@@ -78,13 +77,7 @@ class PertokenApp(TimeApp):
             self.add_mode(mode, partial(self._page_of, mode))
 
     def _page_of(self, mode: str) -> Page:
-        page = page_of(mode, self.view, self.choices, self.options.settings)
-        page._css_update_count = self._css_update_count  # of Textual: else it parses every style again
-        return page
-
-    def prepare(self) -> None:
-        """Mount the pages of keys while nobody presses one: a first visit takes several times as long as another."""
-        self._idle.add(*preparation(self, self._keys_page))
+        return page_of(mode, self.view, self.choices, self.options.settings)
 
     def on_unmount(self) -> None:
         """Use the names of the default keys again."""
@@ -100,10 +93,6 @@ class PertokenApp(TimeApp):
         self.start_reading()
         if self.remembered.screen == "rules":
             self._load_rules()
-
-    def get_theme(self, theme_name: str) -> Theme | None:
-        """Return a theme. Textual copies the table of all themes, and asks for the theme at each line that it draws."""
-        return self._registered_themes.get(theme_name) or super().get_theme(theme_name)
 
     def _draw_in(self, borders: str) -> None:
         self._ascii.enabled = borders == "ascii"
@@ -126,8 +115,6 @@ class PertokenApp(TimeApp):
         """
         if isinstance(event, events.MouseMove) and not event.button and self.mouse_captured is None:
             return
-        if isinstance(event, events.InputEvent):
-            self._idle.touched()
         late = isinstance(event, events.Key) and event.is_forwarded and event.is_printable
         if late and isinstance(event, events.Key) and isinstance(self.focused, Input):
             self.focused.post_message(events.Key(event.key, event.character))
@@ -157,7 +144,7 @@ class PertokenApp(TimeApp):
         writes = action in WRITES or (page is not None and action in page.OWN_WRITES)
         if writes and self._source.read_only is not None:
             return self._source.read_only
-        if action == "suspend" and not (self._driver is not None and self._driver.can_suspend):
+        if action == "suspend" and (self.is_headless or self.is_web):
             return "There is no shell to go back to: these screens run in a browser, or without a terminal."
         return (None if page is None else page.cannot(action)) or self.cannot_now(action)
 
@@ -285,7 +272,6 @@ class PertokenApp(TimeApp):
         """Return the page of keys, which stays when it is closed."""
         if self._help is None:
             self._help = KeysPage(self.view, help_sheet(mapped(self.options.keymap)))
-            self._help._css_update_count = self._css_update_count
             self.install_screen(self._help, "keys")
         return self._help
 

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
 from textual.app import App, SuspendNotSupported
 
 from pertoken.tui.text.program.key_names import with_keys
 
+CELL_WIDTH = 12.2
+"""Width of a cell in a screenshot: Rich draws characters 20 high and 0.61 as wide."""
+_TEXT = re.compile(r'<text [^>]*\bx="([0-9.e+]+)"[^>]*clip-path="url\(#[^)]*-line-(\d+)\)">([^<]*)</text>')
 PAGERS = ("less", "more", "cat")
 """Programs to try if $PAGER is not set."""
 
 
-def screen_text(app: App[Any]) -> str:
-    """Return the screen as lines of text, without colours and trailing blanks."""
-    lines = ("".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips())
+def text_of_picture(svg: str, height: int) -> str:
+    """Return the lines of text of a screenshot, without trailing blanks. `height`: lines of the screen."""
+    lines = [""] * height
+    for x, number, text in _TEXT.findall(svg):
+        line = lines[int(number)]
+        start = round(float(x) / CELL_WIDTH)
+        lines[int(number)] = line + " " * (start - cell_len(line)) + unescape(text).replace("\xa0", " ")
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
 
 def dump(app: App[Any], folder: Path, now_ts: float) -> tuple[Path, Path]:
     """Write the screen as text and as SVG into new files of a folder; return their paths. Raises OSError."""
     name = f"pertoken-screen-{datetime.fromtimestamp(now_ts, UTC):%Y%m%d-%H%M%S}"
-    text, picture = screen_text(app), app.export_screenshot(title="pertoken")
+    picture = app.export_screenshot(title="pertoken")
+    text = text_of_picture(picture, app.size.height)
     number = 1
     while True:
         stem = folder / f"{name}{'' if number == 1 else f'-{number}'}"

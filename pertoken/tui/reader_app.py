@@ -16,7 +16,6 @@ from textual.message import Message
 from textual.timer import Timer
 
 from pertoken.errors import PertokenError
-from pertoken.garbage import exclude_loaded, resume
 from pertoken.tui.amounts import note
 from pertoken.tui.background import Background, Report
 from pertoken.tui.keys import WINDOWS_S
@@ -24,8 +23,7 @@ from pertoken.tui.options import Options
 from pertoken.tui.pages.fleet_page import FleetPage
 from pertoken.tui.pages.modes import load_later
 from pertoken.tui.pages.page import Page, next_stale_s
-from pertoken.tui.process.idle import IdleWork
-from pertoken.tui.process.terminal import TerminalDriver
+from pertoken.tui.process.terminal import hung_up
 from pertoken.tui.remembered import recall
 from pertoken.tui.source import Query, Read, Reading, Source, Study, View, attempt, read
 from pertoken.tui.text.words import progress_line
@@ -36,6 +34,7 @@ if TYPE_CHECKING:
     from pertoken.proof.recommendation import Recommendation
 
 
+STANDARD_INPUT_FD = 0
 FIRST_FRAME_S = 2.0
 """Longest wait in seconds for values to be drawn before more is read."""
 
@@ -65,10 +64,6 @@ class Decided(Message):
         super().__init__()
         self.line = line
         self.stored = stored
-
-
-class Loaded(Message):
-    """The modules that the first frame did not need are imported."""
 
 
 class Computed(Message):
@@ -112,7 +107,6 @@ class ReaderApp(App[None]):
         self._request: PlanRequest | None = None
         self._planned: tuple[object, tuple[object, ...] | None] | None = None
         """Version of the advice that plan and records were computed from, and of the prices."""
-        self._idle = IdleWork(self.set_timer)
         self._stale_timer: Timer | None = None
         self._ticker: Timer | None = None
 
@@ -151,10 +145,9 @@ class ReaderApp(App[None]):
         return Query(self.window_s, self._at, self.current_mode == "hours", tenants, subject)
 
     def _tick(self) -> None:
-        if isinstance(self._driver, TerminalDriver) and self._driver.hung_up():
+        if not (self.is_headless or self.is_web) and hung_up(STANDARD_INPUT_FD):
             self.exit()  # else Textual reads the end of its input without a pause
             return
-        resume()
         due = not self._paused and not self._is_settled() and not self._waiting
         if due:
             self._read()
@@ -183,16 +176,6 @@ class ReaderApp(App[None]):
         self._post(ReadingDone(reading, query))
         if last.query is None:
             load_later()
-            exclude_loaded()
-            self._post(Loaded())
-
-    @on(Loaded)
-    def prepare_pages(self) -> None:
-        """Prepare pages that no key has opened yet."""
-        self.prepare()
-
-    def prepare(self) -> None:
-        """Prepare pages while nobody presses a key."""
 
     def _part_read(self, reading: Reading) -> None:
         """Show a part of a reading, and wait until it is drawn before more is read."""
@@ -226,7 +209,6 @@ class ReaderApp(App[None]):
     def show_answer(self, event: ReadingDone) -> None:
         """Show a reading; read again if the query has changed meanwhile."""
         self._waiting = False
-        resume()
         if self._paused:
             return
         current_query = self._current_query()
@@ -284,8 +266,6 @@ class ReaderApp(App[None]):
     @on(Computed)
     def show_computed(self, event: Computed) -> None:
         """Show a computed field of the study."""
-        if event.field == "plan" and self._study.plan == Read():
-            exclude_loaded()  # the modules of rules and of the forecast
         self._study = replace(self._study, **{event.field: event.read})
         self._renew()
 

@@ -59,7 +59,6 @@ def supervise(parent: int, tasks: Sequence[Task], limits: Limits, folder: str, p
         confine.end_with_parent(parent, signal.SIGTERM)
         _default_signals()
         gc.freeze()  # do not collect the advisor's objects: their finalizers must not run in this process
-        gc.enable()  # a rule may create reference cycles, and its memory is limited
         _keep_files(pipe, output)
         confine.adopt_orphans()
         shared = confine.separate_processes()

@@ -97,9 +97,6 @@ def replay(file: Path, once: bool) -> None:
 
             echo(plain(source, "No proposal stood unchanged at the end of this recording."))
             return
-        from pertoken.cli.screens.source import begin
-
-        begin()
         from pertoken.tui.app import PertokenApp
         from pertoken.tui.options import options_of
 

@@ -29,26 +29,6 @@ def screen_options(where: StoreLocation, settings: Settings) -> Options:
     return options_of(settings, diagnose if where.folder is not None else None)
 
 
-SWITCH_S = 0.0005
-"""Seconds after which a thread that computes lets another one run.
-
-At each message the thread that draws waits this long for one that reads: with Python's 5 ms a key took a tenth of a
-second while the database was read.
-"""
-
-
-def begin() -> None:
-    """Prepare the interpreter for screens: prompt turns of the thread that draws, and no garbage collection at first.
-
-    Collection is a tenth of the start, and paused until `garbage.resume` after the first frame.
-    """
-    import gc
-    import sys
-
-    sys.setswitchinterval(SWITCH_S)
-    gc.disable()
-
-
 READ_ONLY = "These screens are read-only: decide at a terminal with `pertoken top`, or serve them with --web-writes."
 
 

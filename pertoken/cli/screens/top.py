@@ -76,11 +76,7 @@ def top(
     import os
     import sys
 
-    from pertoken.cli.screens.source import begin
     from pertoken.errors import BadInput
-
-    if sys.stdout.isatty() and not once:
-        begin()
     from pertoken.store.connect.location import locate
     from pertoken.store.connect.open import open_store
     from pertoken.tui.store_source import StoreSource

@@ -32,7 +32,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     import sys
 
     from pertoken.cli.screens.children import Child, OtherAgent, Watch, Watched
-    from pertoken.cli.screens.source import begin, screen_options, screen_source
+    from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.errors import BadInput
     from pertoken.store.connect.location import AgentLock, locate
     from pertoken.tui.store_source import StoreSource
@@ -64,7 +64,6 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
         watch = Watch(*watched, *children)
         source = screen_source(where, settings) if terminal else StoreSource(where, settings=settings)
         if terminal:
-            begin()
             from pertoken.tui import amounts
             from pertoken.tui.app import PertokenApp
 

@@ -181,20 +181,6 @@ class Page(Screen[None]):
         """Return the lines of a region, which widgets cover."""
         return ground(self, crop)
 
-    def _on_timer_update(self) -> None:
-        """Draw one frame: Textual draws a new layout, and then the whole screen if that is due too."""
-        if self._layout_required and self._repaint_required:
-            self._repaint_required = False
-            self._dirty_widgets.add(self)
-        super()._on_timer_update()
-
-    def _compositor_refresh(self) -> None:
-        """Compute no frame while frames are held back: Textual would compute it and not draw it."""
-        if self.app._batch_count:
-            self.refresh()
-        else:
-            super()._compositor_refresh()
-
     def _present_look(self) -> tuple[object, ...]:
         return self.app.theme, frozenset(self.app.classes)
 

@@ -1,1 +1,1 @@
-"""Use of the process by the screens: CPU time (`pace`), idle time (`idle`) and terminal (`terminal`)."""
+"""Use of the process by the screens: CPU time (`pace`) and terminal (`terminal`)."""

@@ -41,16 +41,21 @@ class TerminalDriver(LinuxDriver):
     """Driver for standard output: Textual's own draws on standard error, so `2>/dev/null` would blank the screen."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._file = Output(sys.__stdout__)  # type: ignore[assignment]
+        standard_error = sys.__stderr__
+        sys.__stderr__ = Output(sys.__stdout__)  # type: ignore[assignment, misc]  # where Textual's driver will draw
+        try:
+            super().__init__(*arguments, **options)
+        finally:
+            sys.__stderr__ = standard_error  # type: ignore[misc]
 
-    def hung_up(self) -> bool:
-        """Return whether the terminal is gone. That ends a program as a rule, but not one that `nohup` started."""
-        poll = select.poll()
-        with suppress(OSError):
-            poll.register(self.fileno, 0)
-            return any(state & (select.POLLHUP | select.POLLNVAL) for _, state in poll.poll(0))
-        return True
+
+def hung_up(terminal_fd: int) -> bool:
+    """Return whether a terminal is gone. That ends a program as a rule, but not one that `nohup` started."""
+    poll = select.poll()
+    with suppress(OSError):
+        poll.register(terminal_fd, 0)
+        return any(state & (select.POLLHUP | select.POLLNVAL) for _, state in poll.poll(0))
+    return True
 
 
 def on_standard_output(driver: type[Driver]) -> type[Driver]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import plotext as plot
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
+from textual.color import Color
 from textual.geometry import Size
 from textual.strip import Strip
-from textual_plotext import PlotextPlot
+from textual.widget import Widget
 
 from pertoken.tui.text.course.plots import Panel, runs, ticks
 from pertoken.tui.text.sheet import folded
@@ -33,7 +35,7 @@ _LINES, _FEW_LINES = 9, 7
 _MIN_SIZE = Size(8, 3)
 
 
-class CoursePlots(PlotextPlot):
+class CoursePlots(Widget):
     """Plots in one or two columns, each under a caption with the newest values.
 
     They are one widget, and a plot is drawn when it is scrolled into view: a widget for each took longer to lay out
@@ -104,8 +106,13 @@ class CoursePlots(PlotextPlot):
         course = self._course
         if course is None or size.width < _MIN_SIZE.width or size.height < _MIN_SIZE.height:
             return []
-        plot = self.plt
         plot.clear_figure()
+        plot.limit_size(False, False)
+        plot.plot_size(size.width, size.height)
+        surface, foreground = (Color.parse(self.app.theme_variables[name]).rgb for name in ("surface", "foreground"))
+        plot.canvas_color(surface)
+        plot.axes_color(surface)
+        plot.ticks_color(foreground)
         n = (course.end_ts - course.start_ts) // course.slice_s
         for line, marker, colour in zip(panel.lines, _MARKERS, _COLOURS[self.app.current_theme.dark], strict=False):
             for run in runs(line.values):
@@ -122,8 +129,5 @@ class CoursePlots(PlotextPlot):
         times = ticks(course, size.width)
         plot.xticks([i for i, _ in times], [label for _, label in times])
         plot.yfrequency(3)
-        plot.plotsize(size.width, size.height)
-        plot._set_size(size.width, size.height)  # as its own widget does: plotsize alone keeps the last size
-        plot.theme(self._get_plotext_theme_name(self.app.theme))
         drawn = Text.from_ansi(plot.build())
         return [Strip(list(line.render(self.app.console))) for line in drawn.split("\n")][: size.height]

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from threading import Event
-from typing import Any
 
 from pertoken.tui.pages.page import next_stale_s
 from tests.tui.reports import NOW, RICH, FixedSource, host, locked
@@ -80,36 +79,3 @@ async def test_a_host_is_stale_two_ticks_after_its_last_row_before_anything_is_r
         await until(pilot, lambda: next_stale_s(pilot.app.view()) != wait_s, "the next host")  # type: ignore[attr-defined]
         clock[0] += 16
         await until_shown(pilot, "stale 21s")
-
-
-def frames_of(page: Any) -> list[str]:
-    """Return a list that grows with each frame that a page computes from now on."""
-    computed: list[str] = []
-    render_update = page._compositor.render_update
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        computed.append("frame")
-        return render_update(*args, **kwargs)
-
-    page._compositor.render_update = counted
-    return computed
-
-
-async def test_a_frame_that_is_held_back_is_not_computed_and_is_drawn_afterwards() -> None:
-    async with running(FixedSource()) as pilot:
-        page = pilot.app.screen
-        computed = frames_of(page)
-        with pilot.app.batch_update():
-            page._compositor_refresh()
-            assert computed == []
-        await until(pilot, lambda: computed == ["frame"], "the frame")
-
-
-async def test_a_new_layout_of_a_screen_that_is_drawn_again_is_one_frame() -> None:
-    async with running(FixedSource()) as pilot:
-        page = pilot.app.screen
-        await pilot.pause(0.1)
-        computed = frames_of(page)
-        page._layout_required = page._repaint_required = True
-        page._on_timer_update()
-        assert computed == ["frame"]

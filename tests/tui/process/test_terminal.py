@@ -13,7 +13,7 @@ from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
 
 from pertoken.tui.app import PertokenApp
-from pertoken.tui.process.terminal import Output, TerminalDriver, on_standard_output
+from pertoken.tui.process.terminal import Output, TerminalDriver, hung_up, on_standard_output
 from tests.tui.reports import FixedSource
 from tests.values import new_store
 
@@ -48,13 +48,11 @@ def test_another_driver_such_as_that_of_a_browser_is_left_alone() -> None:
 
 async def test_a_terminal_is_gone_once_its_window_is_closed() -> None:
     window, terminal = pty.openpty()
-    driver = TerminalDriver(PertokenApp(FixedSource()))
-    driver.fileno = terminal
-    assert not driver.hung_up()
+    assert not hung_up(terminal)
     os.close(window)
-    assert driver.hung_up()
+    assert hung_up(terminal)
     os.close(terminal)
-    assert driver.hung_up()
+    assert hung_up(terminal)
 
 
 def test_screens_end_with_their_terminal_although_no_signal_ends_them(tmp_path: Path) -> None:
