@@ -18,6 +18,8 @@ from pertoken.store.connect.location import ProgramLock, StoreLocation
 JOB = "advice run"
 LOOK_S = 1.0
 """Interval between checks whether the first run may start, seconds."""
+CLOCK_S = 10.0
+"""Interval between checks whether the wall clock was set, seconds."""
 
 
 def serve(
@@ -52,8 +54,13 @@ def serve(
         scheduler.set([Job(JOB, advise, every_s), *beside])
         scheduler.start()
         resources.callback(scheduler.stop)
-        while (call := calls.get()) is not None:
-            call()
+        while True:
+            scheduler.follow_clock()
+            with suppress(Empty):
+                call = calls.get(timeout=CLOCK_S)
+                if call is None:
+                    return
+                call()
 
 
 def _state_writer(where: StoreLocation, resources: ExitStack) -> Callable[[tuple[JobState, ...]], None]:

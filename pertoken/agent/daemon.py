@@ -192,6 +192,7 @@ class _Daemon:
                 continue
             if left_s <= 0:
                 recorder.tick()
+                self._scheduler.follow_clock()
                 _notify_systemd("WATCHDOG=1")
             # Else recorded time was set back, or the interval was shortened.
             due_ts = next_tick(recorder.now_s(), recorder.settings.agent_interval)

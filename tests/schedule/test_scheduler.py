@@ -1,26 +1,15 @@
-"""The scheduler by a clock that a test sets: no step of the wall clock moves a job."""
+"""The scheduler by clocks that a test sets."""
 
 import threading
-from datetime import datetime, timedelta, tzinfo
+from itertools import pairwise
 from typing import Any
 
-import apscheduler.schedulers.base
 import pytest
 
 from pertoken.errors import CorruptStore, StoreError
 from pertoken.schedule.jobs import Job
 from tests.recorded import DEADLINE_S, until
-from tests.schedule.schedules import scheduled
-
-
-class Clock:
-    """Monotonic seconds."""
-
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def monotonic(self) -> float:
-        return self.now_s
+from tests.schedule.schedules import Clock, scheduled
 
 
 def counted(name: str, every_s: float, **options: Any) -> tuple[Job, list[int]]:
@@ -28,35 +17,28 @@ def counted(name: str, every_s: float, **options: Any) -> tuple[Job, list[int]]:
     return Job(name, lambda: runs.append(1), every_s, **options), runs
 
 
-@pytest.mark.parametrize("step", [timedelta(days=1), timedelta(days=-1), timedelta(seconds=-20)])
-def test_a_step_of_the_wall_clock_neither_stalls_jobs_nor_floods_them(
-    monkeypatch: pytest.MonkeyPatch, step: timedelta
-) -> None:
-    off = timedelta()
-
-    class Stepped(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            assert tz is not None
-            return tz.fromutc((datetime.now(tz) + off).replace(tzinfo=tz))
-
-    monkeypatch.setattr(apscheduler.schedulers.base, "datetime", Stepped)
+@pytest.mark.parametrize("step_s", [86_400, -86_400, -20])
+def test_a_step_of_the_wall_clock_neither_stalls_jobs_nor_floods_them(step_s: float) -> None:
     clock = Clock()
-    (often, often_runs), (seldom, seldom_runs) = counted("often", 10, first_s=10), counted("seldom", 3600, first_s=3600)
-    with scheduled([often, seldom], clock.monotonic) as pending:
-        for second in range(1, 101):
-            if second == 50:
-                off = step
+    job, runs = counted("often", 10, first_s=10)
+    runs_at_s: list[int] = []
+    with scheduled([job], clock) as pending:
+        for second in range(1, 121):
+            if second == 55:
+                clock.wall_ahead_s += step_s
             clock.now_s += 1
             pending.run()
-            assert len(often_runs) == second // 10
-        assert not seldom_runs
+            pending.scheduler.follow_clock()
+            runs_at_s += [second] * (len(runs) - len(runs_at_s))
+    waits_s = [after - before for before, after in pairwise(runs_at_s)]
+    assert sum(wait != 10 for wait in waits_s) <= 2
+    assert max(waits_s) < 20
 
 
 def test_runs_that_were_missed_are_one_run() -> None:
     clock = Clock()
     job, runs = counted("often", 10)
-    with scheduled([job], clock.monotonic) as pending:
+    with scheduled([job], clock) as pending:
         pending.run()
         clock.now_s += 3600
         pending.run()
@@ -66,7 +48,7 @@ def test_runs_that_were_missed_are_one_run() -> None:
 def test_a_job_that_waits_for_the_tick_thread_is_not_handed_over_again() -> None:
     clock = Clock()
     job, runs = counted("often", 10)
-    with scheduled([job], clock.monotonic) as pending:
+    with scheduled([job], clock) as pending:
         for _ in range(5):
             clock.now_s += 10
             pending.settle()
@@ -76,14 +58,14 @@ def test_a_job_that_waits_for_the_tick_thread_is_not_handed_over_again() -> None
 
 def test_slow_work_runs_beside_the_thread_that_ticks() -> None:
     job, runs = counted("long", 10, beside=True)
-    with scheduled([job], Clock().monotonic):
+    with scheduled([job], Clock()):
         until(lambda: len(runs) == 1, "the job")
 
 
 def test_a_changed_period_counts_from_now_and_a_job_that_is_left_out_runs_no_more() -> None:
     clock = Clock()
     (kept, kept_runs), (gone, gone_runs) = counted("kept", 10, first_s=10), counted("gone", 10, first_s=10)
-    with scheduled([kept, gone], clock.monotonic) as pending:
+    with scheduled([kept, gone], clock) as pending:
         clock.now_s += 5
         pending.scheduler.set([Job("kept", kept.work, 30, 30)])
         for expected in (0, 1):
@@ -101,7 +83,7 @@ def test_the_state_of_a_job_names_its_last_run_the_next_and_why_it_failed(caplog
         if faults:
             raise faults.pop()
 
-    with scheduled([Job("work", work, 10, 5)], clock.monotonic) as pending:
+    with scheduled([Job("work", work, 10, 5)], clock) as pending:
         (state,) = pending.scheduler.states()
         assert state.last_ts is None
         assert state.next_ts == pytest.approx(1_000_105)
@@ -122,7 +104,7 @@ def test_damage_found_by_a_job_is_raised_in_the_thread_that_ticks() -> None:
         raise CorruptStore("a page is damaged")
 
     with (
-        scheduled([Job("check", damaged, 10)], Clock().monotonic) as pending,
+        scheduled([Job("check", damaged, 10)], Clock()) as pending,
         pytest.raises(CorruptStore, match="a page is damaged"),
     ):
         pending.run()
@@ -136,7 +118,7 @@ def test_a_job_that_ends_while_the_scheduler_stops_holds_up_nothing() -> None:
         began.set()
         until(lambda: not pending.scheduler._scheduler.running, "the end")
 
-    with scheduled([Job("check", work, 10, beside=True)], clock.monotonic) as pending:
+    with scheduled([Job("check", work, 10, beside=True)], clock) as pending:
         assert began.wait(DEADLINE_S)
         stopping = threading.Thread(target=pending.scheduler.stop, daemon=True)
         stopping.start()
@@ -147,7 +129,7 @@ def test_a_job_that_ends_while_the_scheduler_stops_holds_up_nothing() -> None:
 def test_a_job_that_takes_long_holds_up_no_other_beside_it() -> None:
     release = threading.Event()
     quick, runs = counted("quick", 10, beside=True)
-    with scheduled([Job("long", lambda: _wait(release), 10, beside=True), quick], Clock().monotonic):
+    with scheduled([Job("long", lambda: _wait(release), 10, beside=True), quick], Clock()):
         try:
             until(lambda: len(runs) == 1, "the quick job", within_s=10)
         finally:
@@ -168,7 +150,7 @@ def test_a_job_with_retries_runs_again_after_a_wait_that_doubles_with_each_failu
         if faults:
             raise faults.pop()
 
-    with scheduled([Job("ship", work, 60, retry_s=(1, 5))], clock.monotonic) as pending:
+    with scheduled([Job("ship", work, 60, retry_s=(1, 5))], clock) as pending:
         for _ in range(6):
             (state,) = pending.scheduler.states()
             clock.now_s = max(clock.now_s, state.next_ts - 1_000_000)
