@@ -1,9 +1,8 @@
 """Prometheus text pages: only the wanted series of a page, or the reason why the page cannot be trusted.
 
-Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0 (whose `# EOF` it demands where asked to). Every line is
-checked, since a page cut or mixed up anywhere is not a page to bill by; labels and values are read only where
-wanted. Between two pages that are read so, of one with as many lines only the counters and gauges known are looked for:
-a series that comes in the place of another line is seen by the next whole page, and counts from 0 then.
+Reads `text/plain` 0.0.4 and 1.0.0 and OpenMetrics 1.0, whose `# EOF` it requires on request. Every line is checked: a
+truncated page is rejected, because counters of a partial page would be billed. Labels and values are read only of
+wanted series.
 
 Sample names are taken exactly as exposed, so `*_created` gauges never count as their family.
 """
@@ -22,7 +21,7 @@ Labels = tuple[tuple[str, str], ...]
 """Label names and values, sorted by name."""
 
 
-MOST = 10**18
+MAX_VALUE = 10**18
 """No counter or gauge is larger; a column of the store holds nine times as much."""
 
 
@@ -34,14 +33,14 @@ class Layout:
     """Series of a page: the same object for as long as the pages of a server have the same ones."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, Any] = {}
+        self._results: dict[Hashable, Any] = {}
 
-    def once(self, what: Hashable, work: Callable[[], T]) -> T:
-        """Return the answer of `work`, which follows from the series alone and so is asked for once."""
-        if what not in self._known:
-            self._known[what] = work()
-        answer: T = self._known[what]
-        return answer
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the result of `compute`, which depends on the series alone and so is computed once."""
+        if key not in self._results:
+            self._results[key] = compute()
+        result: T = self._results[key]
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +57,11 @@ class Page:
         return Page({name: series for name, series in samples.items() if series}, self.layout.once(pair, Layout))
 
     def gauge(self, name: str) -> dict[Labels, float]:
-        """Return values of one gauge; NaN and infinities are left out, as an engine writes *nothing to report* so, and
-        what no gauge of ours can be."""
-        return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MOST}
+        """Return values of one gauge, without NaN and infinities, which engines write for *nothing to report*.
+
+        Values that no gauge of ours can have are left out too.
+        """
+        return {labels: value for labels, value in self.samples.get(name, {}).items() if 0 <= value <= MAX_VALUE}
 
     def counter(self, name: str, unit: float = 1) -> dict[Labels, int]:
         """Return values of one counter in units of `unit` of the page's, rounded to whole counts.
@@ -84,9 +85,9 @@ class Page:
         by_labels = {}
         for labels, ladder in self.layout.once(bucket, lambda: _ladders(bucket, series)).items():
             cumulative = _counts(bucket, [series[step] for step in ladder.steps])
-            for at, again in ladder.again:
-                if _counts(bucket, [series[again]]) != [cumulative[at]]:
-                    raise PageError(f"{bucket}: two counts for le={(*ladder.bounds, inf)[at]!r}")
+            for step, repeated in ladder.repeated:
+                if _counts(bucket, [series[repeated]]) != [cumulative[step]]:
+                    raise PageError(f"{bucket}: two counts for le={(*ladder.bounds, inf)[step]!r}")
             counts = tuple(map(sub, cumulative, (0, *cumulative)))
             if min(counts) < 0:
                 raise PageError(f"{bucket}: cumulative counts fall from one bucket to the next")
@@ -95,106 +96,80 @@ class Page:
 
 
 Sample = tuple[str, Labels, float]
-_Place = tuple[str, Labels]
+_Series = tuple[str, Labels]
 
 
 class Parser:
-    """Reads pages of one server, one after the other; of each it takes the samples whose names are in `wanted`.
+    """Reads successive pages of one server, and takes the samples whose names are in `wanted`.
 
-    A page has nearly always the lines of the page before, but for their numbers: then only those are read.
+    A page usually has the lines of the previous page with other numbers: then only those are read.
     """
 
     def __init__(self, wanted: Collection[str]) -> None:
         self._wanted = wanted
         self._lines: list[str] = []
-        """Those of the page before; none if the next one has to be read from its start."""
-        self._places: list[tuple[str, _Place | None]] = []
-        """For each line what stands before its number ("" if it must stay as it is), and whose that is, if wanted."""
-        self._heads: list[tuple[bytes, _Place]] | None = None
-        """What stands before the number of each wanted series that is no bucket, from the end of the line before; None
-        if the page has to be read whole."""
+        """Lines of the previous page; none if the next page must be read from its start."""
+        self._heads: list[tuple[str, _Series | None]] = []
+        """Text before the number of each line ("" if the line must stay as it is), and its series, if wanted."""
         self._page = Page({})
         self._ended = False
 
     def parse(self, body: bytes, *, eof_required: bool = False, buckets: bool = True) -> Page:
-        """Return one page.
-
-        Without `buckets` it has none, and of a page of as many lines as the last one that was read whole only the
-        other wanted series are looked at, in their order.
+        """Return one page; without `buckets` it has no series of histograms.
 
         Raises PageError, with the line, for anything that is not a whole, well-formed page; also for a wanted series
         given twice with different values.
         """
-        page = None if buckets else self._counts_again(body, eof_required)
-        if page is not None:
-            return page
         try:
             lines = body.decode().split("\n")
         except UnicodeDecodeError as error:
             raise PageError(f"byte {error.start} is not UTF-8") from None
-        page = self._again(lines) if self._ended or not eof_required else None
+        page = self._with_new_numbers(lines) if self._ended or not eof_required else None
         page = page or self._from_start(lines, eof_required)
-        return page if buckets else Page({n: s for n, s in page.samples.items() if not _of_buckets(n)}, page.layout)
+        if buckets:
+            return page
+        samples = {name: series for name, series in page.samples.items() if not name.endswith("_bucket")}
+        return Page(samples, page.layout)
 
-    def _counts_again(self, body: bytes, eof_required: bool) -> Page | None:
-        """Return the page without its buckets, if its lines seem to be those of the page before with other numbers."""
-        if self._heads is None or body.count(b"\n") + 1 != len(self._lines) or eof_required > self._ended:
-            return None
-        if not body.endswith(b"\n# EOF\n" if self._ended else b"\n"):
-            return None
-        numbers, at = [], 0
-        for head, _ in self._heads:
-            start = body.find(head, at)
-            if start < 0:
-                return None
-            at = body.index(b"\n", start + len(head))
-            numbers.append(body[start + len(head) : at])
-        if _PLAIN_BYTES(b"\n".join([*numbers, b""])) is None:
-            return None
-        samples: dict[str, dict[Labels, float]] = {}
-        for (_, (name, labels)), number in zip(self._heads, numbers, strict=True):
-            samples.setdefault(name, {})[labels] = float(number)
-        return Page(samples, self._page.layout)
-
-    def _again(self, lines: list[str]) -> Page | None:
-        """Return the page, if its lines are those of the page before with other numbers."""
+    def _with_new_numbers(self, lines: list[str]) -> Page | None:
+        """Return the page if its lines are those of the previous page with other numbers."""
         if len(lines) != len(self._lines):
             return None
         numbers: list[str] = []
-        places: list[tuple[_Place, str]] = []
-        for line, (head, place) in compress(zip(lines, self._places, strict=True), map(ne, lines, self._lines)):
+        changed: list[tuple[_Series, str]] = []
+        for line, (head, series) in compress(zip(lines, self._heads, strict=True), map(ne, lines, self._lines)):
             if not head or not line.startswith(head):
                 return None
-            value = line[len(head) :]
-            numbers.append(value)
-            if place is not None:
-                places.append((place, value))
+            number = line[len(head) :]
+            numbers.append(number)
+            if series is not None:
+                changed.append((series, number))
         if _PLAIN_NUMBERS("\n".join([*numbers, ""])) is None:
             return None
-        before = self._page.samples
-        samples = dict(before)
-        for (name, labels), value in places:
-            if samples[name] is before[name]:
-                samples[name] = before[name].copy()
-            samples[name][labels] = float(value)
+        previous = self._page.samples
+        samples = dict(previous)
+        for (name, labels), number in changed:
+            if samples[name] is previous[name]:
+                samples[name] = previous[name].copy()
+            samples[name][labels] = float(number)
         self._lines, self._page = lines, Page(samples, self._page.layout)
         return self._page
 
     def _from_start(self, lines: list[str], eof_required: bool) -> Page:
-        """Return the page, whatever was before it. Raises PageError."""
-        self._lines, self._heads = [], None
-        *whole, rest = lines
+        """Return the page by reading each of its lines. Raises PageError."""
+        self._lines = []
+        *complete_lines, rest = lines
         samples: dict[str, dict[Labels, float]] = {}
-        places: list[tuple[str, _Place | None]] = []
+        heads: list[tuple[str, _Series | None]] = []
         ended = repeated = False
-        for number, line in enumerate(whole, 1):
+        for number, line in enumerate(complete_lines, 1):
             if ended and line:
                 raise PageError(f"line {number}: text after # EOF")
             ended = ended or line == "# EOF"
             sample = _sample(line, number, self._wanted)
             head, blank, value = line.rpartition(" ")
             plain = _head(head) is not None and _PLAIN_NUMBER(value) is not None
-            places.append((head + blank if plain else "", sample and sample[:2]))
+            heads.append((head + blank if plain else "", sample and sample[:2]))
             if sample is None:
                 continue
             name, labels, amount = sample
@@ -211,9 +186,7 @@ class Parser:
             raise PageError(f"line {len(lines)}: the page ends before its end")
         self._page = Page(samples)
         if not repeated:
-            self._lines, self._places, self._ended = lines, [*places, ("", None)], ended or rest == "# EOF"
-            heads = [(f"\n{head}".encode(), place) for head, place in places if place and not _of_buckets(place[0])]
-            self._heads = heads if all(len(head) > 1 for head, _ in heads) else None
+            self._lines, self._heads, self._ended = lines, [*heads, ("", None)], ended or rest == "# EOF"
         return self._page
 
 
@@ -256,35 +229,34 @@ _PLAIN_HEAD = re.compile(rf"([a-zA-Z_:][a-zA-Z0-9_:]*+)({_BRACES})?").fullmatch
 _PLAIN_NUMBER = re.compile(_NUMBER).fullmatch
 _PLAIN_NUMBERS = re.compile(rf"(?:{_NUMBER}\n)*+").fullmatch
 """Each on a line: hundreds at once cost a fifth of what they cost one by one."""
-_PLAIN_BYTES = re.compile(rf"(?:{_NUMBER}\n)*+".encode()).fullmatch
 _STRING = r'"((?:[^"\\]|\\.)*)"'
 _LABEL = re.compile(rf"[ \t]*([a-zA-Z_][a-zA-Z0-9_]*|{_STRING})[ \t]*=[ \t]*{_STRING}[ \t]*(?:,|$)")
 _QUOTED_NAME = re.compile(rf"[ \t]*{_STRING}[ \t]*(?:,|$)")
 _ESCAPE = re.compile(r"\\(.)")
-REMEMBERED = 8192
-"""Series remembered for pages that are read from their start."""
+CACHED_SERIES = 8192
+"""Heads and labels that are cached for pages read from their start."""
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED_SERIES)
 def _head(head: str) -> tuple[str, str] | None:
     """Return name and braces of a line up to its number; None if only the whole grammar can decide."""
     match = _PLAIN_HEAD(head)
     return (match[1], match[2] or "") if match else None
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHED_SERIES)
 def _labels(braces: str) -> Labels | None:
     """Return sorted label pairs; None if they are not well-formed."""
     inside = braces[1:-1].rstrip(" \t")
     pairs: dict[str, str] = {}
-    at = 0
-    while at < len(inside):
-        match = _LABEL.match(inside, at)
+    position = 0
+    while position < len(inside):
+        match = _LABEL.match(inside, position)
         name = match and (match[1] if match[2] is None else _unescaped(match[2]))
         if match is None or name is None or name in pairs:
             return None
         pairs[name] = _unescaped(match[3])
-        at = match.end()
+        position = match.end()
     return tuple(sorted(pairs.items()))
 
 
@@ -299,44 +271,43 @@ def _unescaped(text: str) -> str:
     return _ESCAPE.sub(lambda m: "\n" if m[1] == "n" else m[1], text) if "\\" in text else text
 
 
-def _of_buckets(name: str) -> bool:
-    return name.endswith("_bucket")
-
-
 def _counts(name: str, values: Collection[float]) -> list[int]:
     for value in values:
-        if not 0 <= value <= MOST:
+        if not 0 <= value <= MAX_VALUE:
             raise PageError(f"{name} is {value:g}, which a counter cannot be")
     return list(map(round, values))
 
 
 @dataclass(frozen=True, slots=True)
 class _Ladder:
-    """One set of buckets, rising: their upper bounds (without +Inf), the series of each, and what repeats one."""
+    """One set of rising buckets."""
 
     bounds: tuple[float, ...]
+    """Upper bounds without +Inf."""
     steps: tuple[Labels, ...]
-    again: tuple[tuple[int, Labels], ...]
+    """Series of each bucket."""
+    repeated: tuple[tuple[int, Labels], ...]
+    """Series that repeat a bucket, with its position."""
 
 
 def _ladders(name: str, series: Iterable[Labels]) -> dict[Labels, _Ladder]:
     """Return the sets of buckets among these series by their other labels. Raises PageError."""
     sets: dict[Labels, dict[float, list[Labels]]] = {}
     for labels in series:
-        others = tuple(pair for pair in labels if pair[0] != "le")
+        set_labels = tuple(pair for pair in labels if pair[0] != "le")
         try:
             bound = float(dict(labels)["le"])
         except (KeyError, ValueError):
             bound = nan
         if bound != bound:
             raise PageError(f"{name}: a bucket without a numeric le: {dict(labels)}")
-        sets.setdefault(others, {}).setdefault(bound, []).append(labels)
+        sets.setdefault(set_labels, {}).setdefault(bound, []).append(labels)
     if any(inf not in buckets for buckets in sets.values()):
         raise PageError(f"{name}: no +Inf bucket")
     ladders = {}
-    for others, buckets in sets.items():
+    for set_labels, buckets in sets.items():
         bounds = sorted(buckets)
         steps = tuple(buckets[bound][0] for bound in bounds)
-        again = tuple((at, bucket) for at, bound in enumerate(bounds) for bucket in buckets[bound][1:])
-        ladders[others] = _Ladder(tuple(bounds[:-1]), steps, again)
+        repeated = tuple((step, labels) for step, bound in enumerate(bounds) for labels in buckets[bound][1:])
+        ladders[set_labels] = _Ladder(tuple(bounds[:-1]), steps, repeated)
     return ladders
