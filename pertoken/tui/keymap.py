@@ -4,7 +4,8 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from textual.keys import _character_to_key, format_key
+from textual.binding import Binding
+from textual.keys import format_key
 
 from pertoken.errors import BadInput
 from pertoken.printable import literal
@@ -13,6 +14,8 @@ from pertoken.tui.keys import KEY_OF, KEYS, Key
 FIXED = ("enter", "escape", "tab")
 """Keys that widgets also use: their actions keep them."""
 SETTING = "screens.keys"
+_SEPARATORS = {",": "comma", " ": "space"}
+"""Names of characters that separate keys in a binding."""
 
 
 def keymap_of(chosen: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -26,12 +29,19 @@ def keymap_of(chosen: Iterable[tuple[str, str]]) -> dict[str, str]:
             near = difflib.get_close_matches(action, KEY_OF, 1)
             did = f"; did you mean {near[0]}?" if near else "; docs/keys.md lists them"
             raise BadInput(f"{SETTING}: {literal(action)}: no such action{did}")
-        name = "+".join(_character_to_key(part) if len(part) == 1 else part.lower() for part in _parts(key))
+        name = "+".join(_name(part) if len(part) == 1 else part.lower() for part in _parts(key))
         if KEY_OF[action].key in FIXED or name in FIXED:
             raise BadInput(f"{SETTING}: {action} = {literal(key)!r}: enter, escape and tab cannot be changed")
         keys[action] = name
     _refuse_clashes(mapped(keys), keys)
     return keys
+
+
+def _name(character: str) -> str:
+    """Return Textual's name of a key that types a character: `question_mark`."""
+    if character in _SEPARATORS:
+        return _SEPARATORS[character]
+    return next(iter(Binding.make_bindings([Binding(character, "")]))).key
 
 
 def _parts(key: str) -> list[str]:

@@ -11,10 +11,12 @@ from tests.tui.screens import running, until_gone, until_shown
 
 
 def test_a_key_may_be_a_letter_a_sign_or_a_name() -> None:
-    assert keymap_of([("sort", "S"), ("jump", "ctrl+g"), ("filter", ";")]) == {
+    assert keymap_of([("sort", "S"), ("jump", "ctrl+g"), ("filter", ";"), ("earlier", "f8"), ("plan", ",")]) == {
         "sort": "S",
         "jump": "ctrl+g",
         "filter": "semicolon",
+        "earlier": "f8",
+        "plan": "comma",
     }
 
 
