@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from sqlalchemy import Connection, Select, Table, or_, select
 from pertoken.errors import BadInput
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import Store
-from pertoken.store.export.anonymous import Pseudonyms
+from pertoken.store.export.anonymous import NAMES, Anonymizer, column_name, is_id
 from pertoken.store.query.segments import between
 from pertoken.store.schema import advice as a
 from pertoken.store.schema import telemetry as t
@@ -31,8 +32,6 @@ CHUNK_ROWS = 5000
 _LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
 """Tables about the file and the agent itself."""
 _ARCHIVE = "CREATE TABLE sqlar(name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLOB)"
-_PROGRAMS = ("advisor", "agent", "detector", "verifier")
-_LOCAL = ("127.0.0.1", "localhost")
 Progress = Callable[[str], None]
 
 
@@ -57,19 +56,21 @@ def copy(
     store: Store,
     location: StoreLocation,
     recording: Recording,
-    is_public: Callable[[str], bool],
+    anonymizer: Anonymizer | None,
+    resealed: Callable[[str], str],
     progress: Progress = lambda _: None,
 ) -> None:
-    """Copy the rows of a window into the empty database at `location`, without names where that is asked for.
+    """Copy the rows of a window into the empty database at `location`, without names if there is an anonymizer.
 
-    `is_public`: whether a name of a model is published, so that it identifies nobody. Raises StoreError.
+    `resealed` returns the body of a receipt with the checksums of its present texts. Raises StoreError.
     """
-    names = Pseudonyms() if recording.anonymized else None
-    if names is not None:
-        _learn(store, names, is_public)
-    for group in GROUPS:
-        if group == "advice" and store.advice is None:
-            continue
+    groups = [group for group in GROUPS if group == "telemetry" or store.advice is not None]
+    if anonymizer is not None:
+        progress("names")
+        for group in groups:
+            with store.read(group) as connection:
+                _learn(connection, group, anonymizer)
+    for group in groups:
         with store.read(group) as connection, closing(sqlite3.connect(location.file(group))) as file:
             file.executescript("PRAGMA journal_mode=DELETE; PRAGMA synchronous=OFF;")
             for table in tables(group):
@@ -77,8 +78,10 @@ def copy(
                 marks = ",".join("?" * len(table.columns))
                 insert = f"INSERT INTO {table.name} VALUES ({marks})"
                 for rows in _chunks(connection, _rows(connection, table, recording)):
-                    values = rows if names is None else [_without_names(table, row, names) for row in rows]
-                    file.executemany(insert, values)
+                    if anonymizer is not None:
+                        rows = [anonymizer.row(table, row) for row in rows]
+                        rows = [_sealed(row, resealed) for row in rows] if table is a.receipt else rows
+                    file.executemany(insert, rows)
                 file.commit()
 
 
@@ -156,53 +159,24 @@ def _chunks(connection: Connection, query: Select[Any]) -> Iterator[list[tuple[A
         yield [tuple(row) for row in rows]
 
 
-def _learn(store: Store, names: Pseudonyms, is_public: Callable[[str], bool]) -> None:
-    """Collect what identifies the site, so that it is replaced in every text, whatever stands around it."""
-    with store.read() as connection:
-
-        def distinct(column: Any) -> list[str]:
-            return [value for (value,) in connection.execute(select(column).distinct()) if value]
-
-        for kind, column in (
-            ("host", t.host.c.name),
-            ("machine", t.host.c.machine_id),
-            ("boot", t.host.c.boot_id),
-            ("device", t.device.c.uuid),
-            ("bus", t.device.c.pci_bus_id),
-        ):
-            for value in distinct(column):
-                names.add(kind, value)
-        for url in distinct(t.engine.c.base_url):
-            names.add("engine", url)
-            address = url.partition("://")[2].partition("/")[0]
-            names.add("address", address)
-            host = address.rpartition(":")[0]
-            if host not in _LOCAL:
-                names.add("address", host)
-        for path in distinct(t.deployment.c.model_path):
-            if not is_public(path):
-                names.add("model", path)
-        for model in distinct(t.deployment.c.served_model):
-            if not is_public(model):
-                names.add("model", model)
-    if store.advice is None:
-        return
-    with store.read("advice") as connection:
-        targets = select(a.recommendation.c.target_key).where(a.recommendation.c.target_kind == "service").distinct()
-        for (name,) in connection.execute(targets):
-            if name and not is_public(name):
-                names.add("service", name)
-        for (who,) in connection.execute(select(a.transition.c.who).distinct()):
-            if who not in _PROGRAMS:
-                names.add("user", who)
+def _learn(connection: Connection, group: str, anonymizer: Anonymizer) -> None:
+    """Collect names and ids before any text is judged, since a text may hold a name of any table."""
+    for table in tables(group):
+        for column in table.columns:
+            if column_name(column) in NAMES or (column.name == "metric" and "ts" in table.primary_key.columns):
+                query = select(column).where(column.is_not(None)).distinct()
+                labelled = query if column_name(column) in NAMES else query.where(column.contains("{"))
+                for (value,) in connection.execute(labelled):
+                    anonymizer.learn(column_name(column), value)
+            elif is_id(column) and "ts" not in table.primary_key.columns:
+                for (number,) in connection.execute(select(column).where(column.is_not(None)).distinct()):
+                    anonymizer.names.learn_id(number)
+    if group == "telemetry":
+        for device_id, uuid in connection.execute(select(t.device.c.device_id, t.device.c.uuid)):
+            anonymizer.names.learn_device(device_id, uuid)
 
 
-def _without_names(table: Table, row: tuple[Any, ...], names: Pseudonyms) -> tuple[Any, ...]:
-    return tuple(
-        value
-        if not isinstance(value, str)
-        else names.metric(value)
-        if column.name == "metric" and "{" in value
-        else names.text(value)
-        for column, value in zip(table.columns, row, strict=True)
-    )
+def _sealed(row: tuple[Any, ...], resealed: Callable[[str], str]) -> tuple[Any, ...]:
+    values = dict(zip(a.receipt.columns.keys(), row, strict=True))
+    body = resealed(values["body"])
+    return tuple({**values, "body": body, "hash": sha256(body.encode()).hexdigest()}.values())
