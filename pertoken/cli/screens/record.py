@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,15 +111,19 @@ def _anonymizer(key_file: Path | None) -> Anonymizer:
 
 
 @click.command(short_help="Show the screens over a file of `pertoken record`.")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="Print the content of the screens as text and end.")
 def replay(file: Path, once: bool) -> None:
-    """Open the screens at the end of a recording, read-only: , and . step in time, < and > go from event to event."""
+    """Open the screens at the end of a recording, read-only: , and . step in time, < and > go from event to event.
+
+    FILE may come from anybody: it is checked before it is shown, and nothing in it is run.
+    """
     import os
     import sys
     import tempfile
 
     from pertoken.cli.progress import Progress
+    from pertoken.cli.screens.up import plain
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.export.recording import unpack
     from pertoken.tui.store_source import StoreSource
@@ -127,10 +133,10 @@ def replay(file: Path, once: bool) -> None:
             recording = unpack(file, Path(folder))
         location = StoreLocation(folder=Path(folder))
         source = StoreSource(location, as_of=recording.end_ts, recorded_from=recording.start_ts, shown_as=str(file))
+        with _explained(file, folder):
+            text = plain(source, "No proposal stood unchanged at the end of this recording.")
         if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
-            from pertoken.cli.screens.up import plain
-
-            echo(plain(source, "No proposal stood unchanged at the end of this recording."))
+            echo(text)
             return
         from pertoken.cli.screens.source import begin
 
@@ -139,3 +145,16 @@ def replay(file: Path, once: bool) -> None:
         from pertoken.tui.options import options_of
 
         PertokenApp(source, options=options_of(settings_of(None))).run()
+
+
+@contextmanager
+def _explained(file: Path, folder: str) -> Iterator[None]:
+    """Turn an error about contents that no table forbids, such as a document of other fields, into one message."""
+    from pertoken.errors import BadRecording, StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise BadRecording(str(error).replace(folder, str(file))) from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise BadRecording(f"{file}: its contents cannot be shown: {type(error).__name__}: {error}") from error

@@ -8,17 +8,19 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, or_, select
 
-from pertoken.errors import BadInput
+from pertoken.errors import BadInput, BadRecording
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import Store
 from pertoken.store.export.anonymous import NAMES, Anonymizer, column_name, is_id
+from pertoken.store.export.untrusted import MAX_TS, check_database, check_json, opened
 from pertoken.store.query.segments import between
 from pertoken.store.schema import advice as a
 from pertoken.store.schema import telemetry as t
@@ -26,8 +28,11 @@ from pertoken.store.schema.rollup_tables import HOUR
 
 FORMAT = 1
 HEADER = "recording.json"
-MAX_UNPACKED_BYTES = 16 * 2**30
+MAX_UNPACKED_BYTES = 4 * 2**30
 """Largest database that is unpacked: the last hours of a large fleet have some hundred megabytes."""
+MAX_HEADER_BYTES = 2**16
+MAX_SPAN_S = 10 * 366 * 86400
+BLOCK_BYTES = 2**20
 CHUNK_ROWS = 5000
 _LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
 """Tables about the file and the agent itself."""
@@ -104,39 +109,96 @@ def pack(location: StoreLocation, recording: Recording, file: Path) -> None:
 
 
 def unpack(file: Path, folder: Path) -> Recording:
-    """Unpack an archive into a folder, which is then a database. Raises BadInput if it is no recording."""
+    """Unpack an archive that somebody made into a folder, which is then a database, and check all of it.
+
+    Raises BadRecording if it is damaged, too large, or no recording.
+    """
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as archive:
-            values = json.loads(_content(archive, HEADER) or b"")
-            if values["format"] != FORMAT:
-                raise BadInput(f"{file}: was recorded by a newer pertoken (format {values['format']})")
-            recording = Recording(**values)
-            for group in GROUPS:
-                if (content := _content(archive, f"{group}.db")) is not None:
-                    (folder / f"{group}.db").write_bytes(content)
-    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadInput(f"{file}: is no recording of `pertoken record` ({error})") from None
+        with opened(file, MAX_UNPACKED_BYTES, {"sqlar"}) as archive:
+            header = b"".join(_content(archive, HEADER, MAX_HEADER_BYTES))
+            recording = _description(header)
+            for name in _names(archive):
+                with (folder / name).open("wb") as out:
+                    for block in _content(archive, name, min(MAX_UNPACKED_BYTES, disk_usage(folder).free)):
+                        out.write(block)
+        span = recording.start_ts // HOUR * HOUR, recording.end_ts
+        for group in GROUPS:
+            if (database := folder / f"{group}.db").exists():
+                times = span if group == "telemetry" else (0, MAX_TS)
+                try:
+                    check_database(database, group, tables(group), MAX_UNPACKED_BYTES, times)
+                except BadRecording as error:
+                    raise BadRecording(f"{database.name} in it: {error}") from None
+    except (BadRecording, OSError, ValueError, zlib.error) as error:
+        raise BadRecording(f"{file}: is no recording that can be shown: {error}") from None
     return recording
 
 
-def _content(archive: sqlite3.Connection, name: str) -> bytes | None:
-    """Return a file of an archive; None if it holds none of that name.
+def _names(archive: sqlite3.Connection) -> list[str]:
+    stored = [f"{group}.db" for group in GROUPS if _stored(archive, f"{group}.db") is not None]
+    if "telemetry.db" not in stored:
+        raise BadRecording("it holds no telemetry.db")
+    return stored
 
-    Raises ValueError where it does not unpack to the size it states, zlib.error where it is broken.
-    """
-    row = archive.execute("SELECT sz, data FROM sqlar WHERE name = ?", (name,)).fetchone()
+
+def _description(header: bytes) -> Recording:
+    """Return what a header states. Raises BadRecording."""
+    try:
+        values = check_json(header.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadRecording(f"{HEADER} in it is damaged: {error}") from None
+    if not isinstance(values, dict) or type(values.get("format")) is not int:
+        raise BadRecording(f"{HEADER} in it names no format")
+    if values["format"] != FORMAT:
+        raise BadRecording(f"it was recorded by another pertoken (format {values['format']}; this one reads {FORMAT})")
+    if values.keys() != {field.name for field in fields(Recording)}:
+        raise BadRecording(f"{HEADER} in it has other fields")
+    start, end = values["start_ts"], values["end_ts"]
+    if type(start) is not int or type(end) is not int or type(values["anonymized"]) is not bool:
+        raise BadRecording(f"{HEADER} in it has values of another type")
+    if not 0 <= start < end <= MAX_TS or end - start > MAX_SPAN_S:
+        raise BadRecording(f"{HEADER} in it states no window of time")
+    return Recording(**values)
+
+
+def _stored(archive: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
+    """Return the row, the size and the packed size of a file of an archive; None if it has none of that name."""
+    query = "SELECT rowid, sz, typeof(sz), length(data), typeof(data) FROM sqlar WHERE name = ?"
+    row = archive.execute(query, (name,)).fetchone()
     if row is None:
         return None
-    size, packed = row
-    if type(size) is not int or type(packed) is not bytes or not 0 <= size <= MAX_UNPACKED_BYTES:
-        raise ValueError(f"{name} has no size or contents that a recording has")
-    if len(packed) == size:
-        return packed
-    unpacking = zlib.decompressobj()
-    content = unpacking.decompress(packed, size + 1)
-    if len(content) != size or not unpacking.eof:
-        raise ValueError(f"{name} is not of the size it states")
-    return content
+    rowid, size, size_type, packed_size, data_type = row
+    if (size_type, data_type) != ("integer", "blob"):
+        raise BadRecording(f"{name} in it has no size or no contents")
+    return rowid, size, packed_size
+
+
+def _content(archive: sqlite3.Connection, name: str, max_bytes: int) -> Iterator[bytes]:
+    """Yield a file of an archive in blocks; no more than it states, and never more than `max_bytes`."""
+    stored = _stored(archive, name)
+    if stored is None:
+        raise BadRecording(f"it holds no {name}")
+    rowid, size, packed_size = stored
+    if not 0 <= size <= max_bytes:
+        raise BadRecording(f"{name} in it has {size} bytes; at most {max_bytes} are unpacked here")
+    with archive.blobopen("sqlar", "data", rowid, readonly=True) as blob:
+        blocks = iter(lambda: blob.read(BLOCK_BYTES), b"")
+        if packed_size == size:
+            yield from blocks
+            return
+        unpacking, unpacked_size = zlib.decompressobj(), 0
+        for packed in blocks:
+            while packed and unpacked_size <= size and not unpacking.eof:
+                block = unpacking.decompress(packed, BLOCK_BYTES)
+                packed, unpacked_size = unpacking.unconsumed_tail, unpacked_size + len(block)
+                if unpacked_size <= size:
+                    yield block
+        while not unpacking.eof and unpacked_size <= size and (block := unpacking.decompress(b"", BLOCK_BYTES)):
+            unpacked_size += len(block)
+            if unpacked_size <= size:
+                yield block
+        if unpacked_size != size or not unpacking.eof:
+            raise BadRecording(f"{name} in it does not unpack to the size that it states")
 
 
 def _rows(connection: Connection, table: Table, recording: Recording) -> Select[Any]:
