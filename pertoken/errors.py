@@ -18,6 +18,12 @@ class BadInput(PertokenError):
     exit_code = 2
 
 
+class BadRecording(BadInput):
+    """A file that somebody recorded is damaged, or no recording."""
+
+    exit_code = 1
+
+
 class LimitReached(PertokenError):
     """A limit of this process, or memory itself, was reached."""
 

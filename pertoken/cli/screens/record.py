@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pertoken.cli.options import db_option, echo, settings_of
 
+if TYPE_CHECKING:
+    from pertoken.store.export.anonymous import Anonymizer
+
 MIN_WINDOW_S = 60
+MIN_KEY_BYTES = 16
 
 
 @click.command(short_help="Write a window of a database to one file, for `replay`.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--last", default="2h", show_default=True, metavar="TIME", help="How far back: 30m, 2h, 7d.")
 @click.option(
-    "--anonymize", is_flag=True, help="Replace names of hosts, users, devices and own models, addresses, paths."
+    "--anonymize", is_flag=True, help="Replace every text that is no number and no word of pertoken or its catalog."
+)
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    metavar="KEYFILE",
+    help="With --anonymize: secret file that gives the same pseudonyms in each recording.  [default: a random key]",
 )
 @db_option
-def record(config_file: str | None, db: str | None, file: Path, last: str, anonymize: bool) -> None:
+def record(config_file: str | None, db: str | None, file: Path, last: str, anonymize: bool, key: Path | None) -> None:
     """Write the last hours of a database to FILE: telemetry, prices and advice, compressed.
 
     `pertoken replay FILE` opens the screens over it on any host. With --anonymize a name has the same pseudonym
-    everywhere; published names of models are kept. FILE is an SQLite archive: `sqlite3 FILE -A -x` unpacks it.
+    everywhere, and ids are others; numbers, times, published names of models and devices, and the words of
+    pertoken's own messages stay. FILE is an SQLite archive: `sqlite3 FILE -A -x` unpacks it.
     """
     import tempfile
     import time
 
-    from pertoken.catalog.market import load_market
     from pertoken.cli.progress import Progress
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
+    from pertoken.proof.judging.receipts import resealed
     from pertoken.store.connect.location import GROUPS, StoreLocation, locate
     from pertoken.store.connect.open import open_store
     from pertoken.store.export import recording as r
@@ -45,6 +59,9 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
         raise BadInput(f"--last {last}: the shortest recording is a minute")
     if file.exists():
         raise BadInput(f"{file}: exists already; choose another name")
+    anonymizer = _anonymizer(key) if anonymize else None
+    if key is not None and anonymizer is None:
+        raise BadInput("--key: makes pseudonyms only with --anonymize")
     settings = settings_of(config_file, db=db)
     store = open_store(locate(settings.db, settings.advice))
     first = first_recorded(store)
@@ -54,7 +71,6 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     recording = r.Recording(int(end - last_s), end, anonymize)
     if first >= end:
         raise BadInput(f"{store.location}: its first row is less than a minute old")
-    published = {model.name.casefold() for model in load_market().models}
     with tempfile.TemporaryDirectory(dir=file.parent) as folder, Progress("Making an empty database") as progress:
         location = StoreLocation(folder=Path(folder))
         for group in GROUPS:
@@ -63,7 +79,8 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
             store,
             location,
             recording,
-            lambda name: name.casefold() in published,
+            anonymizer,
+            resealed,
             lambda table: progress.phase(f"Copying {table}"),
         )
         progress.phase("Compressing")
@@ -73,16 +90,40 @@ def record(config_file: str | None, db: str | None, file: Path, last: str, anony
     echo(f"{file}: {span}, {format_bytes(file.stat().st_size)}. `pertoken replay {file}` shows it.")
 
 
+def _anonymizer(key_file: Path | None) -> Anonymizer:
+    """Return what replaces names, by the key of a file or a random one. Raises BadInput for a file that is no key."""
+    import secrets
+
+    from pertoken.errors import BadInput
+    from pertoken.store.export.anonymous import Anonymizer
+    from pertoken.store.export.pseudonyms import Pseudonyms
+    from pertoken.store.export.vocabulary import public_vocabulary, published
+
+    key = secrets.token_bytes(32)
+    if key_file is not None:
+        try:
+            key = key_file.read_bytes()
+        except OSError as error:
+            raise BadInput(f"--key {key_file}: cannot be read: {error.strerror}") from None
+    if len(key) < MIN_KEY_BYTES:
+        raise BadInput(f"--key {key_file}: holds fewer than {MIN_KEY_BYTES} bytes: `openssl rand 32 > {key_file}`")
+    return Anonymizer(Pseudonyms(key, published), public_vocabulary())
+
+
 @click.command(short_help="Show the screens over a file of `pertoken record`.")
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path))
 @click.option("--once", is_flag=True, help="Print the content of the screens as text and end.")
 def replay(file: Path, once: bool) -> None:
-    """Open the screens at the end of a recording, read-only: , and . step in time, < and > go from event to event."""
+    """Open the screens at the end of a recording, read-only: , and . step in time, < and > go from event to event.
+
+    FILE may come from anybody: it is checked before it is shown, and nothing in it is run.
+    """
     import os
     import sys
     import tempfile
 
     from pertoken.cli.progress import Progress
+    from pertoken.cli.screens.up import plain
     from pertoken.store.connect.location import StoreLocation
     from pertoken.store.export.recording import unpack
     from pertoken.tui.store_source import StoreSource
@@ -92,12 +133,25 @@ def replay(file: Path, once: bool) -> None:
             recording = unpack(file, Path(folder))
         location = StoreLocation(folder=Path(folder))
         source = StoreSource(location, as_of=recording.end_ts, recorded_from=recording.start_ts, shown_as=str(file))
+        with _explained(file, folder):
+            text = plain(source, "No proposal stood unchanged at the end of this recording.")
         if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
-            from pertoken.cli.screens.up import plain
-
-            echo(plain(source, "No proposal stood unchanged at the end of this recording."))
+            echo(text)
             return
         from pertoken.tui.app import PertokenApp
         from pertoken.tui.options import options_of
 
         PertokenApp(source, options=options_of(settings_of(None))).run()
+
+
+@contextmanager
+def _explained(file: Path, folder: str) -> Iterator[None]:
+    """Turn an error about contents that no table forbids, such as a document of other fields, into one message."""
+    from pertoken.errors import BadRecording, StoreError
+
+    try:
+        yield
+    except StoreError as error:
+        raise BadRecording(str(error).replace(folder, str(file))) from error
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise BadRecording(f"{file}: its contents cannot be shown: {type(error).__name__}: {error}") from error

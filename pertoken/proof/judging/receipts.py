@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from pertoken.errors import BadInput
 from pertoken.proof.receipts.inputs import from_json, sha256, to_json
-from pertoken.proof.receipts.receipt import Receipt, from_text, is_intact, receipt, to_text
+from pertoken.proof.receipts.receipt import Receipt, from_text, is_intact, receipt, signed, to_text
 from pertoken.proof.verification.question import Question
 from pertoken.proof.verification.release import ReleaseQuestion
 from pertoken.store import repository
@@ -143,6 +143,20 @@ def add(connection: Connection, receipts: Iterable[StoredReceipt]) -> None:
                 "created_ts": stored_receipt.created_ts,
             },
         )
+
+
+def resealed(body: str) -> str:
+    """Return the stored body of a receipt with the checksums of its present texts, after names in them were replaced.
+
+    A body that holds no receipt is returned as it is.
+    """
+    try:
+        stored = json.loads(body)
+        inputs = to_json(from_json(stored["inputs"]))
+        text = to_text(signed(replace(from_text(stored["receipt"]), inputs_sha256=sha256(inputs))))
+    except (ValueError, KeyError, TypeError):
+        return body
+    return json.dumps({"receipt": text, "inputs": inputs})
 
 
 def read_receipts(connection: Connection, recommendation_id: int | None = None) -> tuple[StoredReceipt, ...]:

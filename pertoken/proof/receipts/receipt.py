@@ -173,7 +173,12 @@ def receipt(
         release=released,
         trial=trial,
     )
-    return replace(unsigned, sha256=sha256(_text(unsigned)))
+    return signed(unsigned)
+
+
+def signed(receipt: Receipt) -> Receipt:
+    """Return a receipt with the checksum of its present figures and texts."""
+    return replace(receipt, sha256=sha256(_text(receipt)))
 
 
 def _released(question: ReleaseQuestion) -> tuple[Finding, ReleaseFigures]:

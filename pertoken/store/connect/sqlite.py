@@ -46,7 +46,9 @@ def connect(file: Path, group: str, mode: str, *, attached: bool = True) -> sqli
     try:
         if attached:
             connection.execute(f"ATTACH ? AS {group}", (uri,))
-        if mode != "ro":
+        if mode == "ro":
+            distrust(connection)
+        else:
             if group == "telemetry":
                 connection.execute(f"PRAGMA {schema}.journal_mode=WAL")
                 connection.execute(f"PRAGMA {schema}.journal_size_limit={LOG_BYTES}")
@@ -55,6 +57,12 @@ def connect(file: Path, group: str, mode: str, *, attached: bool = True) -> sqli
         connection.close()
         raise
     return connection
+
+
+def distrust(connection: sqlite3.Connection) -> None:
+    """Keep functions with side effects out of views and triggers of the file, and check each page as it is read."""
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
 
 
 def driver(connection: Connection) -> sqlite3.Connection:

@@ -1,106 +1,325 @@
-"""Names that identify a site, replaced consistently: the same name is the same pseudonym everywhere."""
+"""Rows without names: an allow-list for each column, and pseudonyms for everything else."""
 
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-_URL = re.compile(r"\b([a-z][a-z0-9+.-]*)://[^\s\"'<>,;)\]}]+")
-_IPV4 = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
-_IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-fA-F]{1,4}:){3,7}[0-9a-fA-F]{0,4}(?:::[0-9a-fA-F:]*)?(?![\w:])")
-_PATH = re.compile(r"(?<![\w:/.])~?/(?:[\w.@+-]+/)*[\w.@+-]+")
-_UUID = re.compile(r"\b(?:[A-Z]+-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
-_MAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
-_PATTERNS = (("url", _URL), ("mail", _MAIL), ("uuid", _UUID), ("address", _IPV6), ("address", _IPV4), ("path", _PATH))
-"""In this order: a URL holds an address, and may hold a path."""
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-PUBLIC_LABELS = ("reason", "le", "finished_reason")
-"""Labels of a stored metric that name no one."""
-MIN_PLAIN = 6
-"""Names at least this long are replaced inside words, too; a shorter one could be a part of any word."""
+from sqlalchemy import Table, Text
+
+from pertoken.state.knobs import knobs
+from pertoken.store.export.pseudonyms import SMALLEST_ID, Pseudonyms, is_loopback
+from pertoken.store.export.vocabulary import TOKEN, Vocabulary
+from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE, WORKLOAD
+
+NAMES: Mapping[str, str] = {
+    "host.name": "host",
+    "host.machine_id": "machine",
+    "host.boot_id": "boot",
+    "device.uuid": "device",
+    "device.pci_bus_id": "bus",
+    "deployment.served_model": "model",
+    "deployment.model_path": "model",
+    "owned.host": "host",
+    "recommendation.target_key": "service",
+    **dict.fromkeys(("transition.who", "probe.who", "price.set_by", "offer.set_by", "owned.set_by"), "user"),
+}
+"""Columns that hold a name, with its kind; the name is replaced in all other texts, too."""
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "constant": (
+        *("capability.metric", "capability.status", "device.kind", "device.vendor", "device.energy_source"),
+        *("engine.kind", "engine.found_by", "event.kind", "host.dmi_product", "host.cloud"),
+        *("host.instance_type", "host.region", "host.purchase", "recommendation.rule_id", "recommendation.state"),
+        *("recommendation.target_kind", "refusal.code", "transition.from_state", "transition.to_state"),
+        *("transition.code", "verdict.result", "receipt.kind", "trial.design", "trial.status"),
+        *("alert.name", "alert.state", "alert_delivery.name", "alert_delivery.destination", "budget_alert.kind"),
+        *("offer.provider", "offer.instance_type", "offer.accelerator", "offer.region", "offer.purchase"),
+        "offer.confidence",
+    ),
+    "version": (
+        *("engine.version", "epoch.engine_version", "host.agent_version", "device.driver_version"),
+        *("verdict.version_before", "verdict.version_after"),
+    ),
+    "metric": (
+        *("histogram_sample.metric", "histogram_1m.metric", "histogram_1h.metric"),
+        *("engine_counter_sample.metric", "engine_counter_1m.metric", "engine_counter_1h.metric"),
+    ),
+    "numbers": ("histogram_set.upper_bounds", "budget_alert.month", "offer.as_of"),
+    "url": ("engine.base_url", "probe.endpoint"),
+    "facts": ("device.links", "deployment.model_facts", "epoch.knobs", "owned.terms"),
+    "document": (
+        *("recommendation.body", "recommendation.estimate", "verdict.body", "receipt.body", "trial.body"),
+        *("probe.body", "alert.body", "alert_delivery.body"),
+    ),
+    "sentence": (
+        *(
+            "host.os",
+            "host.cpu_name",
+            "host.dmi_vendor",
+            "device.name",
+            "device.power_source",
+            "capability.reason",
+            "capability.remedy",
+        ),
+        *("event.message", "price.selector", "price.note", "offer.source", "offer.note", "recommendation.title"),
+        *("recommendation.reason", "recommendation.variant", "refusal.reason", "transition.why", "verdict.method"),
+        *("receipt.hash", "alert.target", "alert_delivery.error"),
+    ),
+}
+"""Columns of other text by what they may keep. The text of a column that is in neither table is replaced as a whole."""
+FINGERPRINTS = frozenset({"host.boot_ms", "engine.pid", "engine.process_start_ms"})
+"""Numbers by which a machine or process is known again, and which decide no figure: they are left out."""
+MAX_CACHED = 200
+"""Length of the longest text whose replacement is kept: metrics and reasons recur, documents do not."""
+ACTORS = frozenset({"advisor", "agent", "billed", "detected", "detector", "ownership", "verification", "verifier"})
+"""Programs that stand where users do."""
+_PREFIXES = (IMPORTED_MACHINE, DEMO_MACHINE)
+_CODED_KEYS = frozenset(
+    [
+        "kind",
+        "field",
+        "series",
+        "unit",
+        "provenance",
+        "risk",
+        "effort",
+        "slo",
+        "state",
+        "status",
+        "purchase",
+        "figure",
+        "code",
+        "verdict",
+        "design",
+        "role",
+    ]
+)
+"""Keys of JSON whose values are words of the program, even where a name is the same word."""
+_NAMED_KNOBS = frozenset({"draft_model", "lora_adapters"})
+_UNITS = "%|x|×|ms|s|min|h|d|w|k|K|M|B|G|T|KB|MB|GB|TB|KiB|MiB|GiB|TiB|W|kW|kWh|J|MHz|GHz|tok|th|st|nd|rd|Z"
+_NUMBER = re.compile(
+    rf"[+#-]?\d{{1,10}}(?:\.\d+)?(?:e[+-]?\d{{1,3}})?(?:{_UNITS})?"
+    r"|\d{4}-\d\d(?:-\d\d(?:T\d\d)?)?|v?\d{1,6}\.\d{1,6}\.\d{1,6}|(?:a|b|rc|post|dev)\d{1,4}"
+)
+_BOUNDS = re.compile(r"(?:[+-]?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|[iI]nf)(?:,|$))+|\d{4}-\d\d(?:-\d\d)?")
+_COUNT = re.compile(r"\d{0,4}")
+"""Names that are small numbers are no names in a sentence, where each figure would become one."""
+_METRIC = re.compile(r"(\w+)\{(.*)\}", re.DOTALL)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"', re.DOTALL)
+_PUBLIC_LABELS = frozenset({"reason", "le", "finished_reason"})
+_QUOTES = (('"', '"'), ("`", "`"), ("“", "”"), ("\u2018", "\u2019"), ("«", "»"))
+_QUOTED = "|".join(
+    [rf"{start}(?:[^{end}\\]|\\.)*(?:{end}|$)" for start, end in _QUOTES] + [r"(?<!\w)'(?:[^'\\]|\\.)*?(?:'(?!\w)|$)"]
+)
+_SCAN = (
+    r"(?P<url>\b[a-z][a-z0-9+.-]*://[^\s\"'<>,;)\]}`]+)"
+    rf"|(?P<quoted>{_QUOTED})"
+    r"|(?P<groups>(?<![\w:])\[?[0-9A-Fa-f]{0,8}(?::[0-9A-Fa-f.]{0,15}){2,}\]?)"
+    rf"|(?P<token>{TOKEN.pattern})|(?P<mark>\W)"
+)
+_MARKS = frozenset(" \t\n!\"#$%&'()*+,-./:;<=>?@[\\]^`{|}~–—…·•→←↔×÷±≤≥≈°€£¥µ“”\u2018\u2019«»²³\u2212Δ∞✓✗")
+_CLOCK = re.compile(r"\d\d:\d\d:\d\d")
+_FIRST_IN_SENTENCE = re.compile(r"(?:^|[.;:!?(]\s+|\n\s*)$")
 
 
-class Pseudonyms:
-    """Replaces names by `kind-1`, `kind-2`, in the order in which they are met."""
+class Anonymizer:
+    """Judges every value of a row by its column."""
 
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._counts: Counter[str] = Counter()
-        self._long: re.Pattern[str] | None = None
-        self._short: re.Pattern[str] | None = None
+    def __init__(self, names: Pseudonyms, vocabulary: Vocabulary) -> None:
+        self.names, self._vocabulary = names, vocabulary
+        self._scan: re.Pattern[str] | None = None
+        self._cache: dict[tuple[str, str], str] = {}
+        self._text_judges: Mapping[str, Callable[[str], str]] = {
+            "constant": self._constant,
+            "version": self.names.version,
+            "metric": self._metric,
+            "numbers": lambda text: text if _BOUNDS.fullmatch(text) else self.names.name(text),
+            "url": lambda text: self.names.url(text) or self.names.name(text, "address"),
+            "facts": lambda text: self._document(text, self._value),
+            "document": lambda text: self._document(text, self.sentence),
+            "sentence": self.sentence,
+        }
+        self._judge_by_column = {column: judge for judge, columns in COLUMNS.items() for column in columns}
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All names that are replaced."""
-        return tuple(self._names)
+    def learn(self, column: str, value: Any) -> None:
+        """Learn a name from a value of a column of `NAMES` or of a metric with labels."""
+        if column in NAMES:
+            self._learn_name(NAMES[column], value)
+        elif self._judge_by_column.get(column) == "metric" and (match := _METRIC.fullmatch(value)):
+            for label, name in _LABEL.findall(match[2]):
+                if label not in _PUBLIC_LABELS:
+                    self._learn_name("tenant", name)
 
-    def add(self, kind: str, name: str | None) -> None:
-        """Replace a name from now on; one that is replaced already keeps its pseudonym."""
-        if name and name not in self._names:
-            self._counts[kind] += 1
-            self._names[name] = f"{kind}-{self._counts[kind]}"
-            self._long = self._short = None
+    def row(self, table: Table, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the values of a row without names, with other ids."""
+        return tuple(
+            self._column_value(column_name(column), is_id(column), value)
+            for column, value in zip(table.columns, row, strict=True)
+        )
 
-    def of(self, kind: str, name: str) -> str:
-        """Return the pseudonym of a name."""
-        self.add(kind, name)
-        return self._names[name]
+    def sentence(self, text: str) -> str:
+        """Return a sentence in which the program's own words and numbers stay."""
+        if (pseudonym := self.names.learned(text)) is not None:
+            return pseudonym
+        if text in self._vocabulary.constants or self.names.name(text) == text:
+            return text
+        if self._scan is None:
+            self._scan = _scanner(self.names.names)
+        return self._scan.sub(self._part, text)
 
-    def text(self, text: str) -> str:
-        """Return a text without names: those that were added, and whatever looks like an address, a path or an id."""
-        if text in self._names:
-            return self._names[text]
-        if text[:1] in ("{", "["):
-            try:
-                return json.dumps(self._json(json.loads(text)), separators=(",", ":"), ensure_ascii=False)
-            except ValueError:
-                pass  # it only begins like JSON
-        return self._plain(text)
+    def _learn_name(self, kind: str, value: Any) -> None:
+        if not isinstance(value, str) or value in ACTORS or _as_id(value) is not None or _COUNT.fullmatch(value):
+            return
+        self.names.learn(kind, next((value[len(p) :] for p in _PREFIXES if value.startswith(p)), value))
 
-    def metric(self, text: str) -> str:
-        """Return a stored metric whose labels name no tenant: `tokens{team="team-1"}`."""
+    def _column_value(self, column: str, identifies: bool, value: Any) -> Any:
+        if column in FINGERPRINTS:
+            return None
+        if isinstance(value, int) and not isinstance(value, bool) and identifies:
+            return self.names.id(value)
+        if not isinstance(value, str) or not value:
+            return value
+        if len(value) > MAX_CACHED:
+            return self._text(column, value)
+        key = column, value
+        if key not in self._cache:
+            self._cache[key] = self._text(column, value)
+        return self._cache[key]
 
-        def label(match: re.Match[str]) -> str:
-            name, value = match.groups()
-            return match[0] if name in PUBLIC_LABELS or not value else f'{name}="{self.of(name, value)}"'
+    def _text(self, column: str, text: str) -> str:
+        if column in NAMES:
+            return self._named(NAMES[column], text)
+        judge = self._judge_by_column.get(column)
+        return self.names.name(text, "text") if judge is None else self._text_judges[judge](text)
 
-        return _LABEL.sub(label, text)
+    def _named(self, kind: str, text: str) -> str:
+        if kind == "user" and text in ACTORS:
+            return text
+        if (number := _as_id(text)) is not None:
+            return str(self.names.id(number))
+        prefix = next((prefix for prefix in _PREFIXES if text.startswith(prefix)), "")
+        return prefix + self.names.name(text[len(prefix) :], kind)
 
-    def _json(self, value: Any) -> Any:
+    def _constant(self, text: str) -> str:
+        is_public = text in self._vocabulary.constants or text in self._vocabulary.terms
+        return text if is_public else self.names.name(text)
+
+    def _metric(self, text: str) -> str:
+        match = _METRIC.fullmatch(text)
+        if match is None:
+            return self._constant(text)
+
+        def labelled(label: re.Match[str]) -> str:
+            name, value = label.groups()
+            public = name in _PUBLIC_LABELS
+            value = self._constant(value) if public else self.names.name(value, "tenant") if value else value
+            return f'{self._constant(name)}="{value}"'
+
+        labels = ",".join(labelled(label) for label in _LABEL.finditer(match[2]))
+        return f"{self._constant(match[1])}{{{labels}}}"
+
+    def _value(self, text: str) -> str:
+        """Return a value that stands alone, as in quotes: only names of the catalog and numbers stay."""
+        if (pseudonym := self.names.learned(text)) is not None:
+            return pseudonym
+        if text in self._vocabulary.terms or _NUMBER.fullmatch(text) or is_loopback(text) or not text.strip():
+            return text
+        if (number := _as_id(text)) is not None:
+            return str(self.names.id(number))
+        return self.names.url(text) or self.names.name(text)
+
+    def _document(self, text: str, judge: Callable[[str], str]) -> str:
+        try:
+            value = json.loads(text)
+            public = self._json(value, judge)
+            return text if public == value else json.dumps(public, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            return self.names.name(text, "text")
+
+    def _json(self, value: Any, judge: Callable[[str], str], key: str = "") -> Any:
         if isinstance(value, str):
-            return self.text(value)
+            return self._json_text(value, judge, key)
         if isinstance(value, dict):
-            return {self._plain(key): self._json(item) for key, item in value.items()}
-        return [self._json(item) for item in value] if isinstance(value, list) else value
+            return dict(self._member(name, member, judge) for name, member in value.items())
+        if isinstance(value, list):
+            return [self._json(member, judge, key) for member in value]
+        if isinstance(value, int) and not isinstance(value, bool):
+            return self.names.id(value) if key.endswith(("_id", "_ids")) else self.names.number(value)
+        return value
 
-    def _plain(self, text: str) -> str:
-        if self._long is None or self._short is None:
-            self._compile()
-        assert self._long is not None and self._short is not None
-        for pattern in (self._long, self._short):
-            text = pattern.sub(lambda match: self._names[match[0]], text)
-        for kind, pattern in _PATTERNS:
-            text = pattern.sub(self._pseudonym_for(kind), text)
-        return text
+    def _member(self, key: str, value: Any, judge: Callable[[str], str]) -> tuple[str, Any]:
+        """Return a key and its value; of a fact whose key is unknown nothing is known either."""
+        if key in self._vocabulary.fields:
+            return key, self._json(value, judge, key)
+        return judge(key), self._json(value, self.names.name if judge == self._value else judge, key)
 
-    def _pseudonym_for(self, kind: str) -> Callable[[re.Match[str]], str]:
-        # A name found by its form is not added to the patterns: they would be compiled again for each.
-        def replaced(match: re.Match[str]) -> str:
-            if match[0] not in self._names:
-                self._counts[kind] += 1
-                self._names[match[0]] = f"{kind}-{self._counts[kind]}"
-            return self._names[match[0]]
+    def _json_text(self, text: str, judge: Callable[[str], str], key: str) -> str:
+        if text[:1] in ("{", "["):
+            return self._document(text, judge)
+        if key.endswith("version"):
+            return self.names.version(text)
+        if key == WORKLOAD:
+            kind, _, rest = text.partition(" ")
+            return f"{self._constant(kind)} {'/'.join(p if p == '?' else self.names.name(p) for p in rest.split('/'))}"
+        if key in _NAMED_KNOBS:
+            return self.names.name(text)
+        knob = knobs().get(key)
+        if text in knob.values if knob is not None else key in _CODED_KEYS and text in self._vocabulary.constants:
+            return text
+        return judge(text)
 
-        return replaced
+    def _part(self, match: re.Match[str]) -> str:
+        text = match[0]
+        if match.lastgroup == "learned":
+            return self.names.name(text)
+        if match.lastgroup == "url":
+            return text if text in self._vocabulary.terms else self.names.url(text) or self.names.name(text)
+        if match.lastgroup == "quoted":
+            return self._quoted(text)
+        if match.lastgroup == "groups":
+            return text if _CLOCK.fullmatch(text) else self.names.learned(text) or self.names.address(text)
+        if match.lastgroup == "mark":
+            return text if text in _MARKS else "?"
+        before = match.string[max(0, match.start() - 20) : match.start()]
+        return self._value(text) if before.endswith("=") else self._token(text, before)
 
-    def _compile(self) -> None:
-        """Longest first: a name may hold another."""
-        ordered = sorted(self._names, key=len, reverse=True)
-        self._long = _any_of([name for name in ordered if len(name) >= MIN_PLAIN], "", "")
-        self._short = _any_of([name for name in ordered if len(name) < MIN_PLAIN], r"(?<![\w.-])", r"(?![\w-])")
+    def _quoted(self, text: str) -> str:
+        end = text[-1] if len(text) > 1 and (text[0] == text[-1] or (text[0], text[-1]) in _QUOTES) else ""
+        return text[0] + self._value(text[1 : len(text) - len(end)]) + end
+
+    def _token(self, text: str, before: str) -> str:
+        for name in (text, text.casefold()):
+            if (pseudonym := self.names.learned(name)) is not None:
+                return pseudonym
+        vocabulary = self._vocabulary
+        if text in vocabulary.words or text in vocabulary.terms or _NUMBER.fullmatch(text) or is_loopback(text):
+            return text
+        if text[:1].isupper() and text[:1].lower() + text[1:] in vocabulary.words and _FIRST_IN_SENTENCE.search(before):
+            return text
+        if (number := _as_id(text)) is not None:
+            return str(self.names.id(number))
+        published = self.names.name(text)
+        if published == text or "/" not in text or text.startswith(("/", "~")):
+            return published
+        return "/".join(self.names.name(part) if part else "" for part in text.split("/"))
 
 
-def _any_of(names: Iterable[str], before: str, after: str) -> re.Pattern[str]:
-    joined = "|".join(map(re.escape, names))
-    return re.compile(f"{before}(?:{joined}){after}" if joined else r"(?!)")
+def column_name(column: Any) -> str:
+    """Return the name of a column with that of its table, as `NAMES` and `COLUMNS` have it."""
+    return f"{column.table.name}.{column.name}"
+
+
+def is_id(column: Any) -> bool:
+    """Return whether a column holds an id, or the id of a process."""
+    return not isinstance(column.type, Text) and (column.name.endswith("_id") or column.name == "life")
+
+
+def _as_id(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"-?\d{10,20}", text) and abs(int(text)) >= SMALLEST_ID else None
+
+
+def _scanner(names: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of all parts of a sentence; a name of several tokens is one part."""
+    several = sorted((name for name in names if not TOKEN.fullmatch(name)), key=len, reverse=True)
+    learned = "|".join(map(re.escape, several))
+    return re.compile(rf"(?P<learned>(?<!\w)(?:{learned})(?!\w))|{_SCAN}" if learned else _SCAN, re.DOTALL)

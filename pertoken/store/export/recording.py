@@ -8,16 +8,19 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from pathlib import Path
+from shutil import disk_usage
 from typing import Any
 
 from sqlalchemy import Connection, Select, Table, or_, select
 
-from pertoken.errors import BadInput
+from pertoken.errors import BadInput, BadRecording
 from pertoken.store.connect.location import GROUPS, StoreLocation
 from pertoken.store.connect.open import Store
-from pertoken.store.export.anonymous import Pseudonyms
+from pertoken.store.export.anonymous import NAMES, Anonymizer, column_name, is_id
+from pertoken.store.export.untrusted import MAX_TS, check_database, check_json, opened
 from pertoken.store.query.segments import between
 from pertoken.store.schema import advice as a
 from pertoken.store.schema import telemetry as t
@@ -25,14 +28,15 @@ from pertoken.store.schema.rollup_tables import HOUR
 
 FORMAT = 1
 HEADER = "recording.json"
-MAX_UNPACKED_BYTES = 16 * 2**30
+MAX_UNPACKED_BYTES = 4 * 2**30
 """Largest database that is unpacked: the last hours of a large fleet have some hundred megabytes."""
+MAX_HEADER_BYTES = 2**16
+MAX_SPAN_S = 10 * 366 * 86400
+BLOCK_BYTES = 2**20
 CHUNK_ROWS = 5000
 _LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
 """Tables about the file and the agent itself."""
 _ARCHIVE = "CREATE TABLE sqlar(name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLOB)"
-_PROGRAMS = ("advisor", "agent", "detector", "verifier")
-_LOCAL = ("127.0.0.1", "localhost")
 Progress = Callable[[str], None]
 
 
@@ -57,19 +61,21 @@ def copy(
     store: Store,
     location: StoreLocation,
     recording: Recording,
-    is_public: Callable[[str], bool],
+    anonymizer: Anonymizer | None,
+    resealed: Callable[[str], str],
     progress: Progress = lambda _: None,
 ) -> None:
-    """Copy the rows of a window into the empty database at `location`, without names where that is asked for.
+    """Copy the rows of a window into the empty database at `location`, without names if there is an anonymizer.
 
-    `is_public`: whether a name of a model is published, so that it identifies nobody. Raises StoreError.
+    `resealed` returns the body of a receipt with the checksums of its present texts. Raises StoreError.
     """
-    names = Pseudonyms() if recording.anonymized else None
-    if names is not None:
-        _learn(store, names, is_public)
-    for group in GROUPS:
-        if group == "advice" and store.advice is None:
-            continue
+    groups = [group for group in GROUPS if group == "telemetry" or store.advice is not None]
+    if anonymizer is not None:
+        progress("names")
+        for group in groups:
+            with store.read(group) as connection:
+                _learn(connection, group, anonymizer)
+    for group in groups:
         with store.read(group) as connection, closing(sqlite3.connect(location.file(group))) as file:
             file.executescript("PRAGMA journal_mode=DELETE; PRAGMA synchronous=OFF;")
             for table in tables(group):
@@ -77,8 +83,10 @@ def copy(
                 marks = ",".join("?" * len(table.columns))
                 insert = f"INSERT INTO {table.name} VALUES ({marks})"
                 for rows in _chunks(connection, _rows(connection, table, recording)):
-                    values = rows if names is None else [_without_names(table, row, names) for row in rows]
-                    file.executemany(insert, values)
+                    if anonymizer is not None:
+                        rows = [anonymizer.row(table, row) for row in rows]
+                        rows = [_sealed(row, resealed) for row in rows] if table is a.receipt else rows
+                    file.executemany(insert, rows)
                 file.commit()
 
 
@@ -101,39 +109,96 @@ def pack(location: StoreLocation, recording: Recording, file: Path) -> None:
 
 
 def unpack(file: Path, folder: Path) -> Recording:
-    """Unpack an archive into a folder, which is then a database. Raises BadInput if it is no recording."""
+    """Unpack an archive that somebody made into a folder, which is then a database, and check all of it.
+
+    Raises BadRecording if it is damaged, too large, or no recording.
+    """
     try:
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as archive:
-            values = json.loads(_content(archive, HEADER) or b"")
-            if values["format"] != FORMAT:
-                raise BadInput(f"{file}: was recorded by a newer pertoken (format {values['format']})")
-            recording = Recording(**values)
-            for group in GROUPS:
-                if (content := _content(archive, f"{group}.db")) is not None:
-                    (folder / f"{group}.db").write_bytes(content)
-    except (sqlite3.Error, zlib.error, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise BadInput(f"{file}: is no recording of `pertoken record` ({error})") from None
+        with opened(file, MAX_UNPACKED_BYTES, {"sqlar"}) as archive:
+            header = b"".join(_content(archive, HEADER, MAX_HEADER_BYTES))
+            recording = _description(header)
+            for name in _names(archive):
+                with (folder / name).open("wb") as out:
+                    for block in _content(archive, name, min(MAX_UNPACKED_BYTES, disk_usage(folder).free)):
+                        out.write(block)
+        span = recording.start_ts // HOUR * HOUR, recording.end_ts
+        for group in GROUPS:
+            if (database := folder / f"{group}.db").exists():
+                times = span if group == "telemetry" else (0, MAX_TS)
+                try:
+                    check_database(database, group, tables(group), MAX_UNPACKED_BYTES, times)
+                except BadRecording as error:
+                    raise BadRecording(f"{database.name} in it: {error}") from None
+    except (BadRecording, OSError, ValueError, zlib.error) as error:
+        raise BadRecording(f"{file}: is no recording that can be shown: {error}") from None
     return recording
 
 
-def _content(archive: sqlite3.Connection, name: str) -> bytes | None:
-    """Return a file of an archive; None if it holds none of that name.
+def _names(archive: sqlite3.Connection) -> list[str]:
+    stored = [f"{group}.db" for group in GROUPS if _stored(archive, f"{group}.db") is not None]
+    if "telemetry.db" not in stored:
+        raise BadRecording("it holds no telemetry.db")
+    return stored
 
-    Raises ValueError where it does not unpack to the size it states, zlib.error where it is broken.
-    """
-    row = archive.execute("SELECT sz, data FROM sqlar WHERE name = ?", (name,)).fetchone()
+
+def _description(header: bytes) -> Recording:
+    """Return what a header states. Raises BadRecording."""
+    try:
+        values = check_json(header.decode())
+    except (ValueError, RecursionError) as error:
+        raise BadRecording(f"{HEADER} in it is damaged: {error}") from None
+    if not isinstance(values, dict) or type(values.get("format")) is not int:
+        raise BadRecording(f"{HEADER} in it names no format")
+    if values["format"] != FORMAT:
+        raise BadRecording(f"it was recorded by another pertoken (format {values['format']}; this one reads {FORMAT})")
+    if values.keys() != {field.name for field in fields(Recording)}:
+        raise BadRecording(f"{HEADER} in it has other fields")
+    start, end = values["start_ts"], values["end_ts"]
+    if type(start) is not int or type(end) is not int or type(values["anonymized"]) is not bool:
+        raise BadRecording(f"{HEADER} in it has values of another type")
+    if not 0 <= start < end <= MAX_TS or end - start > MAX_SPAN_S:
+        raise BadRecording(f"{HEADER} in it states no window of time")
+    return Recording(**values)
+
+
+def _stored(archive: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
+    """Return the row, the size and the packed size of a file of an archive; None if it has none of that name."""
+    query = "SELECT rowid, sz, typeof(sz), length(data), typeof(data) FROM sqlar WHERE name = ?"
+    row = archive.execute(query, (name,)).fetchone()
     if row is None:
         return None
-    size, packed = row
-    if type(size) is not int or type(packed) is not bytes or not 0 <= size <= MAX_UNPACKED_BYTES:
-        raise ValueError(f"{name} has no size or contents that a recording has")
-    if len(packed) == size:
-        return packed
-    unpacking = zlib.decompressobj()
-    content = unpacking.decompress(packed, size + 1)
-    if len(content) != size or not unpacking.eof:
-        raise ValueError(f"{name} is not of the size it states")
-    return content
+    rowid, size, size_type, packed_size, data_type = row
+    if (size_type, data_type) != ("integer", "blob"):
+        raise BadRecording(f"{name} in it has no size or no contents")
+    return rowid, size, packed_size
+
+
+def _content(archive: sqlite3.Connection, name: str, max_bytes: int) -> Iterator[bytes]:
+    """Yield a file of an archive in blocks; no more than it states, and never more than `max_bytes`."""
+    stored = _stored(archive, name)
+    if stored is None:
+        raise BadRecording(f"it holds no {name}")
+    rowid, size, packed_size = stored
+    if not 0 <= size <= max_bytes:
+        raise BadRecording(f"{name} in it has {size} bytes; at most {max_bytes} are unpacked here")
+    with archive.blobopen("sqlar", "data", rowid, readonly=True) as blob:
+        blocks = iter(lambda: blob.read(BLOCK_BYTES), b"")
+        if packed_size == size:
+            yield from blocks
+            return
+        unpacking, unpacked_size = zlib.decompressobj(), 0
+        for packed in blocks:
+            while packed and unpacked_size <= size and not unpacking.eof:
+                block = unpacking.decompress(packed, BLOCK_BYTES)
+                packed, unpacked_size = unpacking.unconsumed_tail, unpacked_size + len(block)
+                if unpacked_size <= size:
+                    yield block
+        while not unpacking.eof and unpacked_size <= size and (block := unpacking.decompress(b"", BLOCK_BYTES)):
+            unpacked_size += len(block)
+            if unpacked_size <= size:
+                yield block
+        if unpacked_size != size or not unpacking.eof:
+            raise BadRecording(f"{name} in it does not unpack to the size that it states")
 
 
 def _rows(connection: Connection, table: Table, recording: Recording) -> Select[Any]:
@@ -156,53 +221,24 @@ def _chunks(connection: Connection, query: Select[Any]) -> Iterator[list[tuple[A
         yield [tuple(row) for row in rows]
 
 
-def _learn(store: Store, names: Pseudonyms, is_public: Callable[[str], bool]) -> None:
-    """Collect what identifies the site, so that it is replaced in every text, whatever stands around it."""
-    with store.read() as connection:
-
-        def distinct(column: Any) -> list[str]:
-            return [value for (value,) in connection.execute(select(column).distinct()) if value]
-
-        for kind, column in (
-            ("host", t.host.c.name),
-            ("machine", t.host.c.machine_id),
-            ("boot", t.host.c.boot_id),
-            ("device", t.device.c.uuid),
-            ("bus", t.device.c.pci_bus_id),
-        ):
-            for value in distinct(column):
-                names.add(kind, value)
-        for url in distinct(t.engine.c.base_url):
-            names.add("engine", url)
-            address = url.partition("://")[2].partition("/")[0]
-            names.add("address", address)
-            host = address.rpartition(":")[0]
-            if host not in _LOCAL:
-                names.add("address", host)
-        for path in distinct(t.deployment.c.model_path):
-            if not is_public(path):
-                names.add("model", path)
-        for model in distinct(t.deployment.c.served_model):
-            if not is_public(model):
-                names.add("model", model)
-    if store.advice is None:
-        return
-    with store.read("advice") as connection:
-        targets = select(a.recommendation.c.target_key).where(a.recommendation.c.target_kind == "service").distinct()
-        for (name,) in connection.execute(targets):
-            if name and not is_public(name):
-                names.add("service", name)
-        for (who,) in connection.execute(select(a.transition.c.who).distinct()):
-            if who not in _PROGRAMS:
-                names.add("user", who)
+def _learn(connection: Connection, group: str, anonymizer: Anonymizer) -> None:
+    """Collect names and ids before any text is judged, since a text may hold a name of any table."""
+    for table in tables(group):
+        for column in table.columns:
+            if column_name(column) in NAMES or (column.name == "metric" and "ts" in table.primary_key.columns):
+                query = select(column).where(column.is_not(None)).distinct()
+                labelled = query if column_name(column) in NAMES else query.where(column.contains("{"))
+                for (value,) in connection.execute(labelled):
+                    anonymizer.learn(column_name(column), value)
+            elif is_id(column) and "ts" not in table.primary_key.columns:
+                for (number,) in connection.execute(select(column).where(column.is_not(None)).distinct()):
+                    anonymizer.names.learn_id(number)
+    if group == "telemetry":
+        for device_id, uuid in connection.execute(select(t.device.c.device_id, t.device.c.uuid)):
+            anonymizer.names.learn_device(device_id, uuid)
 
 
-def _without_names(table: Table, row: tuple[Any, ...], names: Pseudonyms) -> tuple[Any, ...]:
-    return tuple(
-        value
-        if not isinstance(value, str)
-        else names.metric(value)
-        if column.name == "metric" and "{" in value
-        else names.text(value)
-        for column, value in zip(table.columns, row, strict=True)
-    )
+def _sealed(row: tuple[Any, ...], resealed: Callable[[str], str]) -> tuple[Any, ...]:
+    values = dict(zip(a.receipt.columns.keys(), row, strict=True))
+    body = resealed(values["body"])
+    return tuple({**values, "body": body, "hash": sha256(body.encode()).hexdigest()}.values())

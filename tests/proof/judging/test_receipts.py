@@ -1,12 +1,14 @@
 """Stored receipts: found by digits of their id or of their recommendation's."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from pertoken.errors import BadInput
-from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, read_receipts
+from pertoken.proof.judging.receipts import Kind, StoredReceipt, add, find, of, read_receipts, resealed
 from pertoken.store.repository import AdviceRepository
+from tests.proof.receipts.test_receipt import made, question
 from tests.values import new_store
 
 FIRST = StoredReceipt(8, 9, Kind.VERDICT, "{}", "{}", 100, recommendation_id=0x1A << 56, receipt_id=0x2B << 56)
@@ -40,3 +42,17 @@ def test_receipts_are_read_as_they_were_stored_all_or_of_one_recommendation(tmp_
 
 def test_text_that_is_no_receipt_is_not_intact() -> None:
     assert not FIRST.check().intact
+
+
+def test_a_receipt_whose_texts_were_replaced_is_intact_and_reproduced_after_it_was_sealed_again() -> None:
+    stored = of(question(), made(), Kind.VERDICT, deployment_id=8, epoch_id=9, recommendation_id=None)
+    text = stored.text.replace(made().change.target, "another target")
+    assert text != stored.text and not replace(stored, text=text).check().intact
+    body = json.loads(resealed(json.dumps({"receipt": text, "inputs": stored.inputs})))
+    check = replace(stored, text=body["receipt"], inputs=body["inputs"]).check()
+    assert (check.intact, check.reproduced) == (True, True)
+
+
+@pytest.mark.parametrize("body", ["[]", '{"receipt": 7}', "words", '{"receipt": "{}", "inputs": "{}"}'])
+def test_a_body_that_holds_no_receipt_stays_as_it_is(body: str) -> None:
+    assert resealed(body) == body

@@ -64,3 +64,11 @@ def test_pages_of_a_new_database_are_whole_and_its_columns_known(connection: Con
     assert list(sqlite.check_pages(connection, "telemetry")) == []
     assert list(sqlite.check_pages(connection, "telemetry", "outbox")) == []
     assert sqlite.columns(connection, "telemetry")["dirty"] == {"rollup", "owner_id", "ts"}
+
+
+def test_a_reader_distrusts_the_schema_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "telemetry.db"
+    sqlite.connect(file, "telemetry", "rwc").close()
+    with closing(sqlite.connect(file, "telemetry", "ro")) as connection:
+        assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
+        assert connection.execute("PRAGMA cell_size_check").fetchone() == (1,)
