@@ -15,6 +15,10 @@ class Step:
 
     apply: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
+    retire: tuple[str, ...] = ()
+    """Lines that stop servers or give hardware back: they follow every line of `apply` of all steps."""
+    retire_undone: tuple[str, ...] = ()
+    """The same among the lines of an undo."""
 
 
 def commit(commitment: Commitment) -> Step:
@@ -54,8 +58,12 @@ def release(name: str, host: Host | None, before: Fleet) -> Step:
     cloud = cloud_commands().get(placement.provider or "")
     returned = cloud.released(name, placement.region) if cloud and placement.region else ()
     return Step(
-        (f"Drain {name}{instance} and give it back{devices}.", *returned),
-        (f"Order {name}{instance} again.", *order(placement)),
+        undo=(f"Order {name}{instance} again.", *order(placement)),
+        retire=(
+            f"Check that no process uses the devices of {name}.",
+            f"Drain {name}{instance} and give it back{devices}.",
+            *returned,
+        ),
     )
 
 
