@@ -17,7 +17,7 @@ _MODELS = "/v1/models"
 
 
 def health_check(engine: str, servers: str) -> str:
-    """Return the command that fails until a server serves; `servers` says whose address is to be filled in."""
+    """Return the command that fails until a server serves; `servers` names whose address is to be filled in."""
     page = health_page(engine) or health_page(like(engine)) or _MODELS
     return f"curl --fail --silent --show-error http://ADDRESS{page}  # ADDRESS: host:port of {servers}"
 

@@ -15,7 +15,7 @@ PROGRAMS = ("kubectl", "nvidia-smi", "aws", "gcloud", "az")
 _ON_HOST = re.compile(r"on ([A-Za-z0-9][A-Za-z0-9._-]*): (.+)")
 _WORDS = "KIND NAME NAMESPACE IMAGE SERVICE POD TEMPLATE ZONE GROUP OFFERING VCPU MEMORY TYPE COUNT"
 _FILL_IN = re.compile(rf"\b({_WORDS.replace(' ', '|')}|[A-Z]+_ID)\b")
-_FOUND = re.compile(r"INSTANCE=\$\((.+)\)")
+_LOOKUP = re.compile(r"INSTANCE=\$\((.+)\)")
 """A command that finds the id of the instance which the next line deletes."""
 _INSTANCE = "$INSTANCE"
 _NO_INPUT = " < /dev/null"
@@ -114,8 +114,8 @@ def shell_lines(line: str, check: int = 1) -> tuple[str, ...]:
         variable = f"ADDRESS_{check}"
         servers = literal((health[2] or _SERVERS).removeprefix("host:port of "))
         return (f'serves {variable} "${{{variable}-}}" {health[1]} {shlex.quote(servers)}',)
-    if found := _FOUND.fullmatch(line):
-        command = _command(found[1])
+    if lookup := _LOOKUP.fullmatch(line):
+        command = _command(lookup[1])
         return (_by_hand(line),) if command is None else (f"INSTANCE=$({command}{_NO_INPUT})", "exactly_one")
     command = _command(line)
     if command is None:

@@ -10,7 +10,7 @@ from pertoken.errors import BadInput
 from pertoken.proof.recommendation import State
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
-from pertoken.reports.figures import TAKEN, best_of_each_target
+from pertoken.reports.figures import TAKEN, best_of_each_target, unconfirmed
 from pertoken.reports.values import advice_values, bill_values, verdict_values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
@@ -40,11 +40,12 @@ class Replies:
         return {"hours": hours, "usd": paid, **_cut("lines", list(bill_values(bill))), "notes": list(bill.notes)}
 
     def savings(self) -> dict[str, Any]:
-        """Return open advice that counts in the total, and what was accepted or applied."""
+        """Return open advice that counts in the total, that which the last run did not confirm, and what was taken."""
         rows = standing(open_store(self._where))
         proposed = [advice_values(row) for row in best_of_each_target(rows)]
         return {
             **_cut("found", proposed),
+            "unconfirmed": [advice_values(row) for row in unconfirmed(rows)][:MAX_ROWS],
             "taken": [advice_values(row) for row in rows if row.state in TAKEN][:MAX_ROWS],
         }
 

@@ -29,7 +29,10 @@ def server_of(replies: Replies) -> MCPServer[Any]:
 
     @server.tool(annotations=read_only)
     def savings() -> dict[str, Any]:
-        """Return changes that would save money (found), and those accepted or applied (taken), dollars a month."""
+        """Return changes that would save money (found), and those accepted or applied (taken), dollars a month.
+
+        Those that the last advice run did not confirm (unconfirmed) are in no total.
+        """
         return replies.savings()
 
     @server.tool(annotations=read_only)
