@@ -104,7 +104,8 @@ def _refuse_other(location: StoreLocation, stored: Configuration | None, used: C
     same += f" and the same {variables}" if variables else ""
     raise BadInput(
         f"{location}: its advice belongs to another configuration: {stored.source}; this run uses {used.source}. "
-        f"Nothing was stored. Run it {same}, or give the advice to this configuration: `pertoken advise {ADOPT}`"
+        f"Nothing was stored. Run it {same}, or give the advice to this configuration: `pertoken advise {ADOPT}`; "
+        "`--at -1m` prints advice of these settings and stores none"
     )
 
 

@@ -166,7 +166,8 @@ def record_words(record: Record | None) -> str:
     return f"{record.ratio:.2f}× of {record.receipts}"
 
 
-def _marked_title(row: Recommendation) -> str:
+def marked_title(row: Recommendation) -> str:
+    """Return what an open proposal changes, with a mark where the last run did not confirm it."""
     return literal(row.title) if row.counted else f"{UNCONFIRMED} {literal(row.title)}"
 
 
@@ -221,7 +222,7 @@ def open_columns(
         return "" if report is None else mtok_words(report, row)
 
     return (
-        Column("change", _marked_title, 0, min_cells=24, keep_start=True),
+        Column("change", marked_title, 0, min_cells=24, keep_start=True),
         Column("rule", lambda row: literal(row.rule_id), 8, min_cells=10),
         Column("bankable $/month", lambda row: _money(row, bankable(row)), 1, lambda row: _likely(bankable(row))),
         Column("SLO", lambda row: marked_verdict(row.best.slo if row.best else "unknown"), 2),
