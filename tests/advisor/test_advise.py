@@ -44,8 +44,9 @@ def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(adv
     assert released["bankable"] == [round(2 * MONTH * 1e9)] * 3
     assert released["title"] == "release gpu-2"
     assert released["commands"] == [
-        "Check that no process uses the devices of gpu-2.",
-        "Drain gpu-2 and give it back with its 2 devices.",
+        "Drain gpu-2.",
+        "on gpu-2: nvidia-smi --query-compute-apps=pid --format=csv,noheader  # go on only if it prints nothing",
+        "Give gpu-2 back with its 2 devices.",
     ]
     assert released["undo"] == ["Order gpu-2 again."]
     quantized = variants(advice, "quantize-weights")

@@ -19,6 +19,7 @@ from pertoken.catalog.knobs import like
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
 from pertoken.state.workload import Workload
 from pertoken.units import counted
@@ -116,7 +117,13 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
     explicit = [host.name for host in difference.released]
     for name in (*explicit, *(name for name in chosen.released if name not in explicit)):
         host = next((host for host in before.hosts if host.name == name), None)
-        yield release(name, host, before)
+        yield release(name, host, before, nvidia=host is not None and _is_nvidia(host, before, where))
+
+
+def _is_nvidia(host: Host, before: Fleet, where: Addresses) -> bool:
+    devices = [device for device in before.devices if device.host_id == host.host_id and device.kind != "cpu"]
+    addresses = [where.devices.get(device.device_id) for device in devices]
+    return bool(addresses) and all(address is not None and address.vendor == "nvidia" for address in addresses)
 
 
 def _replicas(difference: Diff, before: Fleet, chosen: Chosen) -> dict[str, int]:

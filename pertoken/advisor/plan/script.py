@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator
 
+from pertoken.advisor.changes.purchases import PROCESSES
 from pertoken.printable import literal
 
 PROGRAMS = ("kubectl", "nvidia-smi", "aws", "gcloud", "az")
@@ -17,6 +18,7 @@ _WORDS = "KIND NAME NAMESPACE IMAGE SERVICE POD TEMPLATE ZONE GROUP OFFERING VCP
 _FILL_IN = re.compile(rf"\b({_WORDS.replace(' ', '|')}|[A-Z]+_ID)\b")
 _LOOKUP = re.compile(r"INSTANCE=\$\((.+)\)")
 """A command that finds the id of the instance which the next line deletes."""
+_UNUSED = re.compile(rf"on ([A-Za-z0-9][A-Za-z0-9._-]*): {re.escape(PROCESSES)}(?:  #.*)?")
 _INSTANCE = "$INSTANCE"
 _NO_INPUT = " < /dev/null"
 """Input of each program: standard input holds the answers of a person."""
@@ -68,14 +70,24 @@ serves() { # VARIABLE ADDRESSES PATH SERVERS
         *://*) ;;
         *) address=http://$address ;;
         esac
-        curl --fail --silent --show-error --output /dev/null "$address$3" || stop "$address$3 does not answer"
+        curl --fail --silent --show-error --max-time 10 --output /dev/null "$address$3" ||
+            stop "$address$3 does not answer"
         echo "$address serves."
     done
 }
 
+unused() { # HOST
+    if ! processes=$(ssh "$1" 'PROCESSES' < /dev/null); then
+        [ "$yes" = no ] || stop "The processes on $1 cannot be read"
+        by_hand "Check that no process uses the devices of $1."
+    elif [ -n "$processes" ]; then
+        stop "Processes use the devices of $1"
+    fi
+}
+
 exactly_one() {
     case "$INSTANCE" in
-    '' | *[[:space:]]*) stop "Not exactly one instance was found: '$INSTANCE'" ;;
+    '' | None | *[[:space:]]*) stop "Not exactly one instance was found: '$INSTANCE'" ;;
     esac
 }
 """
@@ -94,7 +106,7 @@ def script(comments: Iterable[str], steps: Steps) -> Iterator[str]:
     if variables:
         yield f"# {', '.join(variables)}: environment variables with the addresses of the servers that are checked, as"
         yield "# host:port, several separated by spaces; it asks for those that are not set."
-    yield from _FUNCTIONS.splitlines()
+    yield from _FUNCTIONS.replace("PROCESSES", PROCESSES).splitlines()
     yield from body
 
 
@@ -114,6 +126,8 @@ def shell_lines(line: str, check: int = 1) -> tuple[str, ...]:
         variable = f"ADDRESS_{check}"
         servers = literal((health[2] or _SERVERS).removeprefix("host:port of "))
         return (f'serves {variable} "${{{variable}-}}" {health[1]} {shlex.quote(servers)}',)
+    if unused := _UNUSED.fullmatch(line):
+        return (f"unused {unused[1]}",)
     if lookup := _LOOKUP.fullmatch(line):
         command = _command(lookup[1])
         return (_by_hand(line),) if command is None else (f"INSTANCE=$({command}{_NO_INPUT})", "exactly_one")

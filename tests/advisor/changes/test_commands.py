@@ -41,12 +41,13 @@ def test_choices_of_pricing_are_in_title_and_commands() -> None:
     flag, check, *rest = step.apply
     assert flag == "llama-70b on host-1, host-2: set --quantization fp8"
     assert check.startswith("curl --fail "), "servers with the new flag serve before any of them is stopped"
-    assert rest[:3] == [
+    assert rest[:4] == [
         "Scale chat from 4 to 2 replicas.",
-        "Check that no process uses the devices of host-2.",
-        "Drain host-2 (p5.48xlarge) and give it back with its 2 devices.",
+        "Drain host-2 (p5.48xlarge).",
+        "on host-2: nvidia-smi --query-compute-apps=pid --format=csv,noheader  # go on only if it prints nothing",
+        "Give host-2 back with its 2 devices.",
     ]
-    assert [line.split()[:3] for line in rest[3:]] == [
+    assert [line.split()[:3] for line in rest[4:]] == [
         ["INSTANCE=$(aws", "ec2", "describe-instances"],
         ["aws", "ec2", "terminate-instances"],
     ]
@@ -121,17 +122,17 @@ def test_a_merge_changes_the_server_that_stays_and_drains_the_other() -> None:
     merged = fleet_of_two.merge((one, other), one.but(lora_adapters=("law",))).release(2)
     where = Addresses({1: "gpu-1", 2: "gpu-2"}, {10: DeviceAddress("GPU-10", "nvidia")})
     step = commands(diff(fleet_of_two, merged), fleet_of_two, where, Chosen())
-    restart, check, route, stop, unused, drain, *_ = step.apply
+    restart, check, route, stop, drain, unused, give, *_ = step.apply
     assert "--enable-lora" in restart and "for each of law" in restart and "serve under the names of a, b" in restart
     assert check.startswith("curl ") and route == "Route all requests for a, b to it."
     assert stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
-    assert "no process" in unused and drain.startswith("Drain gpu-2")
+    assert "no process" in unused and drain.startswith("Drain gpu-2") and give.startswith("Give gpu-2 back")
     target = target_of(diff(fleet_of_two, merged), fleet_of_two)
     assert (target.kind, target.label) == ("host", "gpu-2"), "each pair is a row of its own"
     assert len(step.undo) >= 3
 
 
-ENDS = re.compile(r"(?i)(?:^|: )(?:stop|drain)\b|terminate|\bdelete\b|^Scale .* from 4 to|^INSTANCE=")
+ENDS = re.compile(r"(?i)(?:^|: )(?:stop|give)\b|terminate|\bdelete\b|^Scale .* from 4 to|^INSTANCE=")
 """What a line that stops or gives back begins with, or holds."""
 
 
@@ -142,7 +143,11 @@ def test_lines_that_stop_or_give_back_come_last_and_after_a_check(lever: str) ->
     for lines in (step.apply, step.undo):
         first = next((place for place, line in enumerate(lines) if ENDS.search(line)), len(lines))
         starts = [place for place, line in enumerate(lines) if re.search(r"(?i)(?:^|: )start\b", line)]
-        checks = [place for place, line in enumerate(lines) if line.startswith("curl ") or "check that" in line.lower()]
+        checks = [
+            place
+            for place, line in enumerate(lines)
+            if line.startswith("curl ") or re.search("check that|go on only", line.lower())
+        ]
         assert first == len(lines) or min(checks) < first
         assert not starts or max(starts) < first, "nothing starts after something was stopped"
     assert "terminate-instances" in step.apply[-1]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.advisor.changes.purchases import PROCESSES
 from pertoken.advisor.changes.serving import health_check
 from pertoken.advisor.plan.script import script, shell_lines
 from pertoken.catalog.cloud_commands import cloud_commands
@@ -16,6 +17,7 @@ MOVE = (
     health_check("vllm", "each new server of chat"),
     "chat: move the traffic to them",
     "chat on gpu-1: stop what ran on A100 40GB SXM4",
+    f"on gpu-1: {PROCESSES}  # go on only if it prints nothing",
     *cloud_commands()["aws"].released("gpu-1", "us-east-1"),
 )
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -30,7 +32,7 @@ def run(tmp_path: Path) -> Run:
         "curl": "exit ${CURL_STATUS:-0}",
         "aws": 'case "$*" in *describe-instances*) printf "%s\\n" "${FOUND-i-0abc}" ;; esac',
         "kubectl": "cat",
-        "ssh": "cat",
+        "ssh": 'cat; case "$*" in *compute-apps*) printf "%s" "${PROCESSES-}"; exit ${SSH_STATUS:-0} ;; esac',
     }.items():
         stub = programs / name
         stub.write_text(f'#!/bin/sh\necho "{name} $*" >> {tmp_path}/calls\n{body}\n')
@@ -59,12 +61,12 @@ def run(tmp_path: Path) -> Run:
 
 def test_with_yes_it_checks_each_server_before_it_deletes_the_instance(run: Run) -> None:
     done = run(MOVE, "--yes", ADDRESS_1="new-1:8000 https://new-2")
-    check = "curl --fail --silent --show-error --output /dev/null"
+    check = "curl --fail --silent --show-error --max-time 10 --output /dev/null"
     assert done.returncode == 0, done.stderr
     calls = done.stdout.splitlines()
     assert calls[:2] == [f"{check} http://new-1:8000/health", f"{check} https://new-2/health"]
-    assert "describe-instances" in calls[2]
-    assert calls[3] == "aws ec2 terminate-instances --region us-east-1 --instance-ids i-0abc"
+    assert calls[2] == f"ssh gpu-1 {PROCESSES}" and "describe-instances" in calls[3]
+    assert calls[4] == "aws ec2 terminate-instances --region us-east-1 --instance-ids i-0abc"
 
 
 def test_a_person_who_confirms_each_line_reaches_the_end(run: Run) -> None:
@@ -80,6 +82,10 @@ def test_a_person_who_confirms_each_line_reaches_the_end(run: Run) -> None:
         (["--yes"], "", {}, "ADDRESS_1 is not set"),
         (["--yes"], "", {"ADDRESS_1": "new-1:8000", "FOUND": ""}, "Not exactly one instance"),
         (["--yes"], "", {"ADDRESS_1": "new-1:8000", "FOUND": "i-1\ti-2"}, "Not exactly one instance"),
+        (["--yes"], "", {"ADDRESS_1": "new-1:8000", "FOUND": "None"}, "Not exactly one instance"),
+        (["--yes"], "", {"ADDRESS_1": "new-1:8000", "PROCESSES": "4711"}, "Processes use the devices of gpu-1"),
+        (["--yes"], "", {"ADDRESS_1": "new-1:8000", "SSH_STATUS": "255"}, "The processes on gpu-1 cannot be read"),
+        ([], "y\ny\ny\nn\n", {"ADDRESS_1": "new-1:8000", "SSH_STATUS": "255"}, "It was declined"),
         (["--force"], "", {}, "usage"),
         ([], "", {"ADDRESS_1": "new-1:8000"}, "There was no answer"),
         ([], "y\n\n", {}, "ADDRESS_1 is not set"),
@@ -138,6 +144,8 @@ def test_each_command_that_stops_or_deletes_is_asked_for_before(line: str) -> No
         "kubectl -n prod delete pod x; touch {file}",
         "kubectl $(touch {file})",
         "on gpu-a;touch {file}: nvidia-smi",
+        "on gpu-1: " + PROCESSES + "  # $(touch {file})\ntouch {file}",
+        "on gpu-1;touch {file}: " + PROCESSES,
         "kubectl x\ntouch {file}",
         "kubectl `touch {file}`",
         "aws ec2 'x",
