@@ -28,8 +28,8 @@ HEADER = "recording.json"
 MAX_UNPACKED_BYTES = 16 * 2**30
 """Largest database that is unpacked: the last hours of a large fleet have some hundred megabytes."""
 CHUNK_ROWS = 5000
-_LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
-"""Tables about the file and the agent itself."""
+_LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state", "configuration")
+"""Tables about the file, the agent itself, and the settings of its advisor."""
 _ARCHIVE = "CREATE TABLE sqlar(name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLOB)"
 _PROGRAMS = ("advisor", "agent", "detector", "verifier")
 _LOCAL = ("127.0.0.1", "localhost")

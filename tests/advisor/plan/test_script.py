@@ -102,6 +102,13 @@ def test_nothing_is_deleted_after_a_failed_check_or_without_an_answer(
     assert "terminate-instances" not in done.stdout
 
 
+def test_closed_standard_input_is_no_answer(run: Run, tmp_path: Path) -> None:
+    run(MOVE, answers="")
+    command = ["sh", "-c", 'exec sh "$0" <&-', str(tmp_path / "plan.sh")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1 and "There was no answer" in done.stderr
+
+
 def test_programs_do_not_swallow_the_answers(run: Run) -> None:
     lines = ("on gpu-1: nvidia-smi -pl 500", "kubectl -n prod delete pod chat-0", "kubectl -n prod delete pod chat-1")
     done = run(lines, answers="y\ny\n")
