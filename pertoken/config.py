@@ -294,11 +294,15 @@ class Settings:
         return [Setting.of(field) for field in fields(cls) if field.metadata["section"] is not None]
 
 
+FILE_NAME = f"{APP}.toml"
+"""Name of a settings file that is not named: in the platform's folder, or beside a database."""
+
+
 def default_file() -> Path:
     """Return the settings file in the platform's folder for this person or service."""
     import platformdirs
 
-    return Path(platformdirs.user_config_dir(APP)) / "pertoken.toml"
+    return Path(platformdirs.user_config_dir(APP)) / FILE_NAME
 
 
 def load(path: str | Path | None = None, environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:

@@ -15,20 +15,27 @@ class CloudCommands:
     """One row of `cloud_commands.toml`, which explains each field."""
 
     name: str
-    release: tuple[str, ...]
+    release: str
     release_fill_in: str
     order: str
     spot: str
     order_fill_in: str
     source: str
     as_of: str
+    release_find: str = ""
     commit: tuple[str, ...] = ()
     commit_fill_in: str = ""
 
     def released(self, host: str, region: str) -> tuple[str, ...]:
-        """Return the commands that release an instance, with a comment on the placeholders to fill in."""
-        *first, last = (_filled(line, host=host, region=region) for line in self.release)
-        return (*first, f"{last}  # {self.release_fill_in}")
+        """Return the commands that release an instance, with a comment on the placeholders to fill in.
+
+        Where its id must be looked up, the first command puts it into the shell variable INSTANCE.
+        """
+        release = _filled(self.release, host=host, region=region)
+        if not self.release_find:
+            return (f"{release}  # {self.release_fill_in}",)
+        find = _filled(self.release_find, host=host, region=region)
+        return f"INSTANCE=$({find})", f'{release} "$INSTANCE"  # {self.release_fill_in}'
 
     def ordered(self, instance_type: str, region: str, *, spot: bool) -> str:
         """Return the command that starts an instance, with a comment on the placeholders to fill in."""
@@ -63,7 +70,4 @@ def cloud_commands() -> Mapping[str, CloudCommands]:
     """Return all clouds with commands, by their name in a placement."""
     text = files("pertoken.catalog").joinpath("cloud_commands.toml").read_text(encoding="utf-8")
     rows = tomllib.loads(text)["cloud"]
-    return {
-        row["name"]: CloudCommands(**row | {name: tuple(row.get(name, ())) for name in ("release", "commit")})
-        for row in rows
-    }
+    return {row["name"]: CloudCommands(**row | {"commit": tuple(row.get("commit", ()))}) for row in rows}

@@ -59,6 +59,11 @@ WINDOWS = 2
     type=click.Path(path_type=Path),
     help="A file with a rule of your own, run in addition to the installed ones (repeatable).",
 )
+@click.option(
+    "--adopt-config",
+    is_flag=True,
+    help="Replace stored advice that belongs to another configuration; it belongs to this run's from then on.",
+)
 @fail_on_option
 @at_option
 @json_option
@@ -71,6 +76,7 @@ def advise(
     advisor_since: str | None,
     advisor_every: str | None,
     rule_files: tuple[Path, ...],
+    adopt_config: bool,
     fail_on: tuple[Comparison, ...],
     at: str | None,
     as_json: bool,
@@ -81,6 +87,10 @@ def advise(
     Bankable dollars fall off the bill while demand stays as it is; capacity dollars let the same bill serve more. They
     are never added together. Recommendations are stored for the screens.
 
+    Stored advice belongs to the settings file of the run that stored it, with the environment variables that change
+    advice. A run with another file and other settings is refused unless --adopt-config is given. An edit of the same
+    file is followed.
+
     With --at, everything is computed as of that time, at the prices in force then, and only printed: stored advice is
     neither read nor changed. The same database always gives the same output; the JSON then has no `run`, the duration
     of the run.
@@ -90,6 +100,7 @@ def advise(
     """
     if context.invoked_subcommand:
         return
+    from pertoken.advisor.configuration import check, configuration_of
     from pertoken.errors import BadInput
     from pertoken.proof.verdicts import standing_verdicts
     from pertoken.store.connect.location import locate
@@ -101,9 +112,13 @@ def advise(
         raise BadInput("--at is one instant and --every repeats the run: give only one of them")
     if fail_on and advisor_every is not None:
         raise BadInput("--fail-on judges one run and --every repeats it: give only one of them")
+    if adopt_config and at is not None:
+        raise BadInput("--at stores nothing, so that there is nothing to adopt: leave out one of them")
+    moment = as_of(at)
+    if not moment.dated and not adopt_config:
+        check(where, configuration_of(settings))
     if advisor_every is None:
-        moment = as_of(at)
-        report, advice, broken = _run(where, settings, rule_files, moment)
+        report, advice, broken = _run(where, settings, rule_files, moment, adopt=adopt_config)
         verdicts = () if moment.dated else standing_verdicts(open_store(where))
         gates = judged(fail_on, open_store(where), settings, int(settings.advisor_since), moment)
         if as_json:
@@ -119,7 +134,7 @@ def advise(
     from pertoken.advisor.service import serve
     from pertoken.cli.reporting.beside import alert_jobs, exports
 
-    run = partial(_run_and_report, where, settings, rule_files)
+    run = partial(_run_and_report, where, settings, rule_files, adopt=adopt_config)
     ready = partial(_recorded, where, min(FIRST_TELEMETRY_S, settings.advisor_every)) if with_parent else lambda: True
     with exports(where, settings) as pushes:
         beside = [*pushes, *alert_jobs(where, settings)]
@@ -174,9 +189,9 @@ def run_quietly(where: StoreLocation, settings: Settings) -> None:
 
 
 def _run(
-    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf
+    where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], moment: AsOf, *, adopt: bool = False
 ) -> tuple[FleetReport, Advice, list[str]]:
-    """Run every rule, and store the advice unless the moment is in the past.
+    """Run every rule, and store the advice unless the moment is in the past. Raises BadInput for another configuration.
 
     Return the costs, the advice, and a sentence for each broken rule file.
     """
@@ -185,6 +200,7 @@ def _run(
 
     from pertoken.advisor.advise import advise as run
     from pertoken.advisor.advise import rank
+    from pertoken.advisor.configuration import claim, configuration_of
     from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of, unknown_options
     from pertoken.costs.prices.stored import market_of
@@ -222,6 +238,8 @@ def _run(
         ran = {rule.name for rule in advice.run.rules}
         who = f"advisor run by {getpass.getuser()}"
         target = AdviceRepository(where)
+        if changed := claim(target, configuration_of(settings), moment.ts, who, adopt=adopt):
+            echo(f"pertoken advise: {changed}", err=True)
         # Changes are detected before proposals are stored, so that an applied one is not proposed again.
         detect(store, target, market, settings, moment.ts)
         judge_changes(store, target, settings, moment.ts)
@@ -288,11 +306,11 @@ def _broken(rule_files: tuple[Path, ...], advice: Advice) -> list[str]:
     ]
 
 
-def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...]) -> None:
+def _run_and_report(where: StoreLocation, settings: Settings, rule_files: tuple[Path, ...], *, adopt: bool) -> None:
     """Run every rule, store the advice, and print the number of recommendations by state to standard error."""
     from collections import Counter
 
-    _, advice, broken = _run(where, settings, rule_files, as_of(None))
+    _, advice, broken = _run(where, settings, rule_files, as_of(None), adopt=adopt)
     for line in broken:
         echo(f"pertoken advise: {line}", err=True)
     counts = Counter(recommendation.state.label for recommendation in advice.recommendations)

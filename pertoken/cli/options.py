@@ -13,6 +13,7 @@ from pertoken.config import Settings
 from pertoken.printable import literal_lines
 
 if TYPE_CHECKING:
+    from pertoken.store.connect.location import StoreLocation
     from pertoken.store.connect.open import Store
 
 Command = Callable[..., Any]
@@ -20,12 +21,11 @@ Command = Callable[..., Any]
 
 def config_option(command: Command) -> Command:
     """`--config FILE`."""
-    return click.option(
-        "--config",
-        "config_file",
-        metavar="FILE",
-        help="Settings file [default: the platform's].",
-    )(command)
+    return _config_option("the platform's")(command)
+
+
+def _config_option(default: str) -> Callable[[Command], Command]:
+    return click.option("--config", "config_file", metavar="FILE", help=f"Settings file [default: {default}].")
 
 
 def db_option(command: Command) -> Command:
@@ -34,7 +34,7 @@ def db_option(command: Command) -> Command:
         "--db",
         metavar="DIR|URL",
         help="Database: a folder, or a postgresql:// URL [default: the service's folder, else your own].",
-    )(config_option(command))
+    )(_config_option("pertoken.toml beside the database, else the platform's")(command))
 
 
 def json_option(command: Command) -> Command:
@@ -136,10 +136,53 @@ def terminal_width() -> int | None:
 
 
 def settings_of(config_file: str | None, **options: Any) -> Settings:
-    """Return settings of file, environment and these options; show amounts in their currency. Raises BadInput."""
+    """Return settings of file, environment and these options; show amounts in their currency. Raises BadInput.
+
+    Of a command with `db`, a settings file beside the database is read unless another one is named.
+    """
     from pertoken.config import load
     from pertoken.tui.amounts import show_in
 
+    if not config_file and "db" in options:
+        config_file = _file_beside(options["db"])
     settings = load(config_file, **options)
     show_in(settings.currency)
     return settings
+
+
+def _file_beside(db: str | None) -> str | None:
+    """Return the settings file in the folder of a database, which is reported; None if none is there or one is named.
+
+    It can name programs and rules to run, so that one of another user is not read.
+    """
+    import os
+
+    from pertoken.config import FILE_NAME, default_file
+    from pertoken.store.connect.location import locate
+
+    db = db or os.environ.get("PERTOKEN_DB")
+    if os.environ.get("PERTOKEN_CONFIG") or (db is None and default_file().is_file()):
+        return None
+    folder = locate(db).folder
+    if folder is None:
+        return None
+    file = folder / FILE_NAME
+    try:
+        owner = file.stat().st_uid
+    except OSError:  # there is none; a folder that cannot be read is reported by who opens the database
+        return None
+    if owner not in (0, os.geteuid()):
+        echo(f"pertoken: {file}, beside the database, is of another user and not read; --config reads it", err=True)
+        return None
+    echo(f"pertoken: settings of {file}, beside the database", err=True)
+    return str(file)
+
+
+def warn_of_other_settings(where: StoreLocation, settings: Settings) -> str | None:
+    """Report on stderr that stored advice is of other settings than those in use; return that line, None if not so."""
+    from pertoken.advisor.configuration import configuration_of, difference, stored_configuration
+
+    changed = difference(stored_configuration(where), configuration_of(settings))
+    if changed is not None:
+        echo(f"pertoken: {changed}", err=True)
+    return changed

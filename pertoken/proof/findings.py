@@ -1,9 +1,9 @@
 """Merge of an advice run's results with stored rows: decisions stay, and advice does not flap between runs.
 
-Hysteresis: open advice that one run does not find again stays open, marked as unconfirmed with the reason; the second
-run in a row that does not find it closes it. Figures near a threshold of a rule would otherwise open and close advice,
-and move the totals, with every run. Two cases close it at once, since they are no matter of figures: a rule that did
-not run any more (switched off, uninstalled), and a rule that broke.
+Open advice whose rule could not judge its target in one run (blocked, or no result) stays open, marked as unconfirmed
+with the reason and in no total; the second such run in a row closes it. A gap of telemetry would otherwise close
+advice that a person reads. A run that judges closes it at once: its rule refused, broke, or did not run any more
+(switched off, uninstalled).
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -64,7 +64,7 @@ def _change(row: Recommendation | None, recommendation: Recommendation | None, r
         return Moved(_next_life(row, recommendation), code, why)
     if row.state not in (*SET_BY_RUN, State.EXPIRED):
         return None  # a person decided: it stays as it was then
-    if row.state is State.OPEN and row.unconfirmed is None and recommendation.state in (State.REFUSED, State.BLOCKED):
+    if row.state is State.OPEN and row.unconfirmed is None and recommendation.state is State.BLOCKED:
         kept = replace(
             row, unconfirmed=why, refusals=recommendation.refusals, output=recommendation.output, updated_ts=now_ts
         )

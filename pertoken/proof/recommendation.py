@@ -215,7 +215,7 @@ class Recommendation:
     output: str = ""
     """What the rule printed and logged, its end where that is long."""
     unconfirmed: str | None = None
-    """Why the last run did not propose it again, while it stays open for one more run."""
+    """Why the last run did not propose it again, while it stays open for one more run and is in no total."""
     until_ts: int | None = None
     """End of a snooze or dismissal."""
     variant: str | None = None
@@ -225,6 +225,11 @@ class Recommendation:
     created_ts: int = 0
     updated_ts: int = 0
     version: int = 0
+
+    @property
+    def counted(self) -> bool:
+        """Whether its dollars are in totals: it is open, and the last run confirmed it."""
+        return self.state is State.OPEN and self.unconfirmed is None
 
     @property
     def best(self) -> Variant | None:

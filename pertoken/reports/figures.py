@@ -36,6 +36,8 @@ class Savings:
 
     proposed: tuple[Recommendation, ...]
     """Open recommendations, largest saving first; only the best of several for the same service or host."""
+    unconfirmed: tuple[Recommendation, ...]
+    """Open recommendations that the last advice run did not confirm; they are in no sum."""
     taken: tuple[Recommendation, ...]
     proven: Banked
     refused: tuple[Recommendation, ...]
@@ -138,6 +140,7 @@ def read_savings(store: Store, period: Period) -> Savings:
             receipts = tuple(receipt for receipt in read_receipts(connection) if receipt.created_ts <= period.end)
     return Savings(
         best_of_each_target(rows),
+        unconfirmed(rows),
         tuple(row for row in rows if row.state in TAKEN),
         banked(receipts),
         tuple(row for row in rows if row.state in (State.REFUSED, State.BLOCKED, State.FAILED)),
@@ -145,10 +148,10 @@ def read_savings(store: Store, period: Period) -> Savings:
 
 
 def best_of_each_target(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
-    """Return open recommendations, best first, without those for a service or host that a better one changes."""
+    """Return confirmed recommendations, best first, without those for a service or host that a better one changes."""
     touched: set[str] = set()
     kept = []
-    for recommendation in sorted((row for row in rows if row.state is State.OPEN), key=_worth):
+    for recommendation in sorted((row for row in rows if row.counted), key=_worth):
         targets = set(recommendation.best.touches if recommendation.best else ()) or {
             f"{recommendation.target_kind}:{recommendation.target_key}"
         }
@@ -156,6 +159,11 @@ def best_of_each_target(rows: Sequence[Recommendation]) -> tuple[Recommendation,
             touched |= targets
             kept.append(recommendation)
     return tuple(kept)
+
+
+def unconfirmed(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
+    """Return open recommendations that the last advice run did not confirm, best first."""
+    return tuple(sorted((row for row in rows if row.state is State.OPEN and not row.counted), key=_worth))
 
 
 def _worth(row: Recommendation) -> tuple[int, int, int]:

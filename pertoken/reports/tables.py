@@ -96,15 +96,27 @@ def figures_table(report: ReportFigures, command: str) -> Table:
 
 
 def found_table(report: ReportFigures) -> Table:
-    """Return the open recommendations that count in the total."""
+    """Return the open recommendations: those in the total, then those that the last advice run did not confirm."""
+    unconfirmed = report.savings.unconfirmed
     rows = [
-        (short_id(row), row.title, row.target, *_worth(row), row.rule_id) for row in report.savings.proposed[:MAX_ROWS]
+        (
+            short_id(row),
+            row.title if row.counted else f"not confirmed: {row.title}",
+            row.target,
+            *_worth(row),
+            row.rule_id,
+        )
+        for row in (*report.savings.proposed, *unconfirmed)[:MAX_ROWS]
     ]
     columns = ("id", "change", "target", ">bankable/month", ">capacity/month", "rule")
     refused = len(report.savings.refused)
-    notes = (f"{refused} rules refused or could not run: `pertoken advise` prints the reasons.",)
+    notes: tuple[str, ...] = ()
+    if refused:
+        notes += (f"{refused} rules refused or could not run: `pertoken advise` prints the reasons.",)
+    if unconfirmed:
+        notes += ("The last advice run did not confirm the rows that are marked so: they are in no total.",)
     empty = "Nothing is proposed."
-    return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes if refused else ())
+    return Table("Savings found", columns, tuple(rows), empty, "pertoken advise", notes)
 
 
 def taken_table(report: ReportFigures) -> Table:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pertoken.costs.hours.spend import Spend
-from pertoken.proof.recommendation import Money, Recommendation, full_id
+from pertoken.proof.recommendation import Money, Recommendation, State, full_id
 from pertoken.proof.verdicts import Verdict
 from pertoken.units import NANO_USD
 
@@ -36,6 +36,7 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "target": recommendation.target,
         "bankable_usd_per_month": None if chosen is None else _usd(chosen.bankable),
         "capacity_usd_per_month": None if chosen is None else _usd(chosen.capacity),
+        "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
         "reason": recommendation.reason,
         "remedy": recommendation.remedy,
         "refusals": [{"code": refusal.code, "reason": refusal.reason} for refusal in recommendation.refusals],

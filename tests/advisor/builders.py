@@ -25,7 +25,9 @@ NOW = int(time.time()) // 60 * 60
 
 def advise(folder: Path, *options: str, code: int = 0) -> list[dict[str, Any]]:
     """Return all advice; the command ends with 2 where a rule file is broken."""
-    done = CliRunner().invoke(main, ["advise", "--db", str(folder), "--json", *options], catch_exceptions=False)
+    done = CliRunner().invoke(
+        main, ["advise", "--adopt-config", "--db", str(folder), "--json", *options], catch_exceptions=False
+    )
     assert done.exit_code == code, done.output
     rows: list[dict[str, Any]] = json.loads(done.stdout)["recommendations"]
     return rows

@@ -43,7 +43,11 @@ def test_an_idle_host_is_released_and_weights_are_quantized_to_fewer_devices(adv
     (released,) = variants(advice, "release-idle")
     assert released["bankable"] == [round(2 * MONTH * 1e9)] * 3
     assert released["title"] == "release gpu-2"
-    assert released["commands"] == ["Drain gpu-2 and give it back with its 2 devices."]
+    assert released["commands"] == [
+        "Drain gpu-2.",
+        "on gpu-2: nvidia-smi --query-compute-apps=pid --format=csv,noheader  # go on only if it prints nothing",
+        "Give gpu-2 back with its 2 devices.",
+    ]
     assert released["undo"] == ["Order gpu-2 again."]
     quantized = variants(advice, "quantize-weights")
     fewer = next(variant for variant in quantized if fields_of(variant).get("weight_dtype") == ("bf16", "fp8"))

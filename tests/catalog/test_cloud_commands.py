@@ -24,7 +24,7 @@ def lines(cloud: CloudCommands, host: str = "gpu-1", region: str = "eu-1") -> li
 def test_commands_have_only_options_of_the_tool(cloud: CloudCommands) -> None:
     assert cloud.source and cloud.as_of and OPTIONS[cloud.name]["source"]
     for line in lines(cloud):
-        words = shlex.split(line, comments=True)
+        words = shlex.split(line.removeprefix("INSTANCE=$("), comments=True)
         command = " ".join(word for word in words[:5] if re.fullmatch("[a-z0-9-]+", word) and word[0] != "-")
         known = next(options for name, options in OPTIONS[cloud.name]["commands"].items() if command.startswith(name))
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= set(known), line
@@ -33,7 +33,7 @@ def test_commands_have_only_options_of_the_tool(cloud: CloudCommands) -> None:
 @pytest.mark.parametrize("cloud", cloud_commands().values(), ids=lambda cloud: cloud.name)
 def test_values_unknown_to_the_host_are_named_after_the_command(cloud: CloudCommands) -> None:
     for line in lines(cloud):
-        command, _, note = line.partition("  # ")
+        command, _, note = line.removeprefix("INSTANCE=$(").partition("  # ")
         unknown = set(re.findall(r"\b(?:INSTANCE|TEMPLATE|ZONE|NAME|GROUP|IMAGE|OFFERING)\b", command))
         assert {word for word in unknown if f"{word}: " not in note} == set(), line
 

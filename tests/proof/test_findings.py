@@ -24,20 +24,32 @@ def after(
     return [(change.recommendation.state, change.code) for change in changes]
 
 
-@pytest.mark.parametrize("state", [State.REFUSED, State.BLOCKED])
-def test_open_advice_that_one_run_does_not_find_stays_and_the_second_run_in_a_row_closes_it(state: State) -> None:
-    (first,) = merged([row()], [row(state)], RAN, NOW + 1)
+def test_open_advice_that_a_run_refuses_closes_at_once_and_a_proposal_opens_the_same_row_again() -> None:
+    (closed,) = merged([row()], [row(State.REFUSED)], RAN, NOW + 1)
+    assert closed.recommendation.state is State.REFUSED and not closed.recommendation.counted
+    (again,) = merged([closed.recommendation], [row()], RAN, NOW + 2)
+    assert again.recommendation.state is State.OPEN
+    assert again.recommendation.recommendation_id == row().recommendation_id
+
+
+def test_unconfirmed_advice_that_the_next_run_refuses_closes() -> None:
+    (missed,) = merged([row()], [], RAN, NOW + 1)
+    assert after(missed.recommendation, row(State.REFUSED)) == [(State.REFUSED, "refused")]
+
+
+def test_open_advice_that_one_run_cannot_judge_stays_uncounted_and_the_second_run_in_a_row_closes_it() -> None:
+    (first,) = merged([row()], [row(State.BLOCKED)], RAN, NOW + 1)
     kept = first.recommendation
-    assert (kept.state, kept.variants) == (State.OPEN, row().variants)
-    assert kept.unconfirmed == f"{state.label} because of a figure"
-    assert after(kept, row(state)) == [(state, state.label)]
+    assert (kept.state, kept.variants, kept.counted) == (State.OPEN, row().variants, False)
+    assert kept.unconfirmed == "blocked because of a figure"
+    assert after(kept, row(State.BLOCKED)) == [(State.BLOCKED, "blocked")]
 
 
 def test_advice_that_is_found_again_is_confirmed_and_one_more_run_may_miss_it() -> None:
-    (missed,) = merged([row()], [row(State.REFUSED)], RAN, NOW + 1)
+    (missed,) = merged([row()], [row(State.BLOCKED)], RAN, NOW + 1)
     (again,) = merged([missed.recommendation], [row()], RAN, NOW + 2)
-    assert (again.recommendation.state, again.recommendation.unconfirmed) == (State.OPEN, None)
-    (missed,) = merged([again.recommendation], [row(State.REFUSED)], RAN, NOW + 3)
+    assert (again.recommendation.state, again.recommendation.counted) == (State.OPEN, True)
+    (missed,) = merged([again.recommendation], [row(State.BLOCKED)], RAN, NOW + 3)
     assert missed.recommendation.state is State.OPEN
 
 

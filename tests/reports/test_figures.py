@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.reports.figures import best_of_each_target, total
+from pertoken.reports.figures import best_of_each_target, total, unconfirmed
 from pertoken.units import NANO_USD
 from tests.reports.builders import figures
 
@@ -34,6 +34,8 @@ def test_without_a_price_dollars_are_unknown_and_not_nought(tmp_path: Path) -> N
 def test_of_changes_that_touch_the_same_only_the_dearest_counts() -> None:
     rows = [advice(1, 10, "service:a"), advice(2, 30, "service:a", "host:x"), advice(3, 5, "host:y")]
     rows.append(replace(advice(4, 99, "host:z"), state=State.DISMISSED))
+    rows.append(replace(advice(5, 80, "host:u"), unconfirmed="no telemetry"))
     assert [row.recommendation_id for row in best_of_each_target(rows)] == [2, 3]
+    assert [row.recommendation_id for row in unconfirmed(rows)] == [5], "listed apart, in no sum"
     assert total([(1, 2, 3), None, (10, 20, 30)]) == (11, 22, 33)
     assert total([None]) is None

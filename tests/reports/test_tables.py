@@ -1,9 +1,12 @@
+from dataclasses import replace
 from pathlib import Path
 
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
-from pertoken.reports.tables import edits_text, judgement_text, money_text, tables
+from pertoken.reports.tables import edits_text, found_table, judgement_text, money_text, tables
+from pertoken.units import NANO_USD
 from tests.reports.builders import figures
+from tests.reports.test_figures import advice
 
 
 def test_each_table_has_rows_of_its_columns_and_the_command_that_shows_it(tmp_path: Path) -> None:
@@ -22,3 +25,12 @@ def test_a_verdict_and_money_are_written_with_their_intervals() -> None:
     assert edits_text((Edit("deployment", 1, "tp", 1, None),)) == "tp 1 → not known"
     assert money_text(None) == "–"
     assert money_text((10**9, 2 * 10**9, 3 * 10**9)) == "$2.00 ($1.00–$3.00)"
+
+
+def test_unconfirmed_advice_is_marked_and_in_no_sum(tmp_path: Path) -> None:
+    report = figures(tmp_path / "db")
+    counted, other = advice(1, 10 * NANO_USD, "host:x"), advice(2, 90 * NANO_USD, "host:y")
+    savings = replace(report.savings, proposed=(counted,), unconfirmed=(replace(other, unconfirmed="no telemetry"),))
+    table = found_table(replace(report, savings=savings))
+    assert [row[1] for row in table.rows] == ["change 1", "not confirmed: change 2"]
+    assert "in no total" in table.notes[-1] and savings.bankable == (10 * NANO_USD,) * 3

@@ -34,7 +34,9 @@ pertoken up
 ```
 """
 _SETTINGS = """\
-All keys of the settings file, each also an environment variable. A file with every key explained, and a check of it:
+All keys of the settings file, each also an environment variable. The file is that of `--config`, else of
+`PERTOKEN_CONFIG`, else `pertoken.toml` beside the database of the command, else the platform's. A file with every key
+explained, and a check of it:
 
 ```sh
 pertoken config init

@@ -1,26 +1,30 @@
-"""Commands that apply and undo a change, or sentences where no command exists. Nothing here runs them."""
+"""Commands that apply and undo a change, or sentences where no command exists. Nothing here runs them.
+
+Their order is safe to follow line by line: start what is new with its flags, check that it serves, move the traffic,
+and only then stop or give back what ran before.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from pertoken.advisor.changes import kubernetes
-from pertoken.advisor.changes.purchases import Step, commit, order, release
-from pertoken.advisor.changes.timers import timer_commands
-from pertoken.advisor.changes.title import DEMAND
-from pertoken.advisor.groups import Chosen, Group, groups, hours, listed, replica_words, share_of, shown
+from pertoken.advisor.changes.moves import can_run_beside, move, start
+from pertoken.advisor.changes.purchases import Step, commit, release
+from pertoken.advisor.changes.services import service_steps
+from pertoken.advisor.changes.serving import health_check, spelled
+from pertoken.advisor.groups import Chosen, Group, groups, listed, replica_words, share_of, shown
 from pertoken.catalog import knob_commands
 from pertoken.catalog.knobs import like
-from pertoken.state.demand import Quantity
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Change, Diff
 from pertoken.state.fleet import Fleet
+from pertoken.state.host import Host
 from pertoken.state.knobs import knobs
-from pertoken.state.placement import Placement
-from pertoken.state.service import FEWEST
 from pertoken.state.workload import Workload
 from pertoken.units import counted
+
+Lines = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,39 @@ class Addresses:
 
 
 def commands(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Step:
-    """Return all commands of a difference in execution order, and the undo commands in reverse order."""
+    """Return all commands of a difference in execution order, and the undo commands in reverse order.
+
+    Lines that stop servers or give hardware back are last, in both directions, after a check of the servers that stay.
+    """
     steps = list(_steps(difference, before, where, chosen))
+    staying = _staying_engines(difference, before)
     return Step(
-        tuple(line for step in steps for line in step.apply),
-        tuple(line for step in reversed(steps) for line in step.undo),
+        _ordered([step.apply for step in steps], [step.retire for step in steps], staying),
+        _ordered([step.undo for step in reversed(steps)], [step.retire_undone for step in reversed(steps)], staying),
     )
+
+
+def _ordered(safe: Iterable[tuple[str, ...]], retiring: Iterable[tuple[str, ...]], engines: Iterable[str]) -> Lines:
+    """Return the safe lines, a check of the servers that stay unless there is one, and the retiring lines."""
+    first, last = (tuple(line for lines in groups for line in lines) for groups in (safe, retiring))
+    checked = not last or any(line.startswith("curl ") or "check that" in line for line in first)
+    return (*first, *(() if checked else (health_check(engine, "each server that stays") for engine in engines)), *last)
+
+
+def _staying_engines(difference: Diff, before: Fleet) -> tuple[str, ...]:
+    """Return the engines of the services that a difference touches and that go on running."""
+    removed = {deployment.deployment_id for deployment in difference.removed}
+    named = {str(change.target) for change in difference.changes if change.kind == "service"}
+    changed = {int(change.target) for change in difference.changes if change.kind == "deployment"}
+    named |= {name for key in (*changed, *removed) for name in before.listed_by.get(key, ())}
+    staying = [
+        deployment
+        for service in before.services
+        if service.name in named
+        for deployment in service.deployments
+        if deployment.deployment_id not in removed
+    ]
+    return tuple(dict.fromkeys(deployment.engine for deployment in (*staying, *difference.added)))
 
 
 def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) -> Iterator[Step]:
@@ -71,21 +102,28 @@ def _steps(difference: Diff, before: Fleet, where: Addresses, chosen: Chosen) ->
             yield from (commit(commitment) for commitment in change.after[len(change.before) :])
     for deployment in difference.added:
         merged = [removed for removed in difference.removed if removed.device_ids == deployment.device_ids]
-        yield _merge(deployment, merged[0], where) if merged else _start(deployment)
+        yield _merge(deployment, merged[0], where) if merged else start(deployment)
     replicas = _replicas(difference, before, chosen)
     for group in changed:
         prefix = "" if single else f"{_where(group, where)}: "
         yield from _group(group, before, where, prefix, replicas.get(group.service.name))
     for change in difference.changes:
         if change.kind == "service":
-            yield from _service(change, before, chosen)
+            yield from service_steps(change, before, chosen)
     reused = {deployment.device_ids for deployment in difference.added}
     for deployment in (deployment for deployment in difference.removed if deployment.device_ids not in reused):
-        yield Step((f"Stop {_named(deployment, where)}.",), (f"Start {_named(deployment, where)} again.",))
+        named = _named(deployment, where)
+        yield Step(undo=(f"Start {named} again.",), retire=(f"Stop {named}.",))
     explicit = [host.name for host in difference.released]
     for name in (*explicit, *(name for name in chosen.released if name not in explicit)):
         host = next((host for host in before.hosts if host.name == name), None)
-        yield release(name, host, before)
+        yield release(name, host, before, nvidia=host is not None and _is_nvidia(host, before, where))
+
+
+def _is_nvidia(host: Host, before: Fleet, where: Addresses) -> bool:
+    devices = [device for device in before.devices if device.host_id == host.host_id and device.kind != "cpu"]
+    addresses = [where.devices.get(device.device_id) for device in devices]
+    return bool(addresses) and all(address is not None and address.vendor == "nvidia" for address in addresses)
 
 
 def _replicas(difference: Diff, before: Fleet, chosen: Chosen) -> dict[str, int]:
@@ -98,6 +136,15 @@ def _replicas(difference: Diff, before: Fleet, chosen: Chosen) -> dict[str, int]
 def _group(group: Group, before: Fleet, where: Addresses, prefix: str, replicas: int | None) -> Iterator[Step]:
     """Yield the steps of one group; `replicas`: the new number of its service, None if that stays."""
     changes = group.changes
+    placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
+    devices = changes.get("device_ids")
+    if placement or (devices is not None and can_run_beside(*devices)):
+        all_move = len(group.deployments) == len(group.service.deployments)
+        old, new = (_devices(device_ids, where) for device_ids in devices or ((), ()))
+        yield move(group, placement, (old, new), prefix, replicas if all_move else None)
+        if "serves" in changes:
+            yield _shares(group, prefix)
+        return
     engine = [name for name in changes if name in knobs() and knobs()[name].scope == "engine"]
     pods = where.pods(group.deployments)
     if pods:
@@ -107,13 +154,8 @@ def _group(group: Group, before: Fleet, where: Addresses, prefix: str, replicas:
     for name in changes:
         if name in knobs() and knobs()[name].scope == "device":
             yield _device_knob(group, name, before, where)
-    placement = {name.partition(".")[2]: pair for name, pair in changes.items() if name.startswith("placement.")}
-    if placement:
-        all_move = len(group.deployments) == len(group.service.deployments)
-        yield _move(group, placement, prefix, replicas if all_move else None)
-    if "device_ids" in changes:
-        old, new = changes["device_ids"]
-        to, back = (_devices(deployment, where) for deployment in (new, old))
+    if devices is not None:
+        to, back = (_devices(device_ids, where) for device_ids in reversed(devices))
         yield Step((f"{prefix}run it on {to}",), (f"{prefix}run it on {back} again",))
     if "serves" in changes:
         yield _shares(group, prefix)
@@ -191,42 +233,6 @@ def _device_knob(group: Group, name: str, before: Fleet, where: Addresses) -> St
     return Step(tuple(apply), tuple(undo))
 
 
-def _move(group: Group, changes: Mapping[str, tuple[object, object]], prefix: str, replicas: int | None) -> Step:
-    now = group.deployments[0].placement
-    edits: dict[str, Any] = {name: new for name, (_, new) in changes.items()}
-    to = replace(now, **edits)
-    servers, new = (_servers(count) for count in (len(group.deployments), replicas or len(group.deployments)))
-    if to.purchase == "per_token":
-        model = group.deployments[0].model.name
-        return Step(
-            (
-                f"{prefix}send a sample of its prompts to {model} at {to.provider} too, and compare the outputs",
-                f"{prefix}point its clients at {to.provider}, then stop {servers}",
-            ),
-            (f"{prefix}start {servers} {_place(now, changes)} again, point the clients back",),
-        )
-    return Step(
-        (
-            *order(to),
-            f"{prefix}start {new} {_place(to, changes)}, move the traffic, then stop what ran {_place(now, changes)}",
-        ),
-        # A host that is given back is ordered again by the undo of its release; any other is still there.
-        (f"{prefix}start {servers} {_place(now, changes)} again, move the traffic back, then stop the new",),
-    )
-
-
-def _servers(count: int) -> str:
-    return "the server" if count == 1 else f"{count} servers"
-
-
-def _place(placement: Placement, changes: Mapping[str, object]) -> str:
-    """Return the known parts of a placement as text: `on H200 SXM, spot, p5en.48xlarge, aws us-east-1`."""
-    where = " ".join(part for part in (placement.provider, placement.region) if part)
-    parts = [placement.accelerator, placement.instance_type, where, placement.purchase, placement.offer]
-    known = [part for part in parts if part]
-    return f"on {', '.join(known)}" if known else "where it was"
-
-
 def _shares(group: Group, prefix: str) -> Step:
     old, new = (dict(change) for change in group.changes["serves"])
     apply, undo = [], []
@@ -237,75 +243,25 @@ def _shares(group: Group, prefix: str) -> Step:
     return Step(tuple(apply), tuple(undo))
 
 
-def _service(change: Change, before: Fleet, chosen: Chosen) -> Iterator[Step]:
-    name = str(change.target)
-    if change.field == "replicas":
-        words = replica_words(change, before, chosen)
-        if words is not None:
-            old, new = words
-            to = "the fewest replicas that hold its demand" if new == FEWEST else counted(int(new), "replica")
-            again = counted(int(old), "replica")
-            yield Step((f"Scale {name} from {old} to {to}.",), (f"Scale {name} to {again} again.",))
-    elif change.field == "schedule":
-        lines = timer_commands(name, change.after, len(before.service(name).deployments))
-        yield Step(
-            (f"Schedule {name}: {hours(change.after)}.", *lines),
-            (f"Remove these timers, and schedule {name} as before: {hours(change.before)}.",),
-        )
-    elif change.field in DEMAND:
-        yield _demand(name, change.field.partition(".")[2], change.before, change.after)
-
-
-def _demand(service: str, field: str, old: Quantity | None, new: Quantity) -> Step:
-    sentences = {
-        "output_len": "Limit the outputs of {service} to {value:.0f} tokens on average.",
-        "prompt_len": "Shorten the prompts of {service} to {value:.0f} tokens on average.",
-        "response_cache_share": "Put a response cache before {service} that answers {value:.0%} of its requests.",
-        "cached_share": "Order the prompts of {service} so that {value:.0%} of their tokens hit the prefix cache.",
-        "requests_per_s": "Change the requests of {service} to {value:.3g} per second.",
-    }
-    undo = f"Remove that from {service} again" + (f" (it was {old.value:.4g})." if old is not None else ".")
-    return Step((sentences[field].format(service=service, value=new.value),), (undo,))
-
-
-def _start(deployment: Deployment) -> Step:
-    share = "; ".join(
-        f"send {share_of(part)} of the requests for {service} to it" for service, part in deployment.serves
-    )
-    set_knobs = [
-        f"{name}={shown(getattr(deployment, name))}" for name in _SHOWN if getattr(deployment, name) is not None
-    ]
-    what = f"{deployment.model.name} with {deployment.engine} ({', '.join(set_knobs)})"
-    return Step(
-        (
-            *(() if deployment.device_ids else order(deployment.placement)),
-            f"Start {what} {_place(deployment.placement, {})}; {share}.",
-        ),
-        (f"Route its requests to their previous servers, then stop the new {deployment.model.name}.",),
-    )
-
-
 def _merge(deployment: Deployment, base: Deployment, where: Addresses) -> Step:
     """Return the commands with which one server takes over the services of other servers."""
     names = listed(tuple(service for service, _ in deployment.serves))
     engine = [name for name in base.knob_changes(deployment) if knobs()[name].scope == "engine"]
     changes = {name: (getattr(base, name), getattr(deployment, name)) for name in engine}
-    spelling = knob_commands.commands(base.engine, changes)
+    options, options_before = spelled(base.engine, changes)
+    named = _named(base, where)
     return Step(
         (
-            *(f"{_named(base, where)}: {line}" for line in (*spelling.apply, *spelling.manual)),
-            f"{_named(base, where)}: serve under the names of {names} (vLLM: --served-model-name takes several), "
-            f"restart, and route all requests for {names} to it.",
+            f"{named}: restart it{options}, and serve under the names of {names} "
+            "(vLLM: --served-model-name takes several)",
+            health_check(base.engine, f"{named}"),
+            f"Route all requests for {names} to it.",
         ),
         (
             f"Route the requests for {names} to their previous servers.",
-            *(f"{_named(base, where)}: {line}" for line in spelling.undo),
+            f"{named}: restart it{options_before}, and serve under its previous name",
         ),
     )
-
-
-_SHOWN = ("tp", "pp", "dp", "weight_dtype", "kv_dtype", "max_model_len", "role", "lora_adapters")
-"""Knobs in the description of a new deployment."""
 
 
 def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
@@ -320,10 +276,15 @@ def _partition(change: Change, before: Fleet, where: Addresses) -> Step:
     smi = f"on {host}: nvidia-smi "
     names = listed(tuple(deployment.name for deployment in before.deployments_by_device.get(device.device_id, ())))
     return Step(
-        ((f"on {host}: stop {names}: a device can be partitioned only while nothing runs on it",) if names else ())
+        ((_emptied(host, names),) if names else ())
         + (f"{smi}-i {address.uuid} -mig 1", f"{smi}mig -i {address.uuid} -cgi {','.join(change.after)} -C"),
         (f"{smi}mig -i {address.uuid} -dci", f"{smi}mig -i {address.uuid} -dgi", f"{smi}-i {address.uuid} -mig 0"),
     )
+
+
+def _emptied(host: str, names: str) -> str:
+    why = "a device can be partitioned only while nothing runs on it"
+    return f"on {host}: stop {names}: {why}, so move its traffic elsewhere before, or it is not served meanwhile"
 
 
 def _where(group: Group, where: Addresses) -> str:

@@ -8,6 +8,9 @@ from pertoken.state.host import Host
 from pertoken.state.placement import Commitment, Placement
 from pertoken.units import NANO_USD, counted, format_usd
 
+PROCESSES = "nvidia-smi --query-compute-apps=pid --format=csv,noheader"
+"""Command that prints the processes on the devices of a host."""
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -15,6 +18,10 @@ class Step:
 
     apply: tuple[str, ...] = ()
     undo: tuple[str, ...] = ()
+    retire: tuple[str, ...] = ()
+    """Lines that stop servers or give hardware back: they follow every line of `apply` of all steps."""
+    retire_undone: tuple[str, ...] = ()
+    """The same among the lines of an undo."""
 
 
 def commit(commitment: Commitment) -> Step:
@@ -43,8 +50,11 @@ def _term(commitment: Commitment) -> str:
     return f", for {commitment.years} year{'s' if commitment.years > 1 else ''}" if commitment.years else ""
 
 
-def release(name: str, host: Host | None, before: Fleet) -> Step:
-    """Return the commands that drain and return a host; `host` is None where only its name is known."""
+def release(name: str, host: Host | None, before: Fleet, *, nvidia: bool = False) -> Step:
+    """Return the commands that drain and return a host; `host` is None where only its name is known.
+
+    `nvidia`: whether its devices are all of NVIDIA, whose tool shows that no process uses them.
+    """
     count = len(
         [device for device in before.devices if host and device.host_id == host.host_id and device.kind != "cpu"]
     )
@@ -54,8 +64,15 @@ def release(name: str, host: Host | None, before: Fleet) -> Step:
     cloud = cloud_commands().get(placement.provider or "")
     returned = cloud.released(name, placement.region) if cloud and placement.region else ()
     return Step(
-        (f"Drain {name}{instance} and give it back{devices}.", *returned),
-        (f"Order {name}{instance} again.", *order(placement)),
+        undo=(f"Order {name}{instance} again.", *order(placement)),
+        retire=(
+            f"Drain {name}{instance}.",
+            f"on {name}: {PROCESSES}  # go on only if it prints nothing"
+            if nvidia
+            else f"Check that no process uses the devices of {name}.",
+            f"Give {name} back{devices}.",
+            *returned,
+        ),
     )
 
 

@@ -1,6 +1,6 @@
 """A plan for other programs and people: JSON values, Markdown, a shell script, and patches of Kubernetes objects.
 
-Nothing here runs a command. Steps without a command, such as "stop the server", are comments.
+Nothing here runs a command. All formats list the commands of a step in the order in which they are safe to run.
 """
 
 import json
@@ -12,15 +12,12 @@ from enum import StrEnum
 from typing import Any
 
 from pertoken.advisor.plan.plan import Money, Plan, Step
+from pertoken.advisor.plan.script import script
 from pertoken.printable import literal
 from pertoken.savings.assumptions.sensitivity import At
 from pertoken.units import NANO_USD, format_duration, format_usd
 
 LOW, LIKELY, HIGH = range(3)
-PROGRAMS = ("kubectl", "nvidia-smi", "aws", "gcloud", "az")
-"""Programs that start a runnable line; every other line is a sentence for people."""
-_ON_HOST = re.compile(r"on ([A-Za-z0-9][A-Za-z0-9._-]*): (.+)")
-_FILL_IN = re.compile(r"\b(KIND|NAME|NAMESPACE|IMAGE|SERVICE|POD|[A-Z]+_ID)\b")
 _SLO = {"pass": "held", "near_miss": "nearly missed", "unknown": "not judged"}
 
 
@@ -82,32 +79,10 @@ def _cell(text: str) -> str:
     return re.sub(r"([\\`*_\[\]<>|#])", r"\\\1", " ".join(literal(text).split()))
 
 
-# -- shell ---------------------------------------------------------------------------------------------------------
-
-
 def _shell(plan: Plan, window_s: int) -> Iterator[str]:
-    yield "#!/bin/sh"
-    yield f"# Plan of pertoken, from the last {format_duration(window_s)}"
-    yield f"# Off the bill: {_range(plan.bankable)} a month"
-    yield "# Read it before you run it. Comments are manual steps; replace words in capitals."
-    yield "set -eu"
-    for number, step in enumerate(plan.steps, 1):
-        yield from ("", f"# Step {number}: {literal(step.title)}, {literal(step.where)}")
-        yield from map(shell_line, step.commands)
-        yield from (f"# undo: {literal(line)}" for line in step.undo)
-
-
-def shell_line(line: str) -> str:
-    """Return a command quoted for a shell; a sentence, or a command with placeholders, as a comment."""
-    on_host = _ON_HOST.fullmatch(line)
-    try:
-        words = shlex.split(on_host[2] if on_host else line, comments=True)
-    except ValueError:
-        words = []
-    command = shlex.join(words)
-    if not words or words[0] not in PROGRAMS or _FILL_IN.search(command) or literal(command) != command:
-        return f"# {literal(line)}"
-    return f"ssh {on_host[1]} {shlex.quote(command)}" if on_host else command
+    steps = [(f"{step.title}, {step.where}", step.commands, step.undo) for step in plan.steps]
+    title = f"Plan of pertoken, from the last {format_duration(window_s)}"
+    return script((title, f"Off the bill: {_range(plan.bankable)} a month"), steps)
 
 
 # -- Kubernetes ----------------------------------------------------------------------------------------------------

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    settings_of,
+    warn_of_other_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,8 +82,9 @@ def plan(
     dollars together never exceed the spend. Changes that are left out are listed with the reason. No step exceeds the
     power budget (--max-power-w), which counts the power limit of each device allocated to an engine.
 
-    Stored advice is used if it is newer than all telemetry; otherwise the rules run, and nothing is stored. With --slo,
-    --traffic, --price, --tariff or --at they always run. The same database and the same --at give the same plan.
+    Stored advice is used if it is newer than all telemetry and of the same settings; otherwise the rules run, and
+    nothing is stored. With --slo, --traffic, --price, --tariff or --at they always run. The same database and the same
+    --at give the same plan.
     """
 
     from pertoken.advisor.plan.export import plan_values
@@ -89,20 +100,25 @@ def plan(
     usd_per_kwh = None if tariff is None else tariff_of(tariff)
     what_if = WhatIf(traffic_of(traffic), dict(map(slo_of, slos)), tuple(map(price_of, prices)), usd_per_kwh)
     moment = as_of(at)
-    store = open_store(locate(settings.db, settings.advice))
+    where = locate(settings.db, settings.advice)
+    store = open_store(where)
     check_recorded(moment, store)
     market = market_of(store, settings.market_provider, settings.market_region)
     window_s = int(settings.advisor_since)
     asked = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)
-    composed = _planned(asked, Limits(exclude, max_effort, max_power_w))
+    other_settings = None if moment.dated or what_if else warn_of_other_settings(where, settings)
+    composed = _planned(asked, Limits(exclude, max_effort, max_power_w), other_settings is None)
     if as_json:
         echo_json(plan_values(composed, window_s))
     else:
         echo(plan_text(composed, window_s), nl=False)
 
 
-def _planned(asked: Planned, limits: Limits) -> Plan:
-    """Return the plan of the stored advice if that is newer than all telemetry, else of a run of the rules."""
+def _planned(asked: Planned, limits: Limits, same_settings: bool) -> Plan:
+    """Return the plan of the stored advice if that is newer than all telemetry, else of a run of the rules.
+
+    Advice of other settings than the plan's is not used.
+    """
     from pertoken.advisor.planning import plan_of_advice, plan_of_rules
     from pertoken.advisor.rules.discovery import Permission, find_rules
     from pertoken.advisor.rules.load import source_of
@@ -113,7 +129,7 @@ def _planned(asked: Planned, limits: Limits) -> Plan:
         def show(phase: str, share: float) -> None:
             progress.phase(phase)
 
-        rows = () if asked.dated or asked.what_if else _standing(asked.store, asked.window_s)
+        rows = () if asked.dated or asked.what_if or not same_settings else _standing(asked.store, asked.window_s)
         if rows:
             return plan_of_advice(asked, rows, limits, show)
         places = find_rules(asked.settings, ())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pertoken.cli.options import db_option, settings_of
+from pertoken.cli.options import db_option, settings_of, warn_of_other_settings
 
 
 @click.command(short_help="Answer a model's questions over stdio (MCP), read-only.")
@@ -28,4 +28,5 @@ def mcp(config_file: str | None, db: str | None) -> None:
     settings = settings_of(config_file, db=db)
     where = locate(settings.db, settings.advice)
     open_store(where)  # a wrong --db is reported here, not with the first question
+    warn_of_other_settings(where, settings)
     server_of(Replies(where, settings)).run("stdio")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import AsOf, as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.options import (
+    AsOf,
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    settings_of,
+    warn_of_other_settings,
+)
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 
 if TYPE_CHECKING:
@@ -78,6 +87,7 @@ def report(
     moment = as_of(at)
     store = open_store(locate(settings.db, settings.advice))
     check_recorded(moment, store)
+    warn_of_other_settings(store.location, settings)
     period = period_of(start, end, moment.ts, dated=moment.dated)
     with Progress("Reading the period"):
         figures = read_figures(store, settings, period)

@@ -16,6 +16,7 @@ from pertoken.cli.options import (
     json_option,
     settings_of,
     text_width,
+    warn_of_other_settings,
 )
 from pertoken.cli.screens.facts import SCREENS
 
@@ -98,6 +99,7 @@ def top(
     if web_port is not None:
         _serve(where, config_file, db, web_port, web_host, writes=web_writes and not read_only)
         return
+    other_settings = warn_of_other_settings(where, settings)
     # The web server runs this command with a driver of its own and no terminal.
     if once or (not sys.stdout.isatty() and "TEXTUAL_DRIVER" not in os.environ):
         from pertoken.cli.screens.up import plain
@@ -120,7 +122,11 @@ def top(
     from pertoken.tui import amounts
     from pertoken.tui.app import PertokenApp
 
-    PertokenApp(screen_source(where, settings, read_only=read_only), options=screen_options(where, settings)).run()
+    PertokenApp(
+        screen_source(where, settings, read_only=read_only),
+        notice=lambda: other_settings,
+        options=screen_options(where, settings),
+    ).run()
     amounts.reset()  # the screens showed the exchange rate
 
 

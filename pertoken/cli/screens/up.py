@@ -31,6 +31,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     are recorded. Without a terminal a plain summary is printed instead."""
     import sys
 
+    from pertoken.advisor.configuration import check, configuration_of
     from pertoken.cli.screens.children import Child, OtherAgent, Watch, Watched
     from pertoken.cli.screens.source import screen_options, screen_source
     from pertoken.errors import BadInput
@@ -41,6 +42,7 @@ def up(config_file: str | None, db: str | None, agent_interval: str | None, agen
     where = locate(settings.db, settings.advice)
     if where.folder is None:
         raise BadInput("`up` records on this host, so --db must be a folder; `pertoken top --db URL` shows a server")
+    check(where, configuration_of(settings))
     terminal = sys.stdout.isatty() and sys.stdin.isatty()
     options_of_screens = screen_options(where, settings) if terminal else None
     lock = AgentLock(where.folder)

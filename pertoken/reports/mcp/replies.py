@@ -1,62 +1,145 @@
-"""Replies of the MCP server, as JSON values."""
+"""Replies of the MCP server, as JSON values of a bounded size."""
 
+import json
 import time
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pertoken.config import Settings
 from pertoken.costs.hours.spend import BY, spend
 from pertoken.errors import BadInput
-from pertoken.proof.recommendation import State
+from pertoken.proof.recommendation import Recommendation, State
 from pertoken.proof.stored import standing
 from pertoken.proof.verdicts import standing_verdicts
-from pertoken.reports.figures import TAKEN, best_of_each_target
+from pertoken.reports.figures import TAKEN, best_of_each_target, unconfirmed
 from pertoken.reports.values import advice_values, bill_values, verdict_values
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD
 
 MAX_HOURS = 8760
-MAX_ROWS = 200
-"""Rows of one reply; the number of the others is in `left_out`."""
+MAX_REPLY_BYTES = 20_000
+"""Longest reply as JSON: about 5,000 tokens of a model."""
+MAX_START = 10**9
+MAX_TEXT = 400
+"""Longest text in a reply, in characters; the rest is cut off."""
+MAX_LIST = 20
+"""Most entries of a list within a row."""
+MAX_CODES = 3
+"""Codes of refusals that stand beside a rule; the page of the rule has all reasons."""
+_ENVELOPE_BYTES = 2_000
+"""Kept for the figures beside the rows."""
 _SILENT = (State.REFUSED, State.BLOCKED, State.FAILED)
 
 
 class Replies:
-    """Replies from one database, which is opened read-only for each call."""
+    """Replies from one database, which is opened read-only for each call.
+
+    Rows of a reply begin at `start` and are as many as `MAX_REPLY_BYTES` allows; `next` is the start of the following
+    ones, or None.
+    """
 
     def __init__(self, where: StoreLocation, settings: Settings, now: Callable[[], float] = time.time) -> None:
         self._where, self._settings, self._now = where, settings, now
 
-    def costs(self, hours: int = 24, by: str = "model") -> dict[str, Any]:
+    def costs(self, hours: int = 24, by: str = "model", start: int = 0) -> dict[str, Any]:
         """Return the bill of the last hours of the clock, as `pertoken costs --by` prints it. Raises BadInput."""
-        if not 1 <= hours <= MAX_HOURS:
-            raise BadInput(f"hours: must be from 1 to {MAX_HOURS}")
+        _check("hours", hours, 1, MAX_HOURS)
         if by not in BY:
             raise BadInput(f"by: must be one of {', '.join(BY)}")
         teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
         bill = spend(open_store(self._where), by, hours, int(self._now()), teams)
         paid = None if bill.nano_usd is None else bill.nano_usd / NANO_USD
-        return {"hours": hours, "usd": paid, **_cut("lines", list(bill_values(bill))), "notes": list(bill.notes)}
+        return {"hours": hours, "usd": paid, **_page("lines", bill_values(bill), start), "notes": _bounded(bill.notes)}
 
-    def savings(self) -> dict[str, Any]:
-        """Return open advice that counts in the total, and what was accepted or applied."""
+    def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
+        """Return advice: open and counted in the total, not confirmed by the last run, or taken. Raises BadInput."""
         rows = standing(open_store(self._where))
-        proposed = [advice_values(row) for row in best_of_each_target(rows)]
+        lists = {
+            "found": best_of_each_target(rows),
+            "unconfirmed": unconfirmed(rows),
+            "taken": [row for row in rows if row.state in TAKEN],
+        }
+        if which not in lists:
+            raise BadInput(f"which: must be one of {', '.join(lists)}")
         return {
-            **_cut("found", proposed),
-            "taken": [advice_values(row) for row in rows if row.state in TAKEN][:MAX_ROWS],
+            **_page(which, map(_advice, lists[which]), start),
+            "counts": {name: len(listed) for name, listed in lists.items()},
         }
 
-    def verdicts(self) -> dict[str, Any]:
-        """Return verdicts on changes of configuration, newest first."""
-        return _cut("verdicts", [verdict_values(verdict) for verdict in standing_verdicts(open_store(self._where))])
+    def verdicts(self, start: int = 0) -> dict[str, Any]:
+        """Return verdicts on changes of configuration, newest change first. Raises BadInput."""
+        return _page("verdicts", map(verdict_values, standing_verdicts(open_store(self._where))), start)
 
-    def refusals(self) -> dict[str, Any]:
-        """Return rules that refused, were blocked or failed, with the reason."""
-        rows = standing(open_store(self._where))
-        return _cut("refusals", [advice_values(row) for row in rows if row.state in _SILENT])
+    def refusals(self, rule: str | None = None, start: int = 0) -> dict[str, Any]:
+        """Return how often each rule refused, was blocked or failed; of one rule every row. Raises BadInput."""
+        silent = [row for row in standing(open_store(self._where)) if row.state in _SILENT]
+        by_rule: defaultdict[str, list[Recommendation]] = defaultdict(list)
+        for row in silent:
+            by_rule[row.rule_id].append(row)
+        if rule is None:
+            return _page("rules", (_silence(name, by_rule[name]) for name in sorted(by_rule)), start)
+        if rule not in by_rule:
+            names = ", ".join(sorted(by_rule)) or "none"
+            raise BadInput(f"rule: {rule[:MAX_TEXT]!r} refused nothing; rules that did: {names}")
+        return _page("refusals", map(_refusal, by_rule[rule]), start)
 
 
-def _cut(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    return {name: rows[:MAX_ROWS], "left_out": max(0, len(rows) - MAX_ROWS)}
+def _silence(rule: str, rows: list[Recommendation]) -> dict[str, Any]:
+    """Return the numbers of a rule's refusals by state and by code, with an example of each frequent code."""
+    reasons = [(refusal.code, refusal.reason) for row in rows for refusal in row.refusals]
+    examples = dict(reversed(reasons))
+    codes = Counter(code for code, _ in reasons)
+    return {
+        "rule": rule,
+        **{state.value.lower(): sum(row.state is state for row in rows) for state in _SILENT},
+        "codes": [
+            {"code": code, "count": count, "example": examples[code]} for code, count in codes.most_common(MAX_CODES)
+        ],
+        "other_codes": max(0, len(codes) - MAX_CODES),
+    }
+
+
+def _advice(row: Recommendation) -> dict[str, Any]:
+    return {name: value for name, value in advice_values(row).items() if name not in ("refusals", "remedy")}
+
+
+def _refusal(row: Recommendation) -> dict[str, Any]:
+    values = advice_values(row)
+    return {name: values[name] for name in ("id", "rule", "state", "target", "reason", "remedy", "refusals")}
+
+
+def _page(name: str, rows: Iterable[Mapping[str, Any]], start: int) -> dict[str, Any]:
+    """Return the rows from `start` on that fit into a reply. Raises BadInput for a start that is not there."""
+    _check("start", start, 0, MAX_START)
+    all_rows = list(rows)
+    if start and start >= len(all_rows):
+        raise BadInput(f"start: {start} is behind the last of {len(all_rows)} rows")
+    page: list[Any] = []
+    left_bytes = MAX_REPLY_BYTES - _ENVELOPE_BYTES
+    for row in all_rows[start:]:
+        bounded = _bounded(row)
+        left_bytes -= len(json.dumps(bounded)) + 2
+        if page and left_bytes < 0:
+            break
+        page.append(bounded)
+    end = start + len(page)
+    return {name: page, "total": len(all_rows), "next": end if end < len(all_rows) else None}
+
+
+def _bounded(value: Any) -> Any:
+    """Return a JSON value whose texts and lists are cut off, so that a row fits into a reply."""
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT else value[: MAX_TEXT - 1] + "…"
+    if isinstance(value, Mapping):
+        return {key: _bounded(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        cut_off = [f"… and {len(value) - MAX_LIST} more"] if len(value) > MAX_LIST else []
+        return [*map(_bounded, value[:MAX_LIST]), *cut_off]
+    return value
+
+
+def _check(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise BadInput(f"{name}: must be from {low} to {high}")

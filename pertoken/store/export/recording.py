@@ -34,8 +34,8 @@ MAX_HEADER_BYTES = 2**16
 MAX_SPAN_S = 10 * 366 * 86400
 BLOCK_BYTES = 2**20
 CHUNK_ROWS = 5000
-_LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state")
-"""Tables about the file and the agent itself."""
+_LEFT_OUT = ("outbox", "spool", "dirty", "quarantine", "batch", "seal", "counter_state", "configuration")
+"""Tables about the file, the agent itself, and the settings of its advisor."""
 _ARCHIVE = "CREATE TABLE sqlar(name TEXT PRIMARY KEY, mode INT, mtime INT, sz INT, data BLOB)"
 Progress = Callable[[str], None]
 

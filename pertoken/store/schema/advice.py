@@ -192,3 +192,13 @@ alert_delivery = Table(
     text("error"),  # of the last try; NULL: it was delivered, or not tried
 )
 """What is sent of alerts, and how often it was tried."""
+configuration = Table(
+    "configuration",
+    metadata,
+    integer("configuration_id", key=True),  # from 1, without gaps: the last one counts
+    text("source", required=True),  # settings file, and environment variables that change advice
+    text("digest", required=True),  # of the settings that change advice
+    integer("set_ts", required=True),
+    text("set_by", required=True),
+)
+"""Configurations that the stored advice belonged to; rows are only added."""

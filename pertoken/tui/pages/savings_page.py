@@ -26,7 +26,7 @@ from pertoken.tui.text.advice_columns import (
     open_columns,
 )
 from pertoken.tui.text.lifecycle import refused
-from pertoken.tui.text.notes import advice_note, totals
+from pertoken.tui.text.notes import advice_note, totals, unconfirmed_note
 from pertoken.tui.text.plan.head import capacity_line, headline, weakest
 from pertoken.tui.text.program.key_names import with_keys
 from pertoken.tui.widgets.containers.stack import Stack
@@ -126,4 +126,4 @@ def _head(proposed: Sequence[Recommendation], view: View) -> list[str]:
     if shown.request is not None:
         together.append(with_keys("You changed the plan ({plan}): these figures are with your steps and assumptions."))
     alone = with_keys("Each row: low–likely–high, alone. The plan ({plan}) counts nothing twice.")
-    return [*filter(None, together), alone]
+    return [*filter(None, together), alone, *filter(None, (unconfirmed_note(proposed),))]

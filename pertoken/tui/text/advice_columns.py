@@ -21,13 +21,18 @@ Money = tuple[int, int, int]
 NOT_EVALUATED = (State.FAILED, State.BLOCKED, State.REFUSED)
 """States without a proposal, in the order they are listed."""
 _UNPRICED = "not priced"
+UNCONFIRMED = "?"
+"""Mark of open advice that the last run did not confirm, before its change."""
 
 
 def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the open proposals: largest bankable saving first, then largest capacity, then without a price."""
+    """Return the open proposals: largest bankable saving first, then largest capacity, then without a price.
 
-    def worth(row: Recommendation) -> tuple[int, int]:
-        return (_likely(bankable(row)) or 0, _likely(capacity(row)) or 0)
+    Those that the last run did not confirm are last.
+    """
+
+    def worth(row: Recommendation) -> tuple[bool, int, int]:
+        return (row.counted, _likely(bankable(row)) or 0, _likely(capacity(row)) or 0)
 
     return sorted((row for row in advice if row.state is State.OPEN), key=worth, reverse=True)
 
@@ -78,13 +83,13 @@ def alternative(variant: Variant) -> str:
 
 
 def best_of_each_target(advice: Iterable[Recommendation]) -> list[Recommendation]:
-    """Return the open proposals, best first, but only the best of those that touch the same service or host.
+    """Return the confirmed proposals, best first, but only the best of those that touch the same service or host.
 
     Changes of one target may exclude each other, so only one of them counts in a total.
     """
     touched: set[object] = set()
     kept = []
-    for row in open_advice(advice):
+    for row in open_advice(row for row in advice if row.counted):
         targets = set(row.best.touches if row.best and row.best.touches else (f"{row.target_kind}:{row.target_key}",))
         if not targets & touched:
             touched |= targets
@@ -161,6 +166,11 @@ def record_words(record: Record | None) -> str:
     return f"{record.ratio:.2f}× of {record.receipts}"
 
 
+def marked_title(row: Recommendation) -> str:
+    """Return what an open proposal changes, with a mark where the last run did not confirm it."""
+    return literal(row.title) if row.counted else f"{UNCONFIRMED} {literal(row.title)}"
+
+
 def _reason(row: Recommendation) -> str:
     """Return one line of the reason; of a failure the last line, which names the error."""
     lines = [line for line in literal_lines(row.reason or "") if line.strip()]
@@ -212,7 +222,7 @@ def open_columns(
         return "" if report is None else mtok_words(report, row)
 
     return (
-        Column("change", lambda row: literal(row.title), 0, min_cells=24, keep_start=True),
+        Column("change", marked_title, 0, min_cells=24, keep_start=True),
         Column("rule", lambda row: literal(row.rule_id), 8, min_cells=10),
         Column("bankable $/month", lambda row: _money(row, bankable(row)), 1, lambda row: _likely(bankable(row))),
         Column("SLO", lambda row: marked_verdict(row.best.slo if row.best else "unknown"), 2),

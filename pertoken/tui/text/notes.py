@@ -4,7 +4,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pertoken.proof.recommendation import Recommendation
-from pertoken.tui.text.advice_columns import bankable, best_of_each_target, capacity, not_evaluated, total
+from pertoken.tui.text.advice_columns import (
+    UNCONFIRMED,
+    bankable,
+    best_of_each_target,
+    capacity,
+    not_evaluated,
+    total,
+)
 from pertoken.tui.text.words import NONE_FOUND, literal, usd_range
 
 
@@ -20,7 +27,17 @@ def totals(proposed: Sequence[Recommendation]) -> str:
         "Not to be added.\n"
         "Of changes to the same service or host only the best counts."
         + ("" if frequent is None else f"\nAssumed: {literal(frequent.partition('; ')[0])}{more}")
+        + (f"\n{note}" if (note := unconfirmed_note(proposed)) else "")
     )
+
+
+def unconfirmed_note(proposed: Sequence[Recommendation]) -> str | None:
+    """Return a sentence on open proposals that the last run did not confirm; None if it confirmed all."""
+    count = sum(not row.counted for row in proposed)
+    if not count:
+        return None
+    rows = "1 row is" if count == 1 else f"{count} rows are"
+    return f"{UNCONFIRMED} {rows} not confirmed by the last run: in no total, and closed unless the next run does."
 
 
 def _monthly(money: tuple[int, int, int] | None) -> str:

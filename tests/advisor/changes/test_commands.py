@@ -1,5 +1,6 @@
 """Title, commands and undo of each lever, from the difference of two fleets alone."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import target_of, touches
 from pertoken.state.diff import diff
+from pertoken.state.workload import Workload
 from pertoken.testing import deployment, fleet, service
 from tests.advisor.builders import FLEET, LEVERS, after
 from tests.state.levers import H200
@@ -36,13 +38,17 @@ def test_choices_of_pricing_are_in_title_and_commands() -> None:
     chosen = Chosen((4, 2), ("host-2",), priced=True)
     assert title(difference, FLEET, chosen) == "weights bf16 → fp8 on 4 replicas; 4 → 2 replicas"
     step = commands(difference, FLEET, WHERE, chosen)
-    assert step.apply[:3] == (
-        "llama-70b on host-1, host-2: set --quantization fp8",
+    flag, check, *rest = step.apply
+    assert flag == "llama-70b on host-1, host-2: set --quantization fp8"
+    assert check.startswith("curl --fail "), "servers with the new flag serve before any of them is stopped"
+    assert rest[:4] == [
         "Scale chat from 4 to 2 replicas.",
-        "Drain host-2 (p5.48xlarge) and give it back with its 2 devices.",
-    )
-    assert [line.split()[:3] for line in step.apply[3:]] == [
-        ["aws", "ec2", "describe-instances"],
+        "Drain host-2 (p5.48xlarge).",
+        "on host-2: nvidia-smi --query-compute-apps=pid --format=csv,noheader  # go on only if it prints nothing",
+        "Give host-2 back with its 2 devices.",
+    ]
+    assert [line.split()[:3] for line in rest[4:]] == [
+        ["INSTANCE=$(aws", "ec2", "describe-instances"],
         ["aws", "ec2", "terminate-instances"],
     ]
     assert step.undo[0] == "Order host-2 (p5.48xlarge) again."
@@ -106,6 +112,7 @@ def test_a_device_is_divided_after_what_runs_on_it_was_stopped() -> None:
     assert stop.startswith("on gpu-1: stop meta-llama/Llama-3.1-8B")
     assert mode == "on gpu-1: nvidia-smi -i GPU-10 -mig 1"
     assert divide == "on gpu-1: nvidia-smi mig -i GPU-10 -cgi 3g.40gb,1g.10gb -C"
+    assert "or it is not served meanwhile" in stop
     assert all("its new MIG instance (its UUID is in `nvidia-smi -L`)" in line for line in moves[:2])
 
 
@@ -115,10 +122,55 @@ def test_a_merge_changes_the_server_that_stays_and_drains_the_other() -> None:
     merged = fleet_of_two.merge((one, other), one.but(lora_adapters=("law",))).release(2)
     where = Addresses({1: "gpu-1", 2: "gpu-2"}, {10: DeviceAddress("GPU-10", "nvidia")})
     step = commands(diff(fleet_of_two, merged), fleet_of_two, where, Chosen())
-    adapters, names, stop, drain, *_ = step.apply
-    assert "--enable-lora" in adapters and "for each of law" in adapters
-    assert "serve under the names of a, b" in names and stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
-    assert drain.startswith("Drain gpu-2")
+    restart, check, route, stop, drain, unused, give, *_ = step.apply
+    assert "--enable-lora" in restart and "for each of law" in restart and "serve under the names of a, b" in restart
+    assert check.startswith("curl ") and route == "Route all requests for a, b to it."
+    assert stop == "Stop meta-llama/Llama-3.1-8B on gpu-2 (other devices)."
+    assert "no process" in unused and drain.startswith("Drain gpu-2") and give.startswith("Give gpu-2 back")
     target = target_of(diff(fleet_of_two, merged), fleet_of_two)
     assert (target.kind, target.label) == ("host", "gpu-2"), "each pair is a row of its own"
     assert len(step.undo) >= 3
+
+
+ENDS = re.compile(r"(?i)(?:^|: )(?:stop|give)\b|terminate|\bdelete\b|^Scale .* from 4 to|^INSTANCE=")
+"""What a line that stops or gives back begins with, or holds."""
+
+
+@pytest.mark.parametrize("lever", LEVERS)
+def test_lines_that_stop_or_give_back_come_last_and_after_a_check(lever: str) -> None:
+    difference = diff(FLEET, after(lever))
+    step = commands(difference, FLEET, WHERE, Chosen(released=("host-4",)))
+    for lines in (step.apply, step.undo):
+        first = next((place for place, line in enumerate(lines) if ENDS.search(line)), len(lines))
+        starts = [place for place, line in enumerate(lines) if re.search(r"(?i)(?:^|: )start\b", line)]
+        checks = [
+            place
+            for place, line in enumerate(lines)
+            if line.startswith("curl ") or re.search("check that|go on only", line.lower())
+        ]
+        assert first == len(lines) or min(checks) < first
+        assert not starts or max(starts) < first, "nothing starts after something was stopped"
+    assert "terminate-instances" in step.apply[-1]
+
+
+def test_flags_of_a_server_elsewhere_stand_in_the_line_that_starts_it() -> None:
+    moved = FLEET.edit(FLEET.service("chat").on(H200).but(tp=2, kv_dtype="fp8"))
+    step = commands(diff(FLEET, moved), FLEET, WHERE, Chosen())
+    (start,) = (line for line in step.apply if "start" in line)
+    assert "on H200 SXM" in start and "--tensor-parallel-size 2" in start and "--kv-cache-dtype fp8" in start
+    assert not any(line.partition(": ")[2].startswith("set ") for line in (*step.apply, *step.undo))
+    (again,) = (line for line in step.undo if "start" in line and "again" in line and "host:port" not in line)
+    assert "--tensor-parallel-size 1" in again
+
+
+def test_pods_that_move_get_no_patch_of_the_present_pods() -> None:
+    moved = FLEET.edit(FLEET.service("chat").on(H200).but(tp=2))
+    pods = dict.fromkeys((100, 101, 102, 103), Workload("Deployment", "prod", "llama"))
+    step = commands(diff(FLEET, moved), FLEET, replace(WHERE, workloads=pods), Chosen())
+    assert not any("kubectl" in line for line in step.apply)
+
+
+def test_the_power_cap_of_a_moved_server_is_that_of_its_new_devices() -> None:
+    moved = FLEET.edit(FLEET.service("code").on(H200).but(power_cap_w=450))
+    step = commands(diff(FLEET, moved), FLEET, WHERE, Chosen())
+    assert "power cap of its devices 450 W" in step.apply[0] and not any("nvidia-smi" in line for line in step.apply)

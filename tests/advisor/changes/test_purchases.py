@@ -27,5 +27,9 @@ def test_hardware_that_is_not_rented_by_the_hour_has_no_command(placement: Place
 
 def test_a_host_known_only_by_its_name_is_drained_and_ordered_again() -> None:
     step = release("gpu-1", None, fleet())
-    assert step.apply == ("Drain gpu-1 and give it back.",)
+    assert step.retire == (
+        "Drain gpu-1.",
+        "Check that no process uses the devices of gpu-1.",
+        "Give gpu-1 back.",
+    )
     assert step.undo == ("Order gpu-1 again.",)

@@ -2,14 +2,10 @@
 
 import json
 import shlex
-import subprocess
 from dataclasses import replace
-from pathlib import Path
-
-import pytest
 
 from pertoken.advisor.changes.kubernetes import changed
-from pertoken.advisor.plan.export import Format, exported, shell_line
+from pertoken.advisor.plan.export import Format, exported
 from pertoken.advisor.plan.plan import LeftOut, Plan, Step
 from pertoken.state.workload import Workload
 from pertoken.units import NANO_USD
@@ -51,31 +47,16 @@ def test_markdown_has_the_bill_the_steps_their_commands_and_the_omitted_proposal
     assert "on spot, chat: you left it out" in text
 
 
-def test_a_shell_script_runs_commands_alone_and_comments_the_rest() -> None:
+def test_a_shell_script_names_the_plan_and_holds_the_commands_of_its_steps() -> None:
     lines = exported(PLAN, 3600, Format.SHELL).splitlines()
-    live = [line for line in lines if line and not line.startswith("#")]
-    assert [shlex.split(line)[0] for line in live] == ["set", "kubectl", "ssh"]
-    assert live[2] == "ssh gpu-a 'nvidia-smi -i GPU-1 -pl 500'"
-    assert "# Stop the server; rm -rf /" in lines
-    assert f"# undo: {UNDO}" in lines
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "kubectl -n prod delete pod x; touch {file}",
-        "kubectl $(touch {file})",
-        "on gpu-a;touch {file}: nvidia-smi",
-        "kubectl x\ntouch {file}",
-        "kubectl `touch {file}`",
-        "aws ec2 'x",
-    ],
-)
-def test_no_name_of_the_fleet_becomes_a_command_of_its_own(tmp_path: Path, line: str) -> None:
-    file = tmp_path / "made"
-    script = f"kubectl() {{ :; }}; ssh() {{ :; }}; aws() {{ :; }}\n{shell_line(line.format(file=file))}\n"
-    subprocess.run(["sh", "-c", script], check=True, timeout=10)
-    assert not file.exists()
+    assert lines[:3] == [
+        "#!/bin/sh",
+        "# Plan of pertoken, from the last 1h",
+        "# Off the bill: $3.00 ($2.00 to $4.00) a month",
+    ]
+    step = lines[lines.index("# Step 1: KV cache fp8 | `rm -rf /` <b>, chat") :]
+    assert [shlex.split(line)[0] for line in step if line and not line.startswith("#")] == ["kubectl", "ssh", "by_hand"]
+    assert f"# undo: {UNDO}" in step
 
 
 def test_patches_name_the_object_and_hold_the_json_patch() -> None:

@@ -13,7 +13,7 @@ def test_the_bill_is_answered_and_wrong_questions_are_refused(tmp_path: Path) ->
     reply = replies.costs(hours=4)
     assert reply["usd"] == pytest.approx(82.56) and reply["left_out"] == 0
     assert sum(line["usd"] for line in reply["lines"]) == pytest.approx(82.56)
-    assert replies.savings() == {"found": [], "left_out": 0, "taken": []}
+    assert replies.savings() == {"found": [], "left_out": 0, "unconfirmed": [], "taken": []}
     assert replies.verdicts()["verdicts"] == [] and replies.refusals()["refusals"] == []
     with pytest.raises(BadInput, match="hours"):
         replies.costs(hours=0)

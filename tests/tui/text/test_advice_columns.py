@@ -6,6 +6,7 @@ from pertoken.proof.recommendation import State
 from pertoken.proof.track_record import NO_RECORD, Record
 from pertoken.tui.text.advice_columns import (
     DONE_COLUMNS,
+    OPEN_COLUMNS,
     bankable,
     best_of_each_target,
     confidence,
@@ -76,3 +77,11 @@ def test_a_done_row_shows_promised_capacity_where_nothing_was_bankable() -> None
     assert promised.text(done) == "$0–210–400 capacity"
     assert promised.text(replace(done, estimate=FP8)) == "$1,200–1,640–1,818"
     assert promised.order is not None and promised.order(done) == 210 * USD
+
+
+def test_unconfirmed_advice_is_marked_and_last() -> None:
+    first, *others = open_advice(ADVICE)
+    rows = open_advice([replace(first, unconfirmed="no telemetry"), *others])
+    assert [row.title for row in rows] == [*(row.title for row in others), first.title]
+    titles = [OPEN_COLUMNS[0].text(row) for row in rows]
+    assert titles[-1] == f"? {first.title}" and not any(title.startswith("?") for title in titles[:-1])

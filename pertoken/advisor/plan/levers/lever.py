@@ -104,6 +104,8 @@ def _lever(gathered: Present, row: Recommendation, variant: Variant, limits: Lim
     """Return a variant as a lever, or why it cannot be one."""
     if row.recommendation_id in limits.without:
         return LEFT_OUT
+    if row.unconfirmed is not None:
+        return f"the last run did not confirm it: {row.unconfirmed}"
     if row.rule_id in limits.exclude:
         return f"{row.rule_id} is excluded"
     if _ORDER.index(EFFORTS[variant.effort]) > _ORDER.index(limits.max_effort):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pertoken.costs.report.lines import DeploymentLine, FleetReport, HostUse
 from pertoken.tui.amounts import amount
-from pertoken.tui.text.advice_columns import bankable, open_advice
+from pertoken.tui.text.advice_columns import bankable, marked_title, open_advice
 from pertoken.tui.text.bill import PARTS
 from pertoken.tui.text.course.plots import SERVED
 from pertoken.tui.text.fleet_columns import busy_share, usd_per_mtok
@@ -130,7 +130,7 @@ def advice_line(proposals: Sequence[Recommendation]) -> str | None:
     money = bankable(proposals[0])
     worth = f" ({amount(money[1])} a month)" if money is not None and money[1] > 0 else ""
     count = "1 proposal" if len(proposals) == 1 else f"{len(proposals)} proposals, the first"
-    return f"{count}: {literal(proposals[0].title)}{worth}; {key_name('open')} opens it."
+    return f"{count}: {marked_title(proposals[0])}{worth}; {key_name('open')} opens it."
 
 
 def _served(line: DeploymentLine | HostUse, report: FleetReport | None) -> list[DeploymentLine]:

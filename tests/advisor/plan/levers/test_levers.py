@@ -115,6 +115,15 @@ def test_rules_and_effort_that_are_not_wanted_are_left_out_with_the_reason() -> 
     assert {step.effort for step in plan.steps} == {"hours"}
 
 
+def test_advice_that_the_last_run_did_not_confirm_is_left_out_with_the_reason() -> None:
+    state = present(small((2, 0)))
+    (row,) = advice(state, [scale(state.fleet.services[0])])
+    assert rules(compose(state, [row])) == ["scale-replicas"]
+    plan = compose(state, [replace(row, unconfirmed="its rule did not report on this target")])
+    assert not plan.steps and not any(plan.bankable)
+    assert reasons(plan)["scale-replicas"] == "the last run did not confirm it: its rule did not report on this target"
+
+
 def test_an_effort_that_is_none_is_refused() -> None:
     with pytest.raises(BadInput, match="max effort 'weeks' is not possible: use minutes, hours, days"):
         compose(present(small((1, 0))), (), Limits(max_effort="weeks"))
