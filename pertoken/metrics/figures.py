@@ -36,6 +36,8 @@ FIGURES: Mapping[str, FigureSpec] = {
     "budget_share": FigureSpec("ratio", "spend of this month over the budget", ("fleet",)),
     "budget_expected_share": FigureSpec("ratio", "likely spend of this month over the budget", ("fleet",)),
     "bankable_usd_per_month": FigureSpec("USD", "bankable dollars of open advice", ("fleet",)),
-    "regressions": FigureSpec("changes", "changes in the window after which a token costs more", ("fleet",)),
+    "regressions": FigureSpec(
+        "changes", "changes after which a token costs more, by verdicts passed in the window", ("fleet",)
+    ),
 }
 """Figures by name. Those of a window are of the window that a command or an alert looks at."""

@@ -67,6 +67,11 @@ class Verdict:
     judged_ts: int | None = None
     version: int = 0
 
+    @property
+    def dated_ts(self) -> int:
+        """Return when it was judged; while it is pending, when the change was made."""
+        return self.changed_ts if self.judged_ts is None else self.judged_ts
+
 
 def pending(change: EpochChange, recommendation_id: int | None, now_ts: int) -> Verdict:
     """Return the pending verdict on a new change."""
@@ -142,6 +147,11 @@ def standing_verdicts(store: Store, as_of: int | None = None) -> tuple[Verdict, 
     if as_of is None:
         return verdicts
     return tuple(_as_of(verdict, as_of) for verdict in verdicts if verdict.created_ts <= as_of)
+
+
+def verdicts_of(store: Store, start: int, end: int, as_of: int | None = None) -> tuple[Verdict, ...]:
+    """Return the verdicts that were passed in [start, end), and those pending on changes in it. Raises StoreError."""
+    return tuple(verdict for verdict in standing_verdicts(store, as_of) if start <= verdict.dated_ts < end)
 
 
 def _as_of(verdict: Verdict, as_of: int) -> Verdict:

@@ -17,7 +17,7 @@ from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
 from pertoken.proof.recommendation import Money, Recommendation, State
 from pertoken.proof.stored import standing
-from pertoken.proof.verdicts import Result, Verdict, standing_verdicts
+from pertoken.proof.verdicts import Result, Verdict, verdicts_of
 from pertoken.reports.charges import Charges, charges
 from pertoken.reports.period import DAY, Period
 from pertoken.store.connect.open import Store
@@ -76,7 +76,7 @@ class ReportFigures:
     tokens: int
     savings: Savings
     verdicts: tuple[Verdict, ...]
-    """Verdicts on changes within the period, newest first."""
+    """Verdicts passed in the period, and those pending on changes in it, newest change first."""
 
     @property
     def regressions(self) -> tuple[Verdict, ...]:
@@ -121,14 +121,8 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
         nano_usd_per_mtok=per_mtok(nano, sum(hour.tokens or 0 for hour in known)),
         tokens=sum(model_row.tokens or 0 for model_row in hours),
         savings=read_savings(store, period),
-        verdicts=_verdicts(store, period),
+        verdicts=verdicts_of(store, period.start, period.end, period.end if period.dated else None),
     )
-
-
-def _verdicts(store: Store, period: Period) -> tuple[Verdict, ...]:
-    """Return the verdicts on changes of a period, as they stood at its end where that is dated."""
-    stored = standing_verdicts(store, period.end if period.dated else None)
-    return tuple(verdict for verdict in stored if period.start <= verdict.changed_ts < period.end)
 
 
 def read_savings(store: Store, period: Period) -> Savings:

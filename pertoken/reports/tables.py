@@ -39,8 +39,14 @@ def tables(report: ReportFigures) -> tuple[Table, ...]:
         spend_table("Chargeback by tenant", report.tenants, f"pertoken costs --by tenant {hours}"),
         found_table(report),
         taken_table(report),
-        verdicts_table("Regressions", report.regressions, "No change in this period made tokens dearer."),
-        verdicts_table("Changes of configuration", report.verdicts, "No change was seen in this period."),
+        verdicts_table(
+            "Regressions", report.regressions, "No verdict of this period finds a change that made tokens dearer."
+        ),
+        verdicts_table(
+            "Changes of configuration",
+            report.verdicts,
+            "No verdict was passed in this period, and none is pending on a change in it.",
+        ),
     )
 
 
@@ -130,9 +136,12 @@ def taken_table(report: ReportFigures) -> Table:
 
 
 def verdicts_table(title: str, verdicts: Sequence[Verdict], empty: str) -> Table:
-    """Return verdicts on changes of configuration: their effect on the cost of a token."""
+    """Return verdicts on changes of configuration, with their effect on the cost of a token.
+
+    The time is that of the verdict, of a pending one that of the change.
+    """
     rows = [
-        (format_utc(verdict.changed_ts), verdict.name, edits_text(verdict.edits), *judgement_text(verdict))
+        (format_utc(verdict.dated_ts), verdict.name, edits_text(verdict.edits), *judgement_text(verdict))
         for verdict in verdicts[:MAX_ROWS]
     ]
     columns = ("when", "deployment", "change", "verdict", ">cost per token")

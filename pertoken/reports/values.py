@@ -49,6 +49,7 @@ def verdict_values(verdict: Verdict) -> dict[str, Any]:
     return {
         "deployment": verdict.name,
         "changed_ts": verdict.changed_ts,
+        "judged_ts": verdict.judged_ts,
         "changes": [{"field": edit.field, "before": edit.before, "after": edit.after} for edit in verdict.edits],
         "result": verdict.judgement.result.value,
         "effect": None if effect is None else dict(zip(("low", "likely", "high"), effect, strict=True)),

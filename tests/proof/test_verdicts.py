@@ -16,6 +16,7 @@ from pertoken.proof.verdicts import (
     put,
     read_verdicts,
     standing_verdicts,
+    verdicts_of,
     with_judgement,
 )
 from pertoken.store.connect.open import open_store
@@ -71,3 +72,18 @@ def test_a_verdict_as_of_a_time_is_pending_before_it_was_judged_and_absent_befor
     assert standing_verdicts(store, 299) == (replace(waiting, version=1),)
     assert standing_verdicts(store, 300) == standing_verdicts(store)
     assert standing_verdicts(store)[0].judgement.result is Result.DEARER
+
+
+def test_a_verdict_belongs_to_the_time_it_was_passed_and_a_pending_one_to_that_of_the_change(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    with AdviceRepository(where).writing() as connection:
+        add(connection, [pending(CHANGE, None, now_ts=200)])
+        (waiting,) = read_verdicts(connection)
+    assert [verdict.dated_ts for verdict in verdicts_of(open_store(where), 100, 101)] == [100]
+    assert verdicts_of(open_store(where), 101, 10_000) == ()
+    with AdviceRepository(where).writing() as connection:
+        put(connection, with_judgement(waiting, Judgement(Result.DEARER, (0.1, 0.2, 0.3)), 700))
+    store = open_store(where)
+    assert verdicts_of(store, 100, 700) == ()
+    assert [verdict.judgement.result for verdict in verdicts_of(store, 700, 701)] == [Result.DEARER]
+    assert [verdict.judgement.result for verdict in verdicts_of(store, 100, 600, as_of=600)] == [Result.PENDING]

@@ -3,10 +3,16 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.config import Settings
+from pertoken.proof.changes import EpochChange
 from pertoken.proof.recommendation import Recommendation, State, Variant
-from pertoken.reports.figures import best_of_each_target, total, unconfirmed
+from pertoken.proof.verdicts import Judgement, Result, add, pending, put, read_verdicts, with_judgement
+from pertoken.reports.figures import best_of_each_target, read_figures, total, unconfirmed
+from pertoken.reports.gates.measure import Figures
+from pertoken.store.connect.open import open_store
+from pertoken.store.repository import AdviceRepository
 from pertoken.units import NANO_USD
-from tests.reports.builders import figures
+from tests.reports.builders import END, figures, period, recorded
 
 
 def advice(number: int, bankable: int, *touches: str, state: State = State.OPEN) -> Recommendation:
@@ -39,3 +45,19 @@ def test_of_changes_that_touch_the_same_only_the_dearest_counts() -> None:
     assert [row.recommendation_id for row in unconfirmed(rows)] == [5], "listed apart, in no sum"
     assert total([(1, 2, 3), None, (10, 20, 30)]) == (11, 22, 33)
     assert total([None]) is None
+
+
+def test_a_report_has_the_verdicts_that_were_passed_in_its_time_whenever_the_change_was(tmp_path: Path) -> None:
+    where = recorded(tmp_path / "db")
+    changed_ts = END - 9 * 86_400
+    with AdviceRepository(where).writing() as connection:
+        add(connection, [pending(EpochChange(8, 9, 7, changed_ts, "chat", (), None, None), None, changed_ts)])
+        (waiting,) = read_verdicts(connection)
+        put(connection, with_judgement(waiting, Judgement(Result.DEARER, (0.1, 0.2, 0.3)), END - 7200))
+    (verdict,) = read_figures(open_store(where), Settings(), period()).regressions
+    assert (verdict.changed_ts, verdict.judged_ts) == (changed_ts, END - 7200)
+    assert read_figures(open_store(where), Settings(), period("1h")).verdicts == ()
+    of_window = [
+        Figures(open_store(where), Settings(), window_s, END).of("regressions", "fleet") for window_s in (3600, 7200)
+    ]
+    assert [values[""].value for values in of_window] == [0, 1]

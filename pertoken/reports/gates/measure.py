@@ -12,7 +12,7 @@ from pertoken.costs.report.lines import DeploymentLine, FleetReport
 from pertoken.costs.spend.month import MonthSpend, month_spend
 from pertoken.metrics import FIGURES
 from pertoken.proof.stored import standing
-from pertoken.proof.verdicts import Result, standing_verdicts
+from pertoken.proof.verdicts import Result, verdicts_of
 from pertoken.reports.figures import best_of_each_target, total
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD
@@ -120,8 +120,7 @@ class Figures:
 
     def _regressions(self) -> Figure:
         start = self._now_ts - self._window_s
-        stored = standing_verdicts(self._store, self._now_ts if self._dated else None)
-        verdicts = (verdict for verdict in stored if start <= verdict.changed_ts < self._now_ts)
+        verdicts = verdicts_of(self._store, start, self._now_ts, self._now_ts if self._dated else None)
         return Figure(float(sum(verdict.judgement.result is Result.DEARER for verdict in verdicts)))
 
 

@@ -22,10 +22,10 @@ MAX_HOURS = 8760
 MAX_REPLY_BYTES = 20_000
 """Longest reply as JSON: about 5,000 tokens of a model."""
 MAX_START = 10**9
-MAX_TEXT = 400
-"""Longest text in a reply, in characters; the rest is cut off."""
-MAX_LIST = 20
-"""Most entries of a list within a row."""
+CUTS = ((400, 20), (200, 8), (80, 3), (20, 1))
+"""Longest text in characters and longest list within a row: the first of them with which the row fits into a reply."""
+MAX_NAME = 100
+"""Longest part of an argument that an error repeats."""
 MAX_CODES = 3
 """Codes of refusals that stand beside a rule; the page of the rule has all reasons."""
 _ENVELOPE_BYTES = 2_000
@@ -51,7 +51,12 @@ class Replies:
         teams = {tenant.name: tenant.team for tenant in self._settings.tenants}
         bill = spend(open_store(self._where), by, hours, int(self._now()), teams)
         paid = None if bill.nano_usd is None else bill.nano_usd / NANO_USD
-        return {"hours": hours, "usd": paid, **_page("lines", bill_values(bill), start), "notes": _bounded(bill.notes)}
+        return {
+            "hours": hours,
+            "usd": paid,
+            **_page("lines", bill_values(bill), start),
+            "notes": _fitted(bill.notes, _ENVELOPE_BYTES // 2),
+        }
 
     def savings(self, which: str = "found", start: int = 0) -> dict[str, Any]:
         """Return advice: open and counted in the total, not confirmed by the last run, or taken. Raises BadInput."""
@@ -82,7 +87,7 @@ class Replies:
             return _page("rules", (_silence(name, by_rule[name]) for name in sorted(by_rule)), start)
         if rule not in by_rule:
             names = ", ".join(sorted(by_rule)) or "none"
-            raise BadInput(f"rule: {rule[:MAX_TEXT]!r} refused nothing; rules that did: {names}")
+            raise BadInput(f"rule: {rule[:MAX_NAME]!r} refused nothing; rules that did: {names}")
         return _page("refusals", map(_refusal, by_rule[rule]), start)
 
 
@@ -119,7 +124,7 @@ def _page(name: str, rows: Iterable[Mapping[str, Any]], start: int) -> dict[str,
     page: list[Any] = []
     left_bytes = MAX_REPLY_BYTES - _ENVELOPE_BYTES
     for row in all_rows[start:]:
-        bounded = _bounded(row)
+        bounded = _fitted(row, MAX_REPLY_BYTES - _ENVELOPE_BYTES)
         left_bytes -= len(json.dumps(bounded)) + 2
         if page and left_bytes < 0:
             break
@@ -128,15 +133,23 @@ def _page(name: str, rows: Iterable[Mapping[str, Any]], start: int) -> dict[str,
     return {name: page, "total": len(all_rows), "next": end if end < len(all_rows) else None}
 
 
-def _bounded(value: Any) -> Any:
-    """Return a JSON value whose texts and lists are cut off, so that a row fits into a reply."""
+def _fitted(value: Any, max_bytes: int) -> Any:
+    """Return a JSON value whose texts and lists are cut off where it would be too long."""
+    for max_text, max_list in CUTS:
+        fitted = _cut(value, max_text, max_list)
+        if len(json.dumps(fitted)) <= max_bytes:
+            break
+    return fitted
+
+
+def _cut(value: Any, max_text: int, max_list: int) -> Any:
     if isinstance(value, str):
-        return value if len(value) <= MAX_TEXT else value[: MAX_TEXT - 1] + "…"
+        return value if len(value) <= max_text else value[: max_text - 1] + "…"
     if isinstance(value, Mapping):
-        return {key: _bounded(member) for key, member in value.items()}
+        return {key: _cut(member, max_text, max_list) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        cut_off = [f"… and {len(value) - MAX_LIST} more"] if len(value) > MAX_LIST else []
-        return [*map(_bounded, value[:MAX_LIST]), *cut_off]
+        more = [f"… and {len(value) - max_list} more"] if len(value) > max_list else []
+        return [*(_cut(member, max_text, max_list) for member in value[:max_list]), *more]
     return value
 
 

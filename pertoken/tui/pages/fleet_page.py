@@ -20,7 +20,7 @@ from pertoken.tui.text.fleet.first_run import finding_lines
 from pertoken.tui.text.fleet.groups import ended_line, ended_sheet, first_group, group_note, next_group, running
 from pertoken.tui.text.fleet.host_columns import advice_counts, host_use_columns
 from pertoken.tui.text.fleet.notes import event_lines, fleet_notes, notices_sheet
-from pertoken.tui.text.fleet.pricing import MAX_USD_PER_HOUR, PRICED, unpriced_device
+from pertoken.tui.text.fleet.pricing import MAX_USD_PER_HOUR, unpriced_device, why_not_priced
 from pertoken.tui.text.fleet_columns import deployment_columns, device_columns, staleness
 from pertoken.tui.text.fleet_sheets import deployment_sheet, device_sheet, host_page_sheet
 from pertoken.tui.text.program.key_names import with_keys
@@ -181,7 +181,7 @@ class FleetPage(ListPage):
                 return "No row is selected."
             if self.view().past(self.view().reading.fleet) is not None:
                 return with_keys("This is the past: press {now} to go back to now, then set a price.")
-            return None if unpriced_device(line, report) else PRICED
+            return why_not_priced(line, report)
         return None if action == "open" and isinstance(self.focused, Notices) else super().cannot(action)
 
     def price(self) -> None:

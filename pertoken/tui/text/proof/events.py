@@ -20,4 +20,4 @@ def with_verdicts(report: FleetReport, verdicts: Iterable[Verdict]) -> FleetRepo
 
 def _event(verdict: Verdict) -> EventLine:
     kind = REGRESSION if verdict.judgement.result is Result.DEARER else VERDICT
-    return EventLine(verdict.judged_ts or verdict.changed_ts, kind, verdict_event(verdict), 1)
+    return EventLine(verdict.dated_ts, kind, verdict_event(verdict), 1)

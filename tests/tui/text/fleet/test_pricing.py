@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.tui.text.fleet.pricing import unpriced_device
+from pertoken.tui.text.fleet.pricing import PRICED, WITHOUT_DEVICES, unpriced_device, why_not_priced
 from tests.tui.reports import BARE, CHAT, H100, NOW, RICH, SILENT, FixedSource
 from tests.tui.screens import notices, running, until, until_shown
 
@@ -15,6 +15,22 @@ def test_the_first_device_without_a_price_is_named_as_prices_name_it() -> None:
     assert unpriced_device(RICH.uses[1], RICH) == H100
     assert unpriced_device(BARE.devices[0], BARE) == "cpu"
     assert unpriced_device(object(), RICH) is None
+
+
+def test_a_host_of_cpus_alone_can_be_priced_and_a_row_without_devices_shows_why_not() -> None:
+    (use,) = BARE.uses
+    assert unpriced_device(use, BARE) == "cpu" and why_not_priced(use, BARE) is None
+    priced = replace(BARE, devices=tuple(replace(device, nano_usd_per_hour=1) for device in BARE.devices))
+    assert why_not_priced(use, priced) == PRICED
+    assert why_not_priced(RICH.uses[0], RICH) == PRICED
+    assert why_not_priced(object(), RICH) == why_not_priced(use, replace(BARE, devices=())) == WITHOUT_DEVICES
+
+
+async def test_dollar_on_a_host_of_cpus_asks_for_their_price() -> None:
+    source = FixedSource(BARE)
+    async with running(source, (100, 30)) as pilot:
+        await pilot.press("g", "dollar_sign")
+        await until_shown(pilot, "What does an hour of cpu cost you, in US dollars?")
 
 
 async def test_dollar_asks_for_the_price_of_the_selected_device_and_stores_it() -> None:
