@@ -13,7 +13,7 @@ _LEVELS = {
 _DEVICES = {
     "nvidia": ("NVIDIA GPUs and MIG instances", "nvidia-ml-py", "a stand-in for NVML in C"),
     "amd": ("AMD Instinct and their partitions", "amdsmi", "a stand-in for the library"),
-    "gaudi": ("Intel Gaudi (extra `gaudi`)", "pyhlml", "a stand-in for the library"),
+    "gaudi": ("Intel Gaudi", "the CSV of `hl-smi`, which comes with its driver", "a stand-in for the program"),
 }
 """By probe: the devices, the vendor's library, what it was tested on."""
 _HEAD = """\
