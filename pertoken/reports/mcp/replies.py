@@ -100,7 +100,8 @@ def _silence(rule: str, rows: list[Recommendation]) -> dict[str, Any]:
         "rule": rule,
         **{state.value.lower(): sum(row.state is state for row in rows) for state in _SILENT},
         "codes": [
-            {"code": code, "count": count, "example": examples[code]} for code, count in codes.most_common(MAX_CODES)
+            {"code": code, "count": codes[code], "example": examples[code]}
+            for code in sorted(codes, key=lambda code: -codes[code])[:MAX_CODES]
         ],
         "other_codes": max(0, len(codes) - MAX_CODES),
     }
