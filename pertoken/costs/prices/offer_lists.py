@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from pertoken.catalog.coverage import priced_names
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer, OfferKey, newest, per_device
 from pertoken.catalog.sanity import Fault, faults
@@ -76,7 +77,9 @@ def difference(offers: Sequence[Offer], market: Market, today: date, now_ts: int
     beside = [offer for offer in known.values() if offer.key not in keys]
     devices = {(offer.provider, offer.instance_type): offer.n_devices for offer in known.values()}
     listed = dict.fromkeys(offers)
-    all_faults = faults([*listed, *beside], today, devices, [accelerator.name for accelerator in market.accelerators])
+    all_faults = faults(
+        [*listed, *beside], today, devices, priced_names(accelerator.name for accelerator in market.accelerators)
+    )
     refused = tuple(fault for fault in all_faults if fault.offer in listed)
     doubted = {fault.offer for fault in refused}
     new, changed, confirmed, outdated = [], [], [], 0

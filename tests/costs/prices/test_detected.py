@@ -60,7 +60,7 @@ def test_a_list_price_is_shown_with_its_date_and_a_stale_one_is_marked(tmp_path:
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):
-        (listed,) = book(store, int(now.timestamp())).detected["GPU-1"]
+        listed = book(store, int(now.timestamp())).detected["GPU-1"][0]
         assert listed.listed and listed.note and "aws p5.48xlarge on-demand in us-east-1, 20" in listed.note
         assert ("; stale: listed up to" in listed.note) is stale
     report = fleet_report(store, 3600, END)

@@ -50,7 +50,7 @@ def test_an_item_is_an_offer_of_the_whole_instance_with_the_day_of_its_list() ->
 def test_a_form_factor_that_is_not_named_is_left_out_and_counted() -> None:
     unknown = Row("runpod", "NVIDIA H100", "US", 2.5, 1, "H100", 80.0)
     named = Row("lambdalabs", "gpu_9x_h100_pcie", "us-west-1", 9.0, 9, "H100", 80.0)
-    tpu = Row("gcp", "v5litepod-1", "us-central1-a", 1.2, 1, "v5litepod", 16.0)
+    tpu = Row("gcp", "v5p-8", "us-east5-a", 16.8, 4, "v5p", 95.0)
     converted = convert([unknown, named, tpu, Row("vastai", "x", "y", 1, 1, "L4", 24.0)], {}, MARKET, TODAY)
     assert [(offer.provider, offer.accelerator) for offer in converted.offers] == [("lambda", "H100 PCIe")]
     assert converted.left_out == {

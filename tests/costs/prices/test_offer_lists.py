@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.catalog.market import load_market
-from pertoken.catalog.offers import Offer
+from pertoken.catalog.offers import Offer, newest
 from pertoken.costs.prices.offer_lists import difference, read_list
 from pertoken.errors import BadInput
 from pertoken.units import NANO_USD
@@ -120,5 +120,5 @@ def test_the_same_row_twice_is_one_and_two_prices_for_one_offer_are_none(tmp_pat
 def test_the_catalog_itself_changes_nothing() -> None:
     changes = difference(MARKET.all_offers, MARKET, TODAY, NOW)
     assert (changes.written, changes.refused, changes.outdated) == ((), (), len(MARKET.all_offers))
-    later = [replace(all_offer, as_of=TODAY) for all_offer in MARKET.all_offers]
+    later = [replace(offer, as_of=TODAY) for offer in newest(MARKET.all_offers)]
     assert len(difference(later, MARKET, TODAY, NOW).confirmed) == len(later)
