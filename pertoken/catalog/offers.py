@@ -170,6 +170,13 @@ class Ages:
         """Whether none is recent enough to act on."""
         return self.youngest >= REFRESH_AFTER_DAYS
 
+    @property
+    def text(self) -> str:
+        """The ages as a sentence."""
+        days = str(self.oldest) if self.youngest == self.oldest else f"{self.youngest} to {self.oldest}"
+        prices = "the list price used is" if self.count == 1 else f"all {self.count} list prices used are"
+        return f"{prices} {days} days old"
+
 
 def ages(offers: Iterable[Offer | TokenOffer], today: date) -> Ages | None:
     """Return the ages of the offers that a figure is based on; None without any."""
@@ -180,8 +187,4 @@ def ages(offers: Iterable[Offer | TokenOffer], today: date) -> Ages | None:
 def outdated(offers: Iterable[Offer | TokenOffer], today: date) -> str | None:
     """Return that no offer is recent, and the command that fetches newer ones; None if one is, or without any."""
     known = ages(offers, today)
-    if known is None or not known.outdated:
-        return None
-    days = str(known.oldest) if known.youngest == known.oldest else f"{known.youngest} to {known.oldest}"
-    prices = "the list price used is" if known.count == 1 else f"all {known.count} list prices used are"
-    return f"{prices} {days} days old: `{REFRESH_COMMAND}` fetches newer ones"
+    return f"{known.text}: `{REFRESH_COMMAND}` fetches newer ones" if known is not None and known.outdated else None
