@@ -177,9 +177,9 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
     left out with the reason. A changed price counts from now on: past costs do not change.
     """
     from pertoken.cli.prices.offers import write
-    from pertoken.costs.prices.offer_lists import read_list
+    from pertoken.costs.prices.offer_lists import OfferList, read_list
 
-    write(config_file, db, lambda market, today: read_list(file, market), yes)
+    write(config_file, db, lambda market, today: OfferList(read_list(file, market)), yes)
 
 
 @prices.command("update", short_help="Fetch the newest list prices.")
@@ -188,8 +188,9 @@ def import_prices(config_file: str | None, db: str | None, file: Path, yes: bool
 def update_prices(config_file: str | None, db: str | None, yes: bool) -> None:
     """Fetch the newest list prices of AWS, Azure, Google Cloud, Lambda, Nebius, OCI, RunPod and Verda.
 
-    Needs network access and the package gpuhunt (`pip install 'pertoken[prices]'`), which publishes lists every day.
-    The difference is shown before anything is written, as for `import`.
+    Needs network access and the package gpuhunt (`pip install gpuhunt`, or `pip install '.[prices]'` in a checkout),
+    which publishes lists every day. New, risen, fallen and refused prices, and those gone from the lists, are shown
+    before anything is written, as for `import`; either all are written or none.
     """
     from pertoken.cli.prices.offers import fetched, write
 
