@@ -1,6 +1,7 @@
 import csv
 from datetime import date
 from importlib.resources import files
+from pathlib import Path
 from statistics import median
 
 import pytest
@@ -175,3 +176,12 @@ def test_each_family_that_was_missing_spot_prices_has_them_in_three_regions() ->
     for family in ("g5", "g6", "g6e"):
         for region in ("us-east-1", "us-east-2", "us-west-2"):
             assert {(f"{family}.xlarge", region), (f"{family}.48xlarge", region)} <= spot
+
+
+def test_the_page_of_prices_names_every_list_that_a_row_comes_from() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "prices.md").read_text()
+    lists = {row["source"] for name in ("prices.csv", "token_prices.csv") for row in rows(name)}
+    for source in lists:
+        name = source.partition(" (")[0].partition(" of ")[0].partition(" in ")[0].split("@")[0]
+        repository = next(iter(name.split()))
+        assert name in page or repository in page or f"skypilot-org/{repository}" in page, source

@@ -62,7 +62,7 @@ def put_discount(
                     connection,
                     read_seq=seq,
                     provider=name,
-                    share_1e6=millionths,
+                    millionths=millionths,
                     from_ts=from_ts,
                     until_ts=until_ts,
                     set_ts=now,

@@ -158,6 +158,6 @@ def _prices(connection: Connection) -> tuple[Price, ...]:
 
 def _discounts(connection: Connection) -> Discounts:
     return Discounts(
-        Discount(row.provider, row.share_1e6, row.from_ts, row.until_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
+        Discount(row.provider, row.millionths, row.from_ts, row.until_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
         for row in repository.discounts(connection)
     )

@@ -25,7 +25,7 @@ discount = Table(
     metadata,
     integer("discount_id", key=True),
     text("provider", required=True),  # catalog name
-    integer("share_1e6"),  # of list prices; NULL: from then on there is none
+    integer("millionths"),  # part of list prices that is taken off; NULL: from then on there is none
     integer("from_ts", required=True),  # in force from this minute on; 0: from the beginning
     integer("until_ts"),  # end, exclusive; NULL: until another is set
     integer("set_ts", required=True),

@@ -32,7 +32,7 @@ def test_a_price_that_no_list_states_names_who_states_it(tmp_path: Path) -> None
     assert entry["provider"] == "azure" and entry["why"]
 
 
-def test_an_accelerator_with_prices_alone_is_said_to_be_in_no_proposal(tmp_path: Path) -> None:
+def test_an_accelerator_with_prices_alone_is_marked_as_in_no_proposal(tmp_path: Path) -> None:
     shown = offers(tmp_path, "--accelerator", "TPU v6e").output
     assert "gcp v6e-1" in shown and "TPU v6e is priced for break-evens, and no rule proposes it" in shown
 

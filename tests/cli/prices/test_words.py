@@ -19,7 +19,7 @@ def test_dollars_are_kept_to_the_nano_dollar(text: str, nano: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "two", "nan", "inf", "-1", "1000001", "0.0000000001"])
-def test_what_is_no_price_is_refused(text: str) -> None:
+def test_text_that_is_no_price_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         nano_usd(text)
 

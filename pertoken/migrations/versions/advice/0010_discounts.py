@@ -20,7 +20,7 @@ def upgrade() -> None:
         "discount",
         sa.Column("discount_id", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("share_1e6", sa.BigInteger(), autoincrement=False, nullable=True),
+        sa.Column("millionths", sa.BigInteger(), autoincrement=False, nullable=True),
         sa.Column("from_ts", sa.BigInteger(), autoincrement=False, nullable=False),
         sa.Column("until_ts", sa.BigInteger(), autoincrement=False, nullable=True),
         sa.Column("set_ts", sa.BigInteger(), autoincrement=False, nullable=False),
