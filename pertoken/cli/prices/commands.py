@@ -83,6 +83,8 @@ def set_price(
     from pertoken.cli.prices.words import entered_amount, millionths
     from pertoken.errors import BadInput
 
+    if dollars is not None and dollars.startswith("--"):  # an unknown option may stand for a negative number
+        raise click.NoSuchOption(dollars)
     money = (currency, rate, rate_date, rate_source)
     if discount is not None:
         if provider is None or dollars is not None or selector is not None or any(word is not None for word in money):
