@@ -25,6 +25,7 @@ def put_discount(
     import time
 
     from pertoken.catalog.market import load_market
+    from pertoken.catalog.offers import newest
     from pertoken.costs.prices.discounts import Discount
     from pertoken.costs.prices.repricing import read_prices
     from pertoken.costs.prices.stored import discounts_set, offers_imported
@@ -45,15 +46,17 @@ def put_discount(
     while True:
         store = Store(where, reading(where, "telemetry"), open_advice(where))
         known = discounts_set(store)
-        listed = sum(offer.provider == name for offer in load_market().having(offers_imported(store)).all_offers)
+        market = load_market().having(offers_imported(store))
+        listed = sum(offer.provider == name for offer in newest(market.all_offers))
         if millionths is None and not any(discount.provider == name for discount in known.all):
             raise BadInput(f"no discount is set for {name!r}")
         if millionths is not None and not listed:
-            providers = ", ".join(sorted({offer.provider for offer in load_market().all_offers}))
-            raise BadInput(f"no list price of {name!r} is known; providers are {providers}, and those you import")
+            providers = ", ".join(sorted({offer.provider for offer in market.all_offers}))
+            raise BadInput(f"no list price of {name!r} is known; providers are {providers}")
         seq = max((discount.seq for discount in known.all), default=0)
         discount = Discount(name, millionths, from_ts, until_ts, now, getpass.getuser(), note, seq + 1)
-        echo(f"{name}: {discount.percent} on {listed} list prices, {period(from_ts, until_ts, now)}.")
+        prices = "list price" if listed == 1 else "list prices"
+        echo(f"{name}: {discount.percent} on {listed} {prices}, {period(from_ts, until_ts, now)}.")
         before, after = read_prices(where, now), read_prices(where, now, (discount,))
         confirm(where, before.book, after.book, from_ts, now, yes or start in (None, "now"))
         try:

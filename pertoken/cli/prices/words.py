@@ -46,11 +46,11 @@ def entered_amount(
     if day > today:
         raise BadInput(f"--rate-date {day}: this day is not over yet")
     usd_per_unit = _number(rate, "a rate: write the dollars of one unit like 1.08")
-    if not 0 < usd_per_unit <= MAX_USD:
+    if not usd_per_unit.is_finite() or not 0 < usd_per_unit <= MAX_USD:
         raise BadInput(f"--rate {rate}: one {code} is worth more than 0 dollars")
     amount = _number(text.strip(), f"a price: write {code} like 2.50")
     entered = Entered(amount, code, usd_per_unit, day, rate_source or f"entered by {who}")
-    return _checked(amount * usd_per_unit, text), entered
+    return _checked(amount * usd_per_unit if amount.is_finite() else amount, text), entered
 
 
 def nano_usd(dollars: str) -> int:
@@ -67,8 +67,6 @@ def _number(text: str, what: str) -> Decimal:
         value = Decimal(text)
     except InvalidOperation:
         raise BadInput(f"{text!r} is not {what}") from None
-    if not value.is_finite():
-        raise BadInput(f"{text!r} is not {what}")
     return value
 
 
@@ -76,7 +74,7 @@ def _checked(value: Decimal, text: str) -> int:
     from pertoken.errors import BadInput
     from pertoken.units import NANO_USD
 
-    if value < 0 or value > MAX_USD:
+    if not value.is_finite() or not 0 <= value <= MAX_USD:
         raise BadInput(f"{text}: a device-hour costs between 0 and {MAX_USD:,} dollars")
     nano = int((value * NANO_USD).to_integral_value())
     if value and not nano:
@@ -92,7 +90,7 @@ def millionths(percent: str) -> int:
     if not text.endswith("%"):
         raise BadInput(f"--discount {percent!r}: write percent of the list price, such as 30%")
     value = _number(text.removesuffix("%").strip(), "a discount: write percent of the list price, such as 30%")
-    part = int((value * 10_000).to_integral_value())
+    part = int((value * 10_000).to_integral_value()) if value.is_finite() else 0
     if not 0 < part <= 1_000_000:
         raise BadInput(f"--discount {percent}: it is above 0% and at most 100% of the list price")
     return part

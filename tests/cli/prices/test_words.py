@@ -18,7 +18,7 @@ def test_dollars_are_kept_to_the_nano_dollar(text: str, nano: int) -> None:
     assert nano_usd(text) == nano
 
 
-@pytest.mark.parametrize("text", ["", "two", "nan", "inf", "-1", "1000001", "0.0000000001"])
+@pytest.mark.parametrize("text", ["", "two", "nan", "snan", "inf", "-1", "1000001", "0.0000000001"])
 def test_text_that_is_no_price_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
         nano_usd(text)
@@ -54,7 +54,7 @@ def test_a_rate_without_a_source_is_that_of_the_person_who_entered_it() -> None:
         ("EURO", "1.08", None, "three letters"),
         ("USD", "1", None, "dollars need no --currency"),
         ("EUR", "0", None, "more than 0 dollars"),
-        ("EUR", "nan", None, "is not a rate"),
+        ("EUR", "nan", None, "more than 0 dollars"),
         ("EUR", "1.08", "soon", "write a date"),
         ("EUR", "1.08", "2999-01-01", "not over yet"),
     ],
