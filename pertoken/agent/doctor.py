@@ -40,7 +40,7 @@ class Finding:
     """One thing that works or does not."""
 
     area: str
-    """`host`, `device`, `engine`, `database`, `jobs` or `settings`."""
+    """`host`, `device`, `engine`, `database`, `jobs`, `settings` or `prices`."""
     subject: str
     ok: bool
     text: str

@@ -18,6 +18,10 @@ RESERVED_YEARS: Mapping[str, int] = {"reserved_1y": 1, "reserved_3y": 3}
 CONFIDENCES = ("high", "medium", "low")
 """High: the provider's own feed. Medium: a copy of it, or several consistent sources. Low: unverified or derived."""
 
+REFRESH_COMMAND = "pertoken prices update"
+REFRESH_AFTER_DAYS = 90
+"""Age at which list prices should be fetched again. A judgement: cloud lists moved by a third to a half in a year."""
+
 OfferKey = tuple[str, str, str, str]
 """Provider, instance type, region and purchase; a newer offer with the same key replaces an older one."""
 
@@ -151,3 +155,36 @@ def rows(file: str) -> list[dict[str, str]]:
     """Return the rows of a table of the catalog."""
     with files("pertoken.catalog").joinpath(file).open(encoding="utf-8") as lines:
         return list(csv.DictReader(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """Days since the publication of list prices."""
+
+    youngest: int
+    oldest: int
+    count: int
+
+    @property
+    def outdated(self) -> bool:
+        """Whether none is recent enough to act on."""
+        return self.youngest >= REFRESH_AFTER_DAYS
+
+    @property
+    def text(self) -> str:
+        """The ages as a sentence."""
+        days = str(self.oldest) if self.youngest == self.oldest else f"{self.youngest} to {self.oldest}"
+        prices = "the list price used is" if self.count == 1 else f"all {self.count} list prices used are"
+        return f"{prices} {days} days old"
+
+
+def ages(offers: Iterable[Offer | TokenOffer], today: date) -> Ages | None:
+    """Return the ages of the offers that a figure is based on; None without any."""
+    days = [offer.age_days(today) for offer in offers]
+    return Ages(min(days), max(days), len(days)) if days else None
+
+
+def outdated(offers: Iterable[Offer | TokenOffer], today: date) -> str | None:
+    """Return that no offer is recent, and the command that fetches newer ones; None if one is, or without any."""
+    known = ages(offers, today)
+    return f"{known.text}: `{REFRESH_COMMAND}` fetches newer ones" if known is not None and known.outdated else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from statistics import median
 
-from pertoken.catalog.offers import CONFIDENCES, PURCHASES, RESERVED_YEARS, Offer, OfferKey
+from pertoken.catalog.offers import CONFIDENCES, PURCHASES, RESERVED_YEARS, Offer, OfferKey, newest
 from pertoken.units import NANO_USD
 
 MIN_USD, MAX_USD = 0.05, 50.0
@@ -40,19 +40,21 @@ def faults(
     """Return the implausible offers of one list, in order, each with its first reason.
 
     `devices` are the known numbers of accelerators by provider and instance type. `accelerators` are the valid names.
+    Offers are compared with the newest on-demand prices. Two dates of one offer are its history, no contradiction.
     """
     known_accelerators = frozenset(accelerators)
-    prices_by_key: dict[OfferKey, set[int]] = defaultdict(set)
+    prices_by_day: dict[tuple[OfferKey, date], set[int]] = defaultdict(set)
     by_instance: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for offer in offers:
-        prices_by_key[offer.key].add(offer.nano_usd_per_device_hour)
+        prices_by_day[offer.key, offer.as_of].add(offer.nano_usd_per_device_hour)
+    for offer in newest(offers):
         if offer.purchase == "on_demand":
             by_instance[offer.provider, offer.instance_type][offer.region] = offer.nano_usd_per_device_hour
     implausible = []
     for offer in offers:
         reason = (
             _invalid_fields(offer, today, known_accelerators, devices.get((offer.provider, offer.instance_type)))
-            or _contradicted(prices_by_key[offer.key])
+            or _contradicted(prices_by_day[offer.key, offer.as_of])
             or _against_on_demand(offer, by_instance[offer.provider, offer.instance_type])
             or _against_regions(offer, by_instance[offer.provider, offer.instance_type])
         )

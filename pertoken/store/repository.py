@@ -68,6 +68,27 @@ def add_price(connection: Connection, *, read_seq: int | None = None, **values: 
     return price_id
 
 
+def discounts(connection: Connection) -> Rows:
+    """Return every discount ever set or withdrawn: by when it is in force from, then in the order of setting."""
+    return fetch(connection, _DISCOUNTS, named=True)
+
+
+_DISCOUNTS = select(a.discount).order_by(a.discount.c.from_ts, a.discount.c.seq)
+
+
+def add_discount(connection: Connection, *, read_seq: int, **values: Any) -> None:
+    """Add a discount as the one set last. Raises PricesChanged if another was set since `read_seq`, the newest read."""
+    newest = connection.execute(select(func.max(a.discount.c.seq))).scalar() or 0
+    if newest != read_seq:
+        raise PricesChanged("discounts were changed by someone else meanwhile; look again")
+    try:
+        connection.execute(
+            insert(a.discount).values(discount_id=stable_id("discount", newest + 1), seq=newest + 1, **values)
+        )
+    except IntegrityError:
+        raise PricesChanged("discounts were changed by someone else meanwhile; look again") from None
+
+
 def offers(connection: Connection) -> Rows:
     """Return every list price ever imported, in the order of import."""
     return fetch(connection, _OFFERS, named=True)

@@ -197,7 +197,7 @@ def test_a_deployment_that_stopped_is_not_of_the_fleet_but_what_it_served_was_de
 def test_an_estimate_by_a_detected_list_price_names_it_and_its_age(tmp_path: Path) -> None:
     state = gathered(serving(tmp_path, "gpu-a", instance=P5))
     note = next(iter(state.context.listed.values()))
-    assert "list price of aws p5.48xlarge on-demand in us-east-1, 2025-09-01" in note and "stale: listed up to" in note
+    assert "list price of aws p5.48xlarge on-demand in us-east-1, 2026-07-20" in note and "stale: listed up to" in note
     (service,) = state.fleet.services
     money = estimate(state.fleet, state.fleet.edit(service.on(Placement("lambda"))), state.context)
     assert any(note in assumption for assumption in money.assumptions) or money.infeasible is not None

@@ -1,10 +1,14 @@
 import csv
 from datetime import date
 from importlib.resources import files
+from pathlib import Path
+from statistics import median
 
 import pytest
 
+from pertoken.catalog.coverage import CPU, priced_names
 from pertoken.catalog.market import load_market
+from pertoken.catalog.offers import PURCHASES, RESERVED_YEARS, newest
 from pertoken.state.model import Model
 from pertoken.units import NANO_USD
 
@@ -29,21 +33,22 @@ def test_no_row_has_more_or_fewer_cells_than_columns() -> None:
 
 
 def test_every_offer_is_of_a_listed_accelerator_and_none_is_listed_twice() -> None:
-    names = {accelerator.name for accelerator in MARKET.accelerators}
-    keys = [(o.provider, o.instance_type, o.region, o.purchase) for o in MARKET.all_offers]
+    names = priced_names(accelerator.name for accelerator in MARKET.accelerators)
+    keys = [(*offer.key, offer.as_of) for offer in MARKET.all_offers]
     assert {offer.accelerator for offer in MARKET.all_offers} <= names
     assert len(keys) == len(set(keys))
 
 
 def test_prices_are_per_device_hour_and_in_a_plausible_range() -> None:
-    assert all(NANO_USD // 10 < o.nano_usd_per_device_hour < 20 * NANO_USD for o in MARKET.all_offers)
-    assert {o.purchase for o in MARKET.all_offers} == {"on_demand", "spot", "reserved_3y", "capacity_block"}
+    assert all(NANO_USD // 20 < o.nano_usd_per_device_hour < 35 * NANO_USD for o in MARKET.all_offers)
+    assert {o.purchase for o in MARKET.all_offers} == set(PURCHASES)
 
 
-def test_spot_is_below_on_demand_wherever_both_are_listed_for_one_instance() -> None:
-    prices = {(o.provider, o.instance_type, o.region, o.purchase): o for o in MARKET.all_offers}
-    both = [key for key in prices if key[3] == "spot" and (*key[:3], "on_demand") in prices]
-    assert len(both) > 50
+def test_spot_and_commitments_are_below_on_demand_wherever_both_are_listed_for_one_instance() -> None:
+    prices = {offer.key: offer for offer in newest(MARKET.all_offers)}
+    below = ("spot", *RESERVED_YEARS)
+    both = [key for key in prices if key[3] in below and (*key[:3], "on_demand") in prices]
+    assert len(both) > 150
     for key in both:
         on_demand = prices[*key[:3], "on_demand"]
         assert prices[key].nano_usd_per_device_hour < on_demand.nano_usd_per_device_hour, key
@@ -147,3 +152,36 @@ def test_an_offer_knows_its_age() -> None:
     offer = MARKET.offers("L40S")[0]
     assert offer.age_days(offer.as_of) == 0
     assert offer.age_days(date(2026, 11, 21)) > MARKET.stale_after_days
+
+
+def test_on_demand_prices_of_one_accelerator_at_one_provider_are_of_one_order() -> None:
+    by_accelerator: dict[tuple[str, str], list[int]] = {}
+    for offer in newest(MARKET.all_offers):
+        if offer.purchase == "on_demand" and offer.accelerator != CPU:
+            by_accelerator.setdefault((offer.provider, offer.accelerator), []).append(offer.nano_usd_per_device_hour)
+    for accelerator, prices in by_accelerator.items():
+        assert median(prices) / 5 < min(prices) and max(prices) < 5 * median(prices), accelerator
+
+
+def test_a_commitment_and_its_on_demand_price_are_of_one_instance_and_region() -> None:
+    offers = newest(MARKET.all_offers)
+    on_demand = {offer.key[:3] for offer in offers if offer.purchase == "on_demand"}
+    committed = [offer for offer in offers if offer.provider == "gcp" and offer.purchase in RESERVED_YEARS]
+    both = {offer.accelerator for offer in committed if offer.key[:3] in on_demand}
+    assert both == {"H100 SXM5", "A100 40GB SXM4"}
+
+
+def test_each_family_that_was_missing_spot_prices_has_them_in_three_regions() -> None:
+    spot = {offer.key[1:3] for offer in MARKET.all_offers if offer.purchase == "spot" and offer.provider == "aws"}
+    for family in ("g5", "g6", "g6e"):
+        for region in ("us-east-1", "us-east-2", "us-west-2"):
+            assert {(f"{family}.xlarge", region), (f"{family}.48xlarge", region)} <= spot
+
+
+def test_the_page_of_prices_names_every_list_that_a_row_comes_from() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "prices.md").read_text()
+    lists = {row["source"] for name in ("prices.csv", "token_prices.csv") for row in rows(name)}
+    for source in lists:
+        name = source.partition(" (")[0].partition(" of ")[0].partition(" in ")[0].split("@")[0]
+        repository = next(iter(name.split()))
+        assert name in page or repository in page or f"skypilot-org/{repository}" in page, source

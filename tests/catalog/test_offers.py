@@ -1,10 +1,19 @@
 from dataclasses import replace
-from datetime import date
+from datetime import date, timedelta
 
 import pytest
 
 from pertoken.catalog.market import load_market
-from pertoken.catalog.offers import Offer, listed_token_offers, marks, newest, rows
+from pertoken.catalog.offers import (
+    REFRESH_AFTER_DAYS,
+    Offer,
+    ages,
+    listed_token_offers,
+    marks,
+    newest,
+    outdated,
+    rows,
+)
 from pertoken.units import NANO_USD
 
 DAY = date(2026, 11, 22)
@@ -16,7 +25,8 @@ def test_of_one_offer_the_newest_is_in_force_and_all_are_kept() -> None:
     assert newest([new, old]) == (new,) and newest([OFFER, new]) == (new,)
     market = load_market("aws").having([new])
     assert market.offers_at(_at("us-east-1"))[0] == new
-    assert len([offer for offer in market.all_offers if offer.key == OFFER.key]) == 2
+    kept = [offer for offer in market.all_offers if offer.key == OFFER.key]
+    assert new in kept and len({offer.as_of for offer in kept}) == len(kept) > 2
 
 
 def test_a_limited_market_stays_limited() -> None:
@@ -60,3 +70,21 @@ def test_token_prices_are_plausible_and_none_is_listed_twice() -> None:
     for offer in offers:
         assert 0.01 * NANO_USD <= offer.input <= offer.output <= 100 * NANO_USD, offer
         assert offer.cached_input is None or offer.cached_input < offer.input, offer
+
+
+def test_the_ages_of_the_offers_used_name_the_youngest_and_the_oldest() -> None:
+    old = replace(OFFER, as_of=date(2025, 11, 22))
+    known = ages([OFFER, old], DAY)
+    assert known is not None and (known.youngest, known.oldest, known.count) == (0, 365, 2)
+    assert not known.outdated and outdated([OFFER, old], DAY) is None, "one recent price is enough"
+    assert ages([], DAY) is None and outdated([], DAY) is None
+
+
+def test_prices_of_which_none_is_recent_name_the_command_that_fetches_newer_ones() -> None:
+    edge, old = (replace(OFFER, as_of=DAY - timedelta(days=days)) for days in (REFRESH_AFTER_DAYS, 400))
+    assert outdated([edge, old], DAY) == (
+        "all 2 list prices used are 90 to 400 days old: `pertoken prices update` fetches newer ones"
+    )
+    assert outdated([old], DAY) == "the list price used is 400 days old: `pertoken prices update` fetches newer ones"
+    assert outdated([replace(edge, as_of=edge.as_of + timedelta(days=1))], DAY) is None
+    assert outdated(listed_token_offers()[:1], date(2030, 1, 1)) is not None, "token prices have an age, too"

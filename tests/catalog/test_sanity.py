@@ -5,13 +5,14 @@ from datetime import date
 
 import pytest
 
+from pertoken.catalog.coverage import priced_names
 from pertoken.catalog.market import load_market
 from pertoken.catalog.offers import Offer, listed_offers
 from pertoken.catalog.sanity import faults
 from pertoken.units import NANO_USD
 
-TODAY = date(2026, 11, 22)
-NAMES = [accelerator.name for accelerator in load_market().accelerators]
+TODAY = date(2026, 11, 28)
+NAMES = priced_names(accelerator.name for accelerator in load_market().accelerators)
 H100 = Offer(
     "gcp", "a3-highgpu-8g", "H100 SXM5", 8, "us-central1", "on_demand", 11 * NANO_USD, TODAY, "a feed", "medium"
 )
@@ -48,6 +49,7 @@ def test_a_committed_price_listed_as_on_demand_is_seen_beside_the_other_regions(
 
 
 def test_a_list_that_contradicts_itself_is_not_believed_either_way() -> None:
+    assert reasons(H100, at(6.88, as_of=date(2026, 1, 1))) == [], "an older price is the offer's history"
     assert (
         reasons(H100, at(6.88))
         == ["the list contradicts itself: $6.88 and $11 for a device-hour of the same offer"] * 2
@@ -61,7 +63,7 @@ def test_a_list_that_contradicts_itself_is_not_believed_either_way() -> None:
         ({"purchase": "flex"}, "flex is not a purchase"),
         ({"confidence": "sure"}, "sure is not a confidence"),
         ({"source": " "}, "it names no source"),
-        ({"as_of": date(2026, 11, 23)}, "it is dated 2026-11-23, after today"),
+        ({"as_of": date(2026, 11, 29)}, "it is dated 2026-11-29, after today"),
         ({"nano_usd_per_device_hour": 0}, "$0 for a device-hour is not between $0.05 and $50"),
         ({"nano_usd_per_device_hour": 98 * NANO_USD}, "$98 for a device-hour is not between $0.05 and $50"),
     ],

@@ -1,4 +1,5 @@
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,3 +25,30 @@ def test_doctor_refuses_an_address_of_no_database_before_it_looks_at_the_host(mo
     monkeypatch.setattr("pertoken.agent.doctor.looking", looked)
     done = run("doctor", "--db", "mysql://host/name")
     assert done.exit_code == 2 and "mysql" in done.stderr
+
+
+def test_doctor_names_the_age_of_list_prices_and_the_command_that_refreshes_them(tmp_path: Path) -> None:
+    (finding,) = [
+        finding
+        for finding in json.loads(run("doctor", "--db", str(tmp_path), "--json").stdout)
+        if finding["area"] == "prices"
+    ]
+    assert not finding["ok"] and "list prices used are" in finding["text"] and "days old" in finding["text"]
+    assert finding["remedy"] == "`pertoken prices update` fetches newer ones"
+
+
+def test_doctor_accepts_recent_list_prices_and_names_a_provider_without_any(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    today = datetime.now(UTC).date()
+    offers = tmp_path / "list.csv"
+    offers.write_text(
+        "provider,instance_type,accelerator,n_devices,region,purchase,usd_per_hour,as_of,source\n"
+        f"acme,h100x8,H100 SXM5,8,any,on_demand,24,{today},our contract\n"
+    )
+    db = str(tmp_path / "db")
+    assert run("prices", "import", str(offers), "--yes", "--db", db).exit_code == 0
+    monkeypatch.setenv("PERTOKEN_MARKET_PROVIDER", "acme")
+    assert "ok  list prices: the list price used is 0 days old" in run("doctor", "--db", db).output
+    monkeypatch.setenv("PERTOKEN_MARKET_PROVIDER", "nobody")
+    assert "no list price of nobody is known" in run("doctor", "--db", db).output

@@ -89,7 +89,7 @@ def a100_or_h100() -> Figures:
 def mi300x() -> Figures:
     """Return the same at a hyperscaler's list price, and at what a neocloud asks for over three years."""
     return {
-        "azure_usd_per_1000_tb": usd_per_1000_tb("MI300X", listed("MI300X", "azure", "eastus")),
+        "azure_usd_per_1000_tb": usd_per_1000_tb("MI300X", listed("MI300X", "azure", "eastus2")),
         "neocloud_usd_per_1000_tb": usd_per_1000_tb("MI300X", 1.55),
         "h100_at_aws_usd_per_1000_tb": usd_per_1000_tb("H100 SXM5", listed("H100 SXM5", "aws", "us-east-1")),
         "h100_at_lambda_usd_per_1000_tb": usd_per_1000_tb("H100 SXM5", listed("H100 SXM5", "lambda", "any")),

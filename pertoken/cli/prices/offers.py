@@ -13,23 +13,29 @@ from pertoken.cli.options import echo, settings_of
 if TYPE_CHECKING:
     from pertoken.catalog.market import Market
     from pertoken.catalog.offers import Offer
-    from pertoken.costs.prices.offer_lists import Difference
+    from pertoken.costs.prices.offer_lists import Difference, OfferList
 
 MAX_LINES = 10
 """Offers of each kind that are listed; of the others only the number is shown."""
 
 
-def fetched(market: Market, today: date) -> Sequence[Offer]:
-    """Return the newest public lists; print the number of offers left out, by reason."""
+def fetched(market: Market, today: date) -> OfferList:
+    """Return the newest public lists; print what is missing of them: offers left out, and lists that failed."""
+    from pertoken.cli.progress import Progress
     from pertoken.costs.prices.gpuhunt_list import fetch
+    from pertoken.costs.prices.offer_lists import OfferList
 
-    newest = fetch(market, today)
+    with Progress("Fetching price lists"):
+        newest = fetch(market, today)
     for reason, count in sorted(newest.left_out.items()):
         echo(f"{count} offers left out: {reason}.")
-    return newest.offers
+    if newest.missing:
+        missing = ", ".join(newest.missing)
+        echo(f"The lists of {missing} could not be fetched: their known prices stay; try again later.", err=True)
+    return OfferList(newest.offers, frozenset(offer.provider for offer in newest.offers))
 
 
-def write(config_file: str | None, db: str | None, read: Callable[[Market, date], Sequence[Offer]], yes: bool) -> None:
+def write(config_file: str | None, db: str | None, read: Callable[[Market, date], OfferList], yes: bool) -> None:
     """Show what a list changes, ask, and store it; start again if another list is stored meanwhile.
 
     Raises BadInput for a list that cannot be read, and without a terminal to ask at.
@@ -52,11 +58,12 @@ def write(config_file: str | None, db: str | None, read: Callable[[Market, date]
     now = int(time.time()) // 60 * 60
     today = datetime.fromtimestamp(now, UTC).date()
     upgrade(where, "advice")  # refuses an unusable database before a list is fetched
-    offers = read(load_market(), today)
+    newest = read(load_market(), today)
     advice = AdviceRepository(where)
     while True:
         imported = offers_imported(Store(where, reading(where, "telemetry"), open_advice(where)))
-        changes = difference(offers, load_market().having(imported), today, now)
+        market = load_market().having(imported)
+        changes = difference(newest.offers, market, today, now, newest.complete)
         _show(changes)
         if not changes.written:
             echo("Nothing to write.")
@@ -87,19 +94,21 @@ def _confirm(count: int, yes: bool) -> None:
 
 
 def _show(changes: Difference) -> None:
+    risen = [pair for pair in changes.changed if _ratio(*pair) > 1]
+    fallen = [pair for pair in changes.changed if _ratio(*pair) <= 1]
+    gone = f", {len(changes.gone)} gone from the lists" if changes.gone else ""
     echo(
-        f"{len(changes.new)} new offers, {len(changes.changed)} changed, {len(changes.confirmed)} unchanged with a "
-        f"later date, {changes.outdated} not newer than the known ones, {len(changes.refused)} refused."
+        f"{len(changes.new)} new offers, {len(risen)} risen, {len(fallen)} fallen, {len(changes.confirmed)} unchanged "
+        f"with a later date, {changes.outdated} not newer than the known ones, {len(changes.refused)} refused{gone}."
     )
     _lines("new", [f"{_named(offer)} {_usd(offer)}" for offer in changes.new])
-    largest = sorted(changes.changed, key=lambda pair: -abs(_ratio(*pair) - 1))
-    _lines(
-        "changed",
-        [f"{_named(old)} {_usd(old)} → {_usd(new)} ({_ratio(old, new) - 1:+.0%})" for old, new in largest],
-    )
+    for word, pairs in (("risen", risen), ("fallen", fallen)):
+        largest = sorted(pairs, key=lambda pair: -abs(_ratio(*pair) - 1))
+        _lines(word, [f"{_named(old)} {_usd(old)} → {_usd(new)} ({_ratio(old, new) - 1:+.0%})" for old, new in largest])
     _lines(
         "refused", [f"{_named(refusal.offer)} {_usd(refusal.offer)}: {refusal.reason}" for refusal in changes.refused]
     )
+    _lines("gone", [f"{_named(offer)} {_usd(offer)} of {offer.as_of}, which stays" for offer in changes.gone])
 
 
 def _lines(what: str, lines: Sequence[str]) -> None:

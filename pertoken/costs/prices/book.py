@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pertoken.costs.prices.entered import Entered
 from pertoken.costs.prices.selectors import identity, rank
 
 BILLED = "billed"
@@ -26,6 +27,14 @@ class Price:
     """A list price of the instance detected: nobody set it."""
     seq: int = 0
     """Its place in the order of setting, which decides between prices in force from the same instant."""
+    until_ts: int | None = None
+    """End, exclusive, after which the price before it applies again; None: until another is set."""
+    entered: Entered | None = None
+    """The amount in the currency that it was entered in; None: dollars."""
+
+    def in_force(self, ts: int) -> bool:
+        """Return whether it has begun and not ended."""
+        return self.from_ts <= ts and (self.until_ts is None or ts < self.until_ts)
 
 
 class Priced(NamedTuple):
@@ -107,7 +116,7 @@ class PriceBook:
         best: tuple[int, tuple[int, int, int]] | None = None
         latest = None
         for prices in self._by_selector.values():
-            price = next((price for price in reversed(prices) if price.from_ts <= ts), None)
+            price = next((price for price in reversed(prices) if price.in_force(ts)), None)
             if price is None or price.nano_usd_per_device_hour is None:
                 continue
             order = rank(price.selector, device), in_order(price)
@@ -118,9 +127,10 @@ class PriceBook:
         return next((price for price in reversed(self.detected.get(device.uuid, ())) if price.from_ts <= ts), None)
 
     def changes(self) -> tuple[int, ...]:
-        """Return every instant at which some price came into force, or was taken back."""
+        """Return every instant at which some price came into force, ended, or was taken back."""
         listed = (price for prices in self.detected.values() for price in prices)
-        return tuple(sorted({price.from_ts for price in (*self.prices, *listed) if price.from_ts}))
+        instants = {ts for price in (*self.prices, *listed) for ts in (price.from_ts, price.until_ts) if ts}
+        return tuple(sorted(instants))
 
 
 def in_order(price: Price) -> tuple[int, int, int]:

@@ -7,7 +7,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
 from functools import cache
@@ -41,14 +41,19 @@ class Converted:
 
     offers: tuple[Offer, ...]
     left_out: Mapping[str, int]
+    missing: tuple[str, ...] = ()
+    """Providers whose lists could not be fetched."""
 
 
 def fetch(market: Market, today: date) -> Converted:
-    """Return the newest lists. Raises BadInput without the package or a network."""
+    """Return the newest lists, without those that fail. Raises BadInput without the package, or if all fail."""
     try:
         import gpuhunt
     except ImportError:
-        raise BadInput("gpuhunt is not installed: `pip install 'pertoken[prices]'`") from None
+        raise BadInput(
+            "gpuhunt is not installed: `pip install gpuhunt` into the environment of pertoken, or "
+            "`pip install '.[prices]'` in its checkout"
+        ) from None
     lists = gpuhunt.Catalog(auto_reload=False)
     with _quiet():
         try:
@@ -61,7 +66,8 @@ def fetch(market: Market, today: date) -> Converted:
             ) from None
         known = {name: provider.version for name, provider in lists.catalog.items()}
         items = [item for name in known for item in lists.query(provider=name, min_gpu_count=1)]
-    return convert(items, known, market, today)
+    missing = sorted(ours for name, ours in _names()["providers"].items() if name not in known)
+    return replace(convert(items, known, market, today), missing=tuple(missing))
 
 
 @contextmanager

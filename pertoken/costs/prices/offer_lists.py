@@ -1,13 +1,14 @@
 """Lists of offers that a person imports from a file, and the changes they would make."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from pertoken.catalog.coverage import priced_names
 from pertoken.catalog.market import Market
 from pertoken.catalog.offers import Offer, OfferKey, newest, per_device
 from pertoken.catalog.sanity import Fault, faults
@@ -27,8 +28,18 @@ REQUIRED = (
     "source",
 )
 """Columns of a list; `usd_per_hour` is of the whole instance."""
+FETCHED = ("on_demand", "spot")
+"""Purchases that a complete list holds."""
 OPTIONAL = ("confidence", "note")
 MAX_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class OfferList:
+    """Offers of one list, and the providers of which it holds every accelerator."""
+
+    offers: tuple[Offer, ...]
+    complete: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,8 @@ class Difference:
     outdated: int
     """Offers no newer than what is known, which are left out."""
     refused: tuple[Fault, ...]
+    gone: tuple[Offer, ...] = ()
+    """Known offers of a complete list's providers that it no longer holds. They stay, with their dates."""
 
     @property
     def written(self) -> tuple[Offer, ...]:
@@ -68,15 +81,22 @@ def read_list(path: Path, market: Market) -> tuple[Offer, ...]:
     return tuple(_offer(f"{path}: row {number}", row, market) for number, row in enumerate(rows, 1))
 
 
-def difference(offers: Sequence[Offer], market: Market, today: date, now_ts: int) -> Difference:
-    """Compare a list with the offers known, leaving out what `catalog.sanity` does not believe."""
+def difference(
+    offers: Sequence[Offer], market: Market, today: date, now_ts: int, complete: Collection[str] = ()
+) -> Difference:
+    """Compare a list with the offers known, leaving out what `catalog.sanity` does not believe.
+
+    `complete` are providers of which the list holds every accelerator, on demand and on spot.
+    """
     known: dict[OfferKey, Offer] = {offer.key: offer for offer in newest(market.all_offers)}
     keys = {offer.key for offer in offers}
     # Prices of the list are held against on-demand prices and regions that are known, too.
     beside = [offer for offer in known.values() if offer.key not in keys]
     devices = {(offer.provider, offer.instance_type): offer.n_devices for offer in known.values()}
     listed = dict.fromkeys(offers)
-    all_faults = faults([*listed, *beside], today, devices, [accelerator.name for accelerator in market.accelerators])
+    all_faults = faults(
+        [*listed, *beside], today, devices, priced_names(accelerator.name for accelerator in market.accelerators)
+    )
     refused = tuple(fault for fault in all_faults if fault.offer in listed)
     doubted = {fault.offer for fault in refused}
     new, changed, confirmed, outdated = [], [], [], 0
@@ -92,7 +112,13 @@ def difference(offers: Sequence[Offer], market: Market, today: date, now_ts: int
             confirmed.append(replace(offer, from_ts=now_ts))
         else:
             changed.append((before, replace(offer, from_ts=now_ts)))
-    return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused)
+    accelerators = {accelerator.name for accelerator in market.accelerators}
+    gone = tuple(
+        offer
+        for offer in beside
+        if offer.provider in complete and offer.purchase in FETCHED and offer.accelerator in accelerators
+    )
+    return Difference(tuple(new), tuple(changed), tuple(confirmed), outdated, refused, gone)
 
 
 def _json(path: Path, text: str) -> list[Mapping[str, Any]]:

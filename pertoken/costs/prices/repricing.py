@@ -1,12 +1,13 @@
 """Effect of a change of prices: the recorded devices it applies to, and their dollars so far before and after it."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices.book import Price, PriceBook, Priced
+from pertoken.costs.prices.discounts import Discount, Discounts
 from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
-from pertoken.costs.prices.stored import price_book, prices_set
+from pertoken.costs.prices.stored import discounts_set, price_book, prices_set
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
 from pertoken.store.schema.rollup_tables import HOUR
@@ -22,6 +23,7 @@ class Prices:
     devices: tuple[Priced, ...]
     seq: int
     """Of the price set last, by which a later one is noticed."""
+    discounts: Discounts = field(default_factory=Discounts)
 
     def named(self, selector: str) -> tuple[Priced, ...]:
         """Recorded devices that a selector names."""
@@ -47,20 +49,23 @@ class Prices:
         return tuple(dict.fromkeys(device.name for device in self.devices if formerly(selector, device)))
 
 
-def read_prices(place: StoreLocation, now_ts: int) -> Prices:
+def read_prices(place: StoreLocation, now_ts: int, proposed: Sequence[Discount] = ()) -> Prices:
     """Return the prices and devices of a database as they are now, without devices where nothing was recorded yet.
+
+    `proposed` are discounts that are not stored yet.
 
     Raises StoreError.
     """
     if not place.exists("telemetry"):
-        prices = prices_set(Store(place, reading(place, "telemetry"), open_advice(place)))
-        return Prices(PriceBook(prices), (), _newest(prices))
+        store = Store(place, reading(place, "telemetry"), open_advice(place))
+        prices = prices_set(store)
+        return Prices(PriceBook(prices), (), _newest(prices), discounts_set(store))
     store = open_store(place)
     with store.read() as connection:
         inventory = Window(connection, 0, now_ts).inventory
-        book = price_book(store, connection, inventory)
+        book = price_book(store, connection, inventory, proposed)
     payers = tuple(Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None)
-    return Prices(book, payers, _newest(book.prices))
+    return Prices(book, payers, _newest(book.prices), discounts_set(store))
 
 
 def _newest(prices: Iterable[Price]) -> int:

@@ -1,7 +1,9 @@
 """Prices of a database, set or imported by people, as one book for the recorded devices."""
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -11,6 +13,8 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.prices.detected import detected_prices
+from pertoken.costs.prices.discounts import Discount, Discounts
+from pertoken.costs.prices.entered import entered_of
 from pertoken.costs.prices.owned import Ownership, owned_prices, ownership_of
 from pertoken.store import repository
 from pertoken.store.connect.open import Store
@@ -29,25 +33,29 @@ def prices_set(store: Store) -> tuple[Price, ...]:
         return _prices(connection)
 
 
-def price_book(store: Store, connection: Connection, inventory: Inventory) -> PriceBook:
-    """Return the prices set, and list prices of detected instances for devices without one.
+def price_book(
+    store: Store, connection: Connection, inventory: Inventory, proposed: Sequence[Discount] = ()
+) -> PriceBook:
+    """Return the prices set, and list prices of detected instances, less discounts, for devices without one.
 
-    `connection` reads the telemetry; a server's prices are read in its transaction.
+    `connection` reads the telemetry; a server's prices are read in its transaction. `proposed` are discounts that are
+    not stored yet.
     """
     if store.advice is store.telemetry:
-        prices, imported, owned = _stored(connection)
+        prices, imported, owned, discounts = _stored(connection)
     elif store.advice is None:
-        prices, imported, owned = (), (), {}
+        prices, imported, owned, discounts = (), (), {}, Discounts()
     else:
-        prices, imported, owned = store.read_advice(_stored)
+        prices, imported, owned, discounts = store.read_advice(_stored)
     today = datetime.fromtimestamp(inventory.now_ts, UTC).date()
     market = load_market().having(imported) if imported else load_market()
-    listed = detected_prices(inventory.devices.values(), inventory.host, market, today)
+    agreed = discounts.having(proposed)
+    listed = detected_prices(inventory.devices.values(), inventory.host, market, today, agreed)
     return PriceBook(prices, {**_of_owned(connection, inventory, owned), **listed})
 
 
-def _stored(connection: Connection) -> tuple[tuple[Price, ...], tuple[Offer, ...], Owned]:
-    return _prices(connection), _offers(connection), _owned(connection)
+def _stored(connection: Connection) -> tuple[tuple[Price, ...], tuple[Offer, ...], Owned, Discounts]:
+    return _prices(connection), _offers(connection), _owned(connection), _discounts(connection)
 
 
 def _of_owned(connection: Connection, inventory: Inventory, owned: Owned) -> dict[str, tuple[Price, ...]]:
@@ -88,9 +96,27 @@ def offers_imported(store: Store) -> tuple[Offer, ...]:
         return _offers(connection)
 
 
-def market_of(store: Store, provider: str | None = None, region: str | None = None) -> Market:
-    """Return the catalog with what people imported, limited to a provider and a region where they are given."""
-    return load_market(provider, region).having(offers_imported(store))
+def discounts_set(store: Store) -> Discounts:
+    """Return all discounts people set; none where there is no advice yet."""
+    if store.advice is None:
+        return Discounts()
+    with store.read("advice") as connection:
+        return _discounts(connection)
+
+
+def market_of(
+    store: Store, provider: str | None = None, region: str | None = None, now_ts: int | None = None
+) -> Market:
+    """Return the catalog with what people imported, less discounts in force at `now_ts`, by default now.
+
+    It is limited to a provider and a region where they are given.
+    """
+    market = load_market(provider, region).having(offers_imported(store))
+    agreed = discounts_set(store)
+    if not agreed.all:
+        return market
+    ts = int(time.time()) if now_ts is None else now_ts
+    return replace(market, all_offers=agreed.on_offers(market.all_offers, ts))
 
 
 def _offers(connection: Connection) -> tuple[Offer, ...]:
@@ -115,6 +141,23 @@ def _offers(connection: Connection) -> tuple[Offer, ...]:
 
 def _prices(connection: Connection) -> tuple[Price, ...]:
     return tuple(
-        Price(row.selector, row.nano_usd_per_device_hour, row.from_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
+        Price(
+            row.selector,
+            row.nano_usd_per_device_hour,
+            row.from_ts,
+            row.set_ts,
+            row.set_by,
+            row.note,
+            seq=row.seq,
+            until_ts=row.until_ts,
+            entered=entered_of(row.entered),
+        )
         for row in repository.prices(connection)
+    )
+
+
+def _discounts(connection: Connection) -> Discounts:
+    return Discounts(
+        Discount(row.provider, row.millionths, row.from_ts, row.until_ts, row.set_ts, row.set_by, row.note, seq=row.seq)
+        for row in repository.discounts(connection)
     )

@@ -1,8 +1,11 @@
 """A week compared with the previous one: spend, $/Mtok, the three best bankable changes, and verdicts."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
+from pertoken.catalog.offers import REFRESH_COMMAND, ages
 from pertoken.config import Settings
+from pertoken.costs.prices.used import used_offers
 from pertoken.printable import literal
 from pertoken.proof.recommendation import Recommendation, short_id
 from pertoken.proof.verdicts import Result, Verdict
@@ -38,6 +41,7 @@ def weekly_lines(store: Store, settings: Settings, week: Period) -> tuple[str, .
     lines += _models(this, last, costs)
     lines += _changes(this.savings.proposed)
     lines += _verdicts(this.verdicts)
+    lines = [*lines[: MAX_LINES - 1], *_prices(store, settings, week)]
     return tuple(_cut(line) for line in lines[:MAX_LINES])
 
 
@@ -75,6 +79,12 @@ def _changes(proposed: Sequence[Recommendation]) -> list[str]:
         f"{literal(row.target)}  [pertoken advise show {short_id(row)}]"
         for row in best
     ]
+
+
+def _prices(store: Store, settings: Settings, week: Period) -> list[str]:
+    today = datetime.fromtimestamp(week.end, UTC).date()
+    known = ages(used_offers(store, settings.market_provider, week.end), today)
+    return [f"{known.text}  [{REFRESH_COMMAND}]"] if known is not None and known.outdated else []
 
 
 def _verdicts(verdicts: Sequence[Verdict]) -> list[str]:

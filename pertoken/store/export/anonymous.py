@@ -22,7 +22,9 @@ NAMES: Mapping[str, str] = {
     "deployment.model_path": "model",
     "owned.host": "host",
     "recommendation.target_key": "service",
-    **dict.fromkeys(("transition.who", "probe.who", "price.set_by", "offer.set_by", "owned.set_by"), "user"),
+    **dict.fromkeys(
+        ("transition.who", "probe.who", "price.set_by", "offer.set_by", "owned.set_by", "discount.set_by"), "user"
+    ),
 }
 """Columns that hold a name, with its kind; the name is replaced in all other texts, too."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -34,7 +36,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("transition.code", "verdict.result", "receipt.kind", "trial.design", "trial.status"),
         *("alert.name", "alert.state", "alert_delivery.name", "alert_delivery.destination", "budget_alert.kind"),
         *("offer.provider", "offer.instance_type", "offer.accelerator", "offer.region", "offer.purchase"),
-        "offer.confidence",
+        *("offer.confidence", "discount.provider"),
     ),
     "version": (
         *("engine.version", "epoch.engine_version", "host.agent_version", "device.driver_version"),
@@ -48,8 +50,15 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "url": ("engine.base_url", "probe.endpoint"),
     "facts": ("device.links", "deployment.model_facts", "epoch.knobs", "owned.terms"),
     "document": (
-        *("recommendation.body", "recommendation.estimate", "verdict.body", "receipt.body", "trial.body"),
-        *("probe.body", "alert.body", "alert_delivery.body"),
+        *(
+            "price.entered",
+            "recommendation.body",
+            "recommendation.estimate",
+            "verdict.body",
+            "receipt.body",
+            "trial.body",
+        ),
+        X,
     ),
     "sentence": (
         *(
@@ -61,7 +70,16 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
             "capability.reason",
             "capability.remedy",
         ),
-        *("event.message", "price.selector", "price.note", "offer.source", "offer.note", "recommendation.title"),
+        *(
+            "event.message",
+            "price.selector",
+            "price.note",
+            "price.entered",
+            "discount.note",
+            "offer.source",
+            "offer.note",
+            "recommendation.title",
+        ),
         *("recommendation.reason", "recommendation.variant", "refusal.reason", "transition.why", "verdict.method"),
         *("receipt.hash", "alert.target", "alert_delivery.error"),
     ),

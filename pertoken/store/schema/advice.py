@@ -17,7 +17,23 @@ price = Table(
     text("set_by", required=True),
     text("note"),
     integer("seq", required=True),  # order of setting, without gaps: the later of two from the same minute counts
+    integer("until_ts"),  # end, exclusive; NULL: until another is set
+    text("entered"),  # JSON: amount, currency and rate as entered; NULL: dollars
 )
+discount = Table(
+    "discount",
+    metadata,
+    integer("discount_id", key=True),
+    text("provider", required=True),  # catalog name
+    integer("millionths"),  # part of list prices that is taken off; NULL: from then on there is none
+    integer("from_ts", required=True),  # in force from this minute on; 0: from the beginning
+    integer("until_ts"),  # end, exclusive; NULL: until another is set
+    integer("set_ts", required=True),
+    text("set_by", required=True),
+    text("note"),
+    integer("seq", required=True),  # order of setting, without gaps
+)
+"""Negotiated discounts on the list prices of a provider; the newest row of a provider in force counts."""
 offer = Table(
     "offer",
     metadata,

@@ -110,11 +110,11 @@ def test_a_commitment_is_advice_over_the_fleet_with_its_term_its_source_and_no_u
     assert row.state == State.OPEN and row.best is not None, row.reason
     assert row.best.title == "commit to 3 × a3-highgpu-8g for 3 y"
     commit, command = row.best.commands
-    assert commit == "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $37.86 per instance and hour, for 3 years."
+    assert commit == "Commit to 3 × a3-highgpu-8g at gcp us-central1 for $38.86 per instance and hour, for 3 years."
     assert command.startswith("gcloud compute commitments create NAME --region=us-central1 --plan=36-month ")
     assert row.best.undo == ("A commitment cannot be cancelled before it ends.",)
-    assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 37_863_100_000)
-    assert any("low confidence" in assumption for assumption in row.best.assumptions)
+    assert row.best.bankable is not None and row.best.bankable[1] == 730 * 3 * (8 * 11_000_000_000 - 38_864_400_000)
+    assert any("copy of Google's Cloud Billing prices, 2026-08-20" in text for text in row.best.assumptions)
 
 
 def test_a_serverless_api_is_a_break_even_until_a_person_names_it_and_then_dollars() -> None:

@@ -57,3 +57,12 @@ def test_rates_of_many_devices_are_those_of_each() -> None:
     devices = [H100, H100._replace(uuid="GPU-2"), CPU, H100._replace(uuid="GPU-3")]
     book = PriceBook([Price("H100", 2, 0), Price("gpu-1", 4, 0)], {"GPU-2": [Price("GPU-2", 5, 0, listed=True)]})
     assert book.rates(devices, 10) == [4, 2, None, 2] == [book.rate(device, 10) for device in devices]
+
+
+def test_a_price_with_an_end_is_in_force_up_to_it_and_then_the_one_before_it() -> None:
+    lasting, offered = Price("gpu", 6, from_ts=0, seq=1), Price("gpu", 2, from_ts=100, until_ts=200, seq=2)
+    book = PriceBook([lasting, offered])
+    assert [book.rate(H100, ts) for ts in (99, 100, 199, 200)] == [6, 2, 2, 6]
+    assert book.changes() == (100, 200)
+    alone = PriceBook([offered])
+    assert [alone.rate(H100, ts) for ts in (99, 100, 200)] == [None, 2, None]

@@ -60,7 +60,7 @@ def test_a_list_price_is_shown_with_its_date_and_a_stale_one_is_marked(tmp_path:
     store = recorded(tmp_path, P5)
     fresh, old = (datetime(*day, tzinfo=UTC) for day in ((2025, 9, 10), (2026, 11, 21)))
     for now, stale in ((fresh, False), (old, True)):
-        (listed,) = book(store, int(now.timestamp())).detected["GPU-1"]
+        listed = book(store, int(now.timestamp())).detected["GPU-1"][0]
         assert listed.listed and listed.note and "aws p5.48xlarge on-demand in us-east-1, 20" in listed.note
         assert ("; stale: listed up to" in listed.note) is stale
     report = fleet_report(store, 3600, END)
@@ -87,3 +87,14 @@ def test_a_list_price_is_in_force_from_the_day_it_was_listed_and_a_newer_one_cha
     assert before is None and then and now
     assert (then.nano_usd_per_device_hour, now.nano_usd_per_device_hour) == (6.88 * NANO_USD, 5 * NANO_USD)
     assert int(datetime(2026, 11, 1, tzinfo=UTC).timestamp()) in book.changes()
+
+
+def test_an_instance_without_accelerators_prices_its_cpus_together(tmp_path: Path) -> None:
+    where = new_store(tmp_path)
+    graviton = replace(P5, instance_type="c8g.16xlarge")
+    with Writer(where) as writer:
+        writer.commit(replace(tick(END), host=graviton, devices=(CPU,)))
+    store = open_store(where)
+    assert price(store, CPU) == 2_552_320_000
+    listed = book(store, END).detected["CPU-1"][-1]
+    assert listed.note is not None and "aws c8g.16xlarge on-demand in us-east-1, 2026-07-20" in listed.note

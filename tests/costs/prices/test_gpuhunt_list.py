@@ -1,16 +1,10 @@
 """The lists of gpuhunt as offers: by hand, and by the package itself from a server on loopback."""
 
-import io
 import logging
 import socket
 import sys
-import threading
-import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -19,6 +13,7 @@ from pertoken.catalog.sanity import faults
 from pertoken.costs.prices.gpuhunt_list import TIMEOUT_S, convert, fetch
 from pertoken.errors import BadInput
 from pertoken.units import NANO_USD
+from tests.price_lists import PROVIDERS, all_pages, pages, row, served
 
 TODAY = date(2026, 11, 22)
 MARKET = load_market()
@@ -50,7 +45,7 @@ def test_an_item_is_an_offer_of_the_whole_instance_with_the_day_of_its_list() ->
 def test_a_form_factor_that_is_not_named_is_left_out_and_counted() -> None:
     unknown = Row("runpod", "NVIDIA H100", "US", 2.5, 1, "H100", 80.0)
     named = Row("lambdalabs", "gpu_9x_h100_pcie", "us-west-1", 9.0, 9, "H100", 80.0)
-    tpu = Row("gcp", "v5litepod-1", "us-central1-a", 1.2, 1, "v5litepod", 16.0)
+    tpu = Row("gcp", "v5p-8", "us-east5-a", 16.8, 4, "v5p", 95.0)
     converted = convert([unknown, named, tpu, Row("vastai", "x", "y", 1, 1, "L4", 24.0)], {}, MARKET, TODAY)
     assert [(offer.provider, offer.accelerator) for offer in converted.offers] == [("lambda", "H100 PCIe")]
     assert converted.left_out == {
@@ -74,57 +69,32 @@ def test_known_wrong_rows_are_refused_by_the_sanity_rules() -> None:
     assert "no discount is offered" in fault.reason
 
 
-@contextmanager
-def served(pages: dict[str, bytes]) -> Iterator[str]:
-    class Lists(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            page = pages.get(self.path)
-            self.send_response(404 if page is None else 200)
-            self.end_headers()
-            self.wfile.write(page or b"")
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Lists)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-HEADER = (
-    "instance_name,location,price,cpu,memory,gpu_count,gpu_name,gpu_memory,spot,disk_size,gpu_vendor,flags,cpu_arch,"
-    "provider_data"
-)
-
-
 def test_the_package_itself_reads_the_lists_of_a_server(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    providers = pytest.importorskip("gpuhunt._internal.catalog").OFFLINE_PROVIDERS
-    rows = [
-        HEADER,
-        "p5.48xlarge,us-east-1,48.0,192,2048.0,8,H100,80.0,False,,nvidia,,x86,{}",
-        "m7i.large,us-east-1,0.1,2,8.0,0,,,False,,,,x86,{}",
-    ]
-    pages: dict[str, bytes] = {}
-    for name in providers:
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w") as archive:
-            archive.writestr(f"{name}.csv", "\n".join(rows if name == "aws" else rows[:1]))
-        pages |= {f"/{name}/version": b"20261120-305", f"/{name}/20261120-305/catalog.zip": packed.getvalue()}
-    with served(pages) as url:
+    pytest.importorskip("gpuhunt")
+    assert set(pytest.importorskip("gpuhunt._internal.catalog").OFFLINE_PROVIDERS) == set(PROVIDERS)
+    no_gpu = "m7i.large,us-east-1,0.1,2,8.0,0,,,False,,,,x86,{}"
+    lists: dict[str, list[str]] = {name: [] for name in PROVIDERS} | {
+        "aws": [row("p5.48xlarge", "us-east-1", 48.0, 8, "H100", 80.0), no_gpu]
+    }
+    with served(pages(lists, "20261120-305")) as url:
         monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)
         converted = fetch(MARKET, TODAY)
     (offer,) = converted.offers
     assert (offer.instance_type, offer.nano_usd_per_device_hour) == ("p5.48xlarge", 6 * NANO_USD)
+    assert converted.missing == ()
     assert not caplog.records and socket.getdefaulttimeout() != TIMEOUT_S
     assert not logging.getLogger("gpuhunt").disabled
+
+
+def test_a_list_that_fails_is_missing_and_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gpuhunt")
+    rows = {"aws": [row("p5.48xlarge", "us-east-1", 48.0, 8, "H100", 80.0)]}
+    with served(all_pages(rows, "gcp", "20261120-305")) as url:
+        monkeypatch.setenv("GPUHUNT_CATALOG_URL", url)
+        converted = fetch(MARKET, TODAY)
+    assert [offer.provider for offer in converted.offers] == ["aws"] and converted.missing == ("gcp",)
 
 
 def test_without_a_network_it_is_one_sentence(
@@ -141,5 +111,5 @@ def test_without_a_network_it_is_one_sentence(
 
 def test_without_the_package_the_error_names_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gpuhunt", None)
-    with pytest.raises(BadInput, match=r"pip install 'pertoken\[prices\]'"):
+    with pytest.raises(BadInput, match=r"`pip install gpuhunt` .* `pip install '\.\[prices\]'` in its checkout"):
         fetch(MARKET, TODAY)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.catalog.market import load_market
-from pertoken.catalog.offers import Offer
+from pertoken.catalog.offers import Offer, newest
 from pertoken.costs.prices.offer_lists import difference, read_list
 from pertoken.errors import BadInput
 from pertoken.units import NANO_USD
@@ -120,5 +120,15 @@ def test_the_same_row_twice_is_one_and_two_prices_for_one_offer_are_none(tmp_pat
 def test_the_catalog_itself_changes_nothing() -> None:
     changes = difference(MARKET.all_offers, MARKET, TODAY, NOW)
     assert (changes.written, changes.refused, changes.outdated) == ((), (), len(MARKET.all_offers))
-    later = [replace(all_offer, as_of=TODAY) for all_offer in MARKET.all_offers]
+    later = [replace(offer, as_of=TODAY) for offer in newest(MARKET.all_offers)]
     assert len(difference(later, MARKET, TODAY, NOW).confirmed) == len(later)
+
+
+def test_offers_that_a_complete_list_no_longer_holds_are_gone_and_those_of_others_are_not() -> None:
+    kept = [offer for offer in newest(MARKET.all_offers) if offer.provider == "lambda"]
+    gone = difference(kept[1:], MARKET, TODAY, NOW, complete=("lambda",)).gone
+    assert gone == (kept[0],)
+    assert difference(kept[1:], MARKET, TODAY, NOW).gone == (), "a file of a person holds what it holds"
+    everything = difference([], MARKET, TODAY, NOW, complete=("gcp",)).gone
+    assert {offer.purchase for offer in everything} == {"on_demand", "spot"}
+    assert not {"CPU", "TPU v6e"} & {offer.accelerator for offer in everything}

@@ -57,10 +57,12 @@ def test_it_refuses_where_spot_is_not_offered() -> None:
 
 
 def test_the_discount_of_another_instance_is_not_its_own() -> None:
-    offered = {offer.instance_type for offer in load_market().offers("H100 SXM5", "spot") if offer.provider == "aws"}
-    assert "p5.48xlarge" in offered and "p5.4xlarge" not in offered
+    at_aws = load_market("aws")
+    large_alone = [
+        offer for offer in at_aws.all_offers if (offer.instance_type, offer.purchase) != ("p5.4xlarge", "spot")
+    ]
     small = chat(2, placement=replace(AWS, instance_type="p5.4xlarge"))
-    assert refusal(use_spot, small)[0] == "no-offer"
+    assert refusal(use_spot, small, market=replace(at_aws, all_offers=tuple(large_alone)))[0] == "no-offer"
     (service,) = proposals(use_spot, chat(2, placement=replace(AWS, instance_type="p5.48xlarge")))
     assert service.deployments[1].placement.purchase == "spot"
 

@@ -1,10 +1,14 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import date
 from pathlib import Path
 
+from pertoken.catalog.offers import listed_offers
 from pertoken.config import Settings
 from pertoken.proof.recommendation import Edit
 from pertoken.proof.verdicts import Judgement, Result, Verdict
 from pertoken.reports.weekly.weekly import MAX_CELLS, MAX_LINES, _changes, _cut, _verdicts, week_of, weekly_lines
+from pertoken.store.connect.open import open_store
+from pertoken.store.repository import AdviceRepository, add_offers
 from tests.reports.builders import END, store_of
 from tests.reports.test_figures import advice
 
@@ -31,3 +35,16 @@ def test_the_three_best_changes_and_decided_verdicts_are_listed() -> None:
 def test_a_long_line_is_cut_before_its_command() -> None:
     cut = _cut("x" * 500 + "  [pertoken advise show 12345678]")
     assert len(cut) == MAX_CELLS and cut.endswith("…  [pertoken advise show 12345678]")
+
+
+def test_the_week_ends_with_the_command_that_refreshes_old_list_prices(tmp_path: Path) -> None:
+    store = store_of(tmp_path / "db")
+    lines = weekly_lines(store, Settings(), week_of(END, dated=True))
+    assert lines[-1].startswith("all ") and lines[-1].endswith("days old  [pertoken prices update]")
+    fresh = next(offer for offer in listed_offers() if offer.provider == "lambda")
+    location = store.location
+    recent = asdict(replace(fresh, as_of=date(2026, 11, 20))) | {"set_ts": 1, "set_by": "ann"}
+    with AdviceRepository(location).writing() as connection:
+        add_offers(connection, [recent | {"as_of": "2026-11-20"}], read_seq=0)
+    again = weekly_lines(open_store(location), Settings(), week_of(END, dated=True))
+    assert not any("prices update" in line for line in again)
