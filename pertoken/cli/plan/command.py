@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    report_faults,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,6 +101,7 @@ def plan(
     moment = as_of(at)
     store = open_store(locate(settings.db, settings.advice))
     check_recorded(moment, store)
+    report_faults(moment, store, int(settings.advisor_since))
     market = market_of(store, settings.market_provider, settings.market_region)
     window_s = int(settings.advisor_since)
     asked = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import AsOf, as_of, at_option, check_recorded, db_option, echo, settings_of
+from pertoken.cli.options import AsOf, as_of, at_option, check_recorded, db_option, echo, report_faults, settings_of
 from pertoken.cli.reporting.gates import fail_on_option, judged, leave
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def report(
     store = open_store(locate(settings.db, settings.advice))
     check_recorded(moment, store)
     period = period_of(start, end, moment.ts, dated=moment.dated)
+    report_faults(AsOf(period.end, period.dated), store, period.seconds)
     with Progress("Reading the period"):
         figures = read_figures(store, settings, period)
         text = _focus(figures, settings, store) if form == "focus" else _writer(form)(figures)
