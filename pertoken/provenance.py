@@ -22,6 +22,11 @@ class Provenance(IntEnum):
     BOUND = 6
     """An upper bound: the true value is at most this. A sum with one bound among its parts is a bound."""
 
+    @classmethod
+    def of_stored(cls, number: int) -> "Provenance":
+        """Return the origin that a database holds; a number that is none is the least certain one."""
+        return cls(number) if 0 <= number <= cls.BOUND else cls.BOUND
+
     @property
     def label(self) -> str:
         """The word shown to people: ``counter``, ``integral``, ..."""

@@ -19,6 +19,7 @@ from pertoken.cli.options import (
     echo,
     echo_json,
     json_option,
+    report_faults,
     settings_of,
     text_width,
 )
@@ -103,6 +104,7 @@ def costs(
     moment = as_of(at)
     store = open_store(locate(settings.db, settings.advice))
     check_recorded(moment, store)
+    report_faults(moment, store, moment.ts - first_hour(n, moment.ts))
     if figures:
         from pertoken.cli.money.figures import print_figures
 

@@ -94,6 +94,14 @@ def check_recorded(moment: AsOf, store: Store) -> None:
         raise BadInput(f"--at {_utc(moment.ts)}: nothing was recorded before then; {since}")
 
 
+def report_faults(moment: AsOf, store: Store, seconds: int) -> None:
+    """Print to standard error which hosts have values in the last `seconds` that no figure uses as they came."""
+    from pertoken.window.reading import faults_of_hosts
+
+    for sentence in faults_of_hosts(store, moment.ts - seconds, moment.ts, dated=moment.dated):
+        echo(f"pertoken: {sentence}", err=True)
+
+
 def _utc(ts: int) -> str:
     from datetime import UTC, datetime
 

@@ -10,12 +10,15 @@ from sqlalchemy import Connection
 
 from pertoken.printable import natural_key
 from pertoken.store.query import read
+from pertoken.store.query.checked import RowFault, checked_devices, checked_epochs, checked_hosts, refused
 from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.schema.rollup_tables import MINUTE
 from pertoken.store.schema.words import DEMO_MACHINE
 from pertoken.window import ranks
 from pertoken.window.observed import STALE_TICKS
 
+MAX_FAULTY_HOSTS, MAX_FAULTS = 5, 3
+"""Hosts with rows that cannot be used, and faults of each, that sentences name; of more only the number."""
 STOPPED_S = 900
 """A deployment without a row for so long, while its host has newer ones, does not run any more."""
 
@@ -36,6 +39,8 @@ class Inventory:
     """By host: seconds between two signs of life."""
     settled_s: int
     """Multiple of seconds up to which the newest rows of a host that reports are in its roll-ups."""
+    faults: frozenset[RowFault] = frozenset()
+    """Values of hosts that cannot be used as they are stored."""
 
     @cached_property
     def host(self) -> Mapping[int, Any]:
@@ -132,6 +137,8 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
         hosts, devices = read.hosts(connection, as_of), read.devices(connection, start, as_of)
         epochs = read.epochs(connection, start, as_of)
         held = read.epoch_devices(connection, start // MINUTE * MINUTE)
+    checked = checked_hosts(hosts), checked_devices(devices), checked_epochs(epochs)
+    hosts, devices, epochs = (part.rows for part in checked)
     ordered = sorted(hosts, key=lambda row: natural_key(row.name))
     place = {row.host_id: n for n, row in enumerate(ordered)}
 
@@ -147,7 +154,26 @@ def read_inventory(connection: Connection, start: int, now_ts: int, as_of: int |
         own_devices=read.by_epoch(held),
         intervals_s={row.host_id: read.noted_every_s(connection, row.interval_s) for row in hosts},
         settled_s=read.settled_s(connection),
+        faults=refused(connection, start).union(*(part.faults for part in checked)),
     )
+
+
+def fault_sentences(inventory: Inventory) -> list[str]:
+    """Return a sentence for each host with values that cannot be used as they are stored, by name."""
+    faults: dict[int, list[str]] = defaultdict(list)
+    for fault in inventory.faults:
+        faults[fault.host_id].append(str(fault))
+    names = [(host_id, row.name) for host_id, row in inventory.host.items() if host_id in faults]
+    sentences = []
+    for host_id, name in names[:MAX_FAULTY_HOSTS]:
+        reasons = sorted(faults[host_id])
+        more = f"; and {len(reasons) - MAX_FAULTS} more" if len(reasons) > MAX_FAULTS else ""
+        sentences.append(
+            f"Values in rows of {name} are not used as they came: {'; '.join(reasons[:MAX_FAULTS])}{more}."
+        )
+    if len(names) > MAX_FAULTY_HOSTS:
+        sentences.append(f"Values in rows of {len(names) - MAX_FAULTY_HOSTS} more hosts are not used as they came.")
+    return sentences
 
 
 def shown_place(place: object, inventory: Inventory) -> str:

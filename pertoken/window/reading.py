@@ -27,7 +27,7 @@ from pertoken.store.query.energy import weekly_energy
 from pertoken.store.query.fast_rows import Rows, pipelined
 from pertoken.store.query.segments import Segments, divided_hours, stretches
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.window.inventory import Inventory, by, read_inventory
+from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
 from pertoken.window.totals import Details, Following, Totals, following, stretch
@@ -60,6 +60,12 @@ def first_recorded(store: Store) -> int | None:
     """Return when the first host was first seen; None if nothing was recorded. Raises StoreError."""
     with store.read() as connection:
         return read.first_ts(connection)
+
+
+def faults_of_hosts(store: Store, start: int, end: int, *, dated: bool) -> list[str]:
+    """Return a sentence for each host with values that cannot be used, seen since `start`. Raises StoreError."""
+    with store.read() as connection:
+        return fault_sentences(Window(connection, start, end, dated=dated).inventory)
 
 
 def newest_epoch(store: Store) -> tuple[int | None, int]:

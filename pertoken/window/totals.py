@@ -42,7 +42,7 @@ class Stretch:
 
     def bounds(self) -> set[int]:
         """Return the epochs whose busy time is an upper bound."""
-        bounds = {row.epoch_id for row in self.totals if row.busy_provenance == Provenance.BOUND}
+        bounds = {row.epoch_id for row in self.totals if (row.busy_provenance or 0) >= Provenance.BOUND}
         bounds -= {epoch_id for _, epoch_id in self.following}
         return bounds | {epoch for (_, epoch), (_, origin) in self.following.items() if origin == Provenance.BOUND}
 

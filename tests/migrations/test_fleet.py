@@ -23,6 +23,7 @@ AGENTS_ONCE_HAD = (
     "CREATE POLICY agent_has_its_own ON telemetry.device TO pertoken_agent USING (true)",
     "CREATE FUNCTION fleet.claim(hosts bigint[]) RETURNS void LANGUAGE sql SECURITY DEFINER AS ''",
     "GRANT EXECUTE ON FUNCTION fleet.claim TO pertoken_agent",
+    "DROP TABLE fleet.row_fault",
     "DROP TABLE fleet.alias",
     "ALTER TABLE fleet.shipped DROP COLUMN shipper_id, DROP COLUMN boot_id, DROP COLUMN chain_seq, DROP COLUMN chain",
     "UPDATE fleet.alembic_version SET version_num = '0001'",

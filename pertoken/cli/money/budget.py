@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pertoken.cli.options import as_of, at_option, check_recorded, db_option, echo, echo_json, json_option, settings_of
+from pertoken.cli.options import (
+    as_of,
+    at_option,
+    check_recorded,
+    db_option,
+    echo,
+    echo_json,
+    json_option,
+    report_faults,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from pertoken.costs.spend.month import Alert, MonthSpend
@@ -44,6 +54,7 @@ def budget(config_file: str | None, db: str | None, as_json: bool, at: str | Non
     moment, where = as_of(at), locate(settings.db, settings.advice)
     store = open_store(where)
     check_recorded(moment, store)
+    report_faults(moment, store, 31 * 86_400)
     with Progress("Reading the month"):
         spend = month_spend(store, moment.ts, dated=moment.dated)
     limit = None if settings.budget_usd_per_month is None else round(settings.budget_usd_per_month * NANO_USD)

@@ -14,6 +14,7 @@ from pertoken.cli.options import (
     echo,
     echo_json,
     json_option,
+    report_faults,
     settings_of,
     warn_of_other_settings,
 )
@@ -103,6 +104,7 @@ def plan(
     where = locate(settings.db, settings.advice)
     store = open_store(where)
     check_recorded(moment, store)
+    report_faults(moment, store, int(settings.advisor_since))
     market = market_of(store, settings.market_provider, settings.market_region)
     window_s = int(settings.advisor_since)
     asked = Planned(store, market, settings, window_s, moment.ts, moment.dated, what_if)

@@ -15,6 +15,7 @@ from pertoken.cli.options import (
     check_recorded,
     db_option,
     echo,
+    report_faults,
     settings_of,
     warn_of_other_settings,
 )
@@ -89,6 +90,7 @@ def report(
     check_recorded(moment, store)
     warn_of_other_settings(store.location, settings)
     period = period_of(start, end, moment.ts, dated=moment.dated)
+    report_faults(AsOf(period.end, period.dated), store, period.seconds)
     with Progress("Reading the period"):
         figures = read_figures(store, settings, period)
         text = _focus(figures, settings, store) if form == "focus" else _writer(form)(figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pertoken.cli.options import AsOf, check_recorded, echo, warn_of_other_settings
+from pertoken.cli.options import AsOf, check_recorded, echo, report_faults, warn_of_other_settings
 
 if TYPE_CHECKING:
     from pertoken.config import Settings
@@ -30,6 +30,7 @@ def send_week(settings: Settings, to: str, out: Path | None, moment: AsOf) -> No
     store = open_store(locate(settings.db, settings.advice))
     check_recorded(moment, store)
     warn_of_other_settings(store.location, settings)
+    report_faults(moment, store, 14 * 86_400)
     with Progress("Reading two weeks"):
         lines = weekly_lines(store, settings, week_of(moment.ts, dated=moment.dated))
     text = "\n".join(lines) + "\n"

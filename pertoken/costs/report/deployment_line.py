@@ -110,7 +110,7 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
             ],
             market,
         ),
-        busy_provenance=Provenance(totals.get("busy_provenance") or 0).label
+        busy_provenance=Provenance.of_stored(totals.get("busy_provenance") or 0).label
         if totals.get("busy_ms") is not None
         else None,
         idle_nano_usd=None if nano is None else sum(priced.money.idle_by_epoch.get(epoch, 0) for epoch in epochs),

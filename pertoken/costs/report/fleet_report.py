@@ -1,5 +1,6 @@
 """Report of the fleet over a window: telemetry and prices joined into plain lines."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
@@ -23,9 +24,12 @@ from pertoken.costs.report.lines import (
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.window.figures import mean, per_mtok, rate, total
-from pertoken.window.inventory import Inventory, shown_place
+from pertoken.window.inventory import Inventory, fault_sentences, shown_place
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
+
+MAX_MISSING = 150
+"""Missing metrics of one host that a report lists: one of each MIG instance of the largest host."""
 
 
 def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = False) -> FleetReport:
@@ -81,6 +85,7 @@ def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetR
         for row in priced.recent.gaps
         if row.status != "late" and (row.metric, row.owner_id in resolved) != ("rendezvous", True)
     ]
+    gaps = _gaps_shown(gaps, inventory)
     missing = Lines(gaps, _Owners(priced).missing)
     now = {
         device_id: price
@@ -122,8 +127,24 @@ def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetR
             [(row.served_model, fault(priced, row.engine_id)) for row in current],
             [missing[i] for i, gap in enumerate(gaps) if worth_a_hint(gap)],
             _lost(priced),
+            fault_sentences(inventory),
         ),
     )
+
+
+def _gaps_shown(gaps: Sequence[Any], inventory: Inventory) -> list[Any]:
+    """Return at most `MAX_MISSING` missing metrics of each host; those whose owner has no host count as one host's."""
+    host_of = {row.engine_id: row.host_id for row in inventory.epochs}
+    host_of |= {device_id: row.host_id for device_id, row in inventory.devices.items()}
+    host_of |= {host_id: host_id for host_id in inventory.host}
+    by_host: dict[int | None, int] = defaultdict(int)
+    shown = []
+    for gap in gaps:
+        host_id = host_of.get(gap.owner_id)
+        by_host[host_id] += 1
+        if by_host[host_id] <= MAX_MISSING:
+            shown.append(gap)
+    return shown
 
 
 def _kinds(priced: PricedWindow, serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:

@@ -14,14 +14,15 @@ def hints(
     deployments: Sequence[tuple[str, str | None]],
     missing: Sequence[MissingMetric],
     lost: Sequence[tuple[str, Sequence[str]]] = (),
+    faults: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Hints for a fleet as it stands; none when there is nothing to do.
 
     `devices` are those that are paid for, each with whether it serves (one of each kind will do); `deployments` the
     models served, each with why it cannot be read; `lost` selectors of prices, each with names of devices that it was
-    for when any part of a name matched.
+    for when any part of a name matched; `faults` sentences about hosts whose rows cannot be used as they came.
     """
-    lines: list[str] = []
+    lines: list[str] = [*faults]
     if not hosts:
         lines.append("Nothing was recorded yet: the agent's first row comes within one interval of its start.")
     lines += _generated_hints([host for host in hosts if host.stale and host.generated])

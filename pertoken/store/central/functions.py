@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from sqlalchemy import Table
 
+from pertoken.store.central.door import bounds, helpers, rules
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.fleet import AGENT, ID_TAKEN, LEASE_S
 from pertoken.store.write.rollup import ROLLUPS
@@ -67,13 +68,6 @@ BEGIN
   END IF;
 END $$""",
     "now_ts()": f"""RETURNS bigint {_INNER} $$ BEGIN RETURN extract(epoch FROM clock_timestamp())::bigint; END $$""",
-    # What a screen parses as JSON must be an object, and not nested deeper than a parser goes.
-    "is_object(value text)": f"""RETURNS boolean {_INNER} $$
-BEGIN
-  RETURN length(value) < 100000 AND length(value) - length(translate(value, '[{{', '')) < 500
-    AND jsonb_typeof(value::jsonb) = 'object';
-EXCEPTION WHEN data_exception OR program_limit_exceeded THEN RETURN false;
-END $$""",
     "is_bounds(value text)": f"""RETURNS boolean {_INNER} $$
 DECLARE bounds float8[];
 BEGIN
@@ -240,7 +234,8 @@ _PUT = f"""(named text, names text[], again boolean, columns text[]) RETURNS SET
 DECLARE
   target regclass; timed boolean; keys text[]; types text[]; command text; conflict text; changes text; bounds text;
   now_ts bigint := fleet.now_ts();
-  ids bigint[];
+  ids bigint[]; faults text;
+  rules CONSTANT jsonb := $rules${rules()}$rules$;
 BEGIN
   PERFORM fleet.guard();
   timed := named = ANY ({_names(TIMED)});
@@ -285,8 +280,7 @@ BEGIN
     SELECT string_agg('r.' || quote_ident(name), ', ') INTO bounds FROM unnest(names, types) c(name, type)
       WHERE type IN ('bigint', 'integer', 'smallint') AND name <> ALL (keys);
     bounds := format('r.ts BETWEEN 0 AND %s AND greatest(%s) <= {MAX_VALUE} AND least(%s) >= 0',
-      now_ts + {MAX_AHEAD_S}, bounds, bounds)
-      || CASE WHEN 'bucket' = ANY (names) THEN ' AND r.bucket BETWEEN 0 AND 1000' ELSE '' END;
+      now_ts + {MAX_AHEAD_S}, bounds, bounds);{bounds()}
   ELSIF named = 'histogram_set' THEN
     bounds := 'fleet.is_bounds(r.upper_bounds)';
   END IF;
@@ -295,14 +289,24 @@ BEGIN
       string_agg(CASE
         WHEN name IN ('last_ts', 'ts') AND NOT timed THEN format('least(r.%I, %s)', name, now_ts)
         WHEN name = 'first_ts' THEN format('least(greatest(r.first_ts, 1000000000), %s)', now_ts)
-        WHEN name = 'knobs' THEN 'CASE WHEN fleet.is_object(r.knobs) THEN r.knobs ELSE ''{{}}'' END'
-        WHEN name IN ('model_facts', 'links') THEN format('CASE WHEN fleet.is_object(r.%1$I) THEN r.%1$I END', name)
+        WHEN rules #> ARRAY[named, name] IS NOT NULL THEN format('CASE WHEN %s THEN %s ELSE r.%I END',
+          rules #>> ARRAY[named, name, '0'], rules #>> ARRAY[named, name, '1'], name)
         ELSE 'r.' || quote_ident(name) END, ', ' ORDER BY i),
       string_agg(format('$1[%s]::%s[]', i, type), ', ' ORDER BY i),
       string_agg(quote_ident(name), ', ' ORDER BY i),
       coalesce(' WHERE ' || bounds, ''),
       (SELECT string_agg(quote_ident(k), ', ') FROM unnest(keys) k), conflict)
     INTO command FROM unnest(names, types) WITH ORDINALITY c(name, type, i);
+
+  SELECT string_agg(format('(%L, %L, %s)', named || '.' || name, rules #>> ARRAY[named, name, '2'],
+      rules #>> ARRAY[named, name, '0']), ', ') INTO faults
+    FROM unnest(names) name WHERE rules #> ARRAY[named, name] IS NOT NULL;
+  IF timed THEN
+    faults := format('(%L, ''has values or times that are not possible'', NOT (%s))', named, bounds);
+  END IF;
+  IF faults IS NOT NULL THEN
+    PERFORM fleet.note_refused(named, names, types, columns, faults);
+  END IF;
 
   IF timed THEN
     SELECT command || format(' RETURNING ROW(%s)::text', string_agg(
@@ -335,6 +339,7 @@ BEGIN
       DETAIL = array_to_string(ids, ',');
   END;
   -- After, since a row of another login may have been committed meanwhile.
+  PERFORM fleet.refuse_too_many(named);
   IF named IN ({_OWNED}) THEN
     PERFORM fleet.must_own(named, ids, false);
   ELSIF named = 'histogram_set' THEN
@@ -369,7 +374,7 @@ def functions() -> Iterator[str]:
     yield "CREATE INDEX IF NOT EXISTS fleet_enrolment_role ON fleet.enrolment (role_name)"
     for name, query in _VIEWS.items():
         yield f"CREATE OR REPLACE VIEW fleet.{name} AS {query}"
-    for signature, rest in _HELPERS.items():
+    for signature, rest in (*_HELPERS.items(), *helpers()):
         yield f"CREATE OR REPLACE FUNCTION fleet.{signature} {rest}"
     for name, rest in ENTRIES.items():
         yield f"CREATE OR REPLACE FUNCTION fleet.{name}{rest}"

@@ -50,15 +50,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "url": ("engine.base_url", "probe.endpoint"),
     "facts": ("device.links", "deployment.model_facts", "epoch.knobs", "owned.terms"),
     "document": (
-        *(
-            "price.entered",
-            "recommendation.body",
-            "recommendation.estimate",
-            "verdict.body",
-            "receipt.body",
-            "trial.body",
-        ),
-        X,
+        *("recommendation.body", "recommendation.estimate", "verdict.body", "receipt.body", "trial.body"),
+        *("probe.body", "alert.body", "alert_delivery.body", "price.entered"),
     ),
     "sentence": (
         *(

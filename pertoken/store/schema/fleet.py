@@ -58,4 +58,16 @@ raw_request = Table(
     integer("rows_n"),
     text("note"),  # what could not be sent, and why
 )
+# What hosts shipped that is not stored as it came: one row for each kind of fault of a host.
+row_fault = Table(
+    "row_fault",
+    metadata,
+    integer("host_id", key=True),
+    text("field", key=True),  # table and column; the table alone where whole rows are left out
+    text("reason", required=True),
+    integer("owner_id"),  # id of the newest such row
+    integer("first_ts", required=True),
+    integer("last_ts", required=True),
+    integer("count", required=True),
+)
 kept = Table("kept", metadata, text("resolution", key=True), integer("age_s", required=True))  # raw | 1m | 1h

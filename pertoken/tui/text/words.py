@@ -171,4 +171,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     seen = [[value for value in group if value is not None] for group in groups]
     means = [sum(group) / len(group) if group else None for group in seen]
     top = max((mean for mean in means if mean is not None), default=0.0)
-    return "".join(" " if m is None else _BARS[round(m / top * (len(_BARS) - 1))] if top else _BARS[0] for m in means)
+    # Damaged rows may give a negative value, which is drawn as the lowest.
+    return "".join(
+        " " if m is None else _BARS[round(max(m, 0) / top * (len(_BARS) - 1))] if top > 0 else _BARS[0] for m in means
+    )

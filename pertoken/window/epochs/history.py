@@ -16,6 +16,7 @@ from pertoken.provenance import Provenance
 from pertoken.state.knobs import knobs
 from pertoken.store.query import read
 from pertoken.store.query.buckets import NULL, several_epochs_hours
+from pertoken.store.query.checked import checked_epochs
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.store.schema.words import DRIVER
 from pertoken.window import ranks
@@ -195,7 +196,7 @@ def tokens_of(rows: Columns) -> Ints:
 def read_history(connection: Connection, names: Mapping[int, str], now_ts: int, as_of: int | None = None) -> History:
     """Read the epochs of the last eight weeks, and the hours of deployments that had several. `names` of devices."""
     start = (now_ts - HISTORY_S) // HOUR * HOUR
-    rows = read.epochs(connection, start, as_of)
+    rows = checked_epochs(read.epochs(connection, start, as_of)).rows
     led = ranks.heads(rows)
     epochs: dict[int, list[Any]] = defaultdict(list)
     for row in rows:

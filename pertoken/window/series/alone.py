@@ -208,7 +208,7 @@ class DeploymentsAlone:
         if points is None:
             return None
         if name in _BY_BUSY_TIME:
-            return replace(points, provenance=Provenance(int(self._busy_provenance[number])))
+            return replace(points, provenance=Provenance.of_stored(int(self._busy_provenance[number])))
         if name in self._factors:
             known, factors = self._factors[name]
             largest = 1.0 if _WHILE_BUSY[name][2] else math.inf

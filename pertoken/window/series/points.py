@@ -200,7 +200,7 @@ def with_busy(rows: Columns) -> Columns:
 
 def busy_provenance(buckets: Buckets) -> Provenance:
     """Return the worst provenance of the busy times: `BOUND` where one of them is an upper bound."""
-    return Provenance(max(0, int(buckets.rows.ints("busy_provenance").max(initial=0))))
+    return Provenance.of_stored(max(0, int(buckets.rows.ints("busy_provenance").max(initial=0))))
 
 
 def rates(buckets: Buckets, name: str, per_ms: float = 1000) -> tuple[Ints, Floats, Floats]:

@@ -1,0 +1,248 @@
+"""Domains of stored values: what a column of identities may hold, whoever wrote it.
+
+A fleet's server checks them where hosts ship (`store.central.door`); readers check them on each row
+(`store.query.checked`), since a local database may hold anything. A value outside its domain is never used: it is
+replaced as its domain states, so that its row still names its host.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from pertoken.printable import literal, short
+from pertoken.state.errors import InvalidEdit
+from pertoken.state.host import LINKS
+from pertoken.state.knobs import MAX_NAME, Knob, knobs
+from pertoken.state.model import Model
+from pertoken.state.placement import PURCHASES
+
+MAX_NUMBER = 2**53
+"""Largest whole number: JSON readers keep it exact, and a thousand of them fit into 64 bits."""
+MAX_TS = 2**40
+"""Largest time: beyond it a calendar has no date for it."""
+MAX_TEXT = 1_000
+"""Characters of a text, which is several times the longest path or URL that an engine is started with."""
+MAX_JSON = 100_000
+"""Characters of a JSON value: links of 1,000 devices, or knobs with 256 adapters, are shorter."""
+MAX_MEMBERS = 256
+"""Members of a JSON object: five times the knobs there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A value as readers use it, and why the stored one is not used; None where it is."""
+
+    value: Any
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Whole numbers from `low` to `high`; an impossible required one becomes the nearest possible."""
+
+    low: int = 0
+    high: int = MAX_NUMBER
+    required: bool = False
+
+    def check(self, value: Any) -> Checked:
+        """Return the number, or its replacement with the reason."""
+        if type(value) is int and self.low <= value <= self.high:
+            return Checked(value)
+        reason = f"must be a whole number from {self.low} to {self.high}"
+        if not self.required:
+            return Checked(None, reason)
+        return Checked(min(max(value, self.low), self.high) if type(value) is int else self.low, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One printable line of at most `max_chars`; a longer one is cut, and control characters are written out."""
+
+    max_chars: int = MAX_NAME
+    required: bool = False
+    words: tuple[str, ...] = ()
+    """All that it may be; empty: anything."""
+
+    def check(self, value: Any) -> Checked:
+        """Return the text, or its replacement with the reason."""
+        if not isinstance(value, str):
+            return Checked("?" if self.required else None, "must be text")
+        if self.words and value not in self.words:
+            return Checked(None, f"must be one of {', '.join(self.words)}")
+        if not value.strip():
+            return Checked("?" if self.required else None, "is empty" if self.required else None)
+        if len(value) > self.max_chars:
+            return Checked(
+                _line(value[: self.max_chars], self.max_chars), f"is longer than {self.max_chars:,} characters"
+            )
+        if value.isprintable():
+            return Checked(value)
+        return Checked(_line(value, self.max_chars), "has characters that cannot be printed")
+
+
+def _line(text: str, max_chars: int) -> str:
+    """Return a text as one printable line, cut to `max_chars`."""
+    written = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in literal(text))
+    return written if len(written) <= max_chars else f"{written[: max_chars - 1]}…"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonObject:
+    """A JSON object; members for which `member` returns a reason are left out."""
+
+    member: Callable[[str, Any], str | None]
+    required: bool = False
+
+    def check(self, value: Any) -> Checked:
+        """Return the text without impossible members; of a text that is no object `{}`, or None if not required."""
+        return _object(self, value) if isinstance(value, str) else Checked(self._nothing, "must be text")
+
+    @property
+    def _nothing(self) -> str | None:
+        return "{}" if self.required else None
+
+
+@lru_cache(maxsize=16_384)  # a fleet has a few hundred different ones, which each refresh reads again
+def _object(domain: JsonObject, text: str) -> Checked:
+    nothing = "{}" if domain.required else None
+    if len(text) > MAX_JSON:
+        return Checked(nothing, f"is longer than {MAX_JSON:,} characters")
+    try:
+        members = json.loads(text, parse_int=_number)
+    except (ValueError, RecursionError):
+        return Checked(nothing, "is no JSON that can be read")
+    if not isinstance(members, dict) or len(members) > MAX_MEMBERS:
+        return Checked(nothing, f"must be a JSON object of at most {MAX_MEMBERS} members")
+    reasons = {name: _unreadable(member) or domain.member(name, member) for name, member in members.items()}
+    if not any(reasons.values()):
+        return Checked(text)
+    possible = {name: member for name, member in members.items() if reasons[name] is None}
+    first = next(f"{short(literal(name))} {reason}" for name, reason in reasons.items() if reason)
+    return Checked(json.dumps(possible), first)
+
+
+def _unreadable(member: Any) -> str | None:
+    """Return why a JSON reader cannot take a member, whatever it means; None where it can."""
+    try:
+        json.dumps(member, allow_nan=False)
+    except (ValueError, RecursionError):
+        return "has a number that is too large"
+    return None
+
+
+def _number(digits: str) -> int | float:
+    """Return a JSON integer; one of more digits than Python converts is infinite, which no member may be."""
+    return int(digits) if len(digits) <= 20 else float("inf")
+
+
+def _scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return Text(MAX_TEXT).check(value).reason is None
+    if isinstance(value, bool) or value is None:
+        return True
+    return isinstance(value, int | float) and -MAX_NUMBER <= value <= MAX_NUMBER
+
+
+def _knob(name: str, value: Any) -> str | None:
+    """Return why a knob of an epoch cannot be used.
+
+    A word that this version does not know is one of a newer engine: it is shown, and no rule reads it.
+    """
+    if Text().check(name).reason or not name:
+        return "is no name of a knob"
+    knob: Knob | None = knobs().get(name)
+    if value is None or knob is None or knob.type in ("word", "text", "model"):
+        return None if _scalar(value) else "must be a short text or a number"
+    try:
+        knob.check(value)
+    except InvalidEdit:
+        return f"must be {knob.domain}"
+    return None
+
+
+_MODEL_FIELDS = {model_field.name for model_field in fields(Model)}
+_MAY_BE_ZERO = ("n_experts", "n_experts_active", "sliding_window", "n_windowed_layers")
+
+
+def _fact(name: str, value: Any) -> str | None:
+    """Return why a fact of a model cannot be used; facts that this version does not know are not read."""
+    if name not in _MODEL_FIELDS or value is None:
+        return None
+    if name == "name":
+        return Text(required=True).check(value).reason
+    return Whole(0 if name in _MAY_BE_ZERO else 1).check(value).reason
+
+
+def _link(name: str, value: Any) -> str | None:
+    """Return why the links of one kind cannot be used."""
+    if name not in LINKS:
+        return None
+    is_list = isinstance(value, list) and all(isinstance(uuid, str) and len(uuid) <= MAX_NAME for uuid in value)
+    return None if is_list else "must be a list of device UUIDs"
+
+
+_NAME, _REQUIRED_NAME = Text(), Text(required=True)
+_TEXT, _REQUIRED_TEXT = Text(MAX_TEXT), Text(MAX_TEXT, required=True)
+_TS = Whole(high=MAX_TS, required=True)
+
+Domain = Whole | Text | JsonObject
+DOMAINS: Mapping[str, Mapping[str, Domain]] = {
+    "host": {
+        "name": _REQUIRED_NAME,
+        **dict.fromkeys(("machine_id", "boot_id", "os", "cpu_name", "dmi_vendor", "dmi_product"), _NAME),
+        **dict.fromkeys(("cloud", "instance_type", "region"), _NAME),
+        "purchase": Text(words=PURCHASES),
+        "agent_version": _REQUIRED_NAME,
+        "interval_s": Whole(1, 86_400, required=True),
+        "boot_ms": Whole(),
+        "cpu_count": Whole(1, 100_000),
+        "memory_bytes": Whole(),
+        "first_ts": _TS,
+        "last_ts": _TS,
+    },
+    "device": {
+        **dict.fromkeys(("kind", "uuid", "name"), _REQUIRED_NAME),
+        **dict.fromkeys(("vendor", "driver_version", "pci_bus_id", "power_source", "energy_source"), _NAME),
+        "slot": Whole(high=100_000),
+        "memory_bytes": Whole(),
+        "power_limit_mw": Whole(high=10_000_000),
+        "part_1e6": Whole(high=1_000_000),
+        "first_ts": _TS,
+        "last_ts": _TS,
+        "links": JsonObject(_link),
+    },
+    "engine": {
+        "kind": _REQUIRED_NAME,
+        "base_url": _REQUIRED_TEXT,
+        "port": Whole(high=65_535),
+        "pid": Whole(),
+        "process_start_ms": Whole(),
+        "version": _NAME,
+        "found_by": _REQUIRED_NAME,
+        "first_ts": _TS,
+        "last_ts": _TS,
+    },
+    "deployment": {
+        "served_model": _REQUIRED_NAME,
+        "model_path": _TEXT,
+        "model_facts": JsonObject(_fact),
+        "first_ts": _TS,
+        "last_ts": _TS,
+    },
+    "epoch": {
+        "start_ts": _TS,
+        "end_ts": Whole(high=MAX_TS),
+        "engine_version": _NAME,
+        "knobs": JsonObject(_knob, required=True),
+    },
+    "event": {"kind": _REQUIRED_NAME, "message": _REQUIRED_TEXT, "count": Whole(1, required=True)},
+    "capability": {
+        "status": _REQUIRED_NAME,
+        "reason": Text(500),
+        "remedy": Text(500),
+        "since_ts": _TS,
+    },
+}
+"""Domain of each column of an identity that a person or a rule reads; ids and keys are any 64-bit number."""
