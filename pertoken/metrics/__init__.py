@@ -17,6 +17,7 @@ Nothing here is imported by a migration: revisions are frozen.
 from pertoken.metrics.device import (
     DEVICE,
     DEVICE_COLUMNS,
+    LATER,
     MAX_MEMORY_BYTES,
     MAX_POWER_MW,
     MEMORY_SOURCE,
@@ -68,6 +69,7 @@ __all__ = [
     "FINISH_REASONS",
     "GFLOP_PER_BUSY_S",
     "HISTOGRAMS",
+    "LATER",
     "MAX_MEMORY_BYTES",
     "MAX_POWER_MW",
     "MB_PER_BUSY_S",

@@ -186,9 +186,11 @@ DEVICE = (
 )
 """In the order of their columns. Beside what an energy counter rose by stands the energy by power, its check."""
 
+LATER = tuple(sorted((metric for metric in DEVICE if metric.since is not None), key=lambda metric: metric.since or ""))
+"""Metrics whose columns a later revision added, in the order in which these were added."""
 DEVICE_COLUMNS = tuple(
     name
-    for metric in DEVICE
+    for metric in (*(metric for metric in DEVICE if metric.since is None), *LATER)
     for name in (metric.stored, *(("energy_integral_mj",) if metric.stored == "energy_counter_mj" else ()))
 )
 """Columns of `device_sample` that hold what was read of a device."""
