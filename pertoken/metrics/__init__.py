@@ -6,8 +6,9 @@
 - `metrics.device`: `DEVICE`, the values that probes read of a device. A new one is a row, a probe that reads it, and a
   migration that adds its columns. Samples and documents follow from the row; roll-ups too, unless they keep `NOTHING`
   of it; and, for a gauge, screens and evidence.
-- `metrics.series`: `SERIES`, which rules read as `seen.NAME`. Series of devices come from `DEVICE`; derived ones have
-  a formula.
+- `metrics.computations`: `Rate`, `Ratio`, `Gauge` and the other ways in which a series is computed.
+- `metrics.series`: `SERIES`, which rules read as `seen.NAME`: label, unit, and one computation each, which evidence,
+  plots and reports share. Series of devices come from `DEVICE`.
 - `metrics.figures`: `FIGURES` of gates, alerts and exporters.
 - `metrics.labels`: `label_of`, the name of a metric for people.
 
@@ -36,6 +37,7 @@ from pertoken.metrics.engine import (
     ENGINE_TOKENS,
     HISTOGRAMS,
     PER_REQUEST_TPOT,
+    STORED_GAUGES,
     TENANT_LABELS,
     TENANT_TOKENS,
     EngineMetric,
@@ -52,7 +54,6 @@ from pertoken.metrics.series import (
     SERIES,
     SPEC_ACCEPTANCE_LENGTH,
     SPEC_ACCEPTANCE_RATE,
-    Quotient,
     SeriesSpec,
 )
 
@@ -82,13 +83,13 @@ __all__ = [
     "SERIES",
     "SPEC_ACCEPTANCE_LENGTH",
     "SPEC_ACCEPTANCE_RATE",
+    "STORED_GAUGES",
     "TENANT_LABELS",
     "TENANT_TOKENS",
     "DeviceMetric",
     "EngineMetric",
     "FigureSpec",
     "Plausible",
-    "Quotient",
     "RollUp",
     "SeriesSpec",
     "label_of",

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Table
 
-from pertoken.metrics import LATER, DeviceMetric, RollUp, rolled
+from pertoken.metrics import LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
 from pertoken.store.schema.table_parts import integer, telemetry_table, text
 
 MINUTE, HOUR = 60, 3600
@@ -72,7 +72,7 @@ host_rollup = _rollup(
     gauges=_HOST,
     nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
 )
-_GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
+_GAUGES = tuple(gauge.column for gauge in STORED_GAUGES)
 deployment_rollup = _rollup(
     "deployment",
     ("epoch_id", "ts"),
