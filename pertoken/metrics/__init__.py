@@ -6,8 +6,9 @@
 - `metrics.device`: `DEVICE`, the values that probes read of a device. A new one is a row, a probe that reads it, and a
   migration that adds its columns. Samples and documents follow from the row; roll-ups too, unless they keep `NOTHING`
   of it; and, for a gauge, screens and evidence.
-- `metrics.series`: `SERIES`, which rules read as `seen.NAME`. Series of devices come from `DEVICE`; derived ones have
-  a formula.
+- `metrics.computations`: `Rate`, `Ratio`, `Gauge` and the other ways in which a series is computed.
+- `metrics.series`: `SERIES`, which rules read as `seen.NAME`: label, unit, and one computation each, which evidence,
+  plots and reports share. Series of devices come from `DEVICE`.
 - `metrics.figures`: `FIGURES` of gates, alerts and exporters.
 - `metrics.labels`: `label_of`, the name of a metric for people.
 
@@ -17,6 +18,7 @@ Nothing here is imported by a migration: revisions are frozen.
 from pertoken.metrics.device import (
     DEVICE,
     DEVICE_COLUMNS,
+    LATER,
     MAX_MEMORY_BYTES,
     MAX_POWER_MW,
     MEMORY_SOURCE,
@@ -35,6 +37,7 @@ from pertoken.metrics.engine import (
     ENGINE_TOKENS,
     HISTOGRAMS,
     PER_REQUEST_TPOT,
+    STORED_GAUGES,
     TENANT_LABELS,
     TENANT_TOKENS,
     EngineMetric,
@@ -51,7 +54,6 @@ from pertoken.metrics.series import (
     SERIES,
     SPEC_ACCEPTANCE_LENGTH,
     SPEC_ACCEPTANCE_RATE,
-    Quotient,
     SeriesSpec,
 )
 
@@ -68,6 +70,7 @@ __all__ = [
     "FINISH_REASONS",
     "GFLOP_PER_BUSY_S",
     "HISTOGRAMS",
+    "LATER",
     "MAX_MEMORY_BYTES",
     "MAX_POWER_MW",
     "MB_PER_BUSY_S",
@@ -80,13 +83,13 @@ __all__ = [
     "SERIES",
     "SPEC_ACCEPTANCE_LENGTH",
     "SPEC_ACCEPTANCE_RATE",
+    "STORED_GAUGES",
     "TENANT_LABELS",
     "TENANT_TOKENS",
     "DeviceMetric",
     "EngineMetric",
     "FigureSpec",
     "Plausible",
-    "Quotient",
     "RollUp",
     "SeriesSpec",
     "label_of",

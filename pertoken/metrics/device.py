@@ -52,6 +52,8 @@ class DeviceMetric:
     """Whether the values of several devices add up; else their mean is taken."""
     remedy: str = ""
     """How to have it measured where it is missing."""
+    heading: str | None = None
+    """Of a share that tables and the plot of activity show: its short label there."""
     since: str | None = None
     """Telemetry revision that added its columns, such as `0010`; they come last then. None: the first one."""
 
@@ -80,7 +82,7 @@ READABLE_REMEDY = "needs a readable accelerator: `pertoken doctor` names the mis
 ACTIVITY_REMEDY = "needs an NVIDIA GPU of Hopper or newer (GPM), not shared by virtual machines"
 
 
-def _activity(stored: str, label: str, series: str, meaning: str) -> DeviceMetric:
+def _activity(stored: str, label: str, series: str, meaning: str, heading: str | None = None) -> DeviceMetric:
     return DeviceMetric(
         stored=stored,
         label=label,
@@ -90,6 +92,7 @@ def _activity(stored: str, label: str, series: str, meaning: str) -> DeviceMetri
         series=series,
         meaning=meaning,
         remedy=ACTIVITY_REMEDY,
+        heading=heading,
     )
 
 
@@ -102,17 +105,18 @@ def _of_ticks(stored: str, label: str, unit: str, per_unit: float, plausible: Pl
 DEVICE = (
     DeviceMetric(
         stored="util_1e4",
-        label="utilization",
+        label="device utilization",
         unit="ratio",
         per_unit=1e4,
         plausible=_OF_TIME,
         series="device_util",
+        heading="util",
         meaning="time the driver saw a kernel running (not how full it was)",
         remedy=READABLE_REMEDY,
     ),
     DeviceMetric(
         stored="memory_used_bytes",
-        label="memory",
+        label="device memory in use",
         unit="bytes",
         plausible=Plausible(0, MAX_MEMORY_BYTES, "bytes", MEMORY_SOURCE, "memory_bytes"),
         series="device_memory",
@@ -163,10 +167,12 @@ DEVICE = (
         remedy=READABLE_REMEDY,
     ),
     _of_ticks("throttle_reasons", "throttle reasons", "", 1, Plausible(0, 2**16 - 1, "", _REASONS)),
-    _activity("sm_active_1e4", "SM active", "sm_active", "SMs that were busy, of all the devices' SMs"),
+    _activity("sm_active_1e4", "SM active", "sm_active", "SMs that were busy, of all the devices' SMs", "SM"),
     _activity("sm_occupancy_1e4", "SM occupancy", "sm_occupancy", "warps active in the SMs, of those they could hold"),
-    _activity("tensor_active_1e4", "tensor active", "tensor_active", "time the tensor cores were computing"),
-    _activity("dram_active_1e4", "memory bandwidth", "dram_active", "memory bandwidth used, of what there is"),
+    _activity("tensor_active_1e4", "tensor cores active", "tensor_active", "time the tensor cores were computing"),
+    _activity(
+        "dram_active_1e4", "memory bandwidth in use", "dram_active", "memory bandwidth used, of what there is", "mem BW"
+    ),
     DeviceMetric(stored="nvlink_rx_mib_s", label="NVLink received", unit="bytes/s", per_unit=2**-20, plausible=_LINK),
     DeviceMetric(stored="nvlink_tx_mib_s", label="NVLink sent", unit="bytes/s", per_unit=2**-20, plausible=_LINK),
     DeviceMetric(
@@ -186,9 +192,11 @@ DEVICE = (
 )
 """In the order of their columns. Beside what an energy counter rose by stands the energy by power, its check."""
 
+LATER = tuple(sorted((metric for metric in DEVICE if metric.since is not None), key=lambda metric: metric.since or ""))
+"""Metrics whose columns a later revision added, in the order in which these were added."""
 DEVICE_COLUMNS = tuple(
     name
-    for metric in DEVICE
+    for metric in (*(metric for metric in DEVICE if metric.since is None), *LATER)
     for name in (metric.stored, *(("energy_integral_mj",) if metric.stored == "energy_counter_mj" else ()))
 )
 """Columns of `device_sample` that hold what was read of a device."""

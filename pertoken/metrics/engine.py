@@ -14,6 +14,16 @@ class EngineMetric:
     meaning: str
     shown: bool = True
     """Whether a screen shows it as it is, and not only what is derived from it."""
+    stored: str | None = None
+    """Of a gauge: its column in samples, which names the scale of the stored integer. None: it is not stored."""
+    per_unit: float = 1
+    """Stored value of one unit."""
+
+    @property
+    def column(self) -> str:
+        """Column of a gauge that is stored."""
+        assert self.stored is not None
+        return self.stored
 
 
 def _table(*rows: EngineMetric) -> Mapping[str, EngineMetric]:
@@ -88,12 +98,20 @@ ENGINE_TIMES = _table(
 )
 """Counters from which busy time is computed (`agent.busy`). They are not stored as samples."""
 ENGINE_GAUGES = _table(
-    EngineMetric("running", "requests running", "requests", "requests in the running batch"),
-    EngineMetric("waiting", "requests waiting", "requests", "requests in the queue"),
-    EngineMetric("kv_use", "KV cache in use", "ratio", "share of the KV cache in use"),
+    EngineMetric(
+        "running", "requests running", "requests", "requests in the running batch", stored="running_1e2", per_unit=1e2
+    ),
+    EngineMetric(
+        "waiting", "requests waiting", "requests", "requests in the queue", stored="waiting_1e2", per_unit=1e2
+    ),
+    EngineMetric(
+        "kv_use", "KV cache in use", "ratio", "share of the KV cache in use", stored="kv_use_1e4", per_unit=1e4
+    ),
     EngineMetric("awake", "awake", "ratio", "1, or 0 while the engine sleeps"),
     EngineMetric("requests_per_step", "requests per step", "requests", "mean of all steps since the engine started"),
 )
+STORED_GAUGES = tuple(metric for metric in ENGINE_GAUGES.values() if metric.stored is not None)
+"""Gauges that are columns of `deployment_sample` and of its roll-ups."""
 HISTOGRAMS = _table(
     EngineMetric("ttft_s", "TTFT", "s", "time to first token"),
     EngineMetric("tpot_s", "TPOT", "s", "time between output tokens, of TGI and TensorRT-LLM a mean over each request"),

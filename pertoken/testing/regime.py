@@ -7,7 +7,7 @@ from math import pi, sin
 
 from pertoken.catalog.market import Market, load_market
 from pertoken.evidence import EPOCHS, Epoch, Evidence, Series
-from pertoken.metrics import HISTOGRAMS
+from pertoken.metrics import HISTOGRAMS, SERIES
 from pertoken.rule import FleetEvidence
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device
@@ -21,11 +21,11 @@ SUMMED = (
     "preemptions", "power_w", "energy_w", "device_memory", "host_memory_free",
 )  # fmt: skip
 """Series of a service that are sums over its replicas; the others equal those of each replica."""
-_OF_DEVICES = (
-    "device_util", "sm_active", "sm_occupancy", "tensor_active", "dram_active", "nvlink_bytes_s", "sm_clock_mhz",
-    "temperature_c", "throttled", "throttled_power", "throttled_thermal", "host_memory_free",
-)  # fmt: skip
 _SHARED_BY_DEVICES = ("power_w", "energy_w", "device_memory")
+_OF_DEVICES = (
+    *(name for name, spec in SERIES.items() if spec.owner == "device" and name not in (*_SHARED_BY_DEVICES, "held")),
+    "host_memory_free",
+)
 OBSERVED_H = 168.0
 HOST_MEMORY_FREE = 5e11
 IDLE_DEVICE = {

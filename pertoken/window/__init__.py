@@ -11,7 +11,9 @@ Front door:
 - `window.ranks`: `follows`, whether the tokens of a rank are counted by its head rank.
 - `window.epochs.like_for_like`: `compare`, costs per token of two sets of hours at like load.
 - `window.epochs.history`: `in_turn`, hours of epochs that ran one after another.
+- `window.course.course`: `Course`, the series of a host or deployment by slice, with what changed.
 - `window.engine_counts`, `window.figures`, `window.observed`: figures from sums.
 
-`Window` returns evidence, demand and buckets too; their construction is internal.
+`Window` returns evidence, demand and buckets too; their construction is internal. `window.series.compute` computes each
+series of `metrics.SERIES` from rows by bucket: evidence, demand and courses ask it.
 """

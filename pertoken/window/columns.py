@@ -16,29 +16,6 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-class _Floats:
-    """Columns of all owners as floats, each converted once.
-
-    Measured: series of 1,000 deployments convert 60,000 columns of one owner, which takes a tenth of their time.
-    """
-
-    def __init__(self, values: Ints) -> None:
-        self._values = values
-        self._converted: dict[int, Floats] = {}
-
-    def column(self, n: int) -> Floats:
-        if n not in self._converted:
-            self._converted[n] = _with_nan(self._values[:, n])
-            self._converted[n].flags.writeable = False
-        return self._converted[n]
-
-
-def _with_nan(column: Ints) -> Floats:
-    values = column.astype(np.float64)
-    values[column == NULL] = np.nan
-    return values
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """Rows by owner and time. The first two columns are the id of the owner and the start of the bucket.
@@ -52,8 +29,6 @@ class Columns:
     """(rows, columns)."""
     unknown: frozenset[str] = frozenset()
     """Columns of which no value is known. They share one place in `values`."""
-    floats_of: tuple[_Floats, slice] | None = None
-    """The same of all owners as floats, and where these rows are among them."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -64,23 +39,17 @@ class Columns:
         return column
 
     def floats(self, name: str) -> Floats:
-        """Return a column as floats, with NaN for unknown values. Do not change it: others may have the same."""
-        if self.floats_of is not None:
-            floats, span = self.floats_of
-            return floats.column(self.index[name])[span]
-        return _with_nan(self.ints(name))
+        """Return a column as floats, with NaN for unknown values."""
+        column = self.ints(name)
+        values = column.astype(np.float64)
+        values[column == NULL] = np.nan
+        return values
 
     def where(self, mask: Mask | Ints | slice) -> "Columns":
         """Return the rows of a mask, or those of indices in their order. A mask of all rows copies nothing."""
         if isinstance(mask, np.ndarray) and mask.dtype == np.bool_ and mask.all():
             return self
         return Columns(self.index, self.values[mask])
-
-    def with_column(self, name: str, values: Ints) -> "Columns":
-        """Return the rows with other values in one column."""
-        changed = self.values.copy()
-        changed[:, self.index[name]] = values
-        return Columns(self.index, changed)
 
 
 def columns(names: Sequence[str], chunks: Iterable[Sequence[str]], unknown: Collection[str] = ()) -> Columns:
@@ -120,11 +89,7 @@ def whole_numbers(text: str) -> Ints:
 
 def by_owner(rows: Columns) -> dict[int, Columns]:
     """Return the rows by owner. They share the memory of `rows`."""
-    floats = _Floats(rows.values)
-    return {
-        owner: Columns(rows.index, rows.values[span], rows.unknown, (floats, span))
-        for owner, span in spans(rows.values[:, 0])
-    }
+    return {owner: Columns(rows.index, rows.values[span], rows.unknown) for owner, span in spans(rows.values[:, 0])}
 
 
 def together(parts: Sequence[Columns]) -> Columns:
@@ -133,6 +98,13 @@ def together(parts: Sequence[Columns]) -> Columns:
         return parts[0]
     values = np.concatenate([columns.values for columns in parts])
     return Columns(parts[0].index, values[np.argsort(values[:, 1], kind="stable")])
+
+
+def stacked(members: Sequence[Columns]) -> Columns:
+    """Return the rows of members (one at least), with their numbers as owners."""
+    values = np.concatenate([member.values for member in members])
+    values[:, 0] = np.repeat(np.arange(len(members)), [len(member) for member in members])
+    return Columns(members[0].index, values, members[0].unknown)
 
 
 def in_turn(parts: Sequence[Columns]) -> Columns:

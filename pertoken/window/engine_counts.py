@@ -15,8 +15,8 @@ from pertoken.metrics import (
     PREFIX_HIT_RATE,
     SPEC_ACCEPTANCE_LENGTH,
     SPEC_ACCEPTANCE_RATE,
-    Quotient,
 )
+from pertoken.metrics.computations import Quotient
 
 if TYPE_CHECKING:
     from pertoken.catalog.market import Accelerator, Market

@@ -3,12 +3,26 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pertoken.metrics import SERIES
+from pertoken.metrics.computations import Gauge
 from pertoken.units import MTOK
 
 
+def newest(sums: Any | None, name: str) -> float | None:
+    """Return the gauge of a series over all time of a row of sums, idle time included: what screens label "now"."""
+    computation = SERIES[name].computation
+    assert isinstance(computation, Gauge)
+    (stored,) = computation.stored
+    return mean(sums, stored, computation.per_unit)
+
+
 def mean(row: Any | None, name: str, scale: float) -> float | None:
-    """Return the mean of a gauge in a row of sums, in its own unit."""
-    return None if row is None else ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), scale)
+    """Return the mean of a gauge in a row of sums, or in a mapping of them, in its own unit."""
+    if row is None:
+        return None
+    if isinstance(row, Mapping):
+        return ratio(row.get(f"{name}_sum"), row.get(f"{name}_n"), scale)
+    return ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), scale)
 
 
 def ratio(numerator: int | None, denominator: int | None, scale: float) -> float | None:
@@ -29,8 +43,8 @@ def per_mtok(nano_usd: int | None, tokens: int | None) -> int | None:
 
 def total(values: Sequence[float | None]) -> float | None:
     """Return the sum of the known values; None if all are unknown."""
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) if measured else None
 
 
 def whole(value: float | None) -> int | None:

@@ -1,13 +1,17 @@
 """The buckets of a window as columns: by the minute, or by the hour where there are too many minutes."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection
 
-from pertoken.metrics import ENDED, ENGINE_COUNTERS, QUOTIENTS, RollUp, rolled
+from pertoken.metrics import ENDED, ENGINE_COUNTERS, SERIES, STORED_GAUGES, RollUp, rolled
+from pertoken.metrics.computations import Counted, columns_of, counters_of
+from pertoken.metrics.series import Owner
 from pertoken.store.query import rollups
 from pertoken.store.query.buckets import NULL, buckets, counted_metrics, counter_buckets
 from pertoken.store.query.segments import Segment, Segments, segments
@@ -16,8 +20,8 @@ from pertoken.units import SHARE
 from pertoken.window.columns import Columns, Floats, Ints, by_owner, columns, spans, starts
 from pertoken.window.parts import COUNTED_PART, Parts
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.series import alone
-from pertoken.window.series.alone import DeploymentsAlone, DevicesAlone, Owners
+from pertoken.window.series.compute import Observations, observe
+from pertoken.window.series.grouped import KEY_S, GroupedRows, Needed
 from pertoken.window.series.points import Points
 
 MAX_BUCKETS = 1_000_000
@@ -32,11 +36,12 @@ HOST = ("host_id", *_SPAN, "memory_traffic_bytes", "memory_used_bytes_sum", "mem
 DEPLOYMENT = (
     *("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms"),
     *("prompt_tokens", "cached_tokens", "computed_tokens", "generated_tokens", "requests_finished", "preemptions"),
-    *(f"{gauge}_{part}" for gauge in ("running_1e2", "waiting_1e2", "kv_use_1e4") for part in ("sum", "n")),
+    *(f"{gauge.column}_{part}" for gauge in STORED_GAUGES for part in ("sum", "n")),
 )
 SHARES = ("device_id", "ts", "epoch_id", "held_ns")
 DEPLOYMENT_TIME = ("epoch_id", *_SPAN, "busy_ms", "busy_provenance", "whole_ms", "generated_tokens")
 COUNTERS = (*ENGINE_COUNTERS, *ENDED)
+COUNTERS_PART = "counters"
 COLUMNS = {
     "device": DEVICE,
     "device_time": DEVICE_TIME,
@@ -44,60 +49,125 @@ COLUMNS = {
     "deployment": DEPLOYMENT,
     "deployment_time": DEPLOYMENT_TIME,
     "share": SHARES,
+    COUNTERS_PART: ("epoch_id", "ts", *COUNTERS),
 }
-"""Columns of the parts of a window that are buckets of one roll-up."""
+"""Columns of the parts of a window that are rows by owner and time."""
+NEEDED = {
+    **dict.fromkeys(("deployment", "deployment_time", "host"), Needed.RUNNING),
+    **dict.fromkeys(("device", "device_time"), Needed.ALL),
+    COUNTERS_PART: Needed.ANY,
+}
+"""Members of which a bucket of a group needs a row, by part."""
+MAX_GROUPS = 8
 _ROLLUPS = {"device_time": "device", "deployment_time": "deployment"}
 CHUNKS = 100
 """Chunks of rows that a large fleet's week may have: only a progress bar is drawn from it."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredTime:
+    """Time in which owners were observed together."""
+
+    observed_ms: float = 0.0
+    by_hour: bool = False
+    """Whether some buckets are of an hour, and not of a minute."""
+
+
+def _time_of(rows: GroupedRows, group: int) -> MeasuredTime:
+    return MeasuredTime(float(rows.observed_ms[group]), bool(rows.by_hour[group]))
+
+
+class _SingleOwners(NamedTuple):
+    """All owners in a part, each as a group of its own."""
+
+    rows: GroupedRows
+    owners: Sequence[tuple[int]]
+    number_of: Mapping[int, int]
 
 
 class Measured:
     """Columns of what was measured, by owner and time. Each roll-up is read when it is first looked at."""
 
     def __init__(self, parts: Parts, own_devices: Mapping[int, Sequence[int]]) -> None:
-        """Take the columns of `COLUMNS` and `counters` from `parts`; `own_devices` are those of each epoch."""
+        """Take the columns of `COLUMNS` from `parts`; `own_devices` are those of each epoch."""
         self.parts = parts
         self.own_devices = own_devices
+        self._by_owner: dict[str, Mapping[int, Columns]] = {}
+        self._single_owners: dict[str, _SingleOwners] = {}
+        self._counters: dict[str, GroupedRows] = {}
+        self._groups: dict[tuple[str, tuple[int, ...]], GroupedRows] = {}
+        """Of the owners that were requested last: rules read several series of them."""
+        self._observations: dict[tuple[str, str], Observations] = {}
+        """Of all single owners, by series and part."""
 
-    @cached_property
-    def devices(self) -> Mapping[int, Columns]:
-        """Rows with `DEVICE`, by device."""
-        return by_owner(self.parts["device"])
+    def points(self, name: str, ids: tuple[int, ...]) -> Points | None:
+        """Return the observations of a series of one owner, or of several as one group; None if it was not measured.
 
-    @cached_property
-    def device_times(self) -> Mapping[int, Columns]:
-        """Rows with `DEVICE_TIME`, by device."""
-        return self.devices if self._is_part(self._device_time_rows, "device") else by_owner(self._device_time_rows)
+        Owners are those of `SERIES`: epochs of deployments, devices or hosts. A series of one owner is computed for all
+        single owners at once: most rules look at each of them.
+        """
+        computation, part = SERIES[name].computation, self._part_of(name)
+        is_counted = isinstance(computation, Counted)
+        if isinstance(computation, Counted) and not self.counts_any(counters_of(computation)):
+            return None
+        if len(ids) != 1:
+            counted = self._group(COUNTERS_PART, ids) if is_counted else None
+            return observe(computation, self._group(part, ids), counted).points(0)
+        single = self._single(part)
+        if (number := single.number_of.get(ids[0])) is None:
+            return None
+        if (name, part) not in self._observations:
+            counted = self._counters_of(part, single.owners) if is_counted else None
+            self._observations[name, part] = observe(computation, single.rows, counted)
+        return self._observations[name, part].points(number)
 
-    @cached_property
-    def _device_time_rows(self) -> Columns:
-        rows: Columns = self.parts["device" if "device" in self.parts.names else "device_time"]
-        return rows
+    def time(self, owner: Owner, ids: tuple[int, ...]) -> MeasuredTime:
+        """Return the time in which owners were observed together."""
+        part = self._time_part(owner)
+        if len(ids) != 1:
+            return _time_of(self._group(part, ids), 0)
+        single = self._single(part)
+        return _time_of(single.rows, single.number_of[ids[0]]) if ids[0] in single.number_of else MeasuredTime()
 
-    @cached_property
-    def hosts(self) -> Mapping[int, Columns]:
-        """Rows with `HOST`, by host."""
-        return by_owner(self.parts["host"])
+    def _group(self, part: str, ids: tuple[int, ...]) -> GroupedRows:
+        """Return the rows of some owners in a part as one group."""
+        if (part, ids) not in self._groups:
+            if len(self._groups) == MAX_GROUPS:
+                self._groups.clear()
+            owners = self._owners(part)
+            members = [owners[owner] for owner in ids if owner in owners] or [_empty(COLUMNS[part])]
+            values = np.concatenate([member.values for member in members])
+            self._groups[part, ids] = GroupedRows(Columns(members[0].index, values), [ids], NEEDED[part])
+        return self._groups[part, ids]
 
-    @cached_property
-    def deployments(self) -> Mapping[int, Columns]:
-        """Rows with `DEPLOYMENT`, by epoch."""
-        return by_owner(self.parts["deployment"])
+    def _single(self, part: str) -> _SingleOwners:
+        if part not in self._single_owners:
+            rows: Columns = self.parts[part]
+            owners = [(owner,) for owner, _ in spans(rows.values[:, 0])]
+            number_of = {owner: number for number, (owner,) in enumerate(owners)}
+            self._single_owners[part] = _SingleOwners(GroupedRows(rows, owners, NEEDED[part]), owners, number_of)
+        return self._single_owners[part]
 
-    @cached_property
-    def deployment_times(self) -> Mapping[int, Columns]:
-        """Rows with `DEPLOYMENT_TIME`, by epoch."""
-        rows = self._deployment_time_rows
-        return self.deployments if self._is_part(rows, "deployment") else by_owner(rows)
+    def _counters_of(self, part: str, owners: Sequence[tuple[int]]) -> GroupedRows:
+        """Return the counters of all single owners in a part, by the numbers that they have there."""
+        if part not in self._counters:
+            self._counters[part] = GroupedRows(self.parts[COUNTERS_PART], owners, NEEDED[COUNTERS_PART])
+        return self._counters[part]
 
-    @cached_property
-    def _deployment_time_rows(self) -> Columns:
-        rows: Columns = self.parts["deployment" if "deployment" in self.parts.names else "deployment_time"]
-        return rows
+    def _part_of(self, name: str) -> str:
+        """Return the part with the columns of a series: the smallest one."""
+        spec = SERIES[name]
+        is_of_time = spec.owner == "deployment" and {*columns_of(spec.computation)} <= {*DEPLOYMENT_TIME}
+        return self._time_part(spec.owner) if is_of_time else spec.owner
 
-    def _is_part(self, rows: Columns, part: str) -> bool:
-        """Return whether rows are those of a part: then what is made of that part is not made again."""
-        return part in self.parts.names and rows is self.parts[part]
+    def _time_part(self, owner: Owner) -> str:
+        """Return the part with the time of devices or deployments: all of their columns where these were read."""
+        return owner if owner in self.parts.names else f"{owner}_time"
+
+    def _owners(self, part: str) -> Mapping[int, Columns]:
+        if part not in self._by_owner:
+            self._by_owner[part] = by_owner(self.parts[part])
+        return self._by_owner[part]
 
     def counts_any(self, names: Iterable[str]) -> bool:
         """Return whether some epoch counted one of these counters. Reads no counter for that."""
@@ -105,15 +175,10 @@ class Measured:
 
     @cached_property
     def _counted(self) -> frozenset[str]:
-        if "counters" not in self.parts.names:
+        if COUNTERS_PART not in self.parts.names:
             return frozenset(self.parts[COUNTED_PART])
-        counters: Columns = self.parts["counters"]
+        counters: Columns = self.parts[COUNTERS_PART]
         return frozenset(counters.index) - counters.unknown
-
-    @cached_property
-    def counters(self) -> Mapping[int, Columns]:
-        """Deltas of `COUNTERS` in the buckets in which one of them rose, by epoch."""
-        return by_owner(self.parts["counters"])
 
     @cached_property
     def shares(self) -> Columns:
@@ -121,57 +186,25 @@ class Measured:
         shares: Columns = self.parts["share"]
         return shares
 
-    @cached_property
-    def times_alone(self) -> DeploymentsAlone:
-        """Time and generated tokens of each deployment."""
-        return DeploymentsAlone(self._deployment_time_rows)
-
-    @cached_property
-    def _deployments_alone(self) -> DeploymentsAlone:
-        rows: Columns = self.parts["deployment"]
-        return self.times_alone if self._is_part(self._deployment_time_rows, "deployment") else DeploymentsAlone(rows)
-
-    @cached_property
-    def _devices_alone(self) -> DevicesAlone:
-        return DevicesAlone(self.parts["device"])
-
-    def of_deployment_alone(self, epoch_id: int, name: str) -> Callable[[], Points | None] | None:
-        """Return a function that finds a series of one epoch; None if it is not found for all epochs at once."""
-        if name in QUOTIENTS or name == "asleep":
-            counters = QUOTIENTS[name].counters if name in QUOTIENTS else ("asleep_ms",)
-            if not self.counts_any(counters):
-                return _no_points
-            return partial(self._counted_alone, epoch_id, name) if name in alone.COUNTED else None
-        if name in alone.OF_TIME:
-            return partial(self.times_alone.find, epoch_id, name)
-        return partial(self._deployments_alone.find, epoch_id, name) if name in alone.OF_DEPLOYMENTS else None
-
-    def _counted_alone(self, epoch_id: int, name: str) -> Points | None:
-        return self.times_alone.find(epoch_id, name, self.parts["counters"])
-
-    def of_device_alone(self, device_id: int, name: str) -> Callable[[], Points | None] | None:
-        """Return a function that finds a series of one device; None if it is not found for all devices at once."""
-        return partial(self._devices_alone.find, device_id, name) if name in alone.OF_DEVICES else None
-
     def device(self, device_id: int) -> Columns:
         """Return the buckets of a device; none if it has none."""
-        return self.devices.get(device_id, _empty(DEVICE))
+        return self._owners("device").get(device_id, _empty(DEVICE))
 
     def device_time(self, device_id: int) -> Columns:
         """Return the buckets of a device with their `DEVICE_TIME` at least; none if it has none."""
-        return self.device_times.get(device_id, _empty(DEVICE_TIME))
+        return self._owners(self._time_part("device")).get(device_id, _empty(DEVICE_TIME))
 
     def host(self, host_id: int) -> Columns:
         """Return the buckets of a host; none if it has none."""
-        return self.hosts.get(host_id, _empty(HOST))
+        return self._owners("host").get(host_id, _empty(HOST))
 
     def epoch(self, epoch_id: int) -> Columns:
         """Return the buckets of an epoch; none if it has none."""
-        return self.deployments.get(epoch_id, _empty(DEPLOYMENT))
+        return self._owners("deployment").get(epoch_id, _empty(DEPLOYMENT))
 
     def epoch_time(self, epoch_id: int) -> Columns:
         """Return the buckets of an epoch with their `DEPLOYMENT_TIME` at least; none if it has none."""
-        return self.deployment_times.get(epoch_id, _empty(DEPLOYMENT_TIME))
+        return self._owners(self._time_part("deployment")).get(epoch_id, _empty(DEPLOYMENT_TIME))
 
     @cached_property
     def _held_by(self) -> Mapping[int, Mapping[int, Columns]]:
@@ -200,15 +233,20 @@ class Measured:
     @cached_property
     def _held_ns(self) -> Mapping[int, Floats]:
         """By device; found for all of them at once, as one alone takes a millisecond."""
-        rows = self._device_time_rows
-        owners = Owners(rows, np.ones(len(rows), bool))
-        parts = [(owners.keys_of(self.shares.ints("device_id"), self.shares.ints("ts")), self.shares.floats("held_ns"))]
-        for epoch_id, device_ids in self.own_devices.items():
+        rows: Columns = self.parts[self._time_part("device")]
+        device_ids, number = np.unique(rows.values[:, 0], return_inverse=True)
+
+        def keys_of(owner_ids: Ints, ts: Ints) -> Ints:
+            position = np.searchsorted(device_ids, owner_ids)
+            return np.where(np.isin(owner_ids, device_ids), position * KEY_S + ts, -1)
+
+        parts = [(keys_of(self.shares.ints("device_id"), self.shares.ints("ts")), self.shares.floats("held_ns"))]
+        for epoch_id, own_device_ids in self.own_devices.items():
             whole = self._whole(epoch_id)
-            for device_id in device_ids if len(whole) else ():
-                parts.append((owners.keys_of(np.full(len(whole), device_id), whole.ints("ts")), _whole_ns(whole)))
-        held, keys = np.zeros(len(rows)), owners.keys()
-        _add_at(held, keys, *map(np.concatenate, zip(*parts, strict=True)))
+            for device_id in own_device_ids if len(whole) else ():
+                parts.append((keys_of(np.full(len(whole), device_id), whole.ints("ts")), _whole_ns(whole)))
+        held = np.zeros(len(rows))
+        _add_at(held, number * KEY_S + rows.ints("ts"), *map(np.concatenate, zip(*parts, strict=True)))
         return {device_id: held[span] for device_id, span in spans(rows.values[:, 0])}
 
     def _whole(self, epoch_id: int) -> Columns:
@@ -217,20 +255,16 @@ class Measured:
         return rows.where(rows.ints("whole_ms") != NULL)
 
 
-def _no_points() -> Points | None:
-    return None
-
-
 def _whole_ns(rows: Columns) -> Floats:
     return rows.floats("whole_ms") * SHARE
 
 
-def _add_at(total: Floats, keys: Ints, some_keys: Ints, values: Floats) -> None:
+def _add_at(total: Floats, keys: Ints, value_keys: Ints, values: Floats) -> None:
     """Add values to a total where their keys are among the total's rising keys."""
-    at = np.searchsorted(keys, some_keys)
-    inside = at < len(keys)
-    inside[inside] = keys[at[inside]] == some_keys[inside]
-    np.add.at(total, at[inside], values[inside])
+    position = np.searchsorted(keys, value_keys)
+    inside = position < len(keys)
+    inside[inside] = keys[position[inside]] == value_keys[inside]
+    np.add.at(total, position[inside], values[inside])
 
 
 @cache
@@ -255,11 +289,27 @@ def resolution(connection: Connection, start: int, now_ts: int, owners: int) -> 
 
 def read_part(connection: Connection, where: Segments, part: str, progress: Progress = no_progress) -> Columns:
     """Read the buckets of one part of a window: one of `COLUMNS`, or `counters`."""
-    if part == "counters":
+    if part == COUNTERS_PART:
         words = counted_metrics(connection, where, COUNTERS)
         chunks = counter_buckets(connection, where, words) if words else ()
         rows = ticking(chunks, CHUNKS, "reading counters", progress)
         return columns(("epoch_id", "ts", *words), rows, [counter for counter in COUNTERS if counter not in words])
     rollup, names = _ROLLUPS.get(part, part), COLUMNS[part]
     chunks = buckets(connection, rollup, where, names)
-    return columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))
+    read = columns(names, ticking(chunks, CHUNKS, f"reading the buckets of each {rollup}", progress))
+    return with_busy_bounds(read) if rollup == "deployment" else read
+
+
+def with_busy_bounds(rows: Columns) -> Columns:
+    """Fill in all of the observed time as busy time where an epoch works and its time is unknown.
+
+    That is an upper bound. Where no busy time of an epoch is known, it stays unknown in all buckets.
+    """
+    busy_ms = rows.ints("busy_ms")
+    unknown = busy_ms == NULL
+    if unknown.any():
+        firsts = starts(rows.values[:, 0])
+        is_timed = np.repeat(np.logical_or.reduceat(~unknown, firsts), np.diff(firsts, append=len(rows)))
+        works = unknown & is_timed & (rows.ints("busy_provenance") > 0)
+        busy_ms[works] = rows.ints("observed_ms")[works]
+    return rows

@@ -16,6 +16,7 @@ from pertoken.migrations import _config, drift, upgrade
 from pertoken.store.connect.location import GROUPS, StoreLocation, locate
 from pertoken.store.connect.open import REVISIONS, open_store, revision, writing
 from pertoken.store.write.writer import Writer
+from pertoken.window.course.course import Subject, read_course
 from pertoken.window.reading import weekly_power_w
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
@@ -65,7 +66,7 @@ def test_postgresql_is_written_rolled_up_and_read_by_the_same_code(postgres: Sto
 
 
 def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: StoreLocation, tmp_path: Path) -> None:
-    end, reports, evidence, power = 1_790_000_400, [], [], []
+    end, reports, evidence, power, courses = 1_790_000_400, [], [], [], []
     for where in (tmp_path, postgres):
         seeded = seed(where, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=90, end_ts=end)
         store = open_store(seeded)
@@ -74,12 +75,15 @@ def test_the_same_report_and_the_same_advice_come_from_postgresql(postgres: Stor
         evidence.append({key: dict(seen.items()) for key, seen in gathered.context.deployments.items()})
         with store.read() as connection:
             power.append(weekly_power_w(connection, gathered.fleet.device_ids))
+            (host,) = gathered.fleet.hosts
+            courses.append(read_course(connection, Subject("host", host.host_id), end - 3600, end).series)
     assert reports[0].deployments[0].nano_usd_per_mtok
     # At a server, *now* is the newest minutes that several hosts have shipped: a mean over more of them.
     lines = [[replace(each, running_now=None) for each in report.deployments] for report in reports]
     assert [lines[0], reports[0].bill] == [lines[1], reports[1].bill]
     assert evidence[0] == evidence[1]
     assert power[0] and power[0] == power[1]
+    assert courses[0]["running"][-1] and courses[0] == courses[1]
 
 
 def test_a_database_of_a_newer_pertoken_is_refused_and_left_alone(tmp_path: Path) -> None:

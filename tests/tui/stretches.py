@@ -57,7 +57,7 @@ COURSE = Course(
         "generated_tok_s": _wave(200, 900, range(18, 24)),
         "prompt_tok_s": _wave(1200, 6800, range(18, 24)),
         "power_w": _wave(700, 1180),
-        "util": _wave(0.5, 0.97),
+        "device_util": _wave(0.5, 0.97),
         "sm_active": _wave(0.3, 0.74),
         "dram_active": _wave(0.2, 0.66),
         "kv_use": _wave(0.1, 0.62),

@@ -39,11 +39,11 @@ def series_of(folder: Path) -> DeviceSeries:
 def test_buckets_before_the_owners_of_a_device_are_known_do_not_count(tmp_path: Path) -> None:
     known = series_of(tmp_path)
     assert known.observed_ms(5) == 600_000
-    held = known.finders((5,)).find("held")
+    held = known.find("held", (5,))
     assert held is not None and held.summary().mean == 0.25
     later = replace(known, owners_known_since={5: (NOW - 300) // 60 * 60})
     assert later.observed_ms(5) == 300_000
-    held = later.finders((5,)).find("held")
+    held = later.find("held", (5,))
     assert held is not None and (held.summary().mean, held.summary().n) == (0.5, 5)
 
 
@@ -51,4 +51,4 @@ def test_that_nobody_held_a_device_is_not_known_where_processes_cannot_be_read(t
     class Unreadable:
         metric = "processes"
 
-    assert replace(series_of(tmp_path), missing={5: [Unreadable()]}).finders((5,)).find("held") is None
+    assert replace(series_of(tmp_path), missing={5: [Unreadable()]}).find("held", (5,)) is None

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from pertoken.exposition.page import Family, text_of
+from pertoken.metrics import DEVICE, STORED_GAUGES, DeviceMetric, EngineMetric
 from pertoken.store.schema.rows import DeploymentSample, DeviceSample, EpochRow, HostSample, Tick
 from pertoken.store.schema.words import GATEWAY
 
@@ -20,19 +21,26 @@ COUNTERS: Mapping[str, tuple[str, float, str]] = {
     "observed_ms": ("pertoken_engine_observed_seconds_total", 1000, "Time in which the engine was observed."),
 }
 """Columns of `deployment_sample` -> (metric, stored value of one unit, help)."""
-GAUGES: Mapping[str, tuple[str, float, str]] = {
-    "running_1e2": ("pertoken_requests_running", 100, "Requests in the running batch."),
-    "waiting_1e2": ("pertoken_requests_waiting", 100, "Requests in the queue."),
-    "kv_use_1e4": ("pertoken_kv_cache_use_ratio", 10_000, "Share of the KV cache in use."),
+_NAMES = {
+    "running_1e2": "pertoken_requests_running",
+    "waiting_1e2": "pertoken_requests_waiting",
+    "kv_use_1e4": "pertoken_kv_cache_use_ratio",
+    "util_1e4": "pertoken_device_utilization_ratio",
+    "memory_used_bytes": "pertoken_device_memory_used_bytes",
+    "power_mw": "pertoken_device_power_watts",
+    "temperature_c": "pertoken_device_temperature_celsius",
+    "sm_active_1e4": "pertoken_device_sm_active_ratio",
+    "dram_active_1e4": "pertoken_device_memory_bandwidth_ratio",
 }
-DEVICE_GAUGES: Mapping[str, tuple[str, float, str]] = {
-    "util_1e4": ("pertoken_device_utilization_ratio", 10_000, "Time the driver saw a kernel running."),
-    "memory_used_bytes": ("pertoken_device_memory_used_bytes", 1, "Device memory in use."),
-    "power_mw": ("pertoken_device_power_watts", 1000, "Power drawn."),
-    "temperature_c": ("pertoken_device_temperature_celsius", 1, "Temperature."),
-    "sm_active_1e4": ("pertoken_device_sm_active_ratio", 10_000, "SMs that were busy."),
-    "dram_active_1e4": ("pertoken_device_memory_bandwidth_ratio", 10_000, "Memory bandwidth used, of what there is."),
-}
+"""Columns of gauges in samples -> names of the metrics, whose unit and help are those of `metrics`."""
+
+
+def _exported(metric: EngineMetric | DeviceMetric) -> tuple[str, float, str]:
+    return _NAMES[metric.stored or ""], metric.per_unit, f"{metric.meaning[0].upper()}{metric.meaning[1:]}."
+
+
+GAUGES = {metric.column: _exported(metric) for metric in STORED_GAUGES}
+DEVICE_GAUGES = {metric.stored: _exported(metric) for metric in DEVICE if metric.stored in _NAMES}
 ENERGY = "pertoken_device_energy_joules_total"
 
 

@@ -8,7 +8,7 @@ from pertoken.agent.rows.busy import NO_WORK, Busy
 from pertoken.agent.rows.conditions import Condition
 from pertoken.agent.rows.engine_ids import bucket_set_id
 from pertoken.agent.rows.tick_state import Moment, Span
-from pertoken.metrics import ENGINE_TOKENS
+from pertoken.metrics import ENGINE_TOKENS, STORED_GAUGES
 from pertoken.store.schema.rows import (
     CounterState,
     DeploymentRow,
@@ -18,7 +18,6 @@ from pertoken.store.schema.rows import (
     Event,
     HistogramSample,
 )
-from pertoken.units import RATIO
 
 MAX_GAUGE = 10**9
 """Requests that no server runs or queues: a page may show any number, and a column holds 64 bits."""
@@ -77,9 +76,7 @@ class EngineStep:
             busy_ms=self.busy.ms if self.usable else None,
             busy_provenance=int(self.busy.provenance) if self.usable else None,
             **{word: self.words.get(word) for word in ENGINE_TOKENS},
-            running_1e2=_scaled(gauges.get("running"), 100),
-            waiting_1e2=_scaled(gauges.get("waiting"), 100),
-            kv_use_1e4=_scaled(gauges.get("kv_use"), RATIO),
+            **{gauge.column: _scaled(gauges.get(gauge.name), gauge.per_unit) for gauge in STORED_GAUGES},
         )
 
     def counter_rows(self, epoch_id: int, ts: int) -> tuple[EngineCounterSample, ...]:
@@ -97,6 +94,6 @@ class EngineStep:
         )
 
 
-def _scaled(value: float | None, scale: int) -> int | None:
+def _scaled(value: float | None, scale: float) -> int | None:
     """Return a gauge in the integer scale of its column; None for what no gauge can be, or the store not hold."""
     return None if value is None or not 0 <= value <= MAX_GAUGE else round(value * scale)

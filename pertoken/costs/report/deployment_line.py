@@ -10,7 +10,7 @@ from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.lines import DeploymentLine
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import engine_counts
-from pertoken.window.figures import mean, per_mtok, rate, ratio
+from pertoken.window.figures import newest, per_mtok, rate, ratio
 from pertoken.window.observed import observed_share
 
 
@@ -77,8 +77,8 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
         devices=tuple(priced.inventory.device_names[device_id] for device_id in held),
         generated_tok_s_now=rate(recent, "generated_tokens"),
         prompt_tok_s_now=rate(recent, "prompt_tokens"),
-        running_now=ratio(recent.get("running_1e2_sum"), recent.get("running_1e2_n"), 1e2),
-        waiting_now=ratio(recent.get("waiting_1e2_sum"), recent.get("waiting_1e2_n"), 1e2),
+        running_now=newest(recent, "running"),
+        waiting_now=newest(recent, "waiting"),
         generated_tokens=generated,
         prompt_tokens=prompt,
         cached_tokens=totals.get("cached_tokens"),
@@ -150,7 +150,7 @@ def _power_w(priced: PricedWindow, held: dict[int, float]) -> float | None:
     """Watts of its devices now, by its share of them; None unless all of them are read."""
     watts = 0.0
     for device_id, share in held.items():
-        power = mean(priced.recent.devices[device_id], "power_mw", 1e3)
+        power = newest(priced.recent.devices[device_id], "power_w")
         if power is None:
             return None
         watts += power * share

@@ -9,7 +9,7 @@ from pertoken.printable import natural_key
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.words import DEMO_MACHINE, IMPORTED_MACHINE
 from pertoken.units import SHARE
-from pertoken.window.figures import mean, rate, whole
+from pertoken.window.figures import mean, newest, rate, whole
 
 _OTHERS = tuple(
     metric for metric in rolled(RollUp.GAUGE) if metric.stored not in ("util_1e4", "power_mw", "memory_used_bytes")
@@ -38,8 +38,8 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
         kind=row.kind,
         name=row.name,
         slot=row.slot,
-        util=mean(recent, "util_1e4", 1e4),
-        power_w=mean(recent, "power_mw", 1e3),
+        util=newest(recent, "device_util"),
+        power_w=newest(recent, "power_w"),
         memory_used_bytes=whole(mean(recent, "memory_used_bytes", 1)),
         memory_bytes=row.memory_bytes,
         nano_usd_per_hour=None if per_hour is None else per_hour * part // SHARE,

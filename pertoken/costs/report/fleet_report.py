@@ -23,7 +23,7 @@ from pertoken.costs.report.lines import (
 )
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.window.figures import mean, per_mtok, rate, total
+from pertoken.window.figures import newest, per_mtok, rate, total
 from pertoken.window.inventory import Inventory, fault_sentences, shown_place
 from pertoken.window.observed import observed_share
 from pertoken.window.reading import Window
@@ -111,7 +111,7 @@ def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetR
         ),
         nano_usd_per_mtok=per_mtok_together(tokens),
         generated_tok_s_now=total(rates),
-        power_w=total([mean(row, "power_mw", 1e3) for row in heard]),
+        power_w=total([newest(row, "power_w") for row in heard]),
         incomplete=any(
             some and per_mtok_together([device_tokens]) for some, device_tokens in zip(unseen, tokens, strict=True)
         ),

@@ -8,7 +8,7 @@ from typing import Any
 from pertoken.costs.priced import PricedWindow
 from pertoken.costs.report.deployment_line import spark
 from pertoken.costs.report.lines import HostLine, HostUse, Later
-from pertoken.window.figures import mean, per_mtok, rate, total
+from pertoken.window.figures import newest, per_mtok, rate, total
 
 
 class HostUses:
@@ -31,10 +31,10 @@ class HostUses:
         return HostUse(
             host=line,
             accelerators=sum(row.kind != "cpu" for row in payers),
-            util=_mean([mean(row, "util_1e4", 1e4) for row in gpus]),
-            sm_active=_mean([mean(row, "sm_active_1e4", 1e4) for row in gpus]),
-            dram_active=_mean([mean(row, "dram_active_1e4", 1e4) for row in gpus]),
-            power_w=total([mean(recent.devices.get(row.device_id), "power_mw", 1e3) for row in devices]),
+            util=_mean([newest(row, "device_util") for row in gpus]),
+            sm_active=_mean([newest(row, "sm_active") for row in gpus]),
+            dram_active=_mean([newest(row, "dram_active") for row in gpus]),
+            power_w=total([newest(recent.devices.get(row.device_id), "power_w") for row in devices]),
             generated_tok_s_now=total([rate(recent.of(row.deployment_id), "generated_tokens") for row in served])
             if now
             else None,

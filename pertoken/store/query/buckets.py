@@ -7,7 +7,7 @@ not known is `NULL`.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Select, Text, bindparam, case, cast, func, literal_column, or_, select
@@ -30,10 +30,16 @@ Chunks = Iterator[Sequence[str]]
 """Some rows at a time: one text per column."""
 
 
-def buckets(connection: Connection, rollup: str, segments: Segments, names: Sequence[str]) -> Chunks:
-    """Yield the columns `names` of every row of a roll-up in segments: `device`, `host`, `deployment` or `share`."""
-    for piece in _divided(segments):
-        query = _buckets(connection.dialect.name, rollup, shape_of(piece), tuple(names))
+def buckets(
+    connection: Connection, rollup: str, segments: Segments, names: Sequence[str], owners: Sequence[int] | None = None
+) -> Chunks:
+    """Yield the columns `names` of the rows of a roll-up in segments: `device`, `host`, `deployment` or `share`.
+
+    `owners` are the ids of whose rows they are; None: of all.
+    """
+    few = None if owners is None else tuple(sorted(owners))
+    for piece in _divided(segments) if few != () else ():
+        query = _buckets(connection.dialect.name, rollup, shape_of(piece), tuple(names), few)
         yield from _known(fetch(connection, query, bounds(piece)))
 
 
@@ -116,9 +122,13 @@ def _known(rows: Sequence[Sequence[str | None]]) -> Iterator[Sequence[str]]:
     yield from (row for row in rows if row[0] is not None)  # type: ignore[misc]  # then none of them is
 
 
-@cache
-def _buckets(dialect: str, rollup: str, shape: Shape, names: tuple[str, ...]) -> Any:
-    (rows,) = parts(dialect, rollup, shape, names, unknown=_NULL)
+@lru_cache(maxsize=64)
+def _buckets(
+    dialect: str, rollup: str, shape: Shape, names: tuple[str, ...], owners: tuple[int, ...] | None = None
+) -> Any:
+    key = {"device": t.device.c.device_id, "deployment": t.epoch.c.epoch_id, "host": t.host.c.host_id}.get(rollup)
+    few = None if owners is None or key is None else select(key).where(key.in_(map(_number, owners)))
+    (rows,) = parts(dialect, rollup, shape, names, unknown=_NULL, owners=few)
     return _joined(dialect, rows)
 
 

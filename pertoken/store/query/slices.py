@@ -6,30 +6,10 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, cast, func, select
 
 from pertoken.store.query.fast_rows import Rows, named_tuples
-from pertoken.store.query.segments import Segment, column
+from pertoken.store.query.segments import Segment
 from pertoken.store.schema import telemetry as t
 
-DEVICE = ("power_mw", "util_1e4", "sm_active_1e4", "dram_active_1e4", "tensor_active_1e4")
-"""Gauges of devices that are plotted."""
-DEPLOYMENT = ("running_1e2", "waiting_1e2", "kv_use_1e4")
-"""Gauges of deployments that are plotted."""
-TOKENS = ("generated_tokens", "prompt_tokens", "cached_tokens")
-ENERGY = ("energy_counter_mj", "energy_integral_mj")
 HAPPENINGS = 1000
-
-
-def device_slices(connection: Connection, segment: Segment, slice_s: int, device_ids: Collection[int]) -> Rows:
-    """Return (device_id, slice_ts, duration_ms, energy, `GAUGE_sum` and `GAUGE_n` of `DEVICE`) by slice."""
-    table = t.device_rollup[segment.seconds]
-    names = ("duration_ms", *ENERGY, *(f"{metric}_{part}" for metric in DEVICE for part in ("sum", "n")))
-    return _by_slice(connection, table, "device_id", device_ids, segment, slice_s, names)
-
-
-def deployment_slices(connection: Connection, segment: Segment, slice_s: int, epoch_ids: Collection[int]) -> Rows:
-    """Return (epoch_id, slice_ts, duration_ms, tokens, `GAUGE_sum` and `GAUGE_n` of `DEPLOYMENT`) by slice."""
-    table = t.deployment_rollup[segment.seconds]
-    names = ("duration_ms", *TOKENS, *(f"{gauge}_{part}" for gauge in DEPLOYMENT for part in ("sum", "n")))
-    return _by_slice(connection, table, "epoch_id", epoch_ids, segment, slice_s, names)
 
 
 def histogram_slices(
@@ -62,21 +42,6 @@ def happenings(connection: Connection, until: int) -> Rows:
 
 def _newest(connection: Connection, query: Any, ts: Any) -> Rows:
     return named_tuples(connection, query.order_by(ts.desc()).limit(HAPPENINGS))
-
-
-def _by_slice(
-    connection: Connection,
-    table: Any,
-    owner: str,
-    owners: Collection[int],
-    segment: Segment,
-    slice_s: int,
-    names: Collection[str],
-) -> Rows:
-    slice_ts, key = _slice(table.c.ts, slice_s), table.c[owner]
-    sums = (_sum(column(table, name)).label(name) for name in names)
-    inside = (key.in_(owners), table.c.ts >= segment.start, table.c.ts < segment.end)
-    return named_tuples(connection, select(key, slice_ts, *sums).where(*inside).group_by(key, slice_ts))
 
 
 def _slice(ts: Any, slice_s: int) -> Any:

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Table
 
-from pertoken.metrics import DEVICE, RollUp, rolled
+from pertoken.metrics import LATER, STORED_GAUGES, DeviceMetric, RollUp, rolled
 from pertoken.store.schema.table_parts import integer, telemetry_table, text
 
 MINUTE, HOUR = 60, 3600
@@ -43,8 +43,15 @@ def _sums(*names: str) -> tuple[str, ...]:
 THROTTLED = {"throttled_power_samples": 0x4 | 0x80, "throttled_thermal_samples": 0x20 | 0x40}
 """Samples in which one of these bits of `throttle_reasons` was set: power (software cap, external brake) and heat
 (software, hardware). Source: nvml.h 12.9, nvmlClocksEventReasons."""
+
+
+def _columns(metric: DeviceMetric) -> tuple[str, ...]:
+    """Return the columns that roll-ups keep of a metric, in the order in which a migration adds them."""
+    gauge = f"{metric.stored}_n", f"{metric.stored}_sum"
+    return {RollUp.GAUGE: gauge, RollUp.COUNTER: (metric.stored,), RollUp.NOTHING: ()}[metric.roll_up]
+
+
 _DEVICE = tuple(metric.stored for metric in rolled(RollUp.GAUGE) if metric.since is None)
-_LATER = tuple(metric for metric in DEVICE if metric.since is not None)
 device_rollup = _rollup(
     "device",
     ("device_id", "ts"),
@@ -53,10 +60,8 @@ device_rollup = _rollup(
     nullable=(
         *_sums(*_DEVICE),
         *("energy_counter_mj", "energy_integral_mj", "ecc_corrected", "ecc_uncorrected"),
-        # Columns that came later are last.
-        *(f"{metric.stored}_{part}" for metric in _LATER if metric.roll_up is RollUp.GAUGE for part in ("n", "sum")),
-        *(metric.stored for metric in _LATER if metric.roll_up is RollUp.COUNTER),
-        *THROTTLED,
+        *THROTTLED,  # of revision 0008, and so before the metrics of later ones
+        *(column for metric in LATER for column in _columns(metric)),
     ),
 )
 _HOST = ("cpu_util_1e4", "load_1e2", "memory_used_bytes")
@@ -67,7 +72,7 @@ host_rollup = _rollup(
     gauges=_HOST,
     nullable=(*_sums(*_HOST), "network_rx_bytes", "network_tx_bytes", "memory_traffic_bytes"),
 )
-_GAUGES = ("running_1e2", "waiting_1e2", "kv_use_1e4")
+_GAUGES = tuple(gauge.column for gauge in STORED_GAUGES)
 deployment_rollup = _rollup(
     "deployment",
     ("epoch_id", "ts"),

@@ -13,7 +13,7 @@ really watched (less after the agent was away). Counters are stored as what they
 
 from sqlalchemy import Boolean, Column, Index, Integer, SmallInteger
 
-from pertoken.metrics import DEVICE_COLUMNS
+from pertoken.metrics import DEVICE_COLUMNS, STORED_GAUGES
 from pertoken.store.schema.rollup_tables import (
     deployment_rollup as deployment_rollup,
 )
@@ -169,9 +169,7 @@ deployment_sample = telemetry_table(
     integer("generated_tokens"),
     integer("requests_finished"),
     integer("preemptions"),
-    integer("running_1e2"),
-    integer("waiting_1e2"),
-    integer("kv_use_1e4"),
+    *(integer(gauge.column) for gauge in STORED_GAUGES),
     # By which it is known to hold each of its devices whole over the duration, busy as it is itself: then there is no
     # row in `device_share`. NULL: its shares are there.
     Column("whole_provenance", SmallInteger),

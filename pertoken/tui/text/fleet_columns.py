@@ -1,9 +1,11 @@
 """Columns of the fleet: deployments, devices, hosts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from pertoken.costs.report.lines import DeploymentLine, DeviceLine, FleetReport, HostLine, HostUse
+from pertoken.metrics import DEVICE
 from pertoken.tui.amounts import amount
 from pertoken.tui.text.columns import Column
 from pertoken.tui.text.words import (
@@ -25,6 +27,8 @@ from pertoken.window.observed import STALE_TICKS
 Line = DeploymentLine | DeviceLine | HostLine | HostUse
 OneLine = TypeVar("OneLine", DeploymentLine, DeviceLine, HostLine, HostUse)
 SPARK_CELLS = 15
+ACTIVITY = {metric.stored: metric.heading for metric in DEVICE if metric.heading and metric.series != "device_util"}
+"""Shares of devices with a column of their own, beside utilization."""
 UNKNOWN_INTERVAL_S = 60
 """Interval assumed for a host that is not in the report."""
 
@@ -86,7 +90,7 @@ def deployment_columns(
         present("tok/s", 3, format_count, lambda line: line.generated_tok_s_now, stale),
         Column("busy", busy_share, 4, lambda line: line.busy),
         Column(
-            "run/wait",
+            "run/wait now",
             lambda line: UNKNOWN if stale(line) else _queue(line),
             6,
             lambda line: None if stale(line) else line.running_now,
@@ -121,8 +125,7 @@ def device_columns(report: FleetReport, older_s: float = 0.0, *, last: bool = Fa
         Column("device", lambda line: literal(label(line)), 0, min_cells=14, keep_end=True),
         Column("state", lambda line: age(stale, line, older_s), 2),
         present("util", 3, percent, lambda line: line.util, silent),
-        present("SM", 7, percent, lambda line: line.values.get("sm_active_1e4"), silent),
-        present("mem BW", 7, percent, lambda line: line.values.get("dram_active_1e4"), silent),
+        *(present(heading, 7, percent, partial(_value, stored), silent) for stored, heading in ACTIVITY.items()),
         present("power", 4, watts, lambda line: line.power_w, silent),
         Column(
             "memory",
@@ -178,6 +181,10 @@ def age(stale: Callable[[Line], bool], line: Line, older_s: float) -> str:
     if not stale(line):
         return ""
     return "stale, never read" if line.age_s is None else f"stale {format_duration(line.age_s + older_s)}"
+
+
+def _value(stored: str, line: DeviceLine) -> float | None:
+    return line.values.get(stored)
 
 
 def _state(stale: Callable[[Line], bool], line: DeploymentLine, older_s: float) -> str:

@@ -2,20 +2,28 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 from sqlalchemy import Connection
 
+from pertoken.metrics import DEVICE, SERIES
+from pertoken.metrics.computations import columns_of
 from pertoken.state.service import Slo
-from pertoken.store.query import read, rollups, slices
+from pertoken.store.query import read, rollups
+from pertoken.store.query.buckets import buckets
 from pertoken.store.query.fast_rows import Rows
 from pertoken.store.query.segments import Segment
+from pertoken.store.query.slices import histogram_slices
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
-from pertoken.window.figures import ratio
+from pertoken.window.columns import Columns, by_owner, columns, in_turn, stacked
 from pertoken.window.inventory import Inventory
+from pertoken.window.measured import with_busy_bounds
 from pertoken.window.reading import Window
+from pertoken.window.series.compute import observe
+from pertoken.window.series.grouped import GroupedRows, Needed
 from pertoken.window.series.histograms import quantile
 
 SLICES_S = (60, 120, 300, 900, 3600)
@@ -23,6 +31,12 @@ MAX_SLICES = 100
 """Points of a plot: about two for each cell of a wide one."""
 LATENCIES = {"ttft": "ttft_s", "tpot": "tpot_s"}
 QUANTILES = {"p50": 0.5, "p95": 0.95}
+PLOTTED_OF_DEVICES = ("power_w", *(metric.series for metric in DEVICE if metric.series and metric.heading))
+PLOTTED_OF_DEPLOYMENTS = ("generated_tok_s", "prompt_tok_s", "running", "waiting", "kv_use")
+TOKENS = ("generated_tokens", "prompt_tokens", "cached_tokens")
+ENERGY = ("energy_counter_mj", "energy_integral_mj")
+OWNERS = {"device": "device", "deployment": "epoch"}
+"""Roll-ups -> what the rows of each are about."""
 JOULES_PER_KWH = 3_600_000
 Values = tuple[float | None, ...]
 
@@ -50,8 +64,8 @@ class Course:
     start_ts: int
     slice_s: int
     series: Mapping[str, Values]
-    """By name: `generated_tok_s`, `prompt_tok_s`, `power_w`, `util`, `sm_active`, `dram_active`, `tensor_active`,
-    `kv_use`, `running`, `waiting`, and in seconds `ttft_p50`, `ttft_p95`, `tpot_p50`, `tpot_p95`."""
+    """By name: those of `PLOTTED_OF_DEVICES` and `PLOTTED_OF_DEPLOYMENTS`, as rules read them, and in seconds
+    `ttft_p50`, `ttft_p95`, `tpot_p50`, `tpot_p95`."""
     power_limit_w: float | None = None
     """Sum of the limits of its devices; None unless all are known."""
     power_cap_w: float | None = None
@@ -85,33 +99,39 @@ def read_course(connection: Connection, subject: Subject, start: int, end: int, 
     devices = _devices(inventory, subject, [row.epoch_id for row in epochs])
     slice_s, segment = _resolution(connection, start, end, dated=dated)
     first = segment.start // slice_s * slice_s
-    n = max(0, -(-(segment.end - first) // slice_s))
-    place = _Slices(first, slice_s, n)
+    slices = _Slices(first, slice_s, max(0, -(-(segment.end - first) // slice_s)))
     epoch_ids = [row.epoch_id for row in epochs]
-    device_rows = slices.device_slices(connection, segment, slice_s, list(devices))
-    served_rows = slices.deployment_slices(connection, segment, slice_s, epoch_ids)
-    counts = slices.histogram_slices(connection, segment, slice_s, epoch_ids, tuple(LATENCIES.values()))
-    owner = {row.epoch_id: row.deployment_id for row in epochs}
+    device_rows = _read(connection, "device", segment, PLOTTED_OF_DEVICES, ENERGY, list(devices))
+    served_rows = _read(connection, "deployment", segment, PLOTTED_OF_DEPLOYMENTS, TOKENS, epoch_ids)
+    counts = histogram_slices(connection, segment, slice_s, epoch_ids, tuple(LATENCIES.values()))
     limits = [row.power_limit_mw for row in devices.values() if row.kind != "cpu" and row.parent_id is None]
+    served = [
+        in_turn([served_rows[row.epoch_id] for row in rows if row.epoch_id in served_rows])
+        for rows in (inventory.epochs_of.get(deployment, ()) for deployment in deployments)
+        if any(row.epoch_id in served_rows for row in rows)
+    ]
     return Course(
         start_ts=first,
         slice_s=slice_s,
-        series={**_device_series(device_rows, place), **_served_series(served_rows, owner, place)}
-        | dict(_latencies(counts, place)),
+        series={
+            **{name: _sliced(name, list(device_rows.values()), slices) for name in PLOTTED_OF_DEVICES},
+            **{name: _sliced(name, served, slices) for name in PLOTTED_OF_DEPLOYMENTS},
+            **dict(_latencies(counts, slices)),
+        },
         power_limit_w=sum(limits) / 1000 if limits and None not in limits else None,
         power_cap_w=_cap_w(inventory, deployments),
-        energy_kwh=_energy_kwh(device_rows),
-        prompt_tokens=_total(served_rows, "prompt_tokens"),
-        cached_tokens=_total(served_rows, "cached_tokens"),
-        generated_tokens=_total(served_rows, "generated_tokens"),
+        energy_kwh=_energy_kwh(device_rows.values()),
+        prompt_tokens=_total(served_rows.values(), "prompt_tokens"),
+        cached_tokens=_total(served_rows.values(), "cached_tokens"),
+        generated_tokens=_total(served_rows.values(), "generated_tokens"),
         models=tuple(sorted({inventory.newest[deployment].served_model for deployment in deployments})),
         deployment_ids=tuple(deployments),
         marks=_marks(connection, inventory, subject, deployments, start, end if dated else None),
     )
 
 
-def _total(rows: Rows, name: str) -> int:
-    return sum(getattr(row, name) or 0 for row in rows)
+def _total(epochs: Iterable[Columns], name: str) -> int:
+    return sum(int(np.nansum(rows.floats(name))) for rows in epochs)
 
 
 def _deployments(inventory: Inventory, subject: Subject) -> list[int]:
@@ -142,90 +162,61 @@ def _resolution(connection: Connection, start: int, end: int, *, dated: bool) ->
     return HOUR, Segment(HOUR, first_hour, end // HOUR * HOUR if dated else -(-end // HOUR) * HOUR)
 
 
-class _Slices(NamedTuple):
-    """Mapping from instants to the slices of a series."""
+@dataclass(frozen=True, slots=True)
+class _Slices:
+    """Slices of a window."""
 
-    first: int
+    first_ts: int
     slice_s: int
-    n: int
+    count: int
 
-    def at(self, ts: int) -> int | None:
-        i = (ts - self.first) // self.slice_s
-        return i if 0 <= i < self.n else None
-
-    def filled(self, values: Mapping[int, float]) -> Values:
-        return tuple(values.get(i) for i in range(self.n))
+    def number(self, ts: int) -> int | None:
+        """Return the number of the slice that an instant lies in."""
+        number = (ts - self.first_ts) // self.slice_s
+        return number if 0 <= number < self.count else None
 
 
-def _device_series(rows: Rows, place: _Slices) -> dict[str, Values]:
-    """Return the sum of the watts of devices, and the mean of their activity, of those that were read."""
-    values_of: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        i = place.at(row.slice_ts)
-        for name in slices.DEVICE if i is not None else ():
-            value = ratio(getattr(row, f"{name}_sum"), getattr(row, f"{name}_n"), 1e3 if name == "power_mw" else 1e4)
-            if value is not None and i is not None:
-                values_of[name][i].append(value)
-    named = {"power_w": "power_mw"} | {name.removesuffix("_1e4"): name for name in slices.DEVICE if "_1e4" in name}
-    return {
-        name: place.filled(
-            {i: (sum if name == "power_w" else _mean)(device_values) for i, device_values in values_of[stored].items()}
-        )
-        for name, stored in named.items()
-    }
+def _read(
+    connection: Connection,
+    rollup: Literal["device", "deployment"],
+    segment: Segment,
+    plotted: Sequence[str],
+    summed: Sequence[str],
+    owners: Sequence[int],
+) -> Mapping[int, Columns]:
+    """Return the buckets of a few owners, with the columns of the series that are plotted and those that are summed."""
+    needed = dict.fromkeys(column for name in plotted for column in columns_of(SERIES[name].computation))
+    time = ("ts", "duration_ms", "observed_ms", *(("busy_ms", "busy_provenance") if rollup == "deployment" else ()))
+    names = tuple(dict.fromkeys((f"{OWNERS[rollup]}_id", *time, *summed, *needed)))
+    rows = columns(names, buckets(connection, rollup, (segment,), names, owners))
+    return by_owner(with_busy_bounds(rows) if rollup == "deployment" else rows)
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _sliced(name: str, members: Sequence[Columns], slices: _Slices) -> Values:
+    """Return a series of all members that report it, by slice; a member counts from its first to its last value."""
+    computation = SERIES[name].computation
+    reported = [rows.where(~np.isnan(rows.floats(columns_of(computation)[0]))) for rows in members]
+    reporting = [rows for rows in reported if len(rows)]
+    points = None
+    if reporting:
+        grouped = GroupedRows(stacked(reporting), [range(len(reporting))], Needed.RUNNING)
+        points = observe(computation, grouped).points(0)
+    return (None,) * slices.count if points is None else points.slices(slices.first_ts, slices.slice_s, slices.count)
 
 
-def _served_series(rows: Rows, owner: Mapping[int, int], place: _Slices) -> dict[str, Values]:
-    """Return sums over deployments: one that changed within a slice counts by the time of all its epochs."""
-    by: dict[int, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if (i := place.at(row.slice_ts)) is not None:
-            by[i][owner[row.epoch_id]].append(row)
-    served: dict[str, dict[int, float]] = defaultdict(dict)
-    for i, deployments in by.items():
-        for name in ("generated", "prompt"):
-            rates = [_rate(epochs, f"{name}_tokens") for epochs in deployments.values()]
-            _put(served[f"{name}_tok_s"], i, rates, sum)
-        for name, stored, scale in (("running", "running_1e2", 1e2), ("waiting", "waiting_1e2", 1e2)):
-            _put(served[name], i, [_gauge(epochs, stored, scale) for epochs in deployments.values()], sum)
-        _put(served["kv_use"], i, [_gauge(epochs, "kv_use_1e4", 1e4) for epochs in deployments.values()], _mean)
-    names = ("generated_tok_s", "prompt_tok_s", "running", "waiting", "kv_use")
-    return {name: place.filled(served[name]) for name in names}
-
-
-def _put(
-    into: dict[int, float], i: int, values: Sequence[float | None], combine: Callable[[Sequence[float]], float]
-) -> None:
-    known = [value for value in values if value is not None]
-    if known:
-        into[i] = combine(known)
-
-
-def _rate(epochs: Sequence[Any], name: str) -> float | None:
-    counted = [row for row in epochs if getattr(row, name) is not None]
-    return ratio(sum(getattr(row, name) for row in counted), sum(row.duration_ms for row in counted), 1e-3)
-
-
-def _gauge(epochs: Sequence[Any], name: str, scale: float) -> float | None:
-    total, n = ([getattr(row, f"{name}_{part}") or 0 for row in epochs] for part in ("sum", "n"))
-    known = any(getattr(row, f"{name}_sum") is not None for row in epochs)
-    return ratio(sum(total), sum(n), scale) if known else None
-
-
-def _latencies(rows: Rows, place: _Slices) -> Iterator[tuple[str, Values]]:
+def _latencies(rows: Rows, slices: _Slices) -> Iterator[tuple[str, Values]]:
     histograms: dict[tuple[str, int], dict[tuple[float, ...], list[int]]] = defaultdict(dict)
     for slice_ts, metric, text, bucket, total in rows:
-        if (i := place.at(slice_ts)) is not None:
+        if (number := slices.number(slice_ts)) is not None:
             bounds = tuple(map(float, filter(None, text.split(","))))
-            histograms[metric, i].setdefault(bounds, [0] * (len(bounds) + 1))[bucket] += total
+            histograms[metric, number].setdefault(bounds, [0] * (len(bounds) + 1))[bucket] += total
     for name, metric in LATENCIES.items():
         for label, q in QUANTILES.items():
-            points = ((i, quantile(histogram, q)) for (of, i), histogram in histograms.items() if of == metric)
-            yield f"{name}_{label}", place.filled({i: value for i, value in points if value is not None})
+            values = (histograms.get((metric, number)) for number in range(slices.count))
+            yield (
+                f"{name}_{label}",
+                tuple(None if histogram is None else quantile(histogram, q) for histogram in values),
+            )
 
 
 def _cap_w(inventory: Inventory, deployments: Iterable[int]) -> float | None:
@@ -238,11 +229,13 @@ def _cap_w(inventory: Inventory, deployments: Iterable[int]) -> float | None:
     return sum(caps) if caps else None
 
 
-def _energy_kwh(rows: Rows) -> float | None:
-    """Return the energy by the driver's counter of each device and slice, else by its integrated power."""
-    known = [row.energy_integral_mj if row.energy_counter_mj is None else row.energy_counter_mj for row in rows]
-    measured = [limit for limit in known if limit is not None]
-    return sum(measured) / 1000 / JOULES_PER_KWH if measured else None
+def _energy_kwh(devices: Iterable[Columns]) -> float | None:
+    """Return the energy by the driver's counter of each device and bucket, else by its integrated power."""
+    counted = [(rows.floats("energy_counter_mj"), rows.floats("energy_integral_mj")) for rows in devices]
+    measured = [np.where(np.isnan(counter), integral, counter) for counter, integral in counted]
+    if all(np.isnan(energy_mj).all() for energy_mj in measured):
+        return None
+    return float(sum(np.nansum(energy_mj) for energy_mj in measured)) / 1000 / JOULES_PER_KWH
 
 
 def _marks(

@@ -1,16 +1,12 @@
 """Series of a window that are made when they are read."""
 
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from pertoken.evidence import HoursOfWeek, OperatingPoint, Series
-from pertoken.window.series.points import Points, reported
-
-Find = Mapping[str, Callable[[], Points | None]]
-"""How to find the observations of series, by their names."""
+from pertoken.window.series.points import Points
 
 
 class Maker(Protocol):
@@ -21,37 +17,17 @@ class Maker(Protocol):
         """Number by which it is referred to."""
         ...
 
-    def made(self, of: "WindowSeries") -> Series | None:
+    def made(self, wanted: "WindowSeries") -> Series | None:
         """Return the summary of a series; None if it was not measured."""
         ...
 
-    def observations(self, of: "WindowSeries") -> Points | None:
+    def observations(self, wanted: "WindowSeries") -> Points | None:
         """Return the observations of a series; None if it was not measured."""
         ...
 
     def minutes(self, deployment_id: int) -> tuple[OperatingPoint, ...]:
         """Return minutes of a deployment that differ in their load, oldest first."""
         ...
-
-
-class Finders:
-    """Functions that find the observations of each series of one subject, by its name."""
-
-    def __init__(self, known: Find, late: Collection[str], more: Callable[[], Find]) -> None:
-        """`late` are counted late. `more` returns further series once one is requested: few of them ever are."""
-        self._known = known
-        self._late = late
-        self._more: Callable[[], Find] | None = more
-
-    def find(self, name: str) -> Points | None:
-        """Return the observations of a series; None if it was not measured."""
-        if name not in self._known and self._more is not None:
-            self._known = {**self._more(), **self._known}
-            self._more = None
-        find = self._known.get(name)
-        if find is None:
-            return None
-        return reported(find) if name in self._late else find()
 
 
 READERS: WeakValueDictionary[int, Maker] = WeakValueDictionary()

@@ -3,15 +3,15 @@
 from collections.abc import Iterable
 from typing import Any
 
-from pertoken.metrics import DEVICE, HISTOGRAMS, SERIES
+from pertoken.metrics import DEVICE, SERIES
+from pertoken.metrics.computations import Histogram
 
 LENGTHS = ("prompt_len", "generated_len")
-TRAFFIC = "memory_traffic_bytes"
 SERIES_OF = {metric.stored: metric.series for metric in DEVICE if metric.series} | {
     "processes": "held",
     "busy": "busy",
     "nvlink_rx_mib_s": "nvlink_bytes_s",
-    TRAFFIC: "memory_traffic_bytes_s",
+    "memory_traffic_bytes": "memory_traffic_bytes_s",
 }
 """Stored metrics -> the series that is missing where they are."""
 COUNTED_BY = {
@@ -21,18 +21,10 @@ COUNTED_BY = {
     "busy_generated_tok_s": {"generated_tokens"},
 }
 """Rates -> the engine metrics whose late counting makes them late."""
-THROTTLED = {
-    "throttled": "throttled_n",
-    "throttled_power": "throttled_power_samples",
-    "throttled_thermal": "throttled_thermal_samples",
-}
-OF_DEVICES = (
-    *(metric.series for metric in DEVICE if metric.series),
-    *("nvlink_bytes_s", *THROTTLED, "energy_w", "host_memory_free", "held"),
-)
+OF_DEVICES = (*(name for name, spec in SERIES.items() if spec.owner == "device"), "host_memory_free")
 """Series of a device."""
 ITL = "itl_s"
-FROM_HISTOGRAMS = (*HISTOGRAMS, ITL)
+FROM_HISTOGRAMS = tuple(name for name, spec in SERIES.items() if isinstance(spec.computation, Histogram))
 """Series of a deployment that are made of bucket counts."""
 OF_DEPLOYMENTS = tuple(name for name in SERIES if name not in (*FROM_HISTOGRAMS, "held", "observed_h"))
 """All other series of a deployment."""

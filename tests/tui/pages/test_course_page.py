@@ -15,7 +15,7 @@ async def test_a_service_opens_with_its_dollars_and_plots_and_scrolls_to_its_fac
     async with running(source, (100, 30)) as pilot:
         await pilot.press("enter")
         await until_shown(pilot, "Where a dollar goes: $4.98 in 1h")
-        await until_shown(pilot, "Tokens, tok/s: ▪ generated")
+        await until_shown(pilot, "Tokens, tok/s: ▪ output")
         await pilot.press("end")
         await until_shown(pilot, "How far to trust it")
         assert source.subjects[0] == Subject("deployment", 11)
@@ -26,7 +26,7 @@ async def test_a_host_opens_from_its_row_with_its_devices() -> None:
     async with running(source, (120, 40)) as pilot:
         await pilot.press("g", "enter")
         await until_shown(pilot, "gpu-a · 2 accelerators")
-        await until_shown(pilot, "Power, W: ▪ drawn 716  ─ limit 1,400")
+        await until_shown(pilot, "Power, W: ▪ power 716  ─ limit 1,400")
         await pilot.press("end")
         await until_shown(pilot, "Devices and partitions, with the deployments that use them")
         assert source.subjects[0] == Subject("host", 1)
@@ -39,7 +39,7 @@ async def test_enter_opens_the_first_proposal_and_escape_goes_back_to_the_plots(
         await pilot.press("enter")
         await until_shown(pilot, "How to apply it")
         await pilot.press("escape")
-        await until_shown(pilot, "Tokens, tok/s: ▪ generated")
+        await until_shown(pilot, "Tokens, tok/s: ▪ output")
         await pilot.press("escape", "down", "enter")
         await until_shown(pilot, "Qwen/Qwen3-8B · llama.cpp")
         await pilot.press("enter")

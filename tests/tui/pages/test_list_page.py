@@ -21,7 +21,7 @@ async def test_enter_opens_the_row_under_the_cursor_and_escape_goes_back_to_it()
         await until_shown(pilot, "Qwen/Qwen3-8B")
         await until_shown(pilot, "Where a dollar goes")
         await pilot.press("escape")
-        await until_shown(pilot, "run/wait  host")
+        await until_shown(pilot, "run/wait now  host")
         assert pilot.app.screen.query_one("#deployments", Rows).cursor_row == 1
 
 

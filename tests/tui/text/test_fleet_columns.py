@@ -35,7 +35,7 @@ def test_a_price_that_is_an_upper_bound_and_a_part_of_the_window_are_marked() ->
 
 def test_a_value_that_an_engine_does_not_report_is_a_dash_with_the_fault_named() -> None:
     silent = of_deployment(SILENT)
-    assert (silent["run/wait"], silent["state"]) == ("–", "fault, stale 3m")
+    assert (silent["run/wait now"], silent["state"]) == ("–", "fault, stale 3m")
 
 
 @pytest.mark.parametrize(("report", "named"), [(RICH, True), (BARE, False)])
@@ -54,7 +54,7 @@ def test_an_unused_device_is_used_by_nothing_and_unknown_use_is_a_dash() -> None
 
 def test_a_stale_row_has_no_present_figure_in_any_table_and_keeps_those_of_the_window() -> None:
     deployment = cells(deployment_columns(RICH, older_s=60.0), CHAT)  # type: ignore[arg-type]
-    assert {deployment[name] for name in ("tok/s", "run/wait", "power")} == {"–"}
+    assert {deployment[name] for name in ("tok/s", "run/wait now", "power")} == {"–"}
     assert (deployment["state"], deployment["$/Mtok"], deployment["busy"]) == ("stale 64s", "$0.230", "87%")
     device = cells(device_columns(RICH, older_s=60.0), RICH.devices[0])  # type: ignore[arg-type]
     assert {device[name] for name in ("util", "SM", "mem BW", "power", "memory", "$/hour")} == {"–"}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from pertoken.metrics import DEVICE, label_of
 from pertoken.state.service import Slo
 from pertoken.tui.amounts import amount
 from pertoken.tui.text.words import literal, percent
@@ -20,6 +21,8 @@ MARKERS = ("▪", "·", "x")
 MAX_MARKS = 12
 SERVED = ("Tokens", "Requests", "KV cache", "TTFT", "TPOT")
 """Names of the panels that only an engine fills."""
+ACTIVITY = {metric.series: metric.heading for metric in DEVICE if metric.series and metric.heading}
+"""Short labels of the series of devices that are plotted as activity."""
 _KINDS = {"epoch": "epoch", "verdict": "verdict", "event": "event"}
 
 
@@ -44,7 +47,7 @@ class Panel:
 
     @property
     def caption(self) -> str:
-        """`Power, W: ▪ drawn 512 · limit 700 (-)`, with the newest values."""
+        """`Power, W: ▪ power 512 · limit 700 (-)`, with the newest values."""
         parts = [
             f"{marker} {line.label} {self._text(_newest(line.values))}"
             for marker, line in zip(MARKERS, self.lines, strict=False)
@@ -71,27 +74,31 @@ def panels(course: Course, slo: Slo | None = None) -> tuple[tuple[Panel, ...], t
     ttft = None if slo is None else slo.ttft_p95_ms
     tpot = None if slo is None else slo.tpot_p95_ms
 
-    def lines(*named: tuple[str, str], scale: float = 1) -> tuple[Line, ...]:
-        labelled = ((label, course.series.get(name, ())) for label, name in named)
+    def lines(label_by_name: Mapping[str, str], scale: float = 1) -> tuple[Line, ...]:
+        shown = ((label, course.series.get(name, ())) for name, label in label_by_name.items())
         return tuple(
             Line(label, tuple(None if value is None else value * scale for value in values))
-            for label, values in labelled
+            for label, values in shown
             if any(value is not None for value in values)
         )
 
-    activity = (("util", "util"), ("SM", "sm_active"), ("mem BW", "dram_active"))
     candidates = (
-        Panel("Tokens", "tok/s", lines(("generated", "generated_tok_s"), ("prompt", "prompt_tok_s"))),
-        Panel("Power", "W", lines(("drawn", "power_w")), power),
-        Panel("Activity", "%", lines(*activity, scale=100), top=100),
-        Panel("Requests", "mean", lines(("running", "running"), ("waiting", "waiting"))),
-        Panel("KV cache", "%", lines(("used", "kv_use"), scale=100), top=100),
-        Panel("TTFT", "ms", lines(("p50", "ttft_p50"), ("p95", "ttft_p95"), scale=1000), _slo(ttft)),
-        Panel("TPOT", "ms", lines(("p50", "tpot_p50"), ("p95", "tpot_p95"), scale=1000), _slo(tpot)),
+        Panel("Tokens", "tok/s", lines(_labels("tokens/s", "generated_tok_s", "prompt_tok_s"))),
+        Panel("Power", "W", lines(_labels("", "power_w")), power),
+        Panel("Activity", "%", lines(ACTIVITY, 100), top=100),
+        Panel("Requests", "mean", lines(_labels("requests", "running", "waiting"))),
+        Panel("KV cache", "%", lines(_labels("KV cache", "kv_use"), 100), top=100),
+        Panel("TTFT", "ms", lines({"ttft_p50": "p50", "ttft_p95": "p95"}, 1000), _slo(ttft)),
+        Panel("TPOT", "ms", lines({"tpot_p50": "p50", "tpot_p95": "p95"}, 1000), _slo(tpot)),
     )
     return tuple(panel for panel in candidates if panel.lines), tuple(
         panel.name for panel in candidates if not panel.lines
     )
+
+
+def _labels(subject: str, *names: str) -> Mapping[str, str]:
+    """Return the labels of series by name, without the subject that the panel names."""
+    return {name: label_of(name).replace(subject, "").strip() for name in names}
 
 
 def _slo(limit_ms: float | None) -> tuple[tuple[str, float], ...]:

@@ -17,9 +17,16 @@ def test_a_panel_without_values_has_no_plot_and_is_named() -> None:
 def test_limits_caps_and_objectives_are_levels_of_their_plot() -> None:
     shown, _ = panels(replace(COURSE, power_cap_w=900.0), Slo(ttft_p95_ms=400.0))
     assert shown[1].levels == (("limit", 1400.0), ("cap", 900.0))
-    assert shown[1].caption == "Power, W: ▪ drawn 716  ─ limit 1,400  ─ cap 900"
+    assert shown[1].caption == "Power, W: ▪ power 716  ─ limit 1,400  ─ cap 900"
     assert shown[5].levels == (("SLO p95", 400.0),)
     assert shown[5].highest >= 400
+
+
+def test_a_line_that_is_taken_while_busy_has_that_in_its_label() -> None:
+    captions = {panel.name: panel.caption for panel in panels(COURSE)[0]}
+    assert captions["Requests"] == "Requests, mean: ▪ running while busy 2.97  · waiting 0.13"
+    assert captions["KV cache"] == "KV cache, %: ▪ in use while busy 11.7"
+    assert captions["Activity"] == "Activity, %: ▪ util 51.6  · SM 31.5  x mem BW 21.5"
 
 
 def test_lines_end_at_a_gap_and_begin_after_it() -> None:
