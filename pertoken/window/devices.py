@@ -64,7 +64,7 @@ class DeviceSeries:
         sizes = {row.host_id: row.memory_bytes for row in self.inventory.hosts}
         if not host_ids or any(sizes.get(host_id) is None for host_id in host_ids):
             return None
-        hosts = [self.measured.host(host_id) for host_id in host_ids]
+        hosts = [rows.where(rows.ints("memory_used_bytes_n") > 0) for rows in map(self.measured.host, host_ids)]
         values = [
             sizes[host_id] - rows.floats("memory_used_bytes_sum") / rows.floats("memory_used_bytes_n")
             for host_id, rows in zip(host_ids, hosts, strict=True)
