@@ -46,6 +46,12 @@ ENGINE_TOKENS = _table(
 )
 """Counters that are columns of `deployment_sample`."""
 ENGINE_COUNTERS = _table(
+    EngineMetric(
+        "transferred_tokens",
+        "transferred tokens",
+        "tokens",
+        "tokens of prompts whose KV cache came from a prefill server, which counts them",
+    ),
     EngineMetric("requests_failed", "requests failed", "requests", "requests refused, aborted or failed"),
     EngineMetric(
         "prefix_queries", "prefix cache lookups", "tokens", "tokens looked up in the prefix cache", shown=False

@@ -276,4 +276,8 @@ def _names(metric: Metric) -> str:
     where = f" with {', '.join(f'{name}={value}' for name, value in metric.where)}" if metric.where else ""
     reason = f" by {metric.reason}" if isinstance(metric, Counter) and metric.reason else ""
     whole = f" without {metric.parts}" if metric.parts else ""
-    return ", ".join(f"`{name}`" for name in metric.engine_names) + where + whole + reason
+    pages = ""
+    if isinstance(metric, Counter):
+        pages += f", beside `{metric.only_with}`" if metric.only_with else ""
+        pages += f", without `{metric.unless}`" if metric.unless else ""
+    return ", ".join(f"`{name}`" for name in metric.engine_names) + where + whole + reason + pages

@@ -27,11 +27,16 @@ ADAPTERS: Mapping[str, Adapter] = {
 def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
     """Return increases by counter, with a missing one of `prompt_tokens = cached_tokens + computed_tokens` filled in.
 
-    Computed tokens below 0 are unknown: some engines count the cached part of a prompt before the prompt.
+    Transferred tokens are neither: the server that computed them counts them. Computed tokens below 0 are unknown: some
+    engines count the cached part of a prompt before the prompt.
     """
     prompt, cached, computed = (deltas.get(name) for name in ("prompt_tokens", "cached_tokens", "computed_tokens"))
     if prompt is None and cached is not None and computed is not None:
         prompt = cached + computed
     elif computed is None and prompt is not None and cached is not None:
         computed = prompt - cached if prompt >= cached else None
+    if transferred := deltas.get("transferred_tokens"):
+        counts = [count for count in (prompt, cached) if count is not None]
+        transferred = min(transferred, *counts) if counts else 0
+        prompt, cached = (None if count is None else count - transferred for count in (prompt, cached))
     return {**deltas, "prompt_tokens": prompt, "cached_tokens": cached, "computed_tokens": computed}

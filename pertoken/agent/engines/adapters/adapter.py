@@ -58,6 +58,10 @@ class Counter(Metric):
     """Number of the engine's units in one of ours: 1e-3 for seconds that become milliseconds."""
     elsewhere: tuple[tuple[str, str], ...] = ()
     """Labels of series that another server counts too: these series are not counted here."""
+    only_with: str | None = None
+    """Sample that must be on the page for this one to be read."""
+    unless: str | None = None
+    """Sample in whose place this one is read: on a page that has it, this one is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +215,8 @@ class Adapter:
         """Yield every metric with each of the samples it may be read from."""
         for metric in (*self.counters, *self.gauges):
             yield from ((metric, name) for name in metric.engine_names)
+            if isinstance(metric, Counter):
+                yield from ((metric, name) for name in (metric.only_with, metric.unless) if name is not None)
         for metric in self.histograms:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
@@ -227,6 +233,7 @@ class Adapter:
             counters=tuple(
                 (metric, name, self._copies(metric, page.samples[name], metric.reason, metric.elsewhere))
                 for metric, name in _present(page, self.counters)
+                if _is_read(metric, page)
             ),
             gauges=tuple(
                 (metric, name, self._copies(metric, page.samples[name])) for metric, name in _present(page, self.gauges)
@@ -267,7 +274,15 @@ def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapt
             for metric in metrics
         )
 
-    return replace(adapter, counters=of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms))
+    counters = tuple(
+        replace(
+            counter,
+            only_with=None if counter.only_with is None else rename(counter.only_with)[0],
+            unless=None if counter.unless is None else rename(counter.unless)[0],
+        )
+        for counter in of(adapter.counters)
+    )
+    return replace(adapter, counters=counters, gauges=of(adapter.gauges), histograms=of(adapter.histograms))
 
 
 def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -331,6 +346,12 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
         name = next((name for name in metric.engine_names if name + suffix in page.samples), None)
         if name is not None:
             yield metric, name
+
+
+def _is_read(counter: Counter, page: Page) -> bool:
+    """Return whether the other samples of a page permit to read a counter."""
+    is_permitted = counter.only_with is None or counter.only_with in page.samples
+    return is_permitted and (counter.unless is None or counter.unless not in page.samples)
 
 
 def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:

@@ -28,6 +28,10 @@ from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word
 
 _CACHE_CONFIG = "vllm:cache_config_info"
+_BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
+"""Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server."""
+_NIXL = "vllm:nixl_bytes_transferred_sum"
+"""On pages of servers that receive KV caches from prefill servers by NIXL."""
 _CONFIG: Mapping[str, tuple[str, str]] = {
     "tp": ("parallel_config", "tensor_parallel_size"),
     "pp": ("parallel_config", "pipeline_parallel_size"),
@@ -99,6 +103,17 @@ ADAPTER = Adapter(
             "cached_tokens",
             ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
         ),
+        Counter("transferred_tokens", (_BY_TIER,), where=(("source", "p2p"),)),
+        Counter(  # a connector that does not name its tier, beside NIXL's transfers between servers
+            "transferred_tokens", (_BY_TIER,), where=(("source", "external_unspecified"),), only_with=_NIXL
+        ),
+        Counter(
+            "transferred_tokens",
+            ("vllm:prompt_tokens_by_source_total",),
+            where=(("source", "external_kv_transfer"),),
+            only_with=_NIXL,
+            unless=_BY_TIER,
+        ),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
         Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),
@@ -145,8 +160,10 @@ ADAPTER = Adapter(
         Metric("kv_reuse_gap_s", ("vllm:kv_block_reuse_gap_seconds",)),
     ),
     limits=(
-        "Where one server prefills for another, both count the prompt, and no metric distinguishes that from a shared "
-        "cache: it counts twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
+        "Where one server prefills for another, both count the prompt. Tokens that the second one received are no part "
+        "of its prompt or cached tokens and are counted as transferred: by the tier `p2p` where cached tokens have tiers "
+        "(0.32), before that, since 0.17, by the external tokens of servers with NIXL's metrics. Without either they "
+        "count twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
     owned_by="vllm",

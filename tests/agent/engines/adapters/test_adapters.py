@@ -61,6 +61,7 @@ def test_vllm_drafts_and_estimates_are_counted() -> None:
         "prefix_queries": 4116,
         "prefix_hits": 3072,
         "media_lookups": 0,
+        "transferred_tokens": 0,
         "media_hits": 0,
         "spec_drafts": 402,
         "spec_draft_tokens": 1175,

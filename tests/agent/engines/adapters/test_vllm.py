@@ -1,5 +1,7 @@
 """Pages, API and command line of vLLM, read into our metrics."""
 
+import pytest
+
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
 from pertoken.agent.rows.counting.counters import advance, bucket_totals, bucket_values, word_totals
@@ -19,6 +21,7 @@ def test_vllm_tokens_between_two_pages_are_those_its_clients_sent_and_got() -> N
         "prefix_queries": 6784,
         "prefix_hits": 5120,
         "media_lookups": 0,
+        "transferred_tokens": 0,
         "media_hits": 0,
         "gflop_per_gpu": 0,
         "read_mb_per_gpu": 0,
@@ -175,3 +178,54 @@ def test_vllm_lists_its_lora_adapters_as_models_with_a_parent() -> None:
     assert adapters_of({"data": named}) == ["legal", "support"]
     assert adapters_of({"data": named[:1]}) == []
     assert adapters_of(None) is None
+
+
+PD_PAGE = """\
+vllm:prompt_tokens_total{{engine="0",model_name="m"}} {prompt}
+vllm:prompt_tokens_cached_total{{engine="0",model_name="m"}} {cached}
+vllm:prompt_tokens_by_source_total{{engine="0",model_name="m",source="local_compute"}} {computed}
+vllm:prompt_tokens_by_source_total{{engine="0",model_name="m",source="external_kv_transfer"}} {external}
+vllm:generation_tokens_total{{engine="0",model_name="m"}} 400
+{more}"""
+TIERS = """\
+vllm:prompt_tokens_cached_by_source_total{{engine="0",model_name="m",source="device"}} 0
+vllm:prompt_tokens_cached_by_source_total{{engine="0",model_name="m",source="host"}} {host}
+vllm:prompt_tokens_cached_by_source_total{{engine="0",model_name="m",source="p2p"}} {p2p}
+vllm:prompt_tokens_cached_by_source_total{{engine="0",model_name="m",source="external_unspecified"}} {unspecified}
+"""
+NIXL = 'vllm:nixl_bytes_transferred_sum{engine="0",model_name="m"} 9\n'
+
+
+def counted(prompt: int, external: int, more: str = "") -> dict[str, int | None]:
+    """Return the tokens of a server that got all cached prompt tokens from outside."""
+    body = PD_PAGE.format(prompt=prompt, cached=external, computed=prompt - external, external=external, more=more)
+    return tokens(word_totals(ADAPTERS["vllm"].read(parse(body.encode(), ADAPTERS["vllm"].wanted)).counters))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        TIERS.format(host=0, p2p=3_999_000, unspecified=0),
+        TIERS.format(host=0, p2p=0, unspecified=3_999_000) + NIXL,
+        NIXL,
+    ],
+)
+def test_a_prompt_that_one_server_prefills_for_another_counts_once(more: str) -> None:
+    prefill, decode = counted(4_000_000, 0), counted(4_000_000, 3_999_000, more)
+    assert (prefill["prompt_tokens"], prefill.get("transferred_tokens")) == (4_000_000, None)
+    assert (decode["prompt_tokens"], decode["cached_tokens"], decode["computed_tokens"]) == (1000, 0, 1000)
+    assert decode["transferred_tokens"] == 3_999_000
+
+
+@pytest.mark.parametrize("more", ["", TIERS.format(host=3_999_000, p2p=0, unspecified=0)])
+def test_prompt_tokens_of_a_cache_outside_the_server_stay_cached(more: str) -> None:
+    shared = counted(4_000_000, 3_999_000, more)
+    assert (shared["prompt_tokens"], shared["cached_tokens"], shared["computed_tokens"]) == (4_000_000, 3_999_000, 1000)
+    assert not shared.get("transferred_tokens")
+
+
+def test_sources_that_do_not_add_up_make_no_count_negative() -> None:
+    excess = tokens({"prompt_tokens": 100, "cached_tokens": 60, "transferred_tokens": 500})
+    assert (excess["prompt_tokens"], excess["cached_tokens"], excess["computed_tokens"]) == (40, 0, 40)
+    unknown = tokens({"prompt_tokens": None, "cached_tokens": None, "transferred_tokens": 5})
+    assert unknown["prompt_tokens"] is None and unknown["cached_tokens"] is None
