@@ -12,7 +12,7 @@ from pertoken.cli.options import db_option, echo, echo_json, json_option, settin
 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, Priced
-    from pertoken.costs.prices.repricing import Prices
+    from pertoken.costs.repricing import Prices
     from pertoken.store.connect.location import StoreLocation
 
 _FROM = "`ever`, `now`, or a time such as 2026-11-01 or 2026-11-01T08:00 (UTC)"
@@ -85,7 +85,7 @@ def show_prices(config_file: str | None, db: str | None, as_json: bool) -> None:
     import time
     from dataclasses import asdict
 
-    from pertoken.costs.prices.repricing import read_prices
+    from pertoken.costs.repricing import read_prices
     from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)
@@ -193,8 +193,8 @@ def _put(
     import time
 
     from pertoken.costs.prices.book import Price
-    from pertoken.costs.prices.repricing import read_prices
     from pertoken.costs.prices.selectors import identity
+    from pertoken.costs.repricing import read_prices
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
@@ -250,7 +250,7 @@ def _confirm(where: StoreLocation, known: Prices, price: Price, now: int, yes: b
     import sys
 
     from pertoken.cli.progress import Progress
-    from pertoken.costs.prices.repricing import repriced
+    from pertoken.costs.repricing import repriced
     from pertoken.errors import BadInput
     from pertoken.tui.amounts import amount
 

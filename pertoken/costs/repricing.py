@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pertoken.costs.ledger import divide
+from pertoken.costs.bill import bill
+from pertoken.costs.ledger import cost
 from pertoken.costs.prices.book import Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
-from pertoken.costs.prices.stored import price_book, prices_set
+from pertoken.costs.prices.stored import prices_set
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import HOUR_MS
 from pertoken.window.reading import Window
 
 
@@ -55,11 +55,9 @@ def read_prices(place: StoreLocation, now_ts: int) -> Prices:
     if not place.exists("telemetry"):
         prices = prices_set(Store(place, reading(place, "telemetry"), open_advice(place)))
         return Prices(PriceBook(prices), (), _newest(prices))
-    store = open_store(place)
-    with store.read() as connection:
-        inventory = Window(connection, 0, now_ts).inventory
-        book = price_book(store, connection, inventory)
-    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None)
+    with bill(open_store(place), 0, now_ts) as priced:
+        book = priced.prices
+        payers = tuple(Priced(row.kind, row.name, row.uuid) for row in priced.payers.values())
     return Prices(book, payers, _newest(book.prices))
 
 
@@ -115,7 +113,7 @@ def repriced(
 
 
 def _cost(duration_ms: int, nano_usd_per_hour: int | None) -> int | None:
-    return None if nano_usd_per_hour is None else divide(duration_ms * nano_usd_per_hour, HOUR_MS)
+    return None if nano_usd_per_hour is None else cost(duration_ms, nano_usd_per_hour)
 
 
 def _plus(total: int | None, more: int | None) -> int | None:
