@@ -5,7 +5,7 @@ Front door:
 - `costs.prices`: `stored` (the prices of a database), `book`, `selectors`.
 - `costs.report`: `fleet_report` and its `lines`.
 - `costs.hours`: `hourly` and `hour`, dollars by model and hour.
-- `costs.bill`: `bill`, a window with its prices, which all dollars are read from; `costs.lines`: its lines by hour or day.
+- `costs.bill`: `bill`, a window with its prices, which all dollars are read from; `costs.lines`: its lines.
 - `costs.ledger`: the identity of the bill; `costs.repricing`: effect of a change of prices.
 - `costs.fleet`: the present as a `state.Fleet`.
 """

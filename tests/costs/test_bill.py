@@ -158,6 +158,11 @@ def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purg
     assert not fleet_report(store, 3600, END).estimated
 
 
+def test_a_price_from_within_a_minute_marks_an_hour_without_minutes_as_estimated(stores: tuple[Store, Store]) -> None:
+    history = [Price("gpu", 10**9, 0), Price("gpu", 3 * 10**9, START + 3600 + 930)]
+    assert [bill(store, history).estimated for store in stores] == [False, True]
+
+
 def test_a_window_that_begins_before_anything_was_recorded_is_no_estimate(stores: tuple[Store, Store]) -> None:
     for store in stores:
         report = fleet_report(store, 86_400 + 1800, END)
