@@ -11,10 +11,11 @@ from pertoken.advisor.probed.cpus import with_cpus
 from pertoken.advisor.probed.stored import probe_points
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
+from pertoken.costs.bill import bill
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.prices.book import Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import rank
-from pertoken.costs.prices.stored import ownership, price_book
+from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
 from pertoken.proof.judging.recalibration import realised
@@ -28,7 +29,7 @@ from pertoken.store.schema.words import WORKLOAD
 from pertoken.units import NANO_USD, SHARE
 from pertoken.window.inventory import Inventory
 from pertoken.window.progress import Progress, no_progress, ticking
-from pertoken.window.reading import NOTHING_ELSEWHERE, Waiting, Window
+from pertoken.window.reading import NOTHING_ELSEWHERE, Waiting
 
 MAX_SEQ = 2**62
 """Sequence number of an assumed price: later than all stored ones."""
@@ -73,11 +74,10 @@ def present(
     """
     settings = settings or Settings()
     progress("reading inventory", 0.0)
-    with store.read() as connection:
-        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
-        inventory = window.inventory
-        prices = _assuming(assumed, price_book(store, connection, inventory), inventory)
-        seen = window.evidence(market, progress, store.read, elsewhere=elsewhere)
+    with bill(store, now_ts - window_s, now_ts, dated=dated) as priced:
+        inventory = priced.inventory
+        prices = _assuming(assumed, priced.prices, inventory)
+        seen = priced.window.evidence(market, progress, store.read, elsewhere=elsewhere)
     epochs: dict[str, list[Any]] = defaultdict(list)
     for row in inventory.served:
         epochs[service_name(row.served_model, settings)].append(row)

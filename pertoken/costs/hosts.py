@@ -3,13 +3,11 @@
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from pertoken.costs.ledger import divide
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.bill import bill
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
-from pertoken.units import HOUR_MS, first_hour
+from pertoken.units import first_hour
 from pertoken.window.figures import per_mtok
-from pertoken.window.reading import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,40 +33,30 @@ class HostCost:
 def host_costs(store: Store, hours: int, now_ts: int, *, dated: bool = False) -> tuple[HostCost, ...]:
     """Return every host of the last `hours` hours of the clock, the one under way included, dearest first.
 
-    Dollars are rounded once for a host. `dated`: `now_ts`, a whole minute, is in the past, and everything is as of
-    then. Raises StoreError.
+    `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
     """
-    start = first_hour(hours, now_ts)
-    products: Counter[int] = Counter()
-    """By host: milliseconds x nano-USD per hour."""
+    nano_usd: Counter[int] = Counter()
     unpriced: defaultdict[int, set[int]] = defaultdict(set)
-    with store.read() as connection:
-        window = Window(connection, start, now_ts, dated=dated)
-        inventory = window.inventory
-        prices = price_book(store, connection, inventory)
-        payers = {device_id: row for device_id, row in inventory.devices.items() if row.parent_id is None}
-        for first, _, times in window.device_time(prices.changes()):
-            rates = dict(zip(payers, prices.rates(payers.values(), first), strict=True))
-            for device_id, duration_ms, _ in times:
-                if device_id not in payers:
-                    continue  # a MIG device is paid for with its GPU
-                row, rate = payers[device_id], rates[device_id]
-                if rate is not None:
-                    products[row.host_id] += duration_ms * rate
-                elif row.kind != "cpu":
-                    unpriced[row.host_id].add(device_id)
-        served = {epoch_id: tokens for epoch_id, tokens in window.tokens() if tokens is not None}
+    with bill(store, first_hour(hours, now_ts), now_ts, dated=dated) as priced:
+        inventory = priced.inventory
+        for line in priced.device_costs():
+            device = inventory.devices[line.device_id]
+            if line.nano_usd is not None:
+                nano_usd[device.host_id] += line.nano_usd
+            elif device.kind != "cpu":
+                unpriced[device.host_id].add(line.device_id)
+        served = {epoch_id: tokens for epoch_id, tokens in priced.window.tokens() if tokens is not None}
     tokens: Counter[int] = Counter()
     for row in inventory.served:
         if row.epoch_id in served:
             tokens[row.host_id] += served[row.epoch_id]
-    accelerators = Counter(row.host_id for row in payers.values() if row.kind != "cpu")
+    accelerators = Counter(row.host_id for row in priced.payers.values() if row.kind != "cpu")
     lines = (
         HostCost(
             row.name,
             accelerators[row.host_id],
             len(unpriced[row.host_id]),
-            divide(products[row.host_id], HOUR_MS) if row.host_id in products else None,
+            nano_usd.get(row.host_id),
             tokens.get(row.host_id),
         )
         for row in inventory.hosts

@@ -43,7 +43,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class BillTotal:
     """Dollars of one window in nano-USD; `paid = busy + idle + other + unallocated`, exactly.
 
     `idle` is reserved but idle time of deployments, `other` foreign work on priced devices, `unallocated` time in
@@ -61,7 +61,7 @@ class Bill:
 
 def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
     """Split the cost of a device among the epochs that held it. Parts are integers that sum exactly to `paid`."""
-    paid = divide(time.duration_ms * nano_usd_per_hour, HOUR_MS)
+    paid = cost(time.duration_ms, nano_usd_per_hour)
     epochs = [share.epoch_id for share in time.shares if share.epoch_id != OTHER]
     busy = [min(share.busy_ns, share.held_ns) for share in time.shares if share.epoch_id != OTHER]
     held = [share.held_ns for share in time.shares if share.epoch_id != OTHER]
@@ -77,6 +77,11 @@ def allocate(time: DeviceTime, nano_usd_per_hour: int) -> Allocation:
         other=parts[-2],
         unallocated=parts[-1],
     )
+
+
+def cost(duration_ms: int, nano_usd_per_hour: int) -> int:
+    """Return the cost of a device over some time, rounded to the nano-dollar."""
+    return divide(duration_ms * nano_usd_per_hour, HOUR_MS)
 
 
 def divide(numerator: int, denominator: int) -> int:

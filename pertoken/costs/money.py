@@ -3,11 +3,12 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
-from pertoken.costs.ledger import Allocation, Bill, DeviceTime, Share, allocate
+from pertoken.costs.ledger import Allocation, BillTotal, DeviceTime, Share, allocate
 from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.window.totals import Stretch
+from pertoken.window.totals import HeldTime
 
 _NO_SHARES: Mapping[int, tuple[int, int]] = {}
 
@@ -32,8 +33,8 @@ class Money:
     """Devices that had a price in some of the time."""
     observed_ms: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     """Of each device that is paid for."""
-    by_devices: list[tuple[Allocation, Sequence[int]]] = field(default_factory=list)
-    """Cost of each of several devices with equal use over a stretch."""
+    by_devices: list[list[tuple[Allocation, Sequence[int]]]] = field(default_factory=list)
+    """For each time with constant prices: cost of each of several devices with equal use."""
     _parts_of: dict[int, list[tuple[int, int, int, int, int]]] | None = None
     """By device, from `by_devices`: paid, busy, idle, other and unallocated of each stretch."""
     estimated: bool = False
@@ -53,69 +54,64 @@ class Money:
         for epoch, nano in part.idle.items():
             self.idle_by_epoch[epoch] += nano * devices
 
-    def bill_of(self, device_ids: Collection[int]) -> Bill | None:
+    def bill_of(self, device_ids: Collection[int]) -> BillTotal | None:
         """Return the bill of some devices; None unless one of them had a price."""
         if self.priced_devices.isdisjoint(device_ids):
             return None
         if self._parts_of is None:  # looked up once for all hosts of a fleet
             self._parts_of = defaultdict(list)
-            for part, devices in self.by_devices:
+            for part, devices in chain.from_iterable(self.by_devices):
                 parts = part.paid, sum(part.busy.values()), sum(part.idle.values()), part.other, part.unallocated
                 for device in devices:
                     self._parts_of[device].append(parts)
         own = [parts for device_id in device_ids for parts in self._parts_of.get(device_id, ())]
         paid, busy, idle, other, unallocated = (sum(column) for column in zip(*own, strict=True)) if own else [0] * 5
-        return Bill(paid, busy, idle, other, unallocated, self.busy_is_bound)
+        return BillTotal(paid, busy, idle, other, unallocated, self.busy_is_bound)
 
-    def bill(self) -> Bill | None:
+    def bill(self) -> BillTotal | None:
         """Return the sums; None where no device had a price."""
         parts = self.busy, self.idle, self.other, self.unallocated
-        return Bill(self.paid, *parts, self.busy_is_bound) if self.priced_devices else None
+        return BillTotal(self.paid, *parts, self.busy_is_bound) if self.priced_devices else None
 
 
-def allocations(
-    stretches: Iterable[Stretch],
-    devices: Mapping[int, Priced],
-    devices_of: Mapping[int, Sequence[int]],
-    prices: PriceBook,
-) -> Money:
-    """Return the bill of all devices over some stretches, and what of it each epoch carries; `devices_of` each epoch.
+def allocations(held_times: Iterable[HeldTime], devices: Mapping[int, Priced], prices: PriceBook) -> Money:
+    """Return the bill of all devices over times with constant prices, and what of it each epoch carries.
 
-    Each stretch is one bill for each device: its buckets were added up before they are priced.
+    Each time is one bill for each device: its buckets were added up before they are priced.
     """
     money = Money()
-    for n, stretch in enumerate(stretches):
-        if stretch.divides_hour and stretch.times:
-            money.estimated |= n == 0 or _repriced(devices.values(), prices, stretch.start)
-        shares_of = stretch.held(devices_of)
-        bounds = stretch.bounds()
-        for (device_id, epoch_id), (busy_ns, _) in stretch.following.items():
-            if epoch_id in shares_of.get(device_id, ()):
-                shares_of[device_id][epoch_id] = shares_of[device_id][epoch_id][0], busy_ns
+    previous_start: int | None = None
+    for held_time in held_times:
+        money.by_devices.append([])
+        if held_time.divides_hour and held_time.times:
+            money.estimated |= previous_start is None or _repriced(
+                devices.values(), prices, previous_start, held_time.start
+            )
+        previous_start = held_time.start
         alike: dict[tuple[int, int, tuple[Any, ...]], list[int]] = {}  # as the GPUs of one deployment are
         # A MIG device is paid for with its GPU.
-        paid = [row for row in stretch.times if row[0] in devices and devices[row[0]].parent_id is None]
-        rates = prices.rates((devices[device_id] for device_id, _, _ in paid), stretch.start)
+        paid = [row for row in held_time.times if row[0] in devices and devices[row[0]].parent_id is None]
+        rates = prices.rates((devices[device_id] for device_id, _, _ in paid), held_time.start)
         for (device_id, duration_ms, observed_ms), per_hour in zip(paid, rates, strict=True):
-            by = shares_of.get(device_id, _NO_SHARES)
+            by_epoch = held_time.shares.get(device_id, _NO_SHARES)
             money.observed_ms[device_id] += observed_ms
             if per_hour is None:
                 money.unpriced_devices.add(device_id)
-                money.unpriced_epochs.update(by)
+                money.unpriced_epochs.update(by_epoch)
             else:
                 money.priced_devices.add(device_id)
-                alike.setdefault((per_hour, duration_ms, tuple(by.items())), []).append(device_id)
+                alike.setdefault((per_hour, duration_ms, tuple(by_epoch.items())), []).append(device_id)
         for (nano_usd_per_hour, duration_ms, shares), device_ids in alike.items():
             time = DeviceTime(duration_ms, tuple(Share(epoch_id, *ns) for epoch_id, ns in sorted(shares)))
             part = allocate(time, nano_usd_per_hour)
-            money.add(part, len(device_ids), bounds)
-            money.by_devices.append((part, device_ids))
+            money.add(part, len(device_ids), held_time.bounds)
+            money.by_devices[-1].append((part, device_ids))
             for device_id in device_ids:
                 money.by_device[device_id] += part.paid
     return money
 
 
-def _repriced(devices: Iterable[Priced], prices: PriceBook, ts: int) -> bool:
-    """Return whether the price of a device that is paid for changes at `ts`."""
-    payers = (device for device in devices if device.parent_id is None)
-    return any(prices.rate(payer, ts - 1) != prices.rate(payer, ts) for payer in payers)
+def _repriced(devices: Iterable[Priced], prices: PriceBook, before_ts: int, after_ts: int) -> bool:
+    """Return whether a device that is paid for has another price at the second instant."""
+    payers = [device for device in devices if device.parent_id is None]
+    return prices.rates(payers, before_ts) != prices.rates(payers, after_ts)

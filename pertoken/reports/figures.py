@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from pertoken.config import Settings
+from pertoken.costs.bill import bill
 from pertoken.costs.fleet import objectives
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.hours.model_hours import model_hours
 from pertoken.costs.hours.spend import Spend, spend_of
-from pertoken.costs.ledger import Bill
-from pertoken.costs.priced import PricedWindow
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.figures import ModelFigures, model_figures
 from pertoken.proof.judging.banked import Banked, banked
 from pertoken.proof.judging.receipts import StoredReceipt, read_receipts
@@ -24,7 +23,6 @@ from pertoken.store.connect.open import Store
 from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
-from pertoken.window.reading import Window
 
 TAKEN = (State.ACCEPTED, State.APPLIED, State.VERIFYING, State.REALIZED, State.PARTIAL)
 """States of advice that was accepted or applied, and was not undone."""
@@ -61,7 +59,7 @@ class ReportFigures:
     period: Period
     source: str
     """The database, without a password."""
-    bill: Bill | None
+    bill: BillTotal | None
     """None if no device has a price."""
     charges: Charges
     inventory: Inventory
@@ -91,14 +89,10 @@ class ReportFigures:
 def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigures:
     """Read a period. Raises StoreError."""
     teams = {tenant.name: tenant.team for tenant in settings.tenants}
-    with store.read() as connection:
-        window = Window(connection, period.start, period.end, dated=period.dated)
-        prices = price_book(store, connection, window.inventory)
-        totals = window.totals(window.pieces(prices.changes()))
-        priced = PricedWindow(window, totals, window.recent(), window.details(), prices)
-        served = model_hours(window, prices)
-        by = {name: spend_of(window, priced.money, served, name, teams) for name in ("model", "tenant", "team")}
-        figures = model_figures(priced, window.energy(), partial(objectives, settings=settings))
+    with bill(store, period.start, period.end, dated=period.dated) as priced:
+        served = model_hours(priced)
+        by = {name: spend_of(priced, served, name, teams) for name in ("model", "tenant", "team")}
+        figures = model_figures(priced, priced.window.energy(), partial(objectives, settings=settings))
         daily = charges(priced)
     hours = sorted(
         (ModelHours(model, period.start // HOUR * HOUR, tuple(model_hour)) for model, model_hour in served.items()),
@@ -110,9 +104,9 @@ def read_figures(store: Store, settings: Settings, period: Period) -> ReportFigu
     return ReportFigures(
         period=period,
         source=str(store.location),
-        bill=daily.money.bill(),
+        bill=priced.money.bill(),
         charges=daily,
-        inventory=window.inventory,
+        inventory=priced.inventory,
         hours=tuple(hours),
         models=by["model"],
         tenants=by["tenant"],

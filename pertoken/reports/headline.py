@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.tables import UNKNOWN, money_text
 from pertoken.units import format_count, format_usd
@@ -31,7 +31,7 @@ def headlines(report: ReportFigures) -> tuple[Headline, ...]:
     )
 
 
-def idle_text(bill: Bill | None) -> str:
+def idle_text(bill: BillTotal | None) -> str:
     """Return the idle share of the bill: idle while allocated, and unallocated."""
     if bill is None or not bill.paid:
         return UNKNOWN

@@ -38,7 +38,7 @@ class StoreSource(StoredStudies):
 
         It applies from the beginning if no device that the selector names had a price, else from the next minute.
         """
-        from pertoken.costs.prices.repricing import read_prices
+        from pertoken.costs.repricing import read_prices
         from pertoken.migrations import upgrade
         from pertoken.store import repository
         from pertoken.store.repository import AdviceRepository

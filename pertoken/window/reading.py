@@ -30,7 +30,7 @@ from pertoken.store.schema.rollup_tables import HOUR
 from pertoken.window.inventory import Inventory, by, fault_sentences, read_inventory
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.recent import Recent, read_recent
-from pertoken.window.totals import Details, Following, Totals, following, stretch
+from pertoken.window.totals import Details, Following, Totals, WorkerBusy, following, stretch, worker_busy
 
 if TYPE_CHECKING:  # numpy, and what computes with it, is loaded by the methods that need it: the first screen does not
     from pertoken.catalog.market import Market
@@ -46,8 +46,10 @@ SLICES_S = (60, 300, 600, 3600, 7200, 43_200, 86_400)
 DAY = 86_400
 MAX_SLICES = 15
 """Cells of a sparkline in the fleet's table."""
-SERVED = ("epoch_id", "ts", "whole_ms", "prompt_tokens", "generated_tokens", "observed_ms")
-SHARED = ("epoch_id", "ts", "device_id", "held_ns")
+_TOKENS = ("prompt_tokens", "cached_tokens", "generated_tokens")
+SERVED = ("epoch_id", "ts", "whole_ms", "whole_busy_ms", *_TOKENS, "observed_ms")
+SHARED = ("epoch_id", "ts", "device_id", "held_ns", "busy_ns")
+PRESENT = ("device_id", "ts", "duration_ms")
 
 
 Waiting = Mapping[str, Callable[[Progress], Any]]
@@ -92,12 +94,15 @@ class ServedBuckets(NamedTuple):
     """Buckets between two cuts of a window."""
 
     start: int
-    is_part: bool
-    """Whether it begins with a part of an hour whose minutes were deleted."""
+    divides_hour: bool
+    """Whether it begins within an hour of which only the sum is left."""
     served: Columns
-    """`SERVED`: time each epoch held its devices whole, its tokens and observed time."""
+    """`SERVED`: time each epoch held its devices whole and was busy, its tokens and observed time."""
     shared: Columns
-    """`SHARED`: time each epoch held a part of a device."""
+    """`SHARED`: time each epoch held a part of a device, and was busy on it."""
+    device_time: Rows
+    """Of `sums.device_time`."""
+    worker_busy: Sequence[WorkerBusy]
 
 
 class Window:
@@ -161,10 +166,19 @@ class Window:
         for pieces in self._stretches(cuts):
             yield ServedBuckets(
                 pieces[0].begin,
-                pieces[0].part is not None,
+                pieces[0].begin > pieces[0].start,
                 columns(SERVED, buckets(self._connection, "deployment", pieces, SERVED)),
                 columns(SHARED, buckets(self._connection, "share", pieces, SHARED)),
+                sums.device_time(self._connection, pieces),
+                tuple(worker_busy(self._connection, pieces, self.inventory)),
             )
+
+    def device_buckets(self, cuts: Iterable[int]) -> Iterator[Columns]:
+        """Yield `PRESENT` of the buckets of all devices between two cuts each."""
+        from pertoken.window.columns import columns
+
+        for pieces in self._stretches(cuts):
+            yield columns(PRESENT, buckets(self._connection, "device", pieces, PRESENT))
 
     def tenant_tokens(self) -> TenantCounts:
         """Return what gateways counted for tenants, by hour and model."""

@@ -1,10 +1,10 @@
 """Sums over a window, stretch by stretch: device time, tokens served, and allocation of devices."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
@@ -20,9 +20,24 @@ from pertoken.window.series.histograms import histogram, quantile
 
 Following = Mapping[tuple[int, int], tuple[int, int]]
 """(device_id, epoch_id) -> (busy_ns, its provenance) of worker ranks."""
+Shares = Mapping[int, Mapping[int, tuple[int, int]]]
+"""device_id -> epoch_id -> (held_ns, busy_ns)."""
 Sums = Mapping[str, Any]
 """Sums of the columns of roll-ups by name; a column that is NULL in all rows is None or absent."""
 _NONE: Sums = {}
+
+
+class HeldTime(NamedTuple):
+    """Device time between two cuts of a window, and its owners."""
+
+    start: int
+    divides_hour: bool
+    """Whether it begins within an hour of which only the sum is left."""
+    times: Sequence[tuple[int, int, int]]
+    """(device_id, duration_ms, observed_ms)."""
+    shares: Shares
+    bounds: Collection[int]
+    """Epochs whose busy time is an upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,33 +55,52 @@ class Stretch:
     """Of `sums.shared_time`."""
     following: Following
 
-    def bounds(self) -> set[int]:
-        """Return the epochs whose busy time is an upper bound."""
+    def held_time(self, devices_of: Mapping[int, Sequence[int]]) -> HeldTime:
+        """Return the device time and its owners; `devices_of` each epoch."""
+        shares = allocated_ns(self.shared, self.totals, devices_of)
+        for (device_id, epoch_id), (busy_ns, _) in self.following.items():
+            if epoch_id in shares.get(device_id, ()):
+                shares[device_id][epoch_id] = shares[device_id][epoch_id][0], busy_ns
+        return HeldTime(self.start, self.divides_hour, self.times, shares, self._bounds())
+
+    def _bounds(self) -> set[int]:
         bounds = {row.epoch_id for row in self.totals if (row.busy_provenance or 0) >= Provenance.BOUND}
         bounds -= {epoch_id for _, epoch_id in self.following}
         return bounds | {epoch for (_, epoch), (_, origin) in self.following.items() if origin == Provenance.BOUND}
 
-    def held(self, devices_of: Mapping[int, Sequence[int]]) -> dict[int, dict[int, tuple[int, int]]]:
-        """Return device_id -> epoch_id -> (held_ns, busy_ns); `devices_of` each epoch."""
-        return allocated_ns(self.shared, self.totals, devices_of)
+
+class WorkerBusy(NamedTuple):
+    """Busy time of a worker rank on one device in one bucket: it is busy while its head rank is."""
+
+    device_id: int
+    epoch_id: int
+    ts: int
+    busy_ns: int
+    provenance: int
 
 
-def following(connection: Connection, segments: Segments, inventory: Inventory) -> Following:
-    """Return the busy time of worker ranks: they are busy while their head rank is, bucket by bucket."""
+def worker_busy(connection: Connection, segments: Segments, inventory: Inventory) -> Iterator[WorkerBusy]:
+    """Yield the busy time of worker ranks, bucket by bucket."""
     heads = inventory.heads
     if not heads:
-        return {}
+        return
     deployments = frozenset(heads.values())
     leading = [epoch for epoch, deployment in inventory.deployment_of.items() if deployment in deployments]
-    next_of: dict[tuple[int, int], tuple[int, int]] = {}
     for segment in segments:
         busy = ranks.busy_shares(rollups.deployment_buckets(connection, segment, leading), inventory.deployment_of)
         for row in rollups.share_buckets(connection, segment, tuple(heads)):
-            busy_ns, origin = ranks.busy_ns(row, heads, busy)
+            busy_ns, provenance = ranks.busy_ns(row, heads, busy)
             busy_ns = scaled(busy_ns, *segment.part) if segment.part else busy_ns
-            before_ns, before = next_of.get((row.device_id, row.epoch_id), (0, 0))
-            next_of[row.device_id, row.epoch_id] = before_ns + busy_ns, max(before, origin)
-    return next_of
+            yield WorkerBusy(row.device_id, row.epoch_id, row.ts, busy_ns, provenance)
+
+
+def following(connection: Connection, segments: Segments, inventory: Inventory) -> Following:
+    """Return the busy time of worker ranks."""
+    busy_by_rank: dict[tuple[int, int], tuple[int, int]] = {}
+    for rank in worker_busy(connection, segments, inventory):
+        busy_ns, provenance = busy_by_rank.get((rank.device_id, rank.epoch_id), (0, 0))
+        busy_by_rank[rank.device_id, rank.epoch_id] = busy_ns + rank.busy_ns, max(provenance, rank.provenance)
+    return busy_by_rank
 
 
 def stretch(connection: Connection, segments: Segments, followers: Following) -> Stretch:

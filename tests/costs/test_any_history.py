@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from pertoken.agent.readings import DeviceProcess, DeviceReading, Endpoint, EngineReading, GatewayReading
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import Moment, TickState
+from pertoken.costs.bill import bill
 from pertoken.costs.hours.spend import BY, spend
 from pertoken.costs.money import Money
-from pertoken.costs.priced import PricedWindow
-from pertoken.costs.prices.stored import price_book
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.check import faults
 from pertoken.store.connect.location import locate
@@ -26,8 +25,8 @@ from pertoken.store.connect.open import Store, open_store
 from pertoken.store.schema.rows import DeviceShare, Tick
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from pertoken.window.reading import Window
 from tests.agent.values import HOST, engine, gpu, probe
+from tests.costs.test_lines import check_lines
 from tests.examples import examples
 from tests.values import new_store, set_price
 
@@ -173,11 +172,8 @@ def stored(folder: Path, ticks: Sequence[Tick], late: Sequence[Tick], history: H
 
 
 def money_of(store: Store, start: int, end: int) -> Money:
-    with store.read() as connection:
-        window = Window(connection, start, end)
-        book = price_book(store, connection, window.inventory)
-        totals = window.totals(window.pieces(book.changes()))
-        return PricedWindow(window, totals, window.recent(), window.details(), book).money
+    with bill(store, start, end) as priced:
+        return priced.money
 
 
 @pytest.fixture(scope="module")
@@ -225,13 +221,16 @@ def test_each_nano_dollar_has_one_payer_whatever_happens_at_once_and_however_lat
     every = [*money.by_epoch.values(), *money.idle_by_epoch.values(), *money.by_device.values()]
     assert min([money.busy, money.idle, money.other, money.unallocated, *every]) >= 0
     for device_id in money.priced_devices:
-        bill = money.bill_of([device_id])
-        assert bill is not None and bill.paid == money.by_device[device_id]
-        assert bill.paid == bill.busy + bill.idle + bill.other + bill.unallocated
+        total = money.bill_of([device_id])
+        assert total is not None and total.paid == money.by_device[device_id]
+        assert total.paid == total.busy + total.idle + total.other + total.unallocated
 
     # Three GPUs are paid for, their partitions with them: never for longer than they were recorded.
     dearest = max((nano or 0 for _, nano, _ in history.prices), default=0)
     assert money.paid <= 3 * (dearest * (end - START) // 3600 + 200)
+    for bucket_s in (3600, 86_400):
+        with bill(store, begin, end) as priced:
+            check_lines(priced, bucket_s)
     report = fleet_report(store, end - begin, end)
     assert (report.bill.paid if report.bill else 0) == money.paid
     for by in BY:

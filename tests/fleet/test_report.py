@@ -105,7 +105,7 @@ def test_latencies_are_asked_when_the_sums_have_arrived_and_awaited_when_the_bil
 
     monkeypatch.setattr(Window, "recent", recent)
     monkeypatch.setattr(Window, "details", details)
-    monkeypatch.setattr("pertoken.costs.priced.allocations", allocations)
+    monkeypatch.setattr("pertoken.costs.bill.allocations", allocations)
     fleet_report(open_store(server), 3600, NOW)
     assert _arrived(asked["details"].histograms)
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from pertoken.costs.hours.spend import spend
-from pertoken.reports.charges import USES
+from pertoken.costs.lines import USES
 from tests.reports.builders import END, figures, period, store_of
 
 
@@ -11,7 +11,7 @@ def test_lines_sum_to_the_ledger_exactly_as_costs_has_it(tmp_path: Path) -> None
     lines = report.charges.lines
     assert sum(line.nano_usd for line in lines) == report.bill.paid
     for use in USES:
-        assert sum(line.nano_usd for line in lines if line.allocation.use == use) == getattr(report.bill, use)
+        assert sum(line.nano_usd for line in lines if line.use == use) == getattr(report.bill, use)
     by_model = spend(store_of(tmp_path / "other", 6.123456789), "model", period().hours, END, {}, dated=True)
     assert by_model.nano_usd == report.bill.paid
     assert [(line.name, line.nano_usd) for line in by_model.lines] == [

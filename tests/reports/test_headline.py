@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.reports.headline import headlines, idle_text
 from tests.reports.builders import figures
 
@@ -13,6 +13,6 @@ def test_the_head_of_a_report_has_its_bill_and_its_tokens(tmp_path: Path) -> Non
 
 
 def test_idle_dollars_are_a_bound_where_busy_time_is_one() -> None:
-    assert idle_text(Bill(10, 5, 2, 0, 3)) == "50%"
-    assert idle_text(Bill(10, 5, 2, 0, 3, busy_is_bound=True)) == "≥ 50%"
+    assert idle_text(BillTotal(10, 5, 2, 0, 3)) == "50%"
+    assert idle_text(BillTotal(10, 5, 2, 0, 3, busy_is_bound=True)) == "≥ 50%"
     assert idle_text(None) == "–"

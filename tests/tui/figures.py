@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import (
     DeploymentLine,
     DeviceLine,
@@ -161,7 +161,7 @@ def use(host: HostLine, models: tuple[str, ...] = (), accelerators: int = 2) -> 
         nano_usd_per_hour=4_980_000_000,
         nano_usd_per_mtok=230_440_000,
         spark=CHAT.spark,
-        bill=Bill(4_980_000_000, 3_130_000_000, 1_350_000_000, 0, 500_000_000),
+        bill=BillTotal(4_980_000_000, 3_130_000_000, 1_350_000_000, 0, 500_000_000),
         models=models,
     )
 
@@ -180,7 +180,9 @@ RICH = FleetReport(
         replace(device(25, "gpu-b", 2, ()), util=0.0, power_w=71.2, memory_used_bytes=600 * 2**20),
     ),
     deployments=(CHAT, RESTARTED, SILENT),
-    bill=Bill(paid=9_960_000_000, busy=4_631_400_001, idle=2_838_599_999, other=249_000_000, unallocated=2_241_000_000),
+    bill=BillTotal(
+        paid=9_960_000_000, busy=4_631_400_001, idle=2_838_599_999, other=249_000_000, unallocated=2_241_000_000
+    ),
     nano_usd_per_hour=9_960_000_000,
     unpriced_n=1,
     unpriced_devices=(f"{H100} #1",),

@@ -12,6 +12,7 @@ from pertoken.agent.readings import Endpoint, EngineReading, ProbeReading, Unava
 from pertoken.agent.rows.assemble import Cost, Readings, assemble
 from pertoken.agent.rows.tick_state import TickState
 from pertoken.catalog.market import load_market
+from pertoken.costs.bill import bill
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.costs.report.lines import FleetReport
 from pertoken.store import repository
@@ -21,6 +22,7 @@ from pertoken.store.repository import AdviceRepository
 from pertoken.store.write.writer import Writer
 from pertoken.units import NANO_USD
 from tests.agent.values import CPU, HOST, START_MS, gpu, moment
+from tests.costs.test_lines import check_lines
 from tests.postgres import server_url
 from tests.values import new_store
 
@@ -118,7 +120,10 @@ def recorded(where: StoreLocation, *hosts: tuple[ProbeReading, list[EngineReadin
             set_by=getpass.getuser(),
             note=None,
         )
-    return fleet_report(open_store(where), 3600, END)
+    store = open_store(where)
+    with bill(store, END - 3600, END) as priced:
+        check_lines(priced, 3600)
+    return fleet_report(store, 3600, END)
 
 
 def head(meeting: str = MEETING) -> tuple[ProbeReading, list[EngineReading]]:

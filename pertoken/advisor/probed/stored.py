@@ -8,15 +8,13 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from pertoken.costs.prices.book import Priced
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.bill import bill
 from pertoken.evidence import OperatingPoint
 from pertoken.store import repository
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store
 from pertoken.store.repository import AdviceRepository
 from pertoken.window.inventory import Inventory
-from pertoken.window.reading import Window
 
 LOOKED_BACK_S = 3600
 """Only deployments that served within this time can be probed."""
@@ -38,10 +36,8 @@ def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) 
 
     A loopback address belongs to the host `host_name`. Raises StoreError.
     """
-    with store.read() as connection:
-        window = Window(connection, now_ts - LOOKED_BACK_S, now_ts)
-        inventory = window.inventory
-        prices = price_book(store, connection, inventory)
+    with bill(store, now_ts - LOOKED_BACK_S, now_ts) as priced:
+        inventory, prices = priced.inventory, priced.prices
     place = _address(endpoint)
     local = place is not None and place[0] == LOCAL
     at = [
@@ -52,9 +48,7 @@ def probed_deployment(store: Store, endpoint: str, host_name: str, now_ts: int) 
     if len(at) != 1:
         return None
     (row,) = at
-    rates = [
-        prices.rate(Priced(device.kind, device.name, device.uuid), now_ts) for device in inventory.held(row.epoch_id)
-    ]
+    rates = prices.rates(inventory.held(row.epoch_id), now_ts)
     known = [rate for rate in rates if rate is not None]
     whole = sum(known) if known and len(known) == len(rates) else None
     return Probed(row.deployment_id, row.served_model, whole)

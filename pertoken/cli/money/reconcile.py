@@ -84,7 +84,7 @@ def _store(where: StoreLocation, prices: Sequence[Price], now: int, yes: bool) -
 
     from pertoken.cli.progress import Progress
     from pertoken.costs.prices.book import PriceBook
-    from pertoken.costs.prices.repricing import read_prices, repriced
+    from pertoken.costs.repricing import read_prices, repriced
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository

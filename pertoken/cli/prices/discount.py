@@ -27,8 +27,8 @@ def put_discount(
     from pertoken.catalog.market import load_market
     from pertoken.catalog.offers import newest
     from pertoken.costs.prices.discounts import Discount
-    from pertoken.costs.prices.repricing import read_prices
     from pertoken.costs.prices.stored import discounts_set, offers_imported
+    from pertoken.costs.repricing import read_prices
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository

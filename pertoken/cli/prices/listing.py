@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pertoken.catalog.coverage import Unpriced
     from pertoken.catalog.offers import Offer
     from pertoken.costs.prices.book import Price
-    from pertoken.costs.prices.repricing import Prices
+    from pertoken.costs.repricing import Prices
 
 
 def show(config_file: str | None, db: str | None, as_json: bool) -> None:
@@ -22,7 +22,7 @@ def show(config_file: str | None, db: str | None, as_json: bool) -> None:
     import time
     from dataclasses import asdict
 
-    from pertoken.costs.prices.repricing import read_prices
+    from pertoken.costs.repricing import read_prices
     from pertoken.store.connect.location import locate
 
     settings = settings_of(config_file, db=db)

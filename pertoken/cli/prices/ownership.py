@@ -48,7 +48,7 @@ def own(config_file: str | None, db: str | None, host: str, stated: Mapping[str,
 
 
 def _show(where: Any, host: str, now: int) -> None:
-    from pertoken.costs.prices.repricing import read_prices
+    from pertoken.costs.repricing import read_prices
     from pertoken.tui.amounts import amount
 
     newest = [detected[-1] for detected in read_prices(where, now).book.detected.values() if detected]

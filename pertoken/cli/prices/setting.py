@@ -12,7 +12,7 @@ from pertoken.cli.prices.words import counted, end_ts, named, per_hour, period, 
 if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, PriceBook, Priced
     from pertoken.costs.prices.entered import Entered
-    from pertoken.costs.prices.repricing import Prices
+    from pertoken.costs.repricing import Prices
     from pertoken.store.connect.location import StoreLocation
 
 
@@ -34,8 +34,8 @@ def put(
     import time
 
     from pertoken.costs.prices.book import Price
-    from pertoken.costs.prices.repricing import read_prices
     from pertoken.costs.prices.selectors import identity
+    from pertoken.costs.repricing import read_prices
     from pertoken.errors import BadInput
     from pertoken.migrations import upgrade
     from pertoken.store import repository
@@ -108,7 +108,7 @@ def confirm(where: StoreLocation, before: PriceBook, after: PriceBook, from_ts: 
     import sys
 
     from pertoken.cli.progress import Progress
-    from pertoken.costs.prices.repricing import repriced
+    from pertoken.costs.repricing import repriced
     from pertoken.errors import BadInput
     from pertoken.tui.amounts import amount
 

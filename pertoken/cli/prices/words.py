@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pertoken.costs.prices.book import Price, Priced
     from pertoken.costs.prices.discounts import Discount
     from pertoken.costs.prices.entered import Entered
-    from pertoken.costs.prices.repricing import Prices
+    from pertoken.costs.repricing import Prices
 
 MAX_USD = 1_000_000
 

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable
 
+from pertoken.costs.bill import bill
 from pertoken.costs.hours.hour import ModelHours
 from pertoken.costs.hours.model_hours import model_hours
-from pertoken.costs.prices.stored import price_book
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour
-from pertoken.window.reading import Window
 
 
 def hourly(
@@ -20,9 +19,7 @@ def hourly(
     minute, is in the past, and everything is as of then. Raises StoreError.
     """
     start = first_hour(hours, now_ts)
-    with store.read() as connection:
-        window = Window(connection, start, now_ts, dated=dated)
-        prices = price_book(store, connection, window.inventory)
-        by_model = model_hours(window, prices, named)
+    with bill(store, start, now_ts, dated=dated) as priced:
+        by_model = model_hours(priced, named)
     models = (ModelHours(model, start, tuple(hours_of_model)) for model, hours_of_model in by_model.items())
     return tuple(sorted(models, key=lambda model: (-(model.together.nano_usd or 0), natural_key(model.model))))

@@ -1,58 +1,43 @@
-"""Device time and tokens of models by the hour, made of the buckets of a window and of prices."""
+"""Dollars and tokens of models by hour: the bill's lines of each hour beside the tokens of its buckets."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from itertools import repeat
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from itertools import pairwise, repeat
+from typing import Any
 
 import numpy as np
 
+from pertoken.costs.bill import Bill
 from pertoken.costs.hours.hour import ModelHour
-from pertoken.costs.ledger import divide
+from pertoken.costs.lines import BilledBuckets
 from pertoken.costs.prices.book import PriceBook
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
-from pertoken.window.columns import NULL, Columns, Ints
+from pertoken.window.columns import NULL, Ints, Mask
 from pertoken.window.inventory import Inventory
 from pertoken.window.observed import STALE_TICKS
 from pertoken.window.ranks import follows
-from pertoken.window.reading import ServedBuckets, Window
-
-T = TypeVar("T")
-
-_NS = 1_000_000
-"""Nanoseconds in a millisecond."""
-_HOUR_NS = HOUR_MS * _NS
-_MODEL_HOUR: Callable[[Sequence[Any]], ModelHour] = partial(tuple.__new__, ModelHour)
-"""As `ModelHour._make`, without a call into Python for each."""
 
 
-def model_hours(
-    window: Window, prices: PriceBook, named: Callable[[str], str] = str
-) -> dict[str, list[ModelHour | None]]:
-    """Return what each model's deployments held and served in each hour of the clock that the window touches.
+def model_hours(bill: Bill, named: Callable[[str], str] = str) -> dict[str, list[ModelHour | None]]:
+    """Return the cost and tokens of each model's deployments in each hour of the clock that the window touches.
 
-    `named` gives the name under which a served model is counted: its service, or its own.
+    `named` gives the name under which a served model is counted: its service, or its own. Dollars are lines of the
+    bill: the hours of deployments whose devices all have a price sum to what these carry of it.
 
     None stands for an hour of which nothing is known; a model without any other is left out.
-
-    Device time is multiplied by its price and rounded once for a model's hour, so that it may differ from the bill,
-    which is split to the nano-dollar device by device, by less than one nano-dollar for each device and stretch.
     """
-    hours = _Hours(window, prices, named)
-    for part in window.served(prices.changes()):
-        hours.add(part)
-    return hours.by_model()
+    return _Hours(bill.by_bucket(HOUR), bill.prices, named).by_model()
 
 
 class _Hours:
-    """Rows of all epochs, by dense numbers of epoch, hour and price, so that they add up as columns."""
+    """Hours by dense numbers: a slot is an epoch in an hour, a cell a model in an hour."""
 
-    def __init__(self, window: Window, prices: PriceBook, named: Callable[[str], str]) -> None:
-        self._window, self._inventory, self._prices = window, window.inventory, prices
-        self._first = window.start // HOUR
-        self._n_hours = -(-window.end // HOUR) - self._first
+    def __init__(self, billed: BilledBuckets, prices: PriceBook, named: Callable[[str], str]) -> None:
+        self._billed, self._prices = billed, prices
+        self._window, self._inventory = billed.window, billed.window.inventory
+        self._first = self._window.start // HOUR
+        self._n_hours = -(-self._window.end // HOUR) - self._first
         rows = sorted(self._inventory.epochs, key=lambda row: row.epoch_id)
         self._epoch_ids = np.array([row.epoch_id for row in rows], np.int64)
         self._counts = np.array([not follows(row) for row in rows], bool)
@@ -61,138 +46,100 @@ class _Hours:
         self._models = sorted(set(self._name_of.values()))
         number = {model: n for n, model in enumerate(self._models)}
         self._model_of = np.array([number[self._name_of[row.served_model]] for row in rows], np.int64)
-        self._rates: list[int | None] = []
-        """Distinct prices of an hour: of a device, or of all of an epoch's together. None: not known."""
-        self._allocated: list[Ints] = []
-        """Columns (epoch and hour, rate, held ns)."""
-        self._served: list[Ints] = []
-        """Columns (epoch and hour, prompt tokens, generated tokens, observed ms)."""
-        self._estimated: set[tuple[int, int]] = set()
-        """(epoch_id, hour) in which the price of a device changed while only the hour's sum is kept."""
-        self._before: Mapping[int, int | None] = {}
-
-    def add(self, part: ServedBuckets) -> None:
-        """Add the buckets of a stretch in which every price stays the same."""
-        of_device, of_epoch = _rates(self._inventory, self._prices, part.start)
-        if part.is_part and self._before:
-            repriced = {device_id for device_id, rate in of_device.items() if self._before[device_id] != rate}
-            self._estimated |= {
-                (epoch_id, part.start // HOUR)
-                for epoch_id, device_ids in self._inventory.own_devices.items()
-                if not repriced.isdisjoint(device_ids)
-            }
-        self._before = of_device
-        slots, rows = self._slots(part.served)
-        self._served.append(
-            np.column_stack(
-                [slots, *(rows.ints(name) for name in ("prompt_tokens", "generated_tokens", "observed_ms"))]
-            )
-        )
-        whole_ms = rows.ints("whole_ms")
-        self._hold(slots, np.where(whole_ms == NULL, 0, whole_ms) * _NS, rows.ints("epoch_id"), of_epoch)
-        if len(part.shared):
-            slots, rows = self._slots(part.shared)
-            self._hold(slots, rows.ints("held_ns"), rows.ints("device_id"), of_device)
-
-    def _slots(self, rows: Columns) -> tuple[Ints, Columns]:
-        """Return the number of each row's epoch and hour, and the rows; those of an epoch that is not known go."""
-        epochs = rows.ints("epoch_id")
-        at = np.minimum(np.searchsorted(self._epoch_ids, epochs), max(len(self._epoch_ids) - 1, 0))
-        known = self._epoch_ids[at] == epochs if len(self._epoch_ids) else np.zeros(len(rows), bool)
-        if not known.all():
-            at, rows = at[known], rows.where(known)
-        return at * self._n_hours + rows.ints("ts") // HOUR - self._first, rows
-
-    def _hold(self, slots: Ints, held_ns: Ints, owners: Ints, rates: Mapping[int, int | None]) -> None:
-        """Add time in which devices were held at the price of `owners`; what has no device that is paid for goes."""
-        ids = np.array(sorted(rates), np.int64)
-        if not len(ids):
-            return
-        numbers = np.array([self._rate(rates[owner]) for owner in ids.tolist()], np.int64)
-        at = np.minimum(np.searchsorted(ids, owners), len(ids) - 1)
-        some = (ids[at] == owners) & (held_ns > 0)
-        self._allocated.append(np.column_stack([slots[some], numbers[at[some]], held_ns[some]]))
-
-    def _rate(self, nano_usd_per_hour: int | None) -> int:
-        if nano_usd_per_hour not in self._rates:
-            self._rates.append(nano_usd_per_hour)
-        return self._rates.index(nano_usd_per_hour)
+        self._n_cells = len(self._models) * self._n_hours
 
     def by_model(self) -> dict[str, list[ModelHour | None]]:
-        """Return all that was added; an hour in which a model should have been read and was not is there, too."""
+        """Return all hours; one in which a model should have been read and was not is there, too."""
+        if not self._n_cells:
+            return {}
         n_slots = len(self._epoch_ids) * self._n_hours
-        slots, prompt, generated, observed = _columns(self._served, 4)
+        slots, prompt, generated, observed = self._served()
         has_prompt, has_generated = (_any(slots[column != NULL], n_slots) for column in (prompt, generated))
         counted = has_prompt & has_generated & np.repeat(self._counts, self._n_hours)
         tokens = _sum(slots, np.where(prompt == NULL, 0, prompt) + np.where(generated == NULL, 0, generated), n_slots)
-        observed_ms = _sum(slots, observed, n_slots)
-        cells = self._model_of.repeat(self._n_hours) * self._n_hours + np.tile(
-            np.arange(self._n_hours), len(self._epoch_ids)
-        )
-        """Number of the model and hour of each slot."""
-        n_cells = len(self._models) * self._n_hours
-        if not n_cells:
-            return {}
+        cells = self._cells(np.arange(n_slots))
         cell_tokens, cell_observed_ms = (
-            _sum(cells[counted], column[counted], n_cells).tolist() for column in (tokens, observed_ms)
+            _sum(cells[counted], column[counted], self._n_cells).tolist()
+            for column in (tokens, _sum(slots, observed, n_slots))
         )
-        cell_counted = _any(cells[counted], n_cells).tolist()
-        nano_usd, uncounted_nano_usd = self._dollars(cells, counted, n_cells)
-        estimated = self._estimated_cells(cells, slots)
-        expected = self._expected_ms(n_cells)
-        allocated, _, _ = _columns(self._allocated, 3)
-        recorded = _any(cells[np.concatenate([slots, allocated])], n_cells) | (expected > 0)
-        rows = map(
-            _MODEL_HOUR,
-            zip(
-                nano_usd,
-                (tokens if known else None for tokens, known in zip(cell_tokens, cell_counted, strict=True)),
-                cell_observed_ms,
-                expected.tolist(),
-                uncounted_nano_usd,
-                (cell in estimated for cell in range(n_cells)) if estimated else repeat(False, n_cells),
-                strict=True,
-            ),
+        cell_counted = _any(cells[counted], self._n_cells).tolist()
+        nano_usd, uncounted_nano_usd, held = self._dollars(counted)
+        estimated = self._estimated_cells(set(slots.tolist()))
+        expected = self._expected_ms()
+        recorded = (_any(cells[slots], self._n_cells) | held | (expected > 0)).tolist()
+        rows = zip(
+            nano_usd,
+            (tokens if known else None for tokens, known in zip(cell_tokens, cell_counted, strict=True)),
+            cell_observed_ms,
+            expected.tolist(),
+            uncounted_nano_usd,
+            (cell in estimated for cell in range(self._n_cells)) if estimated else repeat(False, self._n_cells),
+            strict=True,
         )
-        hours = [row if known else None for row, known in zip(rows, recorded.tolist(), strict=True)]
-        by_model = (hours[at : at + self._n_hours] for at in range(0, n_cells, self._n_hours))
+        hours = [ModelHour._make(row) if known else None for row, known in zip(rows, recorded, strict=True)]
+        by_model = (hours[n : n + self._n_hours] for n in range(0, self._n_cells, self._n_hours))
         return {
             model: model_hours for model, model_hours in zip(self._models, by_model, strict=True) if any(model_hours)
         }
 
-    def _dollars(self, cells: Ints, counted: Any, n_cells: int) -> tuple[list[int | None], list[int]]:
-        """Return the nano-USD of each cell (None: nothing was held, or a device has no price), and those among them
-        of epochs without known tokens."""
-        slots, rates, ns = _columns(self._allocated, 3)
+    def _served(self) -> tuple[Ints, ...]:
+        """Return slot, prompt tokens, generated tokens and observed ms of each bucket of an epoch that is known."""
+        columns = [np.zeros((4, 0), np.int64)]
+        for part in self._billed.parts:
+            slots, known = self._slots(part.served.ints("epoch_id"), part.served.ints("ts") // HOUR)
+            values = (part.served.ints(name)[known] for name in ("prompt_tokens", "generated_tokens", "observed_ms"))
+            columns.append(np.stack([slots, *values]))
+        return tuple(np.concatenate(columns, axis=1))
+
+    def _slots(self, epoch_ids: Ints, hours: Ints) -> tuple[Ints, Mask]:
+        """Return the slot of each row whose epoch is known, and which rows these are."""
+        at = np.minimum(np.searchsorted(self._epoch_ids, epoch_ids), len(self._epoch_ids) - 1)
+        known = self._epoch_ids[at] == epoch_ids
+        return (at * self._n_hours + hours - self._first)[known], known
+
+    def _cells(self, slots: Ints) -> Ints:
+        return self._model_of[slots // self._n_hours] * self._n_hours + slots % self._n_hours
+
+    def _dollars(self, counted: Mask) -> tuple[list[int | None], list[int], Mask]:
+        """Return the nano-USD of each cell (None: nothing was held, or a device has no price), those among them of
+        epochs without known tokens, and whether something was held."""
+        columns = [(owned.epoch_id, owned.bucket, owned.nano_usd, owned.held_ns) for owned in self._billed.owned]
+        epoch_ids, hours, nano_usd, held_ns = (np.concatenate(column) for column in zip(*columns, strict=True))
+        epoch_ids, hours, nano_usd = (column[held_ns > 0] for column in (epoch_ids, hours, nano_usd))
+        slots, known = self._slots(epoch_ids, hours)
+        cells, nano_usd = self._cells(slots), nano_usd[known]
+        held, unpriced = _any(cells, self._n_cells), _any(cells[nano_usd == NULL], self._n_cells)
+        priced = (held & ~unpriced).tolist()
         uncounted = ~counted[slots] & self._counts[slots // self._n_hours]
-        at = cells[slots]
-        held, unpriced = _any(at, n_cells), np.zeros(n_cells, bool)
-        products, of_others = [0] * n_cells, [0] * n_cells
-        for number, rate in enumerate(self._rates):
-            of_rate = rates == number
-            if rate is None:
-                unpriced |= _any(at[of_rate], n_cells)
-                continue
-            products = _plus(products, _sum(at[of_rate], ns[of_rate], n_cells), rate)
-            others = of_rate & uncounted
-            if others.any():
-                of_others = _plus(of_others, _sum(at[others], ns[others], n_cells), rate)
-        known = (held & ~unpriced).tolist()
-        return _divided(products, known, None), _divided(of_others, known, 0) if any(of_others) else of_others
-
-    def _estimated_cells(self, cells: Ints, slots: Ints) -> set[int]:
-        served_slots = set(slots.tolist()) if self._estimated else set()
-        number = {epoch_id: n for n, epoch_id in enumerate(self._epoch_ids.tolist())}
-        at = (
-            number[epoch_id] * self._n_hours + hour - self._first
-            for epoch_id, hour in self._estimated
-            if epoch_id in number
+        together, of_uncounted = (
+            _sum(cells[rows], nano_usd[rows], self._n_cells).tolist() for rows in (slice(None), uncounted)
         )
-        return {int(cells[slot]) for slot in at if slot in served_slots}
+        return (
+            [nano if is_priced else None for nano, is_priced in zip(together, priced, strict=True)],
+            [nano if is_priced else 0 for nano, is_priced in zip(of_uncounted, priced, strict=True)],
+            held,
+        )
 
-    def _expected_ms(self, n_cells: int) -> Ints:
+    def _estimated_cells(self, served_slots: set[int]) -> set[int]:
+        """Return the cells in which the price of a device changed while only the hour's sum is kept."""
+        number = {epoch_id: n for n, epoch_id in enumerate(self._epoch_ids.tolist())}
+        payers = {device_id: row for device_id, row in self._inventory.devices.items() if row.parent_id is None}
+        slots: set[int] = set()
+        for previous, part in pairwise(self._billed.parts):
+            if not part.divides_hour:
+                continue
+            rates = (self._prices.rates(payers.values(), ts) for ts in (previous.start, part.start))
+            repriced = {device_id for device_id, old, new in zip(payers, *rates, strict=True) if old != new}
+            slots |= {
+                number[epoch_id] * self._n_hours + part.start // HOUR - self._first
+                for epoch_id, device_ids in self._inventory.own_devices.items()
+                if epoch_id in number and not repriced.isdisjoint(device_ids)
+            }
+        return set(self._cells(np.array(sorted(slots & served_slots), np.int64)).tolist())
+
+    def _expected_ms(self) -> Ints:
         """Return for how long deployments of each model should have been read in each hour, added up."""
-        expected_ms = np.zeros(n_cells, np.int64)
+        expected_ms = np.zeros(self._n_cells, np.int64)
         for (model, first, last), n in Counter(_spans(self._inventory, self._window.start, self._window.end)).items():
             if first >= last:
                 continue  # by a clock that was ahead, it begins after the window
@@ -204,28 +151,11 @@ class _Hours:
         return expected_ms
 
 
-def _columns(parts: Sequence[Ints], width: int) -> tuple[Ints, ...]:
-    values = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.empty((0, width), np.int64)
-    return tuple(values.T)
-
-
 def _sum(slots: Ints, values: Ints, n: int) -> Ints:
     """Add whole numbers by slot, exactly."""
     total = np.zeros(n, np.int64)
     np.add.at(total, slots, values)
     return total
-
-
-def _plus(products: Sequence[int], ns: Ints, rate: int) -> list[int]:
-    """Add a rate times each duration: such products are beyond 64 bits."""
-    return [product + duration_ns * rate for product, duration_ns in zip(products, ns.tolist(), strict=True)]
-
-
-def _divided(products: Sequence[int], known: Sequence[bool], unknown: T) -> list[int | T]:
-    """Return nano-USD of products of a rate and nanoseconds, `unknown` where they are not known."""
-    return [
-        divide(product, _HOUR_NS) if is_known else unknown for product, is_known in zip(products, known, strict=True)
-    ]
 
 
 def _any(slots: Ints, n: int) -> Any:
@@ -248,15 +178,3 @@ def _spans(inventory: Inventory, start: int, end: int) -> Iterator[tuple[str, in
         if silent and row.host_id not in inventory.reporting:
             last = end
         yield row.served_model, max(start, row.start_ts), min(end, last)
-
-
-def _rates(inventory: Inventory, prices: PriceBook, ts: int) -> tuple[dict[int, int | None], dict[int, int | None]]:
-    """Nano-USD for an hour of each device that is paid for, and of all of an epoch together; None where not known."""
-    paid = {device_id: row for device_id, row in inventory.devices.items() if row.parent_id is None}
-    of_device = dict(zip(paid, prices.rates(paid.values(), ts), strict=True))
-    of_epoch: dict[int, int | None] = {}
-    for epoch_id, device_ids in inventory.own_devices.items():
-        rates = [of_device[device_id] for device_id in device_ids if device_id in of_device]
-        if rates:
-            of_epoch[epoch_id] = None if None in rates else sum(rates)  # type: ignore[arg-type]
-    return of_device, of_epoch

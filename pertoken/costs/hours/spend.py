@@ -4,17 +4,16 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pertoken.costs.bill import Bill, bill
 from pertoken.costs.hours.attribution import Attribution, attribute, by_model
 from pertoken.costs.hours.hour import ModelHour, ModelHours
 from pertoken.costs.hours.model_hours import model_hours
-from pertoken.costs.money import Money, allocations
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.money import Money
 from pertoken.printable import natural_key
 from pertoken.store.connect.open import Store
 from pertoken.units import first_hour, format_count
 from pertoken.window.figures import per_mtok
 from pertoken.window.inventory import Inventory
-from pertoken.window.reading import Window
 from pertoken.window.tenants.tokens import Tenant
 
 BY = ("tenant", "team", "model", "gpu")
@@ -60,26 +59,19 @@ def spend(store: Store, by: str, hours: int, now_ts: int, teams: Mapping[str, st
 
     `teams`: team of each key, namespace or team of a gateway. Raises StoreError.
     """
-    start = first_hour(hours, now_ts)
-    with store.read() as connection:
-        window = Window(connection, start, now_ts, dated=dated)
-        inventory = window.inventory
-        prices = price_book(store, connection, inventory)
-        stretches = window.totals(window.pieces(prices.changes())).stretches
-        money = allocations(stretches, inventory.devices, inventory.own_devices, prices)
-        served = {} if by == "gpu" else model_hours(window, prices)
-        return spend_of(window, money, served, by, teams)
+    with bill(store, first_hour(hours, now_ts), now_ts, dated=dated) as priced:
+        served = {} if by == "gpu" else model_hours(priced)
+        return spend_of(priced, served, by, teams)
 
 
 def spend_of(
-    window: Window,
-    money: Money,
+    priced: Bill,
     served: Mapping[str, Sequence[ModelHour | None]],
     by: str,
     teams: Mapping[str, str],
 ) -> Spend:
-    """Return the bill of a window that starts with an hour, by one of `BY`. `served`: `model_hours` of the window."""
-    inventory, start = window.inventory, window.start
+    """Return a bill that starts with an hour, by one of `BY`. `served`: `model_hours` of it."""
+    window, money, inventory, start = priced.window, priced.money, priced.inventory, priced.window.start
     lines: list[SpendLine] = []
     notes = _unpriced(money, inventory)
     if by == "gpu":

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pertoken.costs.bill import bill
 from pertoken.costs.invoice.billed import HostDevices, billed_prices
-from pertoken.costs.invoice.computed import DAY, computed_days, paid_devices
+from pertoken.costs.invoice.computed import computed_days, paid_devices
 from pertoken.costs.invoice.read import Invoice
 from pertoken.costs.invoice.reconcile import Reconciliation, names_of, reconcile
 from pertoken.costs.prices.book import Price
-from pertoken.costs.prices.stored import price_book
 from pertoken.store.connect.open import Store
-from pertoken.window.reading import Window
+from pertoken.window.reading import DAY
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +28,9 @@ class Compared:
 def compared(store: Store, invoice: Invoice, stated: Mapping[str, str], now_ts: int) -> Compared:
     """Compare a bill with what a database has of its days. `stated`: resource ids by host name. Raises StoreError."""
     first, last = invoice.span
-    with store.read() as connection:
-        window = Window(connection, first // DAY * DAY, min(now_ts, -(-last // DAY) * DAY))
-        prices = price_book(store, connection, window.inventory)
-        computed = computed_days(window, prices) if window.start < window.end else {}
-    devices = window.inventory.devices
+    with bill(store, first // DAY * DAY, min(now_ts, -(-last // DAY) * DAY)) as priced:
+        window, devices = priced.window, priced.inventory.devices
+        computed = computed_days(priced) if window.start < window.end else {}
     hosts = {
         host_id: HostDevices(devices[ids[0]].host_name, tuple(devices[device_id].uuid for device_id in ids))
         for host_id, ids in paid_devices(window).items()

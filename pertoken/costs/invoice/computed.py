@@ -1,15 +1,12 @@
 """Computed dollars of each host and day: the other side of a reconciliation."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pertoken.costs.ledger import divide
-from pertoken.costs.prices.book import PriceBook
+from pertoken.costs.bill import Bill, midnights
 from pertoken.units import HOUR_MS
-from pertoken.window.reading import Window
-
-DAY = 86_400
+from pertoken.window.reading import DAY, Window
 
 
 @dataclass(slots=True)
@@ -44,21 +41,13 @@ def paid_devices(window: Window) -> dict[int, tuple[int, ...]]:
     }
 
 
-def computed_days(window: Window, prices: PriceBook) -> dict[tuple[int, int], ComputedDay]:
-    """Return the dollars and hours of each host and day of a window."""
-    owners = {device: host for host, ids in paid_devices(window).items() for device in ids}
-    devices = window.inventory.devices
+def computed_days(bill: Bill) -> dict[tuple[int, int], ComputedDay]:
+    """Return the dollars and hours of each host and day of a bill."""
+    owners = {device: host for host, ids in paid_devices(bill.window).items() for device in ids}
     days: dict[tuple[int, int], ComputedDay] = defaultdict(ComputedDay)
-    for first, _, times in window.device_time({*prices.changes(), *_midnights(window)}):
-        for device_id, duration_ms, _ in times:
-            if device_id not in owners:
-                continue
-            day = days[owners[device_id], first // DAY]
-            day.device_ms[device_id] += duration_ms
-            rate = prices.rate(devices[device_id], first)
-            day.nano_usd += 0 if rate is None else divide(duration_ms * rate, HOUR_MS)
+    for line in bill.device_costs(midnights(bill.window)):
+        if line.device_id in owners:
+            day = days[owners[line.device_id], line.start_ts // DAY]
+            day.device_ms[line.device_id] += line.duration_ms
+            day.nano_usd += line.nano_usd or 0
     return dict(days)
-
-
-def _midnights(window: Window) -> Iterable[int]:
-    return range(window.start // DAY * DAY + DAY, window.end, DAY)

@@ -1,5 +1,5 @@
 """Prices of device-hours: set by people, listed for detected instances, effective-dated.
 
 Front door: `stored` (the prices of a database as one book), `book` (`Price`, `Priced`, `PriceBook`), `selectors` (which
-devices a price is for) and `repricing` (what a change of prices changes).
+devices a price is for).
 """

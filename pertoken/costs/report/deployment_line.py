@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pertoken.catalog.market import Market
-from pertoken.costs.priced import PricedWindow
+from pertoken.costs.bill import Bill
 from pertoken.costs.report.lines import DeploymentLine
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import engine_counts
@@ -38,7 +38,7 @@ class Served(NamedTuple):
         return None not in (self.nano_usd, self.prompt_tokens, self.generated_tokens) and not self.pooling
 
 
-def served(priced: PricedWindow, deployment_id: int) -> Served:
+def served(priced: Bill, deployment_id: int) -> Served:
     """Dollars and tokens of a deployment, as its line has them."""
     totals = priced.totals.of(deployment_id)
     return Served(
@@ -49,14 +49,14 @@ def served(priced: PricedWindow, deployment_id: int) -> Served:
     )
 
 
-def fault(priced: PricedWindow, engine_id: int) -> str | None:
+def fault(priced: Bill, engine_id: int) -> str | None:
     """Return why an engine cannot be read now, with what to do."""
     gaps = priced.recent.gaps_of.get(engine_id, ())
     gap = next((gap for gap in gaps if gap.metric in ("metrics_page", "rendezvous")), None)
     return ". ".join(filter(None, (gap.reason, gap.remedy))) if gap else None
 
 
-def deployment_line(priced: PricedWindow, market: Market, row: Any) -> DeploymentLine:
+def deployment_line(priced: Bill, market: Market, row: Any) -> DeploymentLine:
     """Return the line of a deployment by the row of its present epoch."""
     totals, recent = priced.totals.of(row.deployment_id), priced.recent.of(row.deployment_id)
     own = [epoch.epoch_id for epoch in priced.inventory.epochs_of[row.deployment_id]]
@@ -118,7 +118,7 @@ def deployment_line(priced: PricedWindow, market: Market, row: Any) -> Deploymen
     )
 
 
-def epochs_with_workers(priced: PricedWindow, deployment_id: int) -> list[int]:
+def epochs_with_workers(priced: Bill, deployment_id: int) -> list[int]:
     """Return the epochs that hold the devices of a deployment: its own, and those of its worker ranks."""
     return [
         *(row.epoch_id for row in priced.inventory.epochs_of[deployment_id]),
@@ -126,7 +126,7 @@ def epochs_with_workers(priced: PricedWindow, deployment_id: int) -> list[int]:
     ]
 
 
-def _nano_usd(priced: PricedWindow, epochs: Sequence[int]) -> int | None:
+def _nano_usd(priced: Bill, epochs: Sequence[int]) -> int | None:
     """Dollars of the window; None unless all that it held had a price."""
     if not priced.money.unpriced_epochs.isdisjoint(epochs):
         return None
@@ -134,7 +134,7 @@ def _nano_usd(priced: PricedWindow, epochs: Sequence[int]) -> int | None:
     return sum(known) if known else None
 
 
-def _held_lately(priced: PricedWindow, epochs: Sequence[int]) -> dict[int, float]:
+def _held_lately(priced: Bill, epochs: Sequence[int]) -> dict[int, float]:
     """Return the epochs' share of each device they held lately, 0 to 1; of a GPU, by the MIG devices they held."""
     held: dict[int, float] = defaultdict(float)
     for device_id, held_ns in (
@@ -146,7 +146,7 @@ def _held_lately(priced: PricedWindow, epochs: Sequence[int]) -> dict[int, float
     return held
 
 
-def _power_w(priced: PricedWindow, held: dict[int, float]) -> float | None:
+def _power_w(priced: Bill, held: dict[int, float]) -> float | None:
     """Watts of its devices now, by its share of them; None unless all of them are read."""
     watts = 0.0
     for device_id, share in held.items():
@@ -157,7 +157,7 @@ def _power_w(priced: PricedWindow, held: dict[int, float]) -> float | None:
     return watts if held else None
 
 
-def _per_hour(priced: PricedWindow, held: dict[int, float]) -> int | None:
+def _per_hour(priced: Bill, held: dict[int, float]) -> int | None:
     nano = 0.0
     for device_id, share in held.items():
         per_hour = priced.prices.rate(priced.inventory.devices[device_id], priced.window.end)
@@ -167,7 +167,7 @@ def _per_hour(priced: PricedWindow, held: dict[int, float]) -> int | None:
     return round(nano) if held else None
 
 
-def spark(priced: PricedWindow, epochs: Sequence[int]) -> tuple[float | None, ...]:
+def spark(priced: Bill, epochs: Sequence[int]) -> tuple[float | None, ...]:
     """Return generated tokens/s of an epoch's slices, oldest first; None where nothing was observed."""
     slice_s = priced.window.slice_s
     first = priced.window.start // slice_s * slice_s

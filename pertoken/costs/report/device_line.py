@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pertoken.costs.priced import PricedWindow
+from pertoken.costs.bill import Bill
 from pertoken.costs.report.lines import DeviceLine, HostLine
 from pertoken.metrics import RollUp, rolled
 from pertoken.printable import natural_key
@@ -17,7 +17,7 @@ _OTHERS = tuple(
 """Gauges without a column of their own in the table of devices."""
 
 
-def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
+def device_line(priced: Bill, row: Any) -> DeviceLine:
     """Return the line of a device by its row."""
     recent = priced.recent.devices.get(row.device_id)
     # A MIG device costs its part of what its GPU costs.
@@ -54,7 +54,7 @@ def device_line(priced: PricedWindow, row: Any) -> DeviceLine:
     )
 
 
-def host_line(priced: PricedWindow, row: Any) -> HostLine:
+def host_line(priced: Bill, row: Any) -> HostLine:
     """Return the line of a host by its row."""
     recent = priced.recent.hosts.get(row.host_id)
     agent = priced.recent.agents.get(row.host_id)

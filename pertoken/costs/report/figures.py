@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
-from pertoken.costs.priced import PricedWindow
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.bill import Bill, bill
 from pertoken.costs.report.deployment_line import Served, epochs_with_workers, served
 from pertoken.costs.report.goodput import GoodShare, good_share
 from pertoken.printable import natural_key
@@ -14,7 +13,6 @@ from pertoken.state.service import Slo
 from pertoken.store.connect.open import Store
 from pertoken.units import MTOK, NANO_USD, first_hour
 from pertoken.window.epochs.energy import EpochEnergy
-from pertoken.window.reading import Window
 
 MIN_ENERGY_SHARE = 0.5
 """Share of the held device time in which energy must be measured; the rest is taken to draw as much."""
@@ -69,7 +67,7 @@ class _Part(NamedTuple):
 
 
 def model_figures(
-    priced: PricedWindow, energy: Mapping[int, EpochEnergy], slo_of: Callable[[str], Slo]
+    priced: Bill, energy: Mapping[int, EpochEnergy], slo_of: Callable[[str], Slo]
 ) -> tuple[ModelFigures, ...]:
     """Return the figures of every model in the window, dearest first.
 
@@ -91,14 +89,8 @@ def figures_of(
 
     `dated`: `now_ts`, a whole minute, is in the past, and everything is as of then. Raises StoreError.
     """
-    start = first_hour(hours, now_ts)
-    with store.read() as connection:
-        window = Window(connection, start, now_ts, dated=dated)
-        prices = price_book(store, connection, window.inventory)
-        pieces = window.pieces(prices.changes())
-        with window.pipelined():
-            priced = PricedWindow(window, window.totals(pieces), window.recent(), window.details(), prices)
-            return model_figures(priced, window.energy(), slo_of)
+    with bill(store, first_hour(hours, now_ts), now_ts, dated=dated) as priced, priced.pipelined():
+        return model_figures(priced, priced.window.energy(), slo_of)
 
 
 def plain(figures: ModelFigures) -> dict[str, Any]:
@@ -114,7 +106,7 @@ def plain(figures: ModelFigures) -> dict[str, Any]:
     return values | {"good_share": {"low": share.low, "high": share.high}, "unknown": unknown}
 
 
-def _part(priced: PricedWindow, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
+def _part(priced: Bill, row: Any, energy: Mapping[int, EpochEnergy], slo: Slo) -> _Part:
     epochs = epochs_with_workers(priced, row.deployment_id)
     measured = [energy[epoch] for epoch in epochs if epoch in energy]
     together = measured[0] if measured else None

@@ -6,9 +6,8 @@ from functools import partial
 from typing import Any
 
 from pertoken.catalog.market import load_market
-from pertoken.costs.priced import PricedWindow
+from pertoken.costs.bill import Bill, bill
 from pertoken.costs.prices.selectors import formerly
-from pertoken.costs.prices.stored import price_book
 from pertoken.costs.report.deployment_line import Served, deployment_line, fault, served
 from pertoken.costs.report.device_line import device_line, host_line
 from pertoken.costs.report.hints import hints, worth_a_hint
@@ -26,7 +25,6 @@ from pertoken.store.connect.open import Store
 from pertoken.window.figures import newest, per_mtok, rate, total
 from pertoken.window.inventory import Inventory, fault_sentences, shown_place
 from pertoken.window.observed import observed_share
-from pertoken.window.reading import Window
 
 MAX_MISSING = 150
 """Missing metrics of one host that a report lists: one of each MIG instance of the largest host."""
@@ -39,17 +37,10 @@ def fleet_report(store: Store, window_s: int, now_ts: int, *, dated: bool = Fals
 
     Raises StoreError if the database cannot be read.
     """
-    with store.read() as connection:
-        window = Window(connection, now_ts - window_s, now_ts, dated=dated)
-        prices = price_book(store, connection, window.inventory)
-        pieces = window.pieces(prices.changes())
-        with window.pipelined():
-            totals, recent = window.totals(pieces), window.recent()
-            current = _current(window.inventory)
-            recent.wait()
-            # A server finds what only the lines of deployments show while the bill is worked out.
-            priced = PricedWindow(window, totals, recent, window.details(), prices)
-            return _report(priced, current, shown_place(store.location, window.inventory))
+    with bill(store, now_ts - window_s, now_ts, dated=dated) as priced, priced.pipelined():
+        current = _current(priced.inventory)
+        priced.fetch_details()
+        return _report(priced, current, shown_place(store.location, priced.inventory))
 
 
 def _current(inventory: Inventory) -> tuple[Any, ...]:
@@ -63,7 +54,7 @@ def _current(inventory: Inventory) -> tuple[Any, ...]:
     )
 
 
-def _report(priced: PricedWindow, current: Sequence[Any], source: str) -> FleetReport:
+def _report(priced: Bill, current: Sequence[Any], source: str) -> FleetReport:
     inventory = priced.inventory
     hosts = tuple(host_line(priced, row) for row in inventory.hosts)
     # A host that stopped reporting has no "now": its lines keep their last figures, with their age.
@@ -147,7 +138,7 @@ def _gaps_shown(gaps: Sequence[Any], inventory: Inventory) -> list[Any]:
     return shown
 
 
-def _kinds(priced: PricedWindow, serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
+def _kinds(priced: Bill, serving: Collection[int]) -> list[tuple[DeviceLine, bool]]:
     """Return one device of each kind, name and price, and whether one of these serves: its hint is for all of them."""
     counts: dict[tuple[Any, ...], int] = {}
     for device_id, price in priced.price_of.items():
@@ -157,7 +148,7 @@ def _kinds(priced: PricedWindow, serving: Collection[int]) -> list[tuple[DeviceL
     return [(device_line(priced, priced.inventory.devices[count]), count in serving) for count in counts.values()]
 
 
-def _lost(priced: PricedWindow) -> list[tuple[str, tuple[str, ...]]]:
+def _lost(priced: Bill) -> list[tuple[str, tuple[str, ...]]]:
     """Selectors of prices in force that named devices when any part of a name matched, with the names of those."""
     newest = {price.selector: price for price in priced.prices.prices}
     devices_by_id = priced.inventory.devices
@@ -175,7 +166,7 @@ def _lost(priced: PricedWindow) -> list[tuple[str, tuple[str, ...]]]:
 class _Owners:
     """Names of the owners of missing metrics."""
 
-    def __init__(self, priced: PricedWindow) -> None:
+    def __init__(self, priced: Bill) -> None:
         inventory = priced.inventory
         self._names = {row.engine_id: row.base_url for row in inventory.epochs}
         self._names |= {row.host_id: row.name for row in inventory.hosts}

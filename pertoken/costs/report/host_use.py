@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
-from pertoken.costs.priced import PricedWindow
+from pertoken.costs.bill import Bill
 from pertoken.costs.report.deployment_line import spark
 from pertoken.costs.report.lines import HostLine, HostUse, Later
 from pertoken.window.figures import newest, per_mtok, rate, total
@@ -14,7 +14,7 @@ from pertoken.window.figures import newest, per_mtok, rate, total
 class HostUses:
     """Devices and deployments of a priced window by host."""
 
-    def __init__(self, priced: PricedWindow, current: Sequence[Any], fresh: frozenset[int]) -> None:
+    def __init__(self, priced: Bill, current: Sequence[Any], fresh: frozenset[int]) -> None:
         """`current`: newest epoch of each deployment; `fresh`: hosts that report."""
         self._priced, self._current, self._fresh = priced, current, fresh
 

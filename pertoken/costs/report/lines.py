@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, overload
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.provenance import Provenance
 from pertoken.window.engine_counts import EngineCounts
 from pertoken.window.observed import STALE_TICKS
@@ -217,7 +217,7 @@ class HostUse:
     """All dollars of its devices / (prompt and generated tokens) x 10^6; None where an accelerator has no price."""
     spark: Sequence[float | None]
     """Generated tokens/s per slice of the window, oldest first; None where nothing was observed."""
-    bill: Bill | None
+    bill: BillTotal | None
     """Bill of its devices over the window; None if none has a price."""
     models: tuple[str, ...]
     """Models served on it in the window."""
@@ -254,7 +254,7 @@ class FleetReport:
     hosts: tuple[HostLine, ...]
     devices: Sequence[DeviceLine]
     deployments: Sequence[DeploymentLine]
-    bill: Bill | None
+    bill: BillTotal | None
     """Bill of the priced devices; None if no price is known."""
     nano_usd_per_hour: int | None
     """Present price of all priced devices on hosts that report. A GPU includes its MIG devices."""

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pertoken.costs.prices.stored import price_book
-from pertoken.costs.spend.days import DAY, DaySpend, daily_spend
+from pertoken.costs.bill import bill
+from pertoken.costs.spend.days import DaySpend, daily_spend
 from pertoken.costs.spend.outlook import MAX_DAYS, Outlook, outlook
 from pertoken.store.connect.open import Store
 from pertoken.units import NANO_USD, SHARE
-from pertoken.window.reading import Window, first_recorded
+from pertoken.window.reading import DAY, first_recorded
 
 SPENT, EXPECTED = "spent", "expected"
 
@@ -64,10 +64,8 @@ def month_spend(store: Store, now_ts: int, *, dated: bool = False) -> MonthSpend
     """
     start, end = month_of(now_ts)
     first = first_recorded(store)
-    with store.read() as connection:
-        window = Window(connection, min(start, now_ts // DAY * DAY - MAX_DAYS * DAY), now_ts, dated=dated)
-        prices = price_book(store, connection, window.inventory)
-        days = daily_spend(window, prices)
+    with bill(store, min(start, now_ts // DAY * DAY - MAX_DAYS * DAY), now_ts, dated=dated) as priced:
+        days = daily_spend(priced)
     return spend_of(days, start, end, now_ts, now_ts if first is None else first)
 
 

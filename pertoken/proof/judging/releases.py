@@ -11,9 +11,8 @@ import numpy as np
 from sqlalchemy import Connection
 
 from pertoken.config import Settings
+from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import service_name
-from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.costs.prices.stored import price_book
 from pertoken.proof.judging import receipts
 from pertoken.proof.judging.receipts import Kind, StoredReceipt
 from pertoken.proof.judging.service import limits, service_level
@@ -136,11 +135,8 @@ class Releases:
         return Served(np.array(ordered, np.int64), np.array(rates, np.float64))
 
     def _nano_usd_per_hour(self, devices: Iterable[int], before: Window, applied_ts: int) -> int | None:
-        inventory = before.inventory
-        book: PriceBook = price_book(self._store, self._connection, inventory)
-        rows = [inventory.devices[device] for device in sorted(devices)]
-        priced = book.each_at([Priced(row.kind, row.name, row.uuid) for row in rows], applied_ts - 1)
-        rates = [None if price is None else price.nano_usd_per_device_hour for price in priced]
+        prices = Bill(self._store, self._connection, before).prices
+        rates = prices.rates((before.inventory.devices[device_id] for device_id in sorted(devices)), applied_ts - 1)
         known = [nano_usd for nano_usd in rates if nano_usd is not None]
         return sum(known) if len(known) == len(rates) else None
 

@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import Connection
 
 from pertoken.config import Settings
+from pertoken.costs.bill import Bill
 from pertoken.costs.prices.book import PriceBook, Priced
-from pertoken.costs.prices.stored import price_book
 from pertoken.evidence import Comparison
 from pertoken.proof.changes import names
 from pertoken.proof.judging import receipts
@@ -211,8 +211,8 @@ class Verifier:
 
     @cached_property
     def _book(self) -> PriceBook:
-        inventory = Window(self._connection, self._now_ts - HISTORY_S, self._now_ts).inventory
-        return price_book(self._store, self._connection, inventory)
+        window = Window(self._connection, self._now_ts - HISTORY_S, self._now_ts)
+        return Bill(self._store, self._connection, window).prices
 
     def _price(self, window: Window, verdict: Verdict) -> Price | None:
         """Return the mean price of a deployment's devices at the change; None where one of them has none."""

@@ -11,9 +11,9 @@ from typing import Any
 from pertoken.apportion import apportion
 from pertoken.config import Settings
 from pertoken.costs.fleet import service_name
+from pertoken.costs.lines import BUSY, IDLE, OTHER_WORK, UNALLOCATED, AllocatedLine
 from pertoken.costs.spend.month import month_of
 from pertoken.printable import csv_cell
-from pertoken.reports.charges import BUSY, IDLE, OTHER, UNALLOCATED, Charge
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.focus.columns import columns
 from pertoken.reports.focus.energy import DailyEnergy
@@ -31,7 +31,7 @@ PURCHASES = {"on_demand": "Standard", "spot": "Dynamic", "reserved": "Standard",
 _DESCRIPTIONS = {
     BUSY: "worked for",
     IDLE: "reserved by and idle for",
-    OTHER: "used by another program than an inference server",
+    OTHER_WORK: "used by another program than an inference server",
     UNALLOCATED: "not allocated",
 }
 
@@ -51,7 +51,7 @@ def focus_csv(report: ReportFigures, settings: Settings, energy: DailyEnergy) ->
 def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -> Iterator[Row]:
     """Yield the rows by day and device."""
     counts = _Counts(report, energy)
-    for (start, device_id), group in groupby(report.charges.lines, key=lambda line: (line.start, line.device_id)):
+    for (start, device_id), group in groupby(report.charges.lines, key=lambda line: (line.start_ts, line.device_id)):
         lines = list(group)
         origin = _origin(report, settings, start, device_id, lines)
         nano = [line.nano_usd for line in lines]
@@ -74,7 +74,7 @@ def focus_rows(report: ReportFigures, settings: Settings, energy: DailyEnergy) -
 
 
 def _origin(
-    report: ReportFigures, settings: Settings, start: int, device_id: int, lines: Sequence[Charge]
+    report: ReportFigures, settings: Settings, start: int, device_id: int, lines: Sequence[AllocatedLine]
 ) -> dict[str, str]:
     """Return the columns of the origin charge, which its parts share."""
     device = report.inventory.devices[device_id]
@@ -93,7 +93,7 @@ def _origin(
         "BillingPeriodStart": utc(month_start),
         "BillingPeriodEnd": utc(month_end),
         "ChargePeriodStart": utc(start),
-        "ChargePeriodEnd": utc(lines[0].end),
+        "ChargePeriodEnd": utc(lines[0].end_ts),
         "ChargeCategory": "Usage",
         "ChargeClass": "",
         "CommitmentDiscountStatus": "",
@@ -118,9 +118,9 @@ def _origin(
     }
 
 
-def _allocated(report: ReportFigures, settings: Settings, line: Charge) -> dict[str, str]:
+def _allocated(report: ReportFigures, settings: Settings, line: AllocatedLine) -> dict[str, str]:
     """Return the columns of the allocation of a charge."""
-    use, epoch_id = line.allocation
+    use, epoch_id = line.use, line.epoch_id
     device = report.inventory.device_names[line.device_id]
     what = f"{device} {_DESCRIPTIONS[use]}"
     if epoch_id is None:
@@ -158,15 +158,15 @@ class _Counts:
     """Tokens and energy of lines: those of an epoch on a day, split among its devices in proportion to dollars."""
 
     def __init__(self, report: ReportFigures, energy: DailyEnergy) -> None:
-        self._of: dict[Charge, dict[str, str]] = {}
-        by_epoch: dict[tuple[int, int], list[Charge]] = {}
+        self._of: dict[AllocatedLine, dict[str, str]] = {}
+        by_epoch: dict[tuple[int, int], list[AllocatedLine]] = {}
         for line in report.charges.lines:
-            if line.allocation.epoch_id is not None:
-                by_epoch.setdefault((line.start, line.allocation.epoch_id), []).append(line)
+            if line.epoch_id is not None:
+                by_epoch.setdefault((line.start_ts, line.epoch_id), []).append(line)
         for key, lines in by_epoch.items():
             tokens = None if key[1] in report.inventory.heads else report.charges.tokens.get(key)
             joules = energy.get(key)
-            worked = [line for line in lines if line.allocation.use == BUSY] or lines
+            worked = [line for line in lines if line.use == BUSY] or lines
             columns = (("x_PromptTokens", "prompt"), ("x_CachedTokens", "cached"), ("x_GeneratedTokens", "generated"))
             for column, name in columns:
                 count = None if tokens is None else getattr(tokens, name)
@@ -176,10 +176,10 @@ class _Counts:
                 nano_kwh = round(joules.joules / JOULES_PER_KWH * NANO_USD)
                 self._split("x_MeasuredEnergyKwh", nano_kwh, lines, dollars)
 
-    def _split(self, column: str, count: int, lines: Sequence[Charge], text: Any) -> None:
+    def _split(self, column: str, count: int, lines: Sequence[AllocatedLine], text: Any) -> None:
         for line, part in zip(lines, apportion(count, [charge.nano_usd for charge in lines]), strict=True):
             self._of.setdefault(line, {})[column] = text(part)
 
-    def of(self, line: Charge) -> Mapping[str, str]:
+    def of(self, line: AllocatedLine) -> Mapping[str, str]:
         """Return the counts of a line; unknown counts are left out."""
         return self._of.get(line, {})

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from pertoken import __version__
-from pertoken.reports.charges import USES
+from pertoken.costs.lines import USES
 from pertoken.reports.figures import ReportFigures
 from pertoken.reports.headline import headlines
 from pertoken.reports.page.markup import Markup, tag

@@ -1,12 +1,12 @@
 """The bill of a window as a sentence, and as a bar."""
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.words import observed, usd_parts
 from pertoken.units import format_duration
 
 PARTS = ("busy", "idle", "other", "unallocated")
-"""Parts of a bill in the order they are written; `Bill` defines them."""
+"""Parts of a bill in the order they are written; `BillTotal` defines them."""
 
 
 GLYPHS = "█▓▒░"
@@ -33,7 +33,7 @@ def bill_sentence(report: FleetReport, legend: str = "") -> str:
     return f"Paid {about}{paid} in {window}, {observed(report.bill_observed)} observed: {split}"
 
 
-def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:
+def bar_cells(bill: BillTotal, width: int) -> tuple[int, ...]:
     """Return the cells of each of `PARTS` in a bar of `width` cells, by largest remainder; 0 if nothing was paid."""
     amounts = _amounts(bill)
     if not bill.paid:
@@ -45,5 +45,5 @@ def bar_cells(bill: Bill, width: int) -> tuple[int, ...]:
     return tuple(cells)
 
 
-def _amounts(bill: Bill) -> tuple[int, int, int, int]:
+def _amounts(bill: BillTotal) -> tuple[int, int, int, int]:
     return bill.busy, bill.idle, bill.other, bill.unallocated

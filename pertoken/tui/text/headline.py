@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.amounts import amount, caption, no_rate
 from pertoken.tui.text.program.key_names import key_name
@@ -79,7 +79,7 @@ def figures(report: FleetReport) -> tuple[Figure, ...]:
     )
 
 
-def _idle(bill: Bill | None) -> str:
+def _idle(bill: BillTotal | None) -> str:
     """Return the share of the bill without work: idle while reserved, and unallocated."""
     if bill is None or not bill.paid:
         return UNKNOWN

@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.report.lines import FleetReport
 from pertoken.tui.text.bill import GLYPHS, PARTS, bar_cells, bill_sentence
 from pertoken.tui.widgets.plain_text import PlainText
@@ -20,7 +20,7 @@ class Bar(Widget):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bill = Bill(0, 0, 0, 0, 0)
+        self.bill = BillTotal(0, 0, 0, 0, 0)
 
     def render(self) -> Text:
         """Return the bar at the present width."""
@@ -41,6 +41,6 @@ class BillBar(Vertical):
         """Show the bill of a report."""
         self.query_one(PlainText).update(bill_sentence(report, GLYPHS if report.bill and report.bill.paid else ""))
         bar = self.query_one(Bar)
-        bar.bill = report.bill or Bill(0, 0, 0, 0, 0)
+        bar.bill = report.bill or BillTotal(0, 0, 0, 0, 0)
         bar.set_class(not bar.bill.paid, "-empty")
         bar.refresh()

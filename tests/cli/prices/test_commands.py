@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pertoken.cli import main
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.costs.prices.stored import prices_set
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store import repository
@@ -44,11 +44,11 @@ def run(where: StoreLocation, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["prices", *arguments, "--db", str(where)], catch_exceptions=False)
 
 
-def past(where: StoreLocation, end_ts: int = END) -> Bill | None:
+def past(where: StoreLocation, end_ts: int = END) -> BillTotal | None:
     return fleet_report(open_store(where), 7200, end_ts).bill
 
 
-def dollars(bill: Bill | None) -> float | None:
+def dollars(bill: BillTotal | None) -> float | None:
     return None if bill is None else bill.paid / 1e9
 
 

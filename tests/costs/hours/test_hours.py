@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pertoken.costs.bill import bill
 from pertoken.costs.hours.hour import ModelHour
 from pertoken.costs.hours.hourly import hourly
-from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import Price, PriceBook
-from pertoken.costs.prices.stored import price_book
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.provenance import Provenance
 from pertoken.store.connect.open import open_store
-from pertoken.store.query.segments import segments
 from pertoken.store.schema.ids import OTHER
 from pertoken.store.schema.rows import (
     DeploymentRow,
@@ -28,8 +26,6 @@ from pertoken.store.schema.rows import (
 )
 from pertoken.store.write.writer import Writer
 from pertoken.units import SHARE
-from pertoken.window.reading import Window
-from pertoken.window.totals import stretch
 from tests.costs.builders import hours_of
 from tests.scenario import LOW_BATCH_70B, seed
 from tests.values import HOST, host_row, host_sample, new_store, set_price, tick
@@ -42,13 +38,9 @@ def test_hours_add_up_to_the_bill_and_to_the_tokens_served(tmp_path: Path) -> No
     store = open_store(seed(tmp_path, LOW_BATCH_70B, gpus=4, usd_per_hour=6.88, minutes=150, end_ts=END))
     hours = hours_of(store, END - 9000, END)
     assert {model for model, _ in hours} == {MODEL}
-    with store.read() as connection:
-        inventory = Window(connection, END - 9000, END).inventory
-        prices = price_book(store, connection, inventory)
-        whole_window = stretch(connection, segments(END - 9000, END), {})
-        money = allocations([whole_window], inventory.devices, inventory.own_devices, prices)
-    nano = sum(hour.nano_usd or 0 for hour in hours.values())
-    assert nano == pytest.approx(sum(money.by_epoch.values()), abs=2 * 150)  # at most one for each device and bucket
+    with bill(store, END - 9000, END) as priced:
+        money = priced.money
+    assert sum(hour.nano_usd or 0 for hour in hours.values()) == sum(money.by_epoch.values())
     assert sum(hour.tokens or 0 for hour in hours.values()) == 150 * 60 * (160 + 40)
     whole = hours[MODEL, (END - 3600) // 3600 * 3600]
     assert whole.nano_usd_per_mtok == round(2 * 6.88e9 / (3600 * 200) * 1e6)

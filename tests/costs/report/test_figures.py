@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pertoken.costs.priced import PricedWindow
-from pertoken.costs.prices.stored import price_book
+from pertoken.costs.bill import bill
 from pertoken.costs.report.figures import (
     GENERATION,
     NO_ENERGY,
@@ -23,7 +22,6 @@ from pertoken.state.service import Slo
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import Store, open_store
 from pertoken.window.epochs.energy import EpochEnergy
-from pertoken.window.reading import Window
 from tests.scenario import LOW_BATCH_70B, seed
 
 END = 1_790_000_040 // 3600 * 3600 + 3600
@@ -77,15 +75,11 @@ def test_a_model_that_embeds_has_prompt_tokens_and_enters_no_figure_of_generatio
 
 
 def test_energy_is_that_of_the_measured_time_scaled_to_the_held_time_and_unknown_below_half(store: Store) -> None:
-    with store.read() as connection:
-        window = Window(connection, END - 3600, END)
-        prices = price_book(store, connection, window.inventory)
-        totals, details = window.totals(window.pieces(prices.changes())), window.details()
-        priced = PricedWindow(window, totals, window.recent(), details, prices)
+    with bill(store, END - 3600, END) as priced:
 
         def of(measured_ms: float) -> ModelFigures:
             energy = EpochEnergy(900_000.0, measured_ms, 100.0, Provenance.COUNTER)
-            epochs = dict.fromkeys((epoch.epoch_id for epoch in window.inventory.epochs), energy)
+            epochs = dict.fromkeys((epoch.epoch_id for epoch in priced.inventory.epochs), energy)
             (figures,) = (
                 model_figure
                 for model_figure in model_figures(priced, epochs, lambda _: SLO)

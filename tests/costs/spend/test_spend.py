@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pertoken.costs.spend.days import DAY, DaySpend
+from pertoken.costs.spend.days import DaySpend
 from pertoken.costs.spend.month import EXPECTED, SPENT, Alert, alerts, month_of, month_spend, spend_of
 from pertoken.costs.spend.outlook import Outlook, outlook
 from pertoken.store.connect.location import locate
 from pertoken.store.connect.open import open_store
 from pertoken.units import NANO_USD
+from pertoken.window.reading import DAY
 from tests.scenario import LOW_BATCH_70B, seed
 
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pertoken.costs.ledger import Bill
+from pertoken.costs.ledger import BillTotal
 from pertoken.tui.text.bill import bar_cells
 from pertoken.tui.text.words import (
     usd_parts,
@@ -25,5 +25,5 @@ def test_the_written_parts_of_a_bill_add_up(busy: int, idle: int, other: int, un
 
 @given(MONEY, MONEY, MONEY, MONEY, st.integers(1, 300))
 def test_a_bar_has_exactly_its_width(busy: int, idle: int, other: int, unallocated: int, width: int) -> None:
-    cells = bar_cells(Bill(busy + idle + other + unallocated, busy, idle, other, unallocated), width)
+    cells = bar_cells(BillTotal(busy + idle + other + unallocated, busy, idle, other, unallocated), width)
     assert sum(cells) == (width if busy + idle + other + unallocated else 0)

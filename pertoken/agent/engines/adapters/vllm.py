@@ -161,7 +161,7 @@ ADAPTER = Adapter(
     ),
     limits=(
         "Where one server prefills for another, both count the prompt. Tokens that the second one received are no part "
-        "of its prompt or cached tokens and are counted as transferred: by the tier `p2p` where cached tokens have tiers "
+        "of its prompt or cached tokens and count as transferred: by the tier `p2p` where cached tokens have tiers "
         "(0.32), before that, since 0.17, by the external tokens of servers with NIXL's metrics. Without either they "
         "count twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pertoken.costs.prices.book import Price
-from pertoken.costs.prices.repricing import read_prices, repriced
+from pertoken.costs.repricing import read_prices, repriced
 from tests.scenario import H100, LOW_BATCH_70B, seed
 from tests.values import new_store
 

@@ -12,17 +12,14 @@ from sqlalchemy import text
 
 from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.money import Money
-from pertoken.costs.priced import PricedWindow
 from pertoken.costs.prices.book import Price, PriceBook
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect.location import StoreLocation, locate
 from pertoken.store.connect.open import Store, open_store, writing
-from pertoken.store.query.fast_rows import pipelined
 from pertoken.store.write.retention import Ages, purge
 from pertoken.store.write.rollup import ROLLUPS
 from pertoken.store.write.writer import Writer
-from pertoken.window.reading import Window
-from tests.costs.builders import hours_of
+from tests.costs.builders import bill_at, hours_of
 from tests.examples import examples
 from tests.postgres import server_url
 from tests.scenario import LOW_BATCH_70B, seed
@@ -64,12 +61,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, Store]:
 
 
 def bill(store: Store, prices: list[Price], start: int = START, end: int = END) -> Money:
-    with store.read() as connection:
-        window = Window(connection, start, end)
-        book = PriceBook(prices)
-        pieces = window.pieces(book.changes())
-        with pipelined(connection):
-            return PricedWindow(window, window.totals(pieces), window.recent(), window.details(), book).money
+    with bill_at(store, start, end, PriceBook(prices)) as priced, priced.pipelined():
+        return priced.money
 
 
 prices = st.lists(
@@ -116,8 +109,7 @@ def test_hours_add_up_to_the_bill_over_any_history_of_prices(stores: tuple[Store
     always = [Price("gpu", 10**9, 0), *(price for price in history if price.nano_usd_per_device_hour is not None)]
     for store in stores:
         hours = sum(hour.nano_usd or 0 for hour in hours_of(store, START, END, PriceBook(always)).values())
-        # Less than one nano-dollar for each of two devices and each stretch, and one for each hour.
-        assert abs(hours - sum(bill(store, always).by_epoch.values())) <= 2 * (len(always) + 1) + HOURS
+        assert hours == sum(bill(store, always).by_epoch.values())
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -164,6 +156,11 @@ def test_an_hour_without_minutes_is_divided_at_a_change_of_price_and_marked(purg
     assert part.bill is not None and part.bill.paid == 4 * (6 * 10**9 // 2 + 3 * 10**9 // 3)
     assert part.estimated and part.deployments[0].generated_tokens == 40 * 4800
     assert not fleet_report(store, 3600, END).estimated
+
+
+def test_a_price_from_within_a_minute_marks_an_hour_without_minutes_as_estimated(stores: tuple[Store, Store]) -> None:
+    history = [Price("gpu", 10**9, 0), Price("gpu", 3 * 10**9, START + 3600 + 930)]
+    assert [bill(store, history).estimated for store in stores] == [False, True]
 
 
 def test_a_window_that_begins_before_anything_was_recorded_is_no_estimate(stores: tuple[Store, Store]) -> None:

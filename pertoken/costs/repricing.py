@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pertoken.costs.ledger import divide
+from pertoken.costs.bill import bill
+from pertoken.costs.ledger import cost
 from pertoken.costs.prices.book import Price, PriceBook, Priced
 from pertoken.costs.prices.discounts import Discount, Discounts
 from pertoken.costs.prices.selectors import accelerators, formerly, identity, rank
-from pertoken.costs.prices.stored import discounts_set, price_book, prices_set
+from pertoken.costs.prices.stored import discounts_set, prices_set
 from pertoken.store.connect.location import StoreLocation
 from pertoken.store.connect.open import Store, open_advice, open_store, reading
 from pertoken.store.schema.rollup_tables import HOUR
-from pertoken.units import HOUR_MS
 from pertoken.window.reading import Window
 
 
@@ -61,10 +61,9 @@ def read_prices(place: StoreLocation, now_ts: int, proposed: Sequence[Discount] 
         prices = prices_set(store)
         return Prices(PriceBook(prices), (), _newest(prices), discounts_set(store))
     store = open_store(place)
-    with store.read() as connection:
-        inventory = Window(connection, 0, now_ts).inventory
-        book = price_book(store, connection, inventory, proposed)
-    payers = tuple(Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None)
+    with bill(store, 0, now_ts, proposed=proposed) as priced:
+        book = priced.prices
+        payers = tuple(Priced(row.kind, row.name, row.uuid) for row in priced.payers.values())
     return Prices(book, payers, _newest(book.prices), discounts_set(store))
 
 
@@ -120,7 +119,7 @@ def repriced(
 
 
 def _cost(duration_ms: int, nano_usd_per_hour: int | None) -> int | None:
-    return None if nano_usd_per_hour is None else divide(duration_ms * nano_usd_per_hour, HOUR_MS)
+    return None if nano_usd_per_hour is None else cost(duration_ms, nano_usd_per_hour)
 
 
 def _plus(total: int | None, more: int | None) -> int | None:

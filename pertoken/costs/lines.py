@@ -1,0 +1,250 @@
+"""The bill by bucket of time: allocated lines, which sum to it exactly for each device and each of its owners.
+
+`money` computes dollars over all the time at one price; here each amount is spread over the buckets of that time, in
+proportion to the nanoseconds it was paid for.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pertoken.costs.ledger import Allocation
+from pertoken.costs.money import allocations
+from pertoken.costs.prices.book import PriceBook
+from pertoken.store.schema.ids import OTHER
+from pertoken.units import SHARE
+from pertoken.window.columns import NULL, Columns, Ints
+from pertoken.window.inventory import Inventory
+from pertoken.window.reading import ServedBuckets, Window
+from pertoken.window.totals import HeldTime
+
+DeviceCosts = Sequence[tuple[Allocation, Sequence[int]]]
+"""Cost of each of several devices over the same time."""
+BUSY, IDLE, OTHER_WORK, UNALLOCATED = USES = ("busy", "idle", "other", "unallocated")
+
+
+class AllocatedLine(NamedTuple):
+    """Cost of one device in one bucket of time, allocated to one owner."""
+
+    start_ts: int
+    """First instant of the bucket within the window."""
+    end_ts: int
+    device_id: int
+    use: str
+    """One of `USES`."""
+    epoch_id: int | None
+    """Owner; only for `BUSY` and `IDLE`."""
+    nano_usd: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnedCosts:
+    """Cost of each device in each bucket in which an epoch, or foreign work, held it."""
+
+    device_id: Ints
+    epoch_id: Ints
+    """`OTHER`: foreign work."""
+    bucket: Ints
+    """Start of the bucket, in buckets since 1970."""
+    held_ns: Ints
+    nano_usd: Ints
+    """`NULL`: the device has no price then."""
+    busy_nano_usd: Ints
+
+
+class BilledBuckets:
+    """The bill of a window by bucket of time. Parts of it are between two changes of prices each."""
+
+    def __init__(self, window: Window, prices: PriceBook, bucket_s: int) -> None:
+        """`bucket_s`: whole hours, as older minutes are deleted."""
+        self.window, self.bucket_s, self._cuts = window, bucket_s, prices.changes()
+        self.parts: Sequence[ServedBuckets] = tuple(window.served(self._cuts))
+        devices = window.inventory.devices
+        held = [_held_rows(part, window.inventory, bucket_s) for part in self.parts]
+        times = (_held_time(part, rows) for part, rows in zip(self.parts, held, strict=True))
+        self.money = allocations(times, devices, prices)
+        """The same dollars, not divided by bucket."""
+        self.owned = tuple(map(_owned_costs, held, self.money.by_devices))
+        """Of each part."""
+
+    @cached_property
+    def device_buckets(self) -> Sequence[Columns]:
+        """Time of each device in each part."""
+        return tuple(self.window.device_buckets(self._cuts))
+
+    def lines(self) -> Iterator[AllocatedLine]:
+        """Yield each line of some dollars; time of devices without a price has none."""
+        nano_usd_by_line: Counter[tuple[int, int, str, int | None]] = Counter()
+        for owned, present, costs in zip(self.owned, self.device_buckets, self.money.by_devices, strict=True):
+            free = _free_costs(owned, present, self.bucket_s, costs)
+            for use, table, nano_usd in (
+                (BUSY, owned, owned.busy_nano_usd),
+                (IDLE, owned, owned.nano_usd - owned.busy_nano_usd),
+                (UNALLOCATED, free, free.nano_usd),
+            ):
+                some = (table.nano_usd != NULL) & (nano_usd != 0)
+                columns = (
+                    column[some].tolist() for column in (table.bucket, table.device_id, table.epoch_id, nano_usd)
+                )
+                for bucket, device_id, epoch_id, nano in zip(*columns, strict=True):
+                    foreign = use == IDLE and epoch_id == OTHER
+                    key = bucket, device_id, OTHER_WORK if foreign else use, None if epoch_id == OTHER else epoch_id
+                    nano_usd_by_line[key] += nano  # a bucket may have several prices
+        for (bucket, device_id, use, owner), nano in nano_usd_by_line.items():
+            begin_ts, until_ts = bucket * self.bucket_s, (bucket + 1) * self.bucket_s
+            start_ts, end_ts = max(self.window.start, begin_ts), min(self.window.end, until_ts)
+            yield AllocatedLine(start_ts, end_ts, device_id, use, owner, nano)
+
+
+class _HeldRows(NamedTuple):
+    """Time in which an epoch held a device, by device, epoch and bucket, in this order."""
+
+    device_id: Ints
+    epoch_id: Ints
+    bucket: Ints
+    held_ns: Ints
+    busy_ns: Ints
+
+    @property
+    def begins(self) -> Ints:
+        """Index of the first row of each pair of device and epoch."""
+        return _starts(self.device_id, self.epoch_id)
+
+
+def _held_rows(part: ServedBuckets, inventory: Inventory, bucket_s: int) -> _HeldRows:
+    """Return the sums of the rows of all devices."""
+    served = part.served.where(part.served.ints("whole_ms") != NULL)
+    epochs, number = np.unique(served.ints("epoch_id"), return_inverse=True)
+    payers = {device_id for device_id, row in inventory.devices.items() if row.parent_id is None}
+    devices = [payers.intersection(inventory.own_devices.get(epoch_id, ())) for epoch_id in epochs.tolist()]
+    counts = np.array([len(device_ids) for device_ids in devices], np.int64)
+    device_ids = np.array([device_id for ids in devices for device_id in ids], np.int64)
+    copies = counts[number]
+    row = np.arange(len(served)).repeat(copies)
+    nth_device = np.arange(len(row)) - (np.cumsum(copies) - copies).repeat(copies)
+    columns = [
+        device_ids[(np.cumsum(counts) - counts)[number][row] + nth_device],
+        *(served.ints(name)[row] for name in ("epoch_id", "ts")),
+        *(served.ints(name)[row] * SHARE for name in ("whole_ms", "whole_busy_ms")),
+    ]
+    if len(part.shared):
+        paid = part.shared.where(np.isin(part.shared.ints("device_id"), list(payers)))
+        shared = (paid.ints(name) for name in ("device_id", "epoch_id", "ts", "held_ns", "busy_ns"))
+        columns = [np.concatenate(pair) for pair in zip(columns, shared, strict=True)]
+    if part.worker_busy:  # a worker rank is busy while its head rank is, whatever its own rows report
+        workers = [(*rank[:3], 0, rank.busy_ns) for rank in part.worker_busy if rank.device_id in payers]
+        busy_rows = np.array(workers, np.int64).reshape(-1, 5).T
+        columns[4] = np.where(np.isin(columns[1], busy_rows[1]), 0, columns[4])
+        columns = [np.concatenate(pair) for pair in zip(columns, busy_rows, strict=True)]
+    columns[2] //= bucket_s
+    order = np.lexsort((columns[2], columns[1], columns[0]))
+    columns = [column[order] for column in columns]
+    first = _starts(*columns[:3])
+    return _HeldRows(*(column[first] for column in columns[:3]), *(_sums(column, first) for column in columns[3:]))
+
+
+def _held_time(part: ServedBuckets, rows: _HeldRows) -> HeldTime:
+    """Return the same time without buckets."""
+    shares: dict[int, dict[int, tuple[int, int]]] = {}
+    begins = rows.begins
+    keys = rows.device_id[begins].tolist(), rows.epoch_id[begins].tolist()
+    sums = _sums(rows.held_ns, begins).tolist(), _sums(rows.busy_ns, begins).tolist()
+    for device_id, epoch_id, held_ns, busy_ns in zip(*keys, *sums, strict=True):
+        shares.setdefault(device_id, {})[epoch_id] = held_ns, busy_ns
+    return HeldTime(part.start, part.divides_hour, part.device_time, shares, ())
+
+
+def _owned_costs(rows: _HeldRows, costs: DeviceCosts) -> OwnedCosts:
+    """Spread the cost of each pair of device and epoch over its buckets."""
+    begins = rows.begins
+    busy, idle = (np.full(len(begins), NULL, np.int64) for _ in range(2))
+    keys = rows.device_id[begins].tolist(), rows.epoch_id[begins].tolist()
+    index = {pair: n for n, pair in enumerate(zip(*keys, strict=True))}
+    for allocation, device_ids in costs:
+        for device_id in device_ids:
+            for epoch_id, busy_nano_usd in allocation.busy.items():
+                pair = index[device_id, epoch_id]
+                busy[pair], idle[pair] = busy_nano_usd, allocation.idle[epoch_id]
+            foreign = index.get((device_id, OTHER))
+            if foreign is not None:
+                busy[foreign], idle[foreign] = 0, allocation.other
+    unpriced = busy == NULL
+    busy, idle = np.where(unpriced, 0, busy), np.where(unpriced, 0, idle)
+    group = np.arange(len(begins)).repeat(np.diff(np.append(begins, len(rows.bucket))))
+    together = _running_cost(busy + idle, rows.held_ns, begins, group)
+    own_busy = _running_cost(busy, np.minimum(rows.busy_ns, rows.held_ns), begins, group)
+    # Both are rounded, so that idle dollars could shrink from one bucket to the next: they keep their maximum so far.
+    # Groups follow one another without overlap, as each is offset by the idle dollars of those before.
+    offset = (np.cumsum(idle) - idle)[group]
+    own_idle = np.minimum(idle[group], np.maximum(0, together - own_busy)) + offset
+    own_idle = np.maximum.accumulate(own_idle) - offset if len(group) else own_idle
+    nano_usd, idle_nano_usd = _increases(together, begins), _increases(own_idle, begins)
+    priced = ~unpriced[group]
+    return OwnedCosts(
+        rows.device_id,
+        rows.epoch_id,
+        rows.bucket,
+        rows.held_ns,
+        np.where(priced, nano_usd, NULL),
+        np.where(priced, nano_usd - idle_nano_usd, 0),
+    )
+
+
+def _free_costs(owned: OwnedCosts, present: Columns, bucket_s: int, costs: DeviceCosts) -> OwnedCosts:
+    """Spread what each device cost while nothing held it over the buckets of that time."""
+    device_id = np.append(present.ints("device_id"), owned.device_id)
+    bucket = np.append(present.ints("ts") // bucket_s, owned.bucket)
+    free_ns = np.append(present.ints("duration_ms") * SHARE, -owned.held_ns)
+    order = np.lexsort((bucket, device_id))
+    device_id, bucket, free_ns = device_id[order], bucket[order], free_ns[order]
+    first = _starts(device_id, bucket)
+    device_id, bucket, free_ns = device_id[first], bucket[first], np.maximum(0, _sums(free_ns, first))
+    begins = _starts(device_id)
+    unallocated = {device: allocation.unallocated for allocation, device_ids in costs for device in device_ids}
+    amounts = np.array([unallocated.get(device, 0) for device in device_id[begins].tolist()], np.int64)
+    group = np.arange(len(begins)).repeat(np.diff(np.append(begins, len(device_id))))
+    nano_usd = _increases(_running_cost(amounts, free_ns, begins, group), begins)
+    nothing = np.full(len(device_id), OTHER)
+    return OwnedCosts(device_id, nothing, bucket, np.zeros_like(free_ns), nano_usd, np.zeros_like(nano_usd))
+
+
+def _running_cost(amounts: Ints, weights: Ints, begins: Ints, group: Ints) -> Ints:
+    """Return how much of its group's amount was paid for until the end of each row, rounded to the nano-dollar."""
+    running = np.cumsum(weights)  # it may wrap around; differences of it do not
+    running -= (running[begins] - weights[begins])[group]
+    return share_of(amounts[group], running, np.maximum(1, _sums(weights, begins))[group])
+
+
+def share_of(amounts: Ints, parts: Ints, wholes: Ints) -> Ints:
+    """Return amount x part / whole of each row, rounded half up, for 0 <= part <= whole < 2**60 and amounts >= 0.
+
+    The product is beyond 64 bits, and its quotient is not: the remainder of an approximate quotient is small, and so
+    exact by arithmetic that wraps around.
+    """
+    quotients = (amounts * (parts / wholes)).astype(np.int64)
+    remainders = amounts * parts - quotients * wholes
+    quotients += remainders // wholes
+    return np.asarray(quotients + (2 * (remainders % wholes) >= wholes), np.int64)
+
+
+def _increases(running: Ints, begins: Ints) -> Ints:
+    """Return the increase of each row over the row before of its group."""
+    before = np.append(0, running)[:-1]
+    before[begins] = 0
+    return np.asarray(running - before, np.int64)
+
+
+def _starts(*keys: Ints) -> Ints:
+    """Return the indices of rows in which one of the keys differs from the row before."""
+    changes = np.ones(len(keys[0]), bool)
+    changes[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    return np.flatnonzero(changes)
+
+
+def _sums(values: Ints, begins: Ints) -> Ints:
+    """Return the sum of each group of rows."""
+    return np.add.reduceat(values, begins) if len(begins) else values[:0]
