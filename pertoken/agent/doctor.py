@@ -4,8 +4,9 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib import metadata
 
 import psutil
 
@@ -56,6 +57,7 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
         look = looker.look()  # rates need two readings
     findings = [Finding("host", look.probe.host.name, True, f"{look.probe.host.cpu_name}, {look.probe.host.os}")]
     findings += _machine(look.identity)
+    findings += of_environment(_installed_version)
     findings += [_unavailable("host", "this host", missing) for missing in (*look.probe.unavailable, *look.unavailable)]
     for device in look.probe.devices:
         findings += of_device(device)
@@ -76,6 +78,27 @@ def examine(settings: Settings) -> tuple[Finding, ...]:
     source = str(settings.source) if settings.source else "none; defaults and the environment"
     findings.append(Finding("settings", source, True, "good"))
     return tuple(findings)
+
+
+def of_environment(version_of: Callable[[str], str | None]) -> list[Finding]:
+    """Return a finding where this program shares its Python environment with a package that looks for AMD GPUs.
+
+    `version_of` returns the version of an installed distribution, None if it is not installed. Torch for ROCm and vLLM
+    import `amdsmi` where it is there, and the one that comes with this program may not fit their ROCm.
+    """
+    shared = [f"{name} {version}" for name in ("torch", "vllm") if (version := version_of(name)) is not None]
+    if not shared or version_of("amdsmi") is None:
+        return []
+    text = f"pertoken shares it with {' and '.join(shared)}, which import the amdsmi of this environment"
+    remedy = "install pertoken in an environment of its own: pipx, the image, or python3 -m venv /opt/pertoken"
+    return [Finding("host", "Python environment", False, text, remedy)]
+
+
+def _installed_version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _unavailable(area: str, subject: str, missing: Unavailable) -> Finding:

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from pertoken.agent.doctor import of_device, of_engine
+from pertoken.agent.doctor import of_device, of_engine, of_environment
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.agent.probes import amd, rapl, resctrl
 from pertoken.agent.probes.nvidia.nvml import DENIED, NO_ENTRY
@@ -70,3 +70,12 @@ def test_a_missing_right_is_named_with_the_metric_it_would_give(missing: Unavail
     assert not finding.ok
     assert finding.text == f"{missing.metric}: {missing.reason}"
     assert finding.remedy and right in finding.remedy
+
+
+def test_an_environment_shared_with_torch_or_vllm_is_named_with_the_way_out() -> None:
+    both = {"amdsmi": "7.0.2", "torch": "2.13.0+rocm10.0", "vllm": "0.32.0"}
+    (finding,) = of_environment(both.get)
+    assert not finding.ok and "torch 2.13.0+rocm10.0 and vllm 0.32.0" in finding.text
+    assert "environment of its own" in (finding.remedy or "")
+    assert of_environment({"amdsmi": "7.0.2"}.get) == []
+    assert of_environment({"torch": "2.13.0"}.get) == [], "without amdsmi there is nothing to import"

@@ -27,6 +27,8 @@ from pertoken.agent.readings import DeviceProcess, DeviceReading, Unavailable
 from pertoken.units import SHARE
 
 _SONAME = "libamd_smi.so"
+_ROCM_WHEEL = "_rocm_sdk_core"
+"""Package of TheRock's wheel `rocm-sdk-core`, laid out as a folder of ROCm."""
 _NO_ROCM = Unavailable(
     "amd",
     "missing",
@@ -158,9 +160,14 @@ def load() -> Any | Unavailable:
 
 
 def _packages() -> list[Path]:
-    """Return folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one."""
-    roots = (os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm")
-    shipped = [Path(root) / "share/amd_smi/amdsmi" for root in roots if root]
+    """Return folders of the `amdsmi` packages there are: the one of this host's ROCm first, then the installed one.
+
+    ROCm is a folder of the host, or the wheel `rocm-sdk-core` of TheRock in this environment.
+    """
+    roots = [Path(root) for root in (os.environ.get("ROCM_HOME"), os.environ.get("ROCM_PATH"), "/opt/rocm") if root]
+    wheel = importlib.util.find_spec(_ROCM_WHEEL)
+    roots += [Path(folder) for folder in (wheel.submodule_search_locations or ())] if wheel else []
+    shipped = [root / "share/amd_smi/amdsmi" for root in roots]
     spec = importlib.util.find_spec("amdsmi")
     installed = [Path(spec.origin).parent] if spec and spec.origin else []
     return [path for path in shipped if (path / "__init__.py").is_file()][:1] + installed
@@ -183,7 +190,9 @@ def _places(package: Path) -> list[str]:
     named = os.environ.get("ROCM_HOME", os.environ.get("ROCM_PATH"))
     first = [str(Path(named) / "lib" / _SONAME)] if named else []
     installed = Path(os.environ.get("ROCM_PATH", "/opt/rocm")) / "lib" / _SONAME
-    return [*first, _SONAME, str(package / _SONAME), str(installed)]
+    beside = package.parents[2] / "lib"  # of the ROCm that ships the package; a wheel has a versioned name alone
+    versioned = sorted(map(str, beside.glob(f"{_SONAME}*"))) if package.parent.name == "amd_smi" else []
+    return [*first, *versioned, _SONAME, str(package / _SONAME), str(installed)]
 
 
 def _loads(place: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from pertoken.agent.bounds import bounded
+from pertoken.agent.probes import amd
 from pertoken.agent.probes.amd import AmdProbe, load
 from pertoken.agent.probes.patience import HANGS
 from pertoken.agent.readings import DeviceProcess, DeviceReading, ProbeReading
@@ -110,6 +111,23 @@ def test_the_wrapper_that_the_hosts_rocm_ships_is_preferred_and_the_installed_on
     (shipped / "__init__.py").write_text("raise SyntaxError('of another Python')\n")
     with rocm(monkeypatch, RocmLibrary({})):
         assert version_of(load()) != "99.1.0"
+
+
+def test_the_wrapper_and_the_library_of_a_rocm_that_is_a_wheel_are_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = tmp_path / "_rocm_sdk_core"
+    package = root / "share/amd_smi/amdsmi"
+    package.mkdir(parents=True)
+    (root / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (root / "lib").mkdir()
+    (root / "lib/libamd_smi.so.27").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv("ROCM_PATH", raising=False)
+    monkeypatch.delenv("ROCM_HOME", raising=False)
+    assert amd._packages()[0] == package
+    assert amd._places(package)[0] == str(root / "lib/libamd_smi.so.27")
 
 
 def test_a_call_that_the_driver_does_not_support_is_not_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
