@@ -31,7 +31,7 @@ def _table(*rows: EngineMetric) -> Mapping[str, EngineMetric]:
 
 
 ENGINE_TOKENS = _table(
-    EngineMetric("prompt_tokens", "prompt tokens", "tokens", "tokens of the prompts, cached ones included"),
+    EngineMetric("prompt_tokens", "prompt tokens", "tokens", "tokens of the prompts: cached included, transferred not"),
     EngineMetric("cached_tokens", "cached tokens", "tokens", "prompt tokens taken from the prefix cache"),
     EngineMetric(
         "computed_tokens", "computed tokens", "tokens", "prompt tokens that were computed: prompt minus cached"

@@ -1,6 +1,7 @@
 """The text of each reference page, made from the code. A test compares the committed pages with it."""
 
 import inspect
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -278,6 +279,11 @@ def _names(metric: Metric) -> str:
     whole = f" without {metric.parts}" if metric.parts else ""
     pages = ""
     if isinstance(metric, Counter):
-        pages += f", beside `{metric.only_with}`" if metric.only_with else ""
-        pages += f", without `{metric.unless}`" if metric.unless else ""
-    return ", ".join(f"`{name}`" for name in metric.engine_names) + where + whole + reason + pages
+        pages += f", beside {_quoted(metric.only_with)}" if metric.only_with else ""
+        pages += f", without {_quoted(metric.unless)}" if metric.unless else ""
+        pages += f", at most {' and '.join(_names(limit) for limit in metric.at_most)}" if metric.at_most else ""
+    return _quoted(metric.engine_names) + where + whole + reason + pages
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

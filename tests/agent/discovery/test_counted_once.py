@@ -35,6 +35,16 @@ def vllm(work: Work, prefix: str = "vllm:", label: str = "engine") -> str:
     return "\n".join(lines) + "\n"
 
 
+def decoding(work: Work) -> str:
+    """Return the page of a server to which all prompts of the work were transferred."""
+    lines = [vllm({key: (prompt, prompt, generated) for key, (prompt, _, generated) in work.items()})]
+    for (model, rank), (prompt, _, _) in work.items():
+        for name, source in (("by_source", "external_kv_transfer"), ("cached_by_source", "p2p")):
+            labels = f'model_name="{model}",engine="{rank}",source="{source}"'
+            lines.append(f"vllm:prompt_tokens_{name}_total{{{labels}}} {prompt}\n")
+    return "".join(lines)
+
+
 def sglang(work: Work, engine_type: str = "unified") -> str:
     lines = []
     names = ("prompt_tokens_total", "cached_tokens_total", "generation_tokens_total")
@@ -59,6 +69,10 @@ FLEETS = {
     "a prefill and a decode half": lambda work: {
         "sglang": sglang(work, "prefill"),
         "dynamo-sglang": sglang(work, "decode"),
+    },
+    "a prefill and a decode server of vLLM": lambda work: {
+        "vllm": vllm({key: (prompt, cached, 0) for key, (prompt, cached, _) in work.items()}),
+        "nim": decoding(work),
     },
     "a frontend before its worker": lambda work: {
         "dynamo-frontend": frontend(work),

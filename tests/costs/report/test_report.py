@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.readings import Endpoint, EngineReading
+from pertoken.agent.rows.assemble import Readings
+from pertoken.agent.scrape.page import parse
 from pertoken.costs.report.fleet_report import fleet_report, per_mtok_together
 from pertoken.provenance import Provenance
 from pertoken.store import repository
@@ -26,6 +30,8 @@ from pertoken.store.schema.rows import (
 from pertoken.store.write.writer import Writer
 from pertoken.tui.text.summary import summary
 from pertoken.units import NANO_USD, SHARE
+from tests.agent.rows.ticks import run
+from tests.agent.values import START_MS, engine, gpu, probe
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
 from tests.values import HOST, new_store, set_price, tick
 
@@ -222,3 +228,40 @@ def test_hosts_their_devices_and_deployments_are_in_the_order_of_the_numbers_in_
     assert [line.host for line in report.devices] == [name for name in ordered for _ in range(2)]
     assert [line.slot for line in report.devices] == [0, 1] * 3
     assert [line.host for line in report.deployments] == ordered
+
+
+def test_prompts_transferred_from_a_prefill_to_a_decode_server_count_once(tmp_path: Path) -> None:
+    """4.0 M prompt tokens are prefilled on one server, 3.0 M of them computed, and all are sent to another."""
+    adapter = ADAPTERS["vllm"]
+    page = """vllm:prompt_tokens_total{{model_name="m"}} {prompt}
+vllm:prompt_tokens_cached_total{{model_name="m"}} {cached}
+vllm:prompt_tokens_by_source_total{{model_name="m",source="external_kv_transfer"}} {transferred}
+vllm:prompt_tokens_cached_by_source_total{{model_name="m",source="p2p"}} {transferred}
+vllm:generation_tokens_total{{model_name="m"}} {generated}
+"""
+
+    def server(n: int, **counts: int) -> EngineReading:
+        counters = adapter.read(parse(page.format(**counts).encode(), adapter.wanted)).counters
+        endpoint = Endpoint("vllm", f"http://127.0.0.1:{8000 + n}", "process", 8000 + n, 100 + n, START_MS, (100 + n,))
+        return engine(0, endpoint=endpoint, counters=counters)
+
+    def readings(prompt: int) -> Readings:
+        prefill = server(0, prompt=prompt, cached=prompt // 4, transferred=0, generated=prompt // 1000)
+        decode = server(1, prompt=prompt, cached=prompt, transferred=prompt, generated=prompt // 10)
+        return Readings(probe(gpu(0, 100), gpu(1, 101)), (prefill, decode))
+
+    where = new_store(tmp_path)
+    set_price(where, "NVIDIA H100 80GB HBM3", 2 * NANO_USD)
+    ticks = run(*(readings(prompt) for prompt in (0, 1_000_000, 4_000_000)))
+    with Writer(where) as writer:
+        for recorded_tick in ticks:
+            writer.commit(recorded_tick)
+        writer.roll_up()
+    report = fleet_report(open_store(where), 3600, ticks[-1].ts)
+    by_generated = sorted(report.deployments, key=lambda line: line.generated_tokens or 0)
+    assert [line.prompt_tokens for line in by_generated] == [4_000_000, 0]
+    assert [line.cached_tokens for line in by_generated] == [1_000_000, 0]
+    assert [dict(line.counts.counted).get("transferred_tokens") for line in by_generated] == [None, 4_000_000]
+    dollars = sum(line.nano_usd or 0 for line in by_generated)
+    assert dollars > 0
+    assert report.nano_usd_per_mtok == pytest.approx(dollars / 4.404, rel=1e-6)

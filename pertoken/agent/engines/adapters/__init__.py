@@ -35,8 +35,20 @@ def tokens(deltas: Mapping[str, int | None]) -> dict[str, int | None]:
         prompt = cached + computed
     elif computed is None and prompt is not None and cached is not None:
         computed = prompt - cached if prompt >= cached else None
-    if transferred := deltas.get("transferred_tokens"):
-        counts = [count for count in (prompt, cached) if count is not None]
-        transferred = min(transferred, *counts) if counts else 0
-        prompt, cached = (None if count is None else count - transferred for count in (prompt, cached))
-    return {**deltas, "prompt_tokens": prompt, "cached_tokens": cached, "computed_tokens": computed}
+    counts = {**deltas, "prompt_tokens": prompt, "cached_tokens": cached, "computed_tokens": computed}
+    return _without_transferred(counts) if "transferred_tokens" in deltas else counts
+
+
+def _without_transferred(counts: dict[str, int | None]) -> dict[str, int | None]:
+    """Return the counts with transferred tokens taken off those of the prompt and the cached ones.
+
+    No more counts as transferred than either increased by: sources need not add up, and a series that appears late
+    counts from 0. Where either the transferred or the prompt tokens are unknown, so are the others.
+    """
+    words = ("transferred_tokens", "prompt_tokens", "cached_tokens")
+    transferred, prompt, cached = (counts.get(word) for word in words)
+    if transferred is None or prompt is None:
+        return counts | dict.fromkeys(words)
+    transferred = min(transferred, prompt if cached is None else min(prompt, cached))
+    cached = None if cached is None else cached - transferred
+    return counts | dict(zip(words, (transferred, prompt - transferred, cached), strict=True))

@@ -58,10 +58,12 @@ class Counter(Metric):
     """Number of the engine's units in one of ours: 1e-3 for seconds that become milliseconds."""
     elsewhere: tuple[tuple[str, str], ...] = ()
     """Labels of series that another server counts too: these series are not counted here."""
-    only_with: str | None = None
-    """Sample that must be on the page for this one to be read."""
-    unless: str | None = None
-    """Sample in whose place this one is read: on a page that has it, this one is not read."""
+    only_with: tuple[str, ...] = ()
+    """Names of a sample that must be on the page for this one to be read."""
+    unless: tuple[str, ...] = ()
+    """Names of a sample in whose place this one is read: on a page that has it, this one is not read."""
+    at_most: "tuple[Counter, ...]" = ()
+    """Counters of parts of this one, with the same labels beside `where`: it counts no more than their sum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +175,8 @@ class Adapter:
                 if metric.name not in ENGINE_TIMES:
                     raise
                 continue  # a sum of seconds that is no number leaves busy time unknown, not the tokens
+            if metric.at_most:
+                counts = _limited(page, metric, counts)
             for key, copies in series.items():
                 counters[key] = max((counts[copy] for copy in copies), default=0)
         gauges: dict[str, float] = {}
@@ -213,10 +217,11 @@ class Adapter:
 
     def _named(self) -> Iterator[tuple[Metric, str]]:
         """Yield every metric with each of the samples it may be read from."""
-        for metric in (*self.counters, *self.gauges):
+        limits = (limit for counter in self.counters for limit in counter.at_most)
+        for metric in (*self.counters, *limits, *self.gauges):
             yield from ((metric, name) for name in metric.engine_names)
             if isinstance(metric, Counter):
-                yield from ((metric, name) for name in (metric.only_with, metric.unless) if name is not None)
+                yield from ((metric, name) for name in (*metric.only_with, *metric.unless))
         for metric in self.histograms:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
@@ -268,21 +273,26 @@ class Adapter:
 def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapter:
     """Return the adapter with other names for the same series: `rename` gives those of one name, newest first."""
 
+    def renamed_all(names: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(renamed_name for name in names for renamed_name in rename(name))
+
     def of(metrics: tuple[_M, ...]) -> tuple[_M, ...]:
+        return tuple(replace(metric, engine_names=renamed_all(metric.engine_names)) for metric in metrics)
+
+    def counters_of(counters: tuple[Counter, ...]) -> tuple[Counter, ...]:
         return tuple(
-            replace(metric, engine_names=tuple(other for name in metric.engine_names for other in rename(name)))
-            for metric in metrics
+            replace(
+                counter,
+                only_with=renamed_all(counter.only_with),
+                unless=renamed_all(counter.unless),
+                at_most=counters_of(counter.at_most),
+            )
+            for counter in of(counters)
         )
 
-    counters = tuple(
-        replace(
-            counter,
-            only_with=None if counter.only_with is None else rename(counter.only_with)[0],
-            unless=None if counter.unless is None else rename(counter.unless)[0],
-        )
-        for counter in of(adapter.counters)
+    return replace(
+        adapter, counters=counters_of(adapter.counters), gauges=of(adapter.gauges), histograms=of(adapter.histograms)
     )
-    return replace(adapter, counters=counters, gauges=of(adapter.gauges), histograms=of(adapter.histograms))
 
 
 def invocation(argv: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -350,8 +360,23 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
 
 def _is_read(counter: Counter, page: Page) -> bool:
     """Return whether the other samples of a page permit to read a counter."""
-    is_permitted = counter.only_with is None or counter.only_with in page.samples
-    return is_permitted and (counter.unless is None or counter.unless not in page.samples)
+    is_permitted = not counter.only_with or any(name in page.samples for name in counter.only_with)
+    return is_permitted and not any(name in page.samples for name in counter.unless)
+
+
+def _limited(page: Page, counter: Counter, counts: Mapping[Labels, int]) -> dict[Labels, int]:
+    """Return the counts of a counter, each at most the sum of its parts on the page."""
+    limits = [
+        (limit.where, page.counter(name, limit.unit))
+        for limit, name in _present(page, counter.at_most)
+        if _is_read(limit, page)
+    ]
+
+    def limit_of(labels: Labels) -> int:
+        rest = set(labels) - set(counter.where)
+        return sum(parts.get(tuple(sorted({*rest, *where})), 0) for where, parts in limits)
+
+    return {labels: min(count, limit_of(labels)) for labels, count in counts.items()}
 
 
 def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:

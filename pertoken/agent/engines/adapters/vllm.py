@@ -28,8 +28,13 @@ from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import read_word
 
 _CACHE_CONFIG = "vllm:cache_config_info"
+_BY_SOURCE = "vllm:prompt_tokens_by_source_total"
+"""Prompt tokens by where they came from, counted together with the prompt."""
+_EXTERNAL = (("source", "external_kv_transfer"),)
 _BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
-"""Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server."""
+"""Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server.
+
+Counted at admission, up to some readings before the prompt, so that these only limit what a source counts."""
 _NIXL = "vllm:nixl_bytes_transferred_sum"
 """On pages of servers that receive KV caches from prefill servers by NIXL."""
 _CONFIG: Mapping[str, tuple[str, str]] = {
@@ -103,16 +108,19 @@ ADAPTER = Adapter(
             "cached_tokens",
             ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
         ),
-        Counter("transferred_tokens", (_BY_TIER,), where=(("source", "p2p"),)),
-        Counter(  # a connector that does not name its tier, beside NIXL's transfers between servers
-            "transferred_tokens", (_BY_TIER,), where=(("source", "external_unspecified"),), only_with=_NIXL
-        ),
+        Counter("transferred_tokens", (_BY_SOURCE,), where=_EXTERNAL, only_with=(_NIXL,), unless=(_BY_TIER,)),
         Counter(
             "transferred_tokens",
-            ("vllm:prompt_tokens_by_source_total",),
-            where=(("source", "external_kv_transfer"),),
-            only_with=_NIXL,
-            unless=_BY_TIER,
+            (_BY_SOURCE,),
+            where=_EXTERNAL,
+            only_with=(_BY_TIER,),
+            at_most=(
+                Counter("transferred_tokens", (_BY_TIER,), where=(("source", "p2p"),)),
+                # A connector that does not name its tier, beside NIXL's transfers between servers.
+                Counter(
+                    "transferred_tokens", (_BY_TIER,), where=(("source", "external_unspecified"),), only_with=(_NIXL,)
+                ),
+            ),
         ),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),

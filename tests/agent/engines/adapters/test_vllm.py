@@ -1,11 +1,14 @@
 """Pages, API and command line of vLLM, read into our metrics."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS, tokens
 from pertoken.agent.engines.adapters.adapter import Identity, adapters_of
 from pertoken.agent.rows.counting.counters import advance, bucket_totals, bucket_values, word_totals
 from pertoken.agent.scrape.page import parse
+from pertoken.store.schema.rows import CounterState
 from tests.agent.engine_pages import CAPTURES, growth, histograms, identity, values
 
 
@@ -229,3 +232,104 @@ def test_sources_that_do_not_add_up_make_no_count_negative() -> None:
     assert (excess["prompt_tokens"], excess["cached_tokens"], excess["computed_tokens"]) == (40, 0, 40)
     unknown = tokens({"prompt_tokens": None, "cached_tokens": None, "transferred_tokens": 5})
     assert unknown["prompt_tokens"] is None and unknown["cached_tokens"] is None
+
+
+TIER_NAMES = ("device", "host", "p2p", "disk", "external_unspecified")
+
+
+def sourced_page(prompt: int, cached: int, external: int | None = None, tiers: Mapping[str, int] | None = None) -> str:
+    """Return a page with the tokens of prompts by source, and the cached ones by tier where it has them."""
+    series = {"prompt_tokens_total": prompt, "prompt_tokens_cached_total": cached}
+    lines = [f'vllm:{name}{{engine="0",model_name="m"}} {count}' for name, count in series.items()]
+    if external is not None:
+        counts = {
+            "local_compute": prompt - cached,
+            "local_cache_hit": max(0, cached - external),
+            "external_kv_transfer": external,
+        }
+        lines += [sourced_line("by_source", source, count) for source, count in counts.items()]
+    if tiers is not None:
+        lines += [sourced_line("cached_by_source", tier, tiers.get(tier, 0)) for tier in TIER_NAMES]
+    return "\n".join(lines) + "\n"
+
+
+def sourced_line(series: str, source: str, count: int) -> str:
+    return f'vllm:prompt_tokens_{series}_total{{engine="0",model_name="m",source="{source}"}} {count}'
+
+
+def prompts_between(*pages: str, kind: str = "vllm", lives: tuple[int, ...] = (5, 5)) -> tuple[int | None, ...]:
+    """Return prompt, cached, computed and transferred tokens between the last two pages."""
+    adapter = ADAPTERS[kind]
+    states: Mapping[str, CounterState] = {}
+    deltas: Mapping[str, int | None] = {}
+    for n, (text, life) in enumerate(zip(pages, lives, strict=True)):
+        counters = adapter.read(parse(text.encode(), adapter.wanted)).counters
+        taken = advance(states, counters, owner_id=1, life=life, ts=n, from_zero=False, elapsed_s=60)
+        states, deltas = taken.states, tokens(word_totals(taken.deltas))
+    names = ("prompt_tokens", "cached_tokens", "computed_tokens", "transferred_tokens")
+    return tuple(deltas.get(name) for name in names)
+
+
+BEGINNING = sourced_page(1000, 900, 800, {"device": 100, "p2p": 800})
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 1600}), (200, 150, 50, 800)),
+        (sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 1900}), (200, 150, 50, 800)),
+        (sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 800, "host": 800}), (1000, 950, 50, 0)),
+        (sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 800, "external_unspecified": 800}), (1000, 950, 50, 0)),
+        (sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 1000, "disk": 600}), (800, 750, 50, 200)),
+    ],
+    ids=["transfer", "admitted ahead of their prompts", "offloaded", "external cache", "transfer and disk"],
+)
+def test_vllm_tokens_from_another_server_are_transferred_and_those_of_an_external_cache_are_cached(
+    page: str, expected: tuple[int, ...]
+) -> None:
+    assert prompts_between(BEGINNING, page) == expected
+
+
+def test_vllm_without_sources_counts_prompts_as_it_exposes_them() -> None:
+    assert prompts_between(sourced_page(1000, 900), sourced_page(2000, 1850)) == (1000, 950, 50, None)
+
+
+def test_ray_and_nim_read_transferred_tokens_by_their_own_names_of_the_series() -> None:
+    pages = BEGINNING, sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 1000, "disk": 600})
+    for kind, prefix in (("ray", "ray_vllm_"), ("nim", "")):
+        renamed = (page.replace("vllm:", prefix) for page in pages)
+        assert prompts_between(*renamed, kind=kind) == (800, 750, 50, 200)
+
+
+def test_transferred_tokens_count_from_0_after_a_restart_as_the_prompt_does() -> None:
+    second = sourced_page(500, 450, 400, {"device": 50, "p2p": 400})
+    assert prompts_between(BEGINNING, second, lives=(5, 6)) == (100, 50, 50, 400)
+
+
+def test_tokens_admitted_before_their_prompts_count_with_the_prompts() -> None:
+    admitted = sourced_page(1000, 900, 800, {"device": 250, "p2p": 1600})
+    counted_after = sourced_page(2000, 1850, 1600, {"device": 250, "p2p": 1600})
+    assert prompts_between(BEGINNING, admitted) == (0, 0, 0, 0)
+    assert prompts_between(BEGINNING, admitted, counted_after, lives=(5, 5, 5)) == (200, 150, 50, 800)
+
+
+def test_sources_that_appear_late_take_off_no_more_than_the_prompt_increased_by() -> None:
+    first, second = sourced_page(1000, 900), sourced_page(1100, 1000, 900, {"p2p": 900})
+    third = sourced_page(2100, 1950, 1700, {"p2p": 1700})
+    assert prompts_between(first, second) == (0, 0, 0, 100)
+    assert prompts_between(first, second, third, lives=(5, 5, 5)) == (200, 150, 50, 800)
+
+
+@pytest.mark.parametrize(
+    ("page", "expected"),
+    [
+        (sourced_page(1500, 1400, 1900, {"p2p": 1900}), (0, 0, 0, 500)),
+        (sourced_page(2000, 950, 1600, {"p2p": 1600}), (950, 0, 950, 50)),
+        (sourced_page(2000, 1900, 700, {"p2p": 700}), (None, None, 0, None)),
+    ],
+    ids=["more than prompts", "more than cached", "fell"],
+)
+def test_transferred_tokens_beyond_the_prompt_count_no_token_twice_or_below_0(
+    page: str, expected: tuple[int | None, ...]
+) -> None:
+    assert prompts_between(BEGINNING, page) == expected
