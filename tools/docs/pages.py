@@ -279,5 +279,5 @@ def _names(metric: Metric) -> str:
     pages = ""
     if isinstance(metric, Counter):
         pages += f", beside `{metric.only_with}`" if metric.only_with else ""
-        pages += f", without `{metric.unless}`" if metric.unless else ""
+        pages += f", without {', '.join(f'`{name}`' for name in metric.unless)}" if metric.unless else ""
     return ", ".join(f"`{name}`" for name in metric.engine_names) + where + whole + reason + pages

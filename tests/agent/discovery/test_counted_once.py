@@ -35,6 +35,15 @@ def vllm(work: Work, prefix: str = "vllm:", label: str = "engine") -> str:
     return "\n".join(lines) + "\n"
 
 
+def received(work: Work) -> str:
+    """Return the page of a vLLM whose prompts another server has prefilled."""
+    lines = [vllm({key: (prompt, prompt, generated) for key, (prompt, _, generated) in work.items()})]
+    for (model, rank), (prompt, _, _) in work.items():
+        labels = f'model_name="{model}",engine="{rank}",source="external_kv_transfer"'
+        lines.append(f"vllm:prompt_tokens_by_source_total{{{labels}}} {prompt}\n")
+    return "".join(lines)
+
+
 def sglang(work: Work, engine_type: str = "unified") -> str:
     lines = []
     names = ("prompt_tokens_total", "cached_tokens_total", "generation_tokens_total")
@@ -59,6 +68,10 @@ FLEETS = {
     "a prefill and a decode half": lambda work: {
         "sglang": sglang(work, "prefill"),
         "dynamo-sglang": sglang(work, "decode"),
+    },
+    "a server that prefills for another": lambda work: {
+        "vllm": vllm({key: (prompt, cached, 0) for key, (prompt, cached, _) in work.items()}),
+        "nim": received(work),
     },
     "a frontend before its worker": lambda work: {
         "dynamo-frontend": frontend(work),

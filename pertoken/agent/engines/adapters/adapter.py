@@ -60,8 +60,8 @@ class Counter(Metric):
     """Labels of series that another server counts too: these series are not counted here."""
     only_with: str | None = None
     """Sample that must be on the page for this one to be read."""
-    unless: str | None = None
-    """Sample in whose place this one is read: on a page that has it, this one is not read."""
+    unless: tuple[str, ...] = ()
+    """Samples in whose place this one is read: on a page that has one of them, this one is not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class Adapter:
         for metric in (*self.counters, *self.gauges):
             yield from ((metric, name) for name in metric.engine_names)
             if isinstance(metric, Counter):
-                yield from ((metric, name) for name in (metric.only_with, metric.unless) if name is not None)
+                yield from ((metric, name) for name in (metric.only_with, *metric.unless) if name is not None)
         for metric in self.histograms:
             yield from ((metric, f"{name}_bucket") for name in metric.engine_names)
 
@@ -278,7 +278,7 @@ def renamed(adapter: Adapter, rename: Callable[[str], tuple[str, ...]]) -> Adapt
         replace(
             counter,
             only_with=None if counter.only_with is None else rename(counter.only_with)[0],
-            unless=None if counter.unless is None else rename(counter.unless)[0],
+            unless=tuple(other for name in counter.unless for other in rename(name)),
         )
         for counter in of(adapter.counters)
     )
@@ -351,7 +351,7 @@ def _present(page: Page, metrics: Sequence[_M], suffix: str = "") -> Iterator[tu
 def _is_read(counter: Counter, page: Page) -> bool:
     """Return whether the other samples of a page permit to read a counter."""
     is_permitted = counter.only_with is None or counter.only_with in page.samples
-    return is_permitted and (counter.unless is None or counter.unless not in page.samples)
+    return is_permitted and not any(name in page.samples for name in counter.unless)
 
 
 def _observations(histogram: tuple[tuple[float, ...], tuple[int, ...]]) -> int:

@@ -32,6 +32,10 @@ _BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
 """Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server."""
 _NIXL = "vllm:nixl_bytes_transferred_sum"
 """On pages of servers that receive KV caches from prefill servers by NIXL."""
+_OTHER_CACHES = (
+    *("lmcache:num_hit_tokens_total", "vllm:kv_offload_total_bytes_total", "vllm:kv_offload_load_bytes_total"),
+)
+"""On pages of servers whose external tokens come from a cache: LMCache, or memory of the host."""
 _CONFIG: Mapping[str, tuple[str, str]] = {
     "tp": ("parallel_config", "tensor_parallel_size"),
     "pp": ("parallel_config", "pipeline_parallel_size"),
@@ -111,8 +115,7 @@ ADAPTER = Adapter(
             "transferred_tokens",
             ("vllm:prompt_tokens_by_source_total",),
             where=(("source", "external_kv_transfer"),),
-            only_with=_NIXL,
-            unless=_BY_TIER,
+            unless=(_BY_TIER, *_OTHER_CACHES),
         ),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
@@ -162,7 +165,7 @@ ADAPTER = Adapter(
     limits=(
         "Where one server prefills for another, both count the prompt. Tokens that the second one received are no part "
         "of its prompt or cached tokens and count as transferred: by the tier `p2p` where cached tokens have tiers "
-        "(0.32), before that, since 0.17, by the external tokens of servers with NIXL's metrics. Without either they "
+        "(0.32), before that, since 0.17, all external tokens of a page without series of another cache. Older servers "
         "count twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
