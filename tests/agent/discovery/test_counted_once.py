@@ -35,14 +35,17 @@ def vllm(work: Work, prefix: str = "vllm:", label: str = "engine") -> str:
     return "\n".join(lines) + "\n"
 
 
-def decoding(work: Work) -> str:
-    """Return the page of a server to which all prompts of the work were transferred."""
+def received(work: Work, *sources: tuple[str, str]) -> str:
+    """Return the page of a vLLM whose prompts another server has prefilled, by series and source."""
     lines = [vllm({key: (prompt, prompt, generated) for key, (prompt, _, generated) in work.items()})]
     for (model, rank), (prompt, _, _) in work.items():
-        for name, source in (("by_source", "external_kv_transfer"), ("cached_by_source", "p2p")):
+        for series, source in sources:
             labels = f'model_name="{model}",engine="{rank}",source="{source}"'
-            lines.append(f"vllm:prompt_tokens_{name}_total{{{labels}}} {prompt}\n")
+            lines.append(f"vllm:prompt_tokens_{series}_total{{{labels}}} {prompt}\n")
     return "".join(lines)
+
+
+EXTERNAL, P2P = ("by_source", "external_kv_transfer"), ("cached_by_source", "p2p")
 
 
 def sglang(work: Work, engine_type: str = "unified") -> str:
@@ -70,9 +73,13 @@ FLEETS = {
         "sglang": sglang(work, "prefill"),
         "dynamo-sglang": sglang(work, "decode"),
     },
-    "a prefill and a decode server of vLLM": lambda work: {
+    "a server that prefills for another": lambda work: {
         "vllm": vllm({key: (prompt, cached, 0) for key, (prompt, cached, _) in work.items()}),
-        "nim": decoding(work),
+        "nim": received(work, EXTERNAL),
+    },
+    "a server that prefills for another, which exposes tiers": lambda work: {
+        "vllm": vllm({key: (prompt, cached, 0) for key, (prompt, cached, _) in work.items()}),
+        "nim": received(work, EXTERNAL, P2P),
     },
     "a frontend before its worker": lambda work: {
         "dynamo-frontend": frontend(work),

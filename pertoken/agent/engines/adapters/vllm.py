@@ -37,6 +37,12 @@ _BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
 Counted at admission, up to some readings before the prompt, so that these only limit what a source counts."""
 _NIXL = "vllm:nixl_bytes_transferred_sum"
 """On pages of servers that receive KV caches from prefill servers by NIXL."""
+_OTHER_CACHES = (
+    "lmcache:num_hit_tokens_total",
+    "vllm:kv_offload_total_bytes_total",
+    "vllm:kv_offload_load_bytes_total",
+)
+"""On pages of servers whose external tokens come from a cache: LMCache, or memory of the host."""
 _CONFIG: Mapping[str, tuple[str, str]] = {
     "tp": ("parallel_config", "tensor_parallel_size"),
     "pp": ("parallel_config", "pipeline_parallel_size"),
@@ -108,7 +114,7 @@ ADAPTER = Adapter(
             "cached_tokens",
             ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
         ),
-        Counter("transferred_tokens", (_BY_SOURCE,), where=_EXTERNAL, only_with=(_NIXL,), unless=(_BY_TIER,)),
+        Counter("transferred_tokens", (_BY_SOURCE,), where=_EXTERNAL, unless=(_BY_TIER, *_OTHER_CACHES)),
         Counter(
             "transferred_tokens",
             (_BY_SOURCE,),
@@ -170,7 +176,7 @@ ADAPTER = Adapter(
     limits=(
         "Where one server prefills for another, both count the prompt. Tokens that the second one received are no part "
         "of its prompt or cached tokens and count as transferred: by the tier `p2p` where cached tokens have tiers "
-        "(0.32), before that, since 0.17, by the external tokens of servers with NIXL's metrics. Without either they "
+        "(0.32), before that, since 0.17, all external tokens of a page without series of another cache. Older servers "
         "count twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),

@@ -211,16 +211,19 @@ def counted(prompt: int, external: int, more: str = "") -> dict[str, int | None]
         TIERS.format(host=0, p2p=3_999_000, unspecified=0),
         TIERS.format(host=0, p2p=0, unspecified=3_999_000) + NIXL,
         NIXL,
+        "",
     ],
 )
 def test_a_prompt_that_one_server_prefills_for_another_counts_once(more: str) -> None:
     prefill, decode = counted(4_000_000, 0), counted(4_000_000, 3_999_000, more)
-    assert (prefill["prompt_tokens"], prefill.get("transferred_tokens")) == (4_000_000, None)
+    assert prefill["prompt_tokens"] == 4_000_000 and not prefill.get("transferred_tokens")
     assert (decode["prompt_tokens"], decode["cached_tokens"], decode["computed_tokens"]) == (1000, 0, 1000)
     assert decode["transferred_tokens"] == 3_999_000
 
 
-@pytest.mark.parametrize("more", ["", TIERS.format(host=3_999_000, p2p=0, unspecified=0)])
+@pytest.mark.parametrize(
+    "more", ["lmcache:num_hit_tokens_total 5\n", TIERS.format(host=3_999_000, p2p=0, unspecified=0)]
+)
 def test_prompt_tokens_of_a_cache_outside_the_server_stay_cached(more: str) -> None:
     shared = counted(4_000_000, 3_999_000, more)
     assert (shared["prompt_tokens"], shared["cached_tokens"], shared["computed_tokens"]) == (4_000_000, 3_999_000, 1000)
