@@ -54,27 +54,11 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         *("probe.body", "alert.body", "alert_delivery.body", "price.entered"),
     ),
     "sentence": (
-        *(
-            "host.os",
-            "host.cpu_name",
-            "host.dmi_vendor",
-            "device.name",
-            "device.power_source",
-            "capability.reason",
-            "capability.remedy",
-        ),
-        *(
-            "event.message",
-            "price.selector",
-            "price.note",
-            "price.entered",
-            "discount.note",
-            "offer.source",
-            "offer.note",
-            "recommendation.title",
-        ),
-        *("recommendation.reason", "recommendation.variant", "refusal.reason", "transition.why", "verdict.method"),
-        *("receipt.hash", "alert.target", "alert_delivery.error"),
+        *("host.os", "host.cpu_name", "host.dmi_vendor", "device.name", "device.power_source"),
+        *("capability.reason", "capability.remedy", "event.message", "price.selector", "price.note"),
+        *("discount.note", "offer.source", "offer.note", "recommendation.title", "recommendation.reason"),
+        *("recommendation.variant", "refusal.reason", "transition.why", "verdict.method", "receipt.hash"),
+        *("alert.target", "alert_delivery.error"),
     ),
 }
 """Columns of other text by what they may keep. The text of a column that is in neither table is replaced as a whole."""
