@@ -128,6 +128,7 @@ ADAPTER = Adapter(
                 ),
             ),
         ),
+        Counter("transferred_tokens", (_BY_TIER,), where=(("source", "p2p"),), unless=(_BY_SOURCE,)),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
         Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),

@@ -336,3 +336,16 @@ def test_transferred_tokens_beyond_the_prompt_count_no_token_twice_or_below_0(
     page: str, expected: tuple[int | None, ...]
 ) -> None:
     assert prompts_between(BEGINNING, page) == expected
+
+
+def test_tiers_alone_name_the_transferred_tokens_too() -> None:
+    body = "\n".join(
+        line
+        for line in PD_PAGE.format(
+            prompt=1000, cached=700, computed=300, external=700, more=TIERS.format(host=0, p2p=700, unspecified=0)
+        ).splitlines()
+        if "prompt_tokens_by_source" not in line
+    )
+    page = parse(f"{body}\n".encode(), ADAPTERS["vllm"].wanted)
+    alone = tokens(word_totals(ADAPTERS["vllm"].read(page).counters))
+    assert (alone["prompt_tokens"], alone["cached_tokens"], alone["transferred_tokens"]) == (300, 0, 700)
