@@ -11,6 +11,7 @@ import numpy as np
 from pertoken.costs.hours.hour import ModelHour
 from pertoken.costs.ledger import divide
 from pertoken.costs.prices.book import PriceBook
+from pertoken.store.schema.domains import MAX_DURATION_MS
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 from pertoken.units import HOUR_MS
 from pertoken.window.columns import NULL, Columns, Ints
@@ -88,8 +89,8 @@ class _Hours:
                 [slots, *(rows.ints(name) for name in ("prompt_tokens", "generated_tokens", "observed_ms"))]
             )
         )
-        whole_ms = rows.ints("whole_ms")
-        self._hold(slots, np.where(whole_ms == NULL, 0, whole_ms) * _NS, rows.ints("epoch_id"), of_epoch)
+        whole_ms = np.clip(rows.ints("whole_ms"), 0, MAX_DURATION_MS)  # NULL is negative
+        self._hold(slots, whole_ms * _NS, rows.ints("epoch_id"), of_epoch)
         if len(part.shared):
             slots, rows = self._slots(part.shared)
             self._hold(slots, rows.ints("held_ns"), rows.ints("device_id"), of_device)
@@ -110,6 +111,7 @@ class _Hours:
             return
         numbers = np.array([self._rate(rates[owner]) for owner in ids.tolist()], np.int64)
         at = np.minimum(np.searchsorted(ids, owners), len(ids) - 1)
+        held_ns = np.minimum(held_ns, MAX_DURATION_MS * _NS)
         some = (ids[at] == owners) & (held_ns > 0)
         self._allocated.append(np.column_stack([slots[some], numbers[at[some]], held_ns[some]]))
 
