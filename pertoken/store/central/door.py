@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping
 
 from pertoken.provenance import Provenance
 from pertoken.state.knobs import knobs
-from pertoken.store.schema.domains import DOMAINS, MAX_JSON, MAX_NUMBER, MAX_TEXT, Domain, JsonObject, Text, Whole
+from pertoken.store.schema.domains import (
+    DOMAINS,
+    MAX_DURATION_MS,
+    MAX_JSON,
+    MAX_NUMBER,
+    MAX_TEXT,
+    Domain,
+    JsonObject,
+    Text,
+    Whole,
+)
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
 
 MAX_METRIC = 500
@@ -67,6 +77,9 @@ def bounds() -> str:
     return f"""
     SELECT bounds || coalesce(string_agg(format(' AND coalesce(r.%I {provenances}, true)', c), ''), '') INTO bounds
       FROM unnest(names) c WHERE c LIKE '%provenance';
+    SELECT bounds || coalesce(string_agg(format(' AND coalesce(r.%I <= %s, true)', c,
+        CASE right(c, 3) WHEN '_ms' THEN {MAX_DURATION_MS} ELSE {MAX_DURATION_MS} * 1000000 END), ''), '') INTO bounds
+      FROM unnest(names) c WHERE right(c, 3) IN ('_ms', '_ns');
     bounds := bounds || CASE WHEN 'bucket' = ANY (names) THEN ' AND r.bucket BETWEEN 0 AND 1000' ELSE '' END
       || CASE WHEN 'metric' = ANY (names) THEN ' AND length(r.metric) <= {MAX_METRIC}' ELSE '' END
       || CASE right(named, 3) WHEN '_1m' THEN ' AND r.ts % {MINUTE} = 0' WHEN '_1h' THEN ' AND r.ts % {HOUR} = 0'

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Connection, Select, Text, bindparam, case, cast, func, literal_column, or_, select
 
 from pertoken.store.query.fast_rows import Rows, fetch
-from pertoken.store.query.segments import Segment, Segments
+from pertoken.store.query.segments import Segment, Segments, whole
 from pertoken.store.query.sums import Shape, bounds, parts, shape_of
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_provenance, busy_sum
@@ -161,10 +161,11 @@ def _ticks_of_one(dialect: str, names: tuple[str, ...]) -> Any:
     made: dict[str, Any] = {
         "epoch_id": of.epoch_id,
         "ts": bucket,
-        "busy_ms": busy_sum(of),
+        "busy_ms": whole(busy_sum(of)),
         "busy_provenance": func.max(busy_provenance(of)),
     }
-    columns = (func.coalesce(cast(made.get(name, func.sum(of[name])), BigInteger), _NULL).label(name) for name in names)
+    summed = {name: whole(func.sum(of[name])) for name in names if name not in made}
+    columns = (func.coalesce(cast({**summed, **made}[name], BigInteger), _NULL).label(name) for name in names)
     rows: Any = select(*columns).where(of.epoch_id.in_(_EPOCHS_OF_ONE), of.ts > start, of.ts <= end)
     return _joined(dialect, rows.group_by(of.epoch_id, bucket))
 
@@ -179,7 +180,7 @@ def _names(dialect: str, shape: Shape) -> Select[Any]:
 def _counters(dialect: str, shape: Shape, words: tuple[str, ...]) -> Select[Any]:
     (statement,) = parts(dialect, "engine_counter", shape, ("epoch_id", "ts", "metric", "delta"))
     rows = statement.subquery().c
-    deltas = (cast(func.sum(case((rows.metric == word, rows.delta))), BigInteger) for word in words)
+    deltas = (whole(func.sum(case((rows.metric == word, rows.delta)))) for word in words)
     labelled = (func.coalesce(delta, _NULL).label(f"delta{n}") for n, delta in enumerate(deltas))
     counted = or_(*(rows.metric == word for word in words))
     return _joined(dialect, select(rows.epoch_id, rows.ts, *labelled).where(counted).group_by(rows.epoch_id, rows.ts))
@@ -194,7 +195,7 @@ def _histogram_buckets(dialect: str, shape: Shape, metrics: tuple[str, ...], set
     (statement,) = parts(dialect, "histogram", shape, (*keys, "count"))
     rows = statement.subquery().c
     if dialect != "sqlite":  # SQLite takes twice as long to add the counts up as to hand out all of them
-        total = cast(func.sum(rows["count"]), BigInteger).label("count")
+        total = whole(func.sum(rows["count"])).label("count")
         rows = select(*(rows[key] for key in keys), total).group_by(*(rows[key] for key in keys)).subquery().c
     key = rows.bucket * _number(len(set_ids) + 1) + _position(rows.bucket_set_id, set_ids)
     key = key * _number(len(metrics) + 1) + _position(rows.metric, metrics)

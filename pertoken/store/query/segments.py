@@ -5,11 +5,23 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from sqlalchemy import Select, Table, and_, func, select
+from sqlalchemy import BigInteger, Select, Table, and_, case, cast, func, literal_column, select
 
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_provenance
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE
+
+MAX_SUM = 2**61
+"""Largest sum; four of them still fit into 64 bits."""
+
+
+def whole(total: Any) -> Any:
+    """Return a sum as 64 bits: PostgreSQL sums them as numeric, which would come back as Decimal.
+
+    A larger one, of values that nothing can have, is `MAX_SUM`: one host's rows end no statement over all hosts.
+    """
+    limit: Any = literal_column(str(MAX_SUM))
+    return cast(case((total > limit, limit), else_=total), BigInteger)
 
 
 @dataclass(frozen=True, slots=True)

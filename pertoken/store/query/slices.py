@@ -3,10 +3,10 @@
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, cast, func, select
+from sqlalchemy import Connection, func, select
 
 from pertoken.store.query.fast_rows import Rows, named_tuples
-from pertoken.store.query.segments import Segment
+from pertoken.store.query.segments import Segment, whole
 from pertoken.store.schema import telemetry as t
 
 HAPPENINGS = 1000
@@ -49,5 +49,4 @@ def _slice(ts: Any, slice_s: int) -> Any:
 
 
 def _sum(values: Any) -> Any:
-    # PostgreSQL sums bigint as numeric, which would come back as Decimal.
-    return cast(func.sum(values), BigInteger)
+    return whole(func.sum(values))

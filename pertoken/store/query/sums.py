@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from pertoken.store.query.fast_rows import Rows, fetch
-from pertoken.store.query.segments import Segment, Segments, between, column, scaled
+from pertoken.store.query.segments import Segment, Segments, between, column, scaled, whole
 from pertoken.store.schema import telemetry as t
 from pertoken.store.schema.busy_columns import busy_sum
 from pertoken.store.schema.rollup_tables import HOUR, MINUTE, THROTTLED
@@ -128,13 +128,12 @@ def _sums(dialect: str, rollup: str, shape: Shape) -> Select[Any]:
 def _total(rows: Any, name: str) -> Any:
     """Return the sum of a column; of a provenance the worst."""
     if name == "busy_ms":
-        return cast(busy_sum(rows), BigInteger)
+        return whole(busy_sum(rows))
     return func.max(rows[name]) if name.endswith("provenance") else _sum(rows[name])
 
 
 def _sum(column: Any) -> Any:
-    # PostgreSQL sums bigint as numeric, which would come back as Decimal.
-    return cast(func.sum(column), BigInteger)
+    return whole(func.sum(column))
 
 
 def device_totals(connection: Connection, segments: Segments) -> Rows:

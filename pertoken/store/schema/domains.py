@@ -22,6 +22,8 @@ MAX_NUMBER = 2**53
 """Largest whole number: JSON readers keep it exact, and a thousand of them fit into 64 bits."""
 MAX_TS = 2**40
 """Largest time: beyond it a calendar has no date for it."""
+MAX_DURATION_MS = 40 * 86_400_000
+"""Longest time that one row covers: an agent was away for 40 days. A thousand of them in ns fit into 64 bits."""
 MAX_TEXT = 1_000
 """Characters of a text, which is several times the longest path or URL that an engine is started with."""
 MAX_JSON = 100_000
