@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import BigInteger, column, event, func, select, values
 
 from pertoken.advisor.present import present
 from pertoken.catalog.market import load_market
@@ -13,9 +13,10 @@ from pertoken.costs.hours.hourly import hourly
 from pertoken.costs.report.fleet_report import fleet_report
 from pertoken.store.connect import sqlite
 from pertoken.store.connect.location import StoreLocation
-from pertoken.store.connect.open import Store, open_store
+from pertoken.store.connect.open import Store, open_store, writing
 from pertoken.store.query.read import first_and_last
 from pertoken.store.query.rollups import device_history
+from pertoken.store.query.segments import MAX_SUM, whole
 from pertoken.store.schema.telemetry import agent_sample
 from pertoken.store.write.rollup import ROLLUPS
 from tests.scenario import LOW_BATCH_70B, seed
@@ -66,3 +67,11 @@ def test_nothing_that_grows_is_read_whole(where: StoreLocation, asked: str) -> N
     assert not [plan for how, plan in grows if how == "SCAN"]
     # By its time, or the newest of an owner: never all of an owner's rows.
     assert not [plan for _, plan in grows if "ts>" not in plan and "ts<" not in plan and "max(" not in plan.lower()]
+
+
+def test_a_sum_beyond_64_bits_is_the_largest_sum_and_ends_no_statement(server: StoreLocation) -> None:
+    numbers = values(column("n", BigInteger), name="numbers").data([(2**62,)] * 3)
+    few = values(column("n", BigInteger), name="few").data([(2,), (None,), (3,)])
+    with writing(server, "telemetry").connect() as connection:
+        assert connection.execute(select(whole(func.sum(numbers.c.n)))).scalar_one() == MAX_SUM
+        assert connection.execute(select(whole(func.sum(few.c.n)))).scalar_one() == 5
