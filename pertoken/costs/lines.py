@@ -15,6 +15,7 @@ import numpy as np
 from pertoken.costs.ledger import Allocation
 from pertoken.costs.money import allocations
 from pertoken.costs.prices.book import PriceBook
+from pertoken.store.schema.domains import MAX_DURATION_MS
 from pertoken.store.schema.ids import OTHER
 from pertoken.units import SHARE
 from pertoken.window.columns import NULL, Columns, Ints
@@ -129,11 +130,12 @@ def _held_rows(part: ServedBuckets, inventory: Inventory, bucket_s: int) -> _Hel
     columns = [
         device_ids[(np.cumsum(counts) - counts)[number][row] + nth_device],
         *(served.ints(name)[row] for name in ("epoch_id", "ts")),
-        *(served.ints(name)[row] * SHARE for name in ("whole_ms", "whole_busy_ms")),
+        *(_possible(served.ints(name), MAX_DURATION_MS)[row] * SHARE for name in ("whole_ms", "whole_busy_ms")),
     ]
     if len(part.shared):
         paid = part.shared.where(np.isin(part.shared.ints("device_id"), list(payers)))
-        shared = (paid.ints(name) for name in ("device_id", "epoch_id", "ts", "held_ns", "busy_ns"))
+        times = (_possible(paid.ints(name), MAX_DURATION_MS * SHARE) for name in ("held_ns", "busy_ns"))
+        shared = (*(paid.ints(name) for name in ("device_id", "epoch_id", "ts")), *times)
         columns = [np.concatenate(pair) for pair in zip(columns, shared, strict=True)]
     if part.worker_busy:  # a worker rank is busy while its head rank is, whatever its own rows report
         workers = [(*rank[:3], 0, rank.busy_ns) for rank in part.worker_busy if rank.device_id in payers]
@@ -145,6 +147,11 @@ def _held_rows(part: ServedBuckets, inventory: Inventory, bucket_s: int) -> _Hel
     columns = [column[order] for column in columns]
     first = _starts(*columns[:3])
     return _HeldRows(*(column[first] for column in columns[:3]), *(_sums(column, first) for column in columns[3:]))
+
+
+def _possible(times: Ints, longest: int) -> Ints:
+    """Return times of rows within what a row can cover: impossible ones of a local database would leave 64 bits."""
+    return np.asarray(np.clip(times, 0, longest), np.int64)
 
 
 def _held_time(part: ServedBuckets, rows: _HeldRows) -> HeldTime:
@@ -198,7 +205,7 @@ def _free_costs(owned: OwnedCosts, present: Columns, bucket_s: int, costs: Devic
     """Spread what each device cost while nothing held it over the buckets of that time."""
     device_id = np.append(present.ints("device_id"), owned.device_id)
     bucket = np.append(present.ints("ts") // bucket_s, owned.bucket)
-    free_ns = np.append(present.ints("duration_ms") * SHARE, -owned.held_ns)
+    free_ns = np.append(_possible(present.ints("duration_ms"), MAX_DURATION_MS) * SHARE, -owned.held_ns)
     order = np.lexsort((bucket, device_id))
     device_id, bucket, free_ns = device_id[order], bucket[order], free_ns[order]
     first = _starts(device_id, bucket)

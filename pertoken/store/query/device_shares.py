@@ -43,7 +43,7 @@ def allocated_ns(
     by_device: defaultdict[int, dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in totals:
         if row.whole_ms is not None:
-            whole = row.whole_ms * SHARE, row.whole_busy_ms * SHARE
+            whole = row.whole_ms * SHARE, (row.whole_busy_ms or 0) * SHARE
             for device_id in devices.get(row.epoch_id, ()):
                 by_device[device_id][row.epoch_id] = whole
     for device_id, epoch_id, held_ns, busy_ns in shared:
