@@ -60,16 +60,14 @@ class Scheduler:
 
     def set(self, jobs: Iterable[Job]) -> None:
         """Replace all jobs. A job with an unchanged period keeps its schedule; a changed one starts from now."""
-        wanted = {job.name: job for job in jobs}
-        for name in self._jobs.keys() - wanted.keys():
+        present, self._jobs = self._jobs, {job.name: job for job in jobs}  # before a job that is due at once begins
+        for name in present.keys() - self._jobs.keys():
             self._scheduler.remove_job(name)
-        for name, job in wanted.items():
-            known = self._jobs.get(name)
-            if known is None or known.every_s != job.every_s:
+        for name, job in self._jobs.items():
+            if name not in present or present[name].every_s != job.every_s:
                 first = self._now() + timedelta(seconds=job.first_s)
                 every = IntervalTrigger(seconds=job.every_s, start_date=first, timezone=UTC)
                 self._scheduler.add_job(self._begin, every, [name], id=name, next_run_time=first, replace_existing=True)
-        self._jobs = wanted
 
     def start(self) -> None:
         """Start to run jobs."""
