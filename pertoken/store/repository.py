@@ -130,13 +130,6 @@ def add_owned(connection: Connection, **values: Any) -> None:
         raise PricesChanged("prices were changed by someone else meanwhile; look again") from None
 
 
-def budget_alerts(connection: Connection, month: str) -> Rows:
-    """Return the budget thresholds that were noted in a month (`YYYY-MM`), by kind and threshold."""
-    alerts = a.budget_alert
-    noted = select(alerts).where(alerts.c.month == month).order_by(alerts.c.kind, alerts.c.threshold_1e4)
-    return connection.execute(noted).all()
-
-
 def add_budget_alert(connection: Connection, **values: Any) -> None:
     """Note that a threshold was reached, unless it is noted for this month."""
     key = {name: values[name] for name in ("month", "kind", "threshold_1e4")}
