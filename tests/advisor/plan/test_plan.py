@@ -291,3 +291,19 @@ def test_money_beyond_the_spend_is_cut(
     bankable: tuple[int, int, int], capacity: tuple[int, int, int], bounded_to: object
 ) -> None:
     assert bounded(Saving(bankable, capacity), spend=10) == bounded_to
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_a_row_saves_to_the_cent_what_a_plan_of_that_row_alone_saves(shape: int) -> None:
+    state, rows = known(shape)
+    for row in rows:
+        saving = row.variants[0].saving
+        assert saving is not None
+        plan = compose(state, [replace(row, variants=row.variants[:1])])
+        assert saving.net[2] <= plan.spend
+        if saving.pays_more:
+            assert not plan.steps
+        elif plan.steps:
+            assert (plan.bankable, plan.capacity[1]) == (saving.net, saving.capacity[1])
+        else:
+            assert saving.rank <= (0, 0)
