@@ -9,7 +9,8 @@ from pertoken.savings.estimate import Estimate, estimate
 from pertoken.state.fleet import Fleet
 from pertoken.state.schedule import Schedule, asleep, off
 from pertoken.state.service import Slo
-from tests.savings.fleets import AWS_H100, (
+from tests.savings.fleets import (
+    AWS_H100,
     ONE,
     chat,
     context,
