@@ -18,10 +18,10 @@ class HipVersion(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != "torch.version":
             return None
-        found = importlib.machinery.PathFinder.find_spec(name, path)
-        assert found is not None and found.loader is not None
-        self.loader, found.loader = found.loader, self
-        return found
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        assert spec is not None and spec.loader is not None
+        self.loader, spec.loader = spec.loader, self
+        return spec
 
     def create_module(self, spec: Any) -> None: ...
 
@@ -35,11 +35,11 @@ def main() -> None:
         sys.path.append(sys.argv[1])
     sys.meta_path.insert(0, HipVersion())
     try:
-        import torch  # type: ignore[import-not-found]
+        import torch
     except Exception as error:
         print(json.dumps({"torch": repr(error)}))
         return
-    from vllm.platforms import rocm_platform_plugin  # type: ignore[import-not-found]
+    from vllm.platforms import rocm_platform_plugin  # type: ignore[import-not-spec]
 
     cuda = torch.cuda
     print(json.dumps({"torch": "imported", "amdsmi": cuda._HAS_AMDSMI, "vllm": rocm_platform_plugin()}))

@@ -144,5 +144,5 @@ def test_torch_for_rocm_starts_in_an_environment_of_its_own(tmp_path: Path) -> N
 def test_torch_for_rocm_and_vllm_find_a_card_through_the_wheel_over_rocms_library(
     tmp_path: Path, rocm_path: Path
 ) -> None:
-    found = {"torch": "imported", "amdsmi": True, "vllm": "vllm.platforms.rocm.RocmPlatform"}
-    assert beside_torch(tmp_path, wheel=True, rocm=rocm_path) == found
+    answer = {"torch": "imported", "amdsmi": True, "vllm": "vllm.platforms.rocm.RocmPlatform"}
+    assert beside_torch(tmp_path, wheel=True, rocm=rocm_path) == answer
