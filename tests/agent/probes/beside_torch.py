@@ -39,7 +39,7 @@ def main() -> None:
     except Exception as error:
         print(json.dumps({"torch": repr(error)}))
         return
-    from vllm.platforms import rocm_platform_plugin  # type: ignore[import-not-spec]
+    from vllm.platforms import rocm_platform_plugin  # type: ignore[import-not-found]
 
     cuda = torch.cuda
     print(json.dumps({"torch": "imported", "amdsmi": cuda._HAS_AMDSMI, "vllm": rocm_platform_plugin()}))
