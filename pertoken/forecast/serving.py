@@ -27,7 +27,7 @@ from pertoken.forecast.efficiency import (
     unpacks_cache,
     with_unpacked,
 )
-from pertoken.forecast.formats import BLOCK_FP8, defaults
+from pertoken.forecast.formats import defaults
 from pertoken.forecast.host import LOAD_KINDS, Calibration, calibrate
 from pertoken.forecast.kinds import UNKNOWN_TO_TABLES, check_hardware, kinds_of, known_kinds
 from pertoken.forecast.measured.load_errors import as_measured, loads_of, log_times
@@ -369,20 +369,18 @@ def _spread_without_points(measured: bool) -> float:
 
 
 def _assumptions(deployments: Sequence[Deployment], loads: Sequence[Load], c: Candidates) -> list[tuple[str, ...]]:
-    unpacked, in_blocks = unpacks_cache(c), c.tags[:, tag_names().index(BLOCK_FP8)] > 0
+    unpacked = unpacks_cache(c)
     return [
         (
-            *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row], in_blocks[row]),
+            *_assumed(deployment, c.kv_bytes[row] < 2, unpacked[row]),
             *encoder_assumptions(deployment, load),
         )
         for row, (deployment, load) in enumerate(zip(deployments, loads, strict=True))
     ]
 
 
-def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool, in_blocks: bool) -> tuple[str, ...]:
+def _assumed(deployment: Deployment, narrow_cache: bool, unpacked: bool) -> tuple[str, ...]:
     assumptions = []
-    if in_blocks and "fp8" not in (deployment.served_model or "").lower():
-        assumptions.append("FP8 weights as the model's publisher has them, with a scale for each block (not seen)")
     if deployment.kv_dtype is None and narrow_cache:
         assumptions.append(f"kv_dtype fp8, as published checkpoints in {deployment.weight_dtype} have it (not seen)")
     if unpacked:
