@@ -260,8 +260,9 @@ def _compared(
         np.concatenate([posterior.mean for posterior in posteriors]),
         np.concatenate([posterior.covariance for posterior in posteriors]),
     )
-    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint)
     verified = np.array([comparison.calibration.has_seen(comparison.now, comparison.to) for comparison in comparisons])
+    points = np.where(verified, np.inf, [comparison.calibration.points for comparison in comparisons])
+    ratios = ratio(candidates_before, candidates_after, efficiency(), deviation(), running, joint, points)
     disagreement = np.where(verified, 0.0, np.abs(ratios.log_ratio - ratios.table_log_ratio))
     by_points = [_rests_on_points(comparison) for comparison in comparisons]
     disagreement = np.where(by_points, intervals().points, 1.0) * disagreement

@@ -19,8 +19,6 @@ from pertoken.state.service import Slo
 
 MAX_UNASKED_SLOWDOWN = 1.25
 """Times slower that tokens may come where no SLO limits them. A judgement: few users notice it."""
-ODD_CALIBRATION = math.log(3)
-"""Beyond this the host runs so unlike the model that something unknown to it is at work."""
 MAX_HIGH_OVER_LOW = 4.0
 """Of an 80 % interval of tokens/s: a wider one holds half of the likely figure and twice of it. A judgement; above
 `forecast.efficiency.MAX_HIGH_OVER_LOW` there is no estimate at all."""
@@ -132,10 +130,10 @@ def doubt(calibration: Calibration, ratio: Range | None = None, *, verified: boo
     """
     if verified:
         return None
-    if abs(calibration.log_time) > ODD_CALIBRATION:
+    if calibration.surprising:
         return (
-            "the forecast is doubtful: this host runs at over 3 times or under a third of the speed it expects, so "
-            "something unknown is at work; try the change for some hours and compare"
+            f"the forecast is doubtful: this host runs at {math.exp(-calibration.log_time):.2g} times the speed it "
+            "expects, so something unknown is at work; try the change for some hours and compare"
         )
     if ratio is not None and ratio[2] > MAX_HIGH_OVER_LOW * ratio[0]:
         return (
