@@ -21,8 +21,6 @@ _KINDS = {
     "enable_prefix_caching": "prefix_cache",
     "num_speculative_tokens": "speculative",
 }
-UNKNOWN_TO_TABLES = frozenset({"chunked_prefill", "kv_fp8_unpacked", "prefix_cache", "speculative"})
-"""Fields that kernel tables do not model, so that they would predict no change."""
 _QUANTIZED = {"fp8": "fp8", "fp8_block": "fp8", "int8": "int8", "int4": "int4", "fp4": "fp4"}
 """Narrow weight dtypes, and the word of their kind of change."""
 

@@ -76,7 +76,7 @@ def speed(now: Deployment, to: Deployment, seen: Evidence, slo: Slo, context: Co
     try:
         load = context.forecasts.load(seen)
         calibration = calibrated(now, load, context).for_change(to)
-        change = context.forecasts.change(now, to, load, calibration, context.market, context.opinion)
+        change = context.forecasts.change(now, to, load, calibration, context.market)
     except NotMeasured as missing:
         return Speed(unpriced=missing.sentence)
     except (Abstained, ValueError) as reason:
@@ -201,7 +201,6 @@ def _judged(
             *change.after.assumptions,
             *([known.calibration.track_record] if known.calibration.track_record else []),
             *known.calibration.receipts,
-            *_second_opinion(change),
         ),
         doubtful=doubt(known.calibration, known.ratio, verified=known.calibration.has_seen(now, to)),
     )
@@ -224,12 +223,3 @@ def _load(seen: Evidence, context: Context) -> MeasuredLoad | None:
         return context.forecasts.load(seen)
     except NotMeasured:
         return None
-
-
-def _second_opinion(change: Change) -> tuple[str, ...]:
-    if change.opinion is None:
-        return ()
-    if change.opinion.log_ratio is None:
-        return (f"no second opinion: {change.opinion.reason}",)
-    ratio = math.exp(change.opinion.log_ratio)
-    return (f"NVIDIA's kernel tables give {ratio:.2g}×, blended in at the weight learned from measured pairs",)
