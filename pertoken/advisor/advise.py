@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 from pertoken.advisor.ahead import reading_ahead, windows_of
 from pertoken.advisor.loads import measure_loads
@@ -20,8 +18,6 @@ from pertoken.advisor.worker.run import PluginRun, run_plugins
 from pertoken.advisor.worker.source import Source
 from pertoken.catalog.market import Market
 from pertoken.config import Settings
-from pertoken.errors import BadInput
-from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import EFFORTS, RISKS
@@ -85,28 +81,10 @@ def advise(
     """Run the rules of every source over the window ending at `now_ts`. `progress` is called with each phase.
 
     With `dated`, `now_ts` is a whole minute in the past and prices and settings are those of that time. `what_if`
-    replaces measured or configured values. Raises StoreError if the database cannot be read, BadInput if the setting
-    for kernel tables names no file or `what_if` names an unknown subject. A broken rule is a recommendation in state
-    FAILED.
+    replaces measured or configured values. Raises StoreError if the database cannot be read, BadInput if
+    `what_if` names an unknown subject. A broken rule is a recommendation in state FAILED.
     """
-    tables = settings.advisor_kernel_tables
-    if tables and not Path(tables).is_file():
-        raise BadInput(f"advisor.kernel_tables: {tables}: there is no such file")
-    return _advise(store, sources, market, settings, window_s, now_ts, progress, dated, what_if or WhatIf())
-
-
-def _advise(
-    store: Store,
-    sources: Iterable[Source],
-    market: Market,
-    settings: Settings,
-    window_s: int,
-    now_ts: int,
-    progress: Progress,
-    dated: bool,
-    asked: WhatIf,
-) -> Advice:
-    tables = settings.advisor_kernel_tables
+    asked = what_if or WhatIf()
     began = time.monotonic()
     sources = tuple(sources)
     ready = windows_of(sources) - {window_s}
@@ -132,9 +110,8 @@ def _advise(
             return replace(window, measured=asked.measured(window.measured))
 
         reading_s = time.monotonic() - began
-        with KernelTables(tables) if tables else nullcontext() as opinion:
-            limits = Limits.of_call(settings.advisor_rule_timeout)
-            recommendations, run = advice_of(sources, gathered, limits, opinion, progress, read, ready)
+        limits = Limits.of_call(settings.advisor_rule_timeout)
+        recommendations, run = advice_of(sources, gathered, limits, progress, read, ready)
     run = replace(run, seconds={"reading": reading_s, **run.seconds})
     return Advice(now_ts, window_s, recommendations, run, gathered)
 
@@ -143,7 +120,6 @@ def advice_of(
     sources: Iterable[Source],
     gathered: Present,
     limits: Limits | None = None,
-    opinion: Opinion | None = None,
     progress: Progress = no_progress,
     read: Callable[[int], MeasuredWindow] | None = None,
     ready: frozenset[int] = frozenset(),
@@ -165,7 +141,7 @@ def advice_of(
     ran = time.monotonic()
     rows: list[Recommendation] = []
     records: list[RuleRecord] = []
-    runs = iter(priced_runs([run for plugin in plugins for run in plugin.rules], gathered, opinion, inputs, progress))
+    runs = iter(priced_runs([run for plugin in plugins for run in plugin.rules], gathered, inputs, progress))
     for plugin in plugins:
         for name, error in plugin.errors:
             rows.append(_failed_load(plugin, name, error, gathered.context.now_ts))

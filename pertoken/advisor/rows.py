@@ -17,7 +17,6 @@ from pertoken.advisor.worker.inputs import Inputs, Measured, SubjectKey
 from pertoken.advisor.worker.messages import trace
 from pertoken.advisor.worker.run import Call, RuleInfo, RuleRun
 from pertoken.evidence import EPOCHS, Epoch, Evidence
-from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.metrics import SERIES, label_of
 from pertoken.proof.recommendation import EvidenceLine, Recommendation, State, identity
 from pertoken.rule import InvalidEdit, subject_key
@@ -48,14 +47,12 @@ class PricedRun:
     """Time to make them, summed over both processes."""
 
 
-def priced_runs(
-    runs: Sequence[RuleRun], gathered: Present, opinion: Opinion | None, inputs: Inputs, progress: Progress
-) -> list[PricedRun]:
+def priced_runs(runs: Sequence[RuleRun], gathered: Present, inputs: Inputs, progress: Progress) -> list[PricedRun]:
     """Make the rows of each rule. A fork prices half of many calls; a service and its deployments stay in one half."""
     total = sum(len(run.calls) for run in runs)
 
     def priced(halves: Sequence[RuleRun], report: Callable[[float], None]) -> list[PricedRun]:
-        pricer = _Pricer(gathered, opinion, inputs, report)
+        pricer = _Pricer(gathered, inputs, report)
         priced_runs = []
         for run in halves:
             began = time.monotonic()
@@ -65,7 +62,7 @@ def priced_runs(
     def show(done: float) -> None:
         progress("pricing", min(1.0, done / max(1, total)))
 
-    if opinion is not None or total < MIN_SHARED or not can_fork():
+    if total < MIN_SHARED or not can_fork():
         return priced(runs, show)
     half_of = _halves(gathered)
     chosen = [[half_of(call) for call in run.calls] for run in runs]
@@ -112,12 +109,11 @@ class _Pricer:
     def __init__(
         self,
         gathered: Present,
-        opinion: Opinion | None,
         inputs: Inputs,
         report: Callable[[float], None],
     ) -> None:
         """`report` is called with the number of priced calls."""
-        self._pricing = Pricing(gathered, replace(gathered.context, opinion=opinion), self._within_batch)
+        self._pricing = Pricing(gathered, gathered.context, self._within_batch)
         self._inputs = inputs
         self._report = report
         self._done, self._batch = 0, 0

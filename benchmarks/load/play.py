@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pertoken.forecast.queue.engine import Engine
+from benchmarks.load.engine import Engine
 from pertoken.forecast.queue.load import Array
 
 

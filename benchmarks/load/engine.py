@@ -5,14 +5,15 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.forecast.capacity import MIN_FREE_FRACTION, profiled_bytes
 from pertoken.forecast.candidates import Array, Candidates
-from pertoken.forecast.capacity import MIN_FREE_FRACTION, free_bytes, profiled_bytes
+from pertoken.forecast.capacity import free_bytes
 from pertoken.forecast.efficiency import Efficiency, tag_names
 from pertoken.forecast.formats import defaults
 from pertoken.forecast.queue.service import DECODE_AT
@@ -160,4 +161,4 @@ def _row_of(shift: Array | float, place: int, n: int) -> Array:
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads(files("pertoken.forecast.queue").joinpath("first_token.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((Path(__file__).parent / "first_token.toml").read_text(encoding="utf-8"))

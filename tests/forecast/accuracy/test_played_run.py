@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pertoken.forecast.queue.engine import Engine
+from benchmarks.load.engine import Engine
+from benchmarks.load.play import Run, arrivals, play
 from pertoken.forecast.queue.load import Array
-from pertoken.forecast.queue.run import Run, arrivals, play
 from tests.examples import examples
 from tests.forecast.engine_simulation import Request, simulate
 

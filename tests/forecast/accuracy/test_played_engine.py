@@ -3,10 +3,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from benchmarks.load.engine import Engine, engines, request_s, with_first_token
 from pertoken.catalog.market import load_market
 from pertoken.forecast.candidates import Array, Candidates
 from pertoken.forecast.efficiency import efficiency
-from pertoken.forecast.queue.engine import Engine, engines, request_s, with_first_token
 from pertoken.forecast.served import Load, resolve
 from pertoken.forecast.steady import steady, time_scale
 from pertoken.forecast.terms import TERMS
