@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pertoken.advisor.advise import rank
 from pertoken.advisor.rules import discovery
+from pertoken.advisor.run import rank
 from pertoken.cli import main
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from tests.advisor.builders import NOW, advise
