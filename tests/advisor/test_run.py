@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pertoken.advisor.advise import rank
 from pertoken.advisor.rules import discovery
+from pertoken.advisor.run import rank
 from pertoken.proof.recommendation import Recommendation, State, Variant
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
