@@ -315,15 +315,15 @@ def _record(
 def rank(recommendation: Recommendation) -> tuple[object, ...]:
     """Return the sort key of a recommendation: by state, then the largest saving first.
 
-    Recommendations without a price are sorted by least risk, then by least effort.
+    Recommendations without a saving are sorted by their saving if confirmed, then by least risk, then by least effort.
     """
     order = list(State).index(recommendation.state)
     best = recommendation.best
-    monies = (best.bankable, best.capacity) if best else (None, None)
-    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and monies == (None, None) else (0, 0)
+    worth = best.rank if best else (0,) * 4
+    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and best.saving is None else (0, 0)
     return (
         order,
-        *(-(money[1] if money else 0) for money in monies),
+        *(-dollars for dollars in worth),
         *unpriced,
         recommendation.rule_id,
         natural_key(recommendation.target),

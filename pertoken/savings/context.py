@@ -7,11 +7,9 @@ from datetime import UTC, date, datetime
 from pertoken.catalog.market import Market
 from pertoken.evidence import Evidence
 from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.saving import NOTHING as NOTHING
+from pertoken.savings.saving import Money as Money
 from pertoken.state.service import Slo
-
-Money = tuple[int, int, int]
-"""Nano-USD per month of 730 h: low, likely, high."""
-NOTHING: Money = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +43,8 @@ class Context:
     token_apis: frozenset[str] = frozenset()
     """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
+    destination_end: int | None = None
+    """End of the price interval of devices elsewhere, 0 to 2, that all of an estimate holds; None: each its own."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)
     """Those of this run."""
 

@@ -10,6 +10,7 @@ import pytest
 from pertoken.advisor.rules import discovery
 from pertoken.advisor.run import rank
 from pertoken.proof.recommendation import Recommendation, State, Variant
+from pertoken.savings.saving import Saving
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -198,8 +199,8 @@ def test_a_rule_enters_by_the_entry_point(low_batch: Path, installed: str) -> No
 
 def test_rows_without_dollars_are_ordered_by_risk_and_then_by_work() -> None:
     def row(rule_id: str, risk: str, effort: str, usd: int | None = None) -> Recommendation:
-        money = None if usd is None else (usd, usd, usd)
-        best = Variant("k", rule_id, risk=risk, effort=effort, bankable=money, capacity=money)
+        saving = None if usd is None else Saving((usd, usd, usd), (usd, usd, usd))
+        best = Variant("k", rule_id, risk=risk, effort=effort, saving=saving)
         return Recommendation(1, rule_id, State.OPEN, rule_id, "chat", variants=(best,))
 
     dear, quality = row("zeta", "quality", "high", 10**9), row("alpha", "quality", "low")

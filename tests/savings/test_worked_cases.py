@@ -21,9 +21,9 @@ Figures = dict[str, float]
 
 
 def usd(estimate: Estimate) -> Figures:
-    assert estimate.bankable is not None and estimate.capacity is not None
+    assert estimate.net is not None and estimate.capacity is not None
     return {
-        "bankable_usd_per_month": estimate.bankable[1] / NANO_USD,
+        "bankable_usd_per_month": estimate.net[1] / NANO_USD,
         "capacity_usd_per_month": estimate.capacity[1] / NANO_USD,
         "hosts_released": len(estimate.released),
     }
@@ -63,7 +63,7 @@ def spot_without_discount() -> Figures:
     )
     market = replace(MARKET, all_offers=same)
     estimate = priced(FOUR, chat(FOUR).on(Placement(purchase="spot"), all_but=1), market=market)
-    return {"bankable_usd_per_month": 0.0 if estimate.bankable is None else estimate.bankable[1] / NANO_USD}
+    return {"bankable_usd_per_month": 0.0 if estimate.net is None else estimate.net[1] / NANO_USD}
 
 
 def owned_gpu() -> Figures:
