@@ -317,7 +317,7 @@ def _equals_present(outcome: TargetOutcome) -> str:
 def _against(money: Estimate) -> Refusal | None:
     """Return why a priced proposal is not worth showing; None if it is."""
     if money.infeasible is not None:
-        return Refusal("infeasible", money.infeasible)
+        return Refusal(money.refusal_code, money.infeasible)
     if money.unpriced is not None or money.break_even is not None:
         return None
     if all(interval is None or interval[1] <= 0 for interval in (money.bankable, money.capacity)):

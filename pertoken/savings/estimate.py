@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
+from pertoken.savings.assumptions.price_error import device_error, price_error
 from pertoken.savings.changes import commitments, merging, sharing
 from pertoken.savings.context import NOTHING, Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devices
 from pertoken.savings.outcome import Outcome
+from pertoken.savings.placing import Placed
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import VERDICTS, Latencies
 from pertoken.savings.speed import Speed
@@ -57,6 +59,11 @@ class Estimate:
     """Ids of the deployments that pricing stops where the number of replicas falls."""
     added: tuple[tuple[str, int], ...] = ()
     """Services of which pricing starts more replicas, and how many."""
+    placed: tuple[Placed, ...] = ()
+    """Instances that pricing orders."""
+    if_confirmed: Money | None = None
+    """Dollars off the bill once a person confirmed what `to_confirm` states; never part of a total."""
+    to_confirm: str | None = None
     bill_rise: int = 0
     """Nano-USD per month by which the bill would rise: `bankable` is 0 then."""
     break_even: str | None = None
@@ -64,7 +71,9 @@ class Estimate:
     unpriced: str | None = None
     """Why there is no money in it, and what would change that."""
     infeasible: str | None = None
-    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
+    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO; or nobody offers it."""
+    refusal_code: str = "infeasible"
+    """Code of a refusal for `infeasible`."""
 
     @property
     def slo(self) -> str:
@@ -148,7 +157,9 @@ def estimate(
     )
     unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
     doubtful = "; ".join(dict.fromkeys(outcome.doubtful for outcome in outcomes if outcome.doubtful))
-    return _held_back(priced, unconfirmed, doubtful) if unconfirmed or doubtful else priced
+    held_back = _held_back(priced, unconfirmed, doubtful) if unconfirmed or doubtful else priced
+    confirm = "; ".join(dict.fromkeys(outcome.to_confirm for outcome in outcomes if outcome.to_confirm))
+    return _to_confirm(held_back, confirm) if confirm else held_back
 
 
 def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
@@ -184,6 +195,22 @@ def _held_back(priced: Estimate, unconfirmed: str, doubtful: str) -> Estimate:
         pays = f"it frees capacity worth {_monthly(capacity)} if {provided}, and the bill stays"
     why = "; ".join(filter(None, (unconfirmed, doubtful)))
     return replace(priced, bankable=None, capacity=None, break_even=pays, unpriced=why, provenance=Provenance.ASSUMED)
+
+
+def _to_confirm(priced: Estimate, confirm: str) -> Estimate:
+    """Return an estimate whose money is of an offer that a person has to confirm first: it enters no total."""
+    bankable = priced.bankable or NOTHING
+    if priced.break_even is not None or bankable[LIKELY] <= 0:
+        return replace(priced, bankable=None if priced.break_even is not None else NOTHING, capacity=None)
+    return replace(
+        priced,
+        bankable=None,
+        capacity=None,
+        if_confirmed=bankable,
+        to_confirm=confirm,
+        break_even=f"it saves {_monthly(bankable)} of the bill once confirmed",
+        unpriced=confirm,
+    )
 
 
 def _monthly(money: Money) -> str:
@@ -263,7 +290,16 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
                 service_outcome.capacity[end] if service_outcome.capacity and service_outcome.kept[end] else 0
             )
     assert released is not None
+    placed = [instances for outcome in outcomes if any(outcome.new_nano_usd_per_hour) for instances in outcome.placed]
+    share = _listed_share(before, changed, context)
+    beside = [sum(outcome.bankable[end] for outcome in outcomes if outcome.bankable) for end in (LIKELY, HIGH)]
+    error = round(price_error(released.released, placed, context) * HOURS_PER_MONTH + share * max(0, beside[0]))
+    paid = released.bankable * HOURS_PER_MONTH + beside[1]
+    bankable[LOW] -= error
+    bankable[HIGH] = max(bankable[LIKELY], min(bankable[HIGH] + error, paid))
     timed = [sum(outcome.timed[end] for outcome in outcomes if outcome.timed) for end in (LOW, LIKELY, HIGH)]
+    for dollars in (capacity, staying, timed):
+        dollars[LOW] = round(dollars[LOW] * (1 - share))
     against = list(released.against)
     rises = max(0, -bankable[LIKELY])
     if rises:
@@ -279,6 +315,12 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         against=tuple(against),
         bill_rise=rises,
     )
+
+
+def _listed_share(before: Fleet, changed: frozenset[str], context: Context) -> float:
+    """Return the error of the list prices of the devices that changed services use, over their prices."""
+    used = (before.used_by[name] for name in changed if name in before.used_by)
+    return device_error(frozenset[int]().union(*used), context)
 
 
 def _more_replicas(outcome: Outcome) -> int:
@@ -314,6 +356,7 @@ def _without_money(outcome: Outcome) -> Estimate:
         judged=outcome.judged,
         latency=outcome.latency,
         infeasible=outcome.infeasible,
+        refusal_code=outcome.refusal_code,
     )
 
 
@@ -344,6 +387,7 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
             )
         ),
         released=released,
+        placed=tuple(instances for outcome in outcomes for instances in outcome.placed),
         replicas=next((outcome.replicas for outcome in outcomes if outcome.replicas is not None), None),
         bill_rise=money.bill_rise if money else 0,
         break_even="; ".join(outcome.break_even for outcome in outcomes if outcome.break_even) or None,
