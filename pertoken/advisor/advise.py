@@ -25,6 +25,7 @@ from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import EFFORTS, RISKS
+from pertoken.savings.saving import Saving
 from pertoken.store.connect.open import Store
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.reading import NOTHING_ELSEWHERE
@@ -189,15 +190,15 @@ def _record(
 def rank(recommendation: Recommendation) -> tuple[object, ...]:
     """Return the sort key of a recommendation: by state, then the largest saving first.
 
-    Recommendations without a price are sorted by least risk, then by least effort.
+    Recommendations without a saving are sorted by their saving if confirmed, then by least risk, then by least effort.
     """
     order = list(State).index(recommendation.state)
     best = recommendation.best
-    monies = (best.bankable, best.capacity) if best else (None, None)
-    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and monies == (None, None) else (0, 0)
+    worth = (*best.rank, *(best.if_confirmed or Saving()).rank) if best else (0,) * 4
+    unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and best.saving is None else (0, 0)
     return (
         order,
-        *(-(money[1] if money else 0) for money in monies),
+        *(-dollars for dollars in worth),
         *unpriced,
         recommendation.rule_id,
         natural_key(recommendation.target),

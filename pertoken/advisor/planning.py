@@ -150,8 +150,7 @@ def tested(ground: Ground, row: Recommendation, values: Mapping[str, float]) -> 
         correction = Correction(variant.record.ratio, variant.record.widening)
         estimate = replace(
             estimate,
-            bankable=None if estimate.bankable is None else correction.money(estimate.bankable),
-            capacity=None if estimate.capacity is None else correction.money(estimate.capacity),
+            saving=None if estimate.saving is None else correction.saving(estimate.saving),
         )
         worth = tuple(map(correction.sensitivity, worth))
     return Tested(spend(gathered.fleet, gathered.context)[0], estimate, worth)

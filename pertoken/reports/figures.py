@@ -44,12 +44,12 @@ class Savings:
     @property
     def bankable(self) -> Money | None:
         """Summed bankable dollars of `proposed`; None if no recommendation has any."""
-        return total(row.best.bankable for row in self.proposed if row.best)
+        return total(row.best.net for row in self.proposed if row.best)
 
     @property
     def taken_bankable(self) -> Money | None:
         """Summed bankable dollars of `taken`, as estimated at acceptance."""
-        return total(row.chosen.bankable for row in self.taken if row.chosen)
+        return total(row.chosen.net for row in self.taken if row.chosen and not row.pays_more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +151,12 @@ def best_of_each_target(rows: Sequence[Recommendation]) -> tuple[Recommendation,
 
 def unconfirmed(rows: Sequence[Recommendation]) -> tuple[Recommendation, ...]:
     """Return open recommendations that the last advice run did not confirm, best first."""
-    return tuple(sorted((row for row in rows if row.state is State.OPEN and not row.counted), key=_worth))
+    return tuple(sorted((row for row in rows if row.state is State.OPEN and row.unconfirmed is not None), key=_worth))
 
 
 def _worth(row: Recommendation) -> tuple[int, int, int]:
-    bankable = row.best.bankable if row.best else None
-    capacity = row.best.capacity if row.best else None
-    return -(bankable[1] if bankable else 0), -(capacity[1] if capacity else 0), row.recommendation_id
+    net, capacity = row.best.rank if row.best else (0, 0)
+    return -net, -capacity, row.recommendation_id
 
 
 def total(monies: Iterable[Money | None]) -> Money | None:

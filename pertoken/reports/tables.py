@@ -107,7 +107,7 @@ def found_table(report: ReportFigures) -> Table:
     rows = [
         (
             short_id(row),
-            row.title if row.counted else f"not confirmed: {row.title}",
+            row.title if row.unconfirmed is None else f"not confirmed: {row.title}",
             row.target,
             *_worth(row),
             row.rule_id,
@@ -173,7 +173,7 @@ def money_text(money: Money | None) -> str:
 
 def _worth(row: Recommendation) -> tuple[str, str]:
     chosen = row.chosen
-    return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.bankable), money_text(chosen.capacity))
+    return (UNKNOWN, UNKNOWN) if chosen is None else (money_text(chosen.net), money_text(chosen.capacity))
 
 
 def _usd(figure: Figure) -> str:

@@ -34,7 +34,7 @@ def advice_values(recommendation: Recommendation) -> dict[str, Any]:
         "state": recommendation.state.value,
         "title": recommendation.title,
         "target": recommendation.target,
-        "bankable_usd_per_month": None if chosen is None else _usd(chosen.bankable),
+        "bankable_usd_per_month": None if chosen is None else _usd(chosen.net),
         "capacity_usd_per_month": None if chosen is None else _usd(chosen.capacity),
         "unconfirmed": recommendation.unconfirmed if recommendation.state is State.OPEN else None,
         "reason": recommendation.reason,

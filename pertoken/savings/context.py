@@ -9,11 +9,9 @@ from pertoken.catalog.offers import Offer
 from pertoken.evidence import Evidence
 from pertoken.forecast.second_opinion.opinion import Opinion
 from pertoken.savings.forecasts import Forecasts
+from pertoken.savings.saving import NOTHING as NOTHING
+from pertoken.savings.saving import Money as Money
 from pertoken.state.service import Slo
-
-Money = tuple[int, int, int]
-"""Nano-USD per month of 730 h: low, likely, high."""
-NOTHING: Money = (0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pertoken.advisor.advise import rank
 from pertoken.advisor.rules import discovery
 from pertoken.cli import main
 from pertoken.proof.recommendation import Recommendation, State, Variant
+from pertoken.savings.saving import Saving
 from tests.advisor.builders import NOW, advise
 from tests.advisor.sources import source
 from tests.scenario import HEALTHY_70B, LOW_BATCH_70B, seed
@@ -231,8 +232,8 @@ def test_kernel_tables_are_heard_where_a_setting_names_them(
 
 def test_rows_without_dollars_are_ordered_by_risk_and_then_by_work() -> None:
     def row(rule_id: str, risk: str, effort: str, usd: int | None = None) -> Recommendation:
-        money = None if usd is None else (usd, usd, usd)
-        best = Variant("k", rule_id, risk=risk, effort=effort, bankable=money, capacity=money)
+        saving = None if usd is None else Saving((usd, usd, usd), (usd, usd, usd))
+        best = Variant("k", rule_id, risk=risk, effort=effort, saving=saving)
         return Recommendation(1, rule_id, State.OPEN, rule_id, "chat", variants=(best,))
 
     dear, quality = row("zeta", "quality", "high", 10**9), row("alpha", "quality", "low")

@@ -307,9 +307,9 @@ def test_a_70b_in_fp8_on_two_h100_moves_to_one_h200_where_single_ones_are_rented
     result = estimate(fleet, fleet.edit(moved), context(fleet, seen, price=2_950_000_000, market=MARKET))
     (bought,) = result.placed
     assert bought.offer.instance_type == "gpu-h200-sxm_1gpu-16vcpu-200gb" and bought.instances[1] == 1
-    assert result.bankable is not None
-    assert result.bankable[1] == round(730 * (2 * 2.95 - 3.5) * NANO), "two H100 less one H200"
-    assert result.bankable[0] < result.bankable[1] < result.bankable[2] <= 730 * 2 * 2.95 * NANO
+    assert result.net is not None
+    assert result.net[1] == round(730 * (2 * 2.95 - 3.5) * NANO), "two H100 less one H200"
+    assert result.net[0] < result.net[1] < result.net[2] <= 730 * 2 * 2.95 * NANO
 
 
 def test_the_same_move_raises_the_bill_where_h200_are_rented_by_eight() -> None:
@@ -317,7 +317,7 @@ def test_the_same_move_raises_the_bill_where_h200_are_rented_by_eight() -> None:
     (service,) = fleet.services
     moved = service.on(on("H200 SXM")).but(tp=1).resized()
     result = estimate(fleet, fleet.edit(moved), context(fleet, low_batch(), market=MARKET))
-    assert result.bill_rise == pytest.approx(730 * (63.296 - 55.04) * NANO)
+    assert result.net is not None and result.net[1] == pytest.approx(-730 * (63.296 - 55.04) * NANO)
 
 
 # -- every dollar is of named offers --------------------------------------------------------------------------------
@@ -345,9 +345,10 @@ def test_every_bankable_dollar_is_the_bill_that_leaves_less_the_bill_of_named_of
         return
     known = context(fleet, low_batch(), price=price, market=MARKET)
     result = estimate(fleet, fleet.edit(moved), known)
-    money = result.if_confirmed or result.bankable
-    if money is None or money[1] <= 0:
+    saving = result.if_confirmed or result.saving
+    if saving is None or saving.net[1] <= 0:
         return
+    money = saving.net
     leaves = price * len(fleet.devices) * 730
     bought = sum(round(placed.nano_usd_per_hour[1]) for placed in result.placed) * 730
     assert result.placed and money[1] == pytest.approx(leaves - bought, abs=730)
@@ -356,4 +357,4 @@ def test_every_bankable_dollar_is_the_bill_that_leaves_less_the_bill_of_named_of
     for placed in result.placed:
         assert (placed.offer.key, placed.offer.nano_usd_per_device_hour) in listed or not placed.listed
         assert placed.offer.n_devices >= ranks
-    assert result.if_confirmed is None or result.bankable is None
+    assert result.if_confirmed is None or result.saving is None

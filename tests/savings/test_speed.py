@@ -13,8 +13,8 @@ WIDE = "the forecast is doubtful: its 80 % interval is"
 
 def held_back(estimate: Estimate, reason: str) -> bool:
     return (
-        (estimate.bankable, estimate.capacity) == (None, None)
-        and reason in (estimate.unpriced or "")
+        (estimate.net, estimate.capacity) == (None, None)
+        and reason in (estimate.to_confirm or "")
         and "if the forecast holds" in (estimate.break_even or "")
     )
 
@@ -22,13 +22,13 @@ def held_back(estimate: Estimate, reason: str) -> bool:
 def test_a_host_that_runs_unlike_the_model_banks_nothing() -> None:
     proposal = chat(FOUR).but(weight_dtype="fp8").resized()
     usual = priced(FOUR, proposal)
-    assert usual.bankable is not None and usual.bankable[1] > 0 and usual.unpriced is None
+    assert usual.net is not None and usual.net[1] > 0 and usual.unpriced is None
     assert held_back(priced(FOUR, proposal, seen=slow_host(20)), ODD)
 
 
 def test_replicas_that_such_a_host_seems_not_to_need_are_not_banked() -> None:
     usual = priced(FOUR, chat(FOUR).resized())
-    assert usual.bankable is not None and usual.bankable[1] > 0
+    assert usual.net is not None and usual.net[1] > 0
     assert held_back(priced(FOUR, chat(FOUR).resized(), seen=slow_host(20)), ODD)
 
 

@@ -8,8 +8,9 @@ from pertoken.evidence import Evidence, Series
 from pertoken.forecast.formats import defaults
 from pertoken.provenance import Provenance
 from pertoken.savings.assumptions.traffic import under_load
-from pertoken.savings.context import NOTHING, Context
-from pertoken.savings.estimate import LIKELY, Estimate, estimate, prepare
+from pertoken.savings.context import Context
+from pertoken.savings.estimate import Estimate, estimate, prepare
+from pertoken.savings.saving import Saving
 from pertoken.state.demand import EDITABLE, LIMITS, Demand, Quantity
 from pertoken.state.deployment import Deployment, Expectation
 from pertoken.state.fleet import Fleet, services_unlike
@@ -105,8 +106,8 @@ def sensitivities(before: Fleet, after: Fleet, context: Context) -> tuple[Sensit
 
 def _forecast(base: Estimate) -> Sensitivity:
     """Return what the interval of the estimate itself is worth: speed, latency and prices elsewhere."""
-    bankable, capacity = base.bankable or NOTHING, base.capacity or NOTHING
-    ends = [At(word, bankable[end], capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
+    saving = base.saving or Saving()
+    ends = [At(word, saving.net[end], saving.capacity[end]) for end, word in ((0, "low end"), (2, "high end"))]
     return _between("the forecast and prices elsewhere hold", ends[0], ends[1], base)
 
 
@@ -135,13 +136,13 @@ def _at(assumed: _Assumption, case: _Case, end: float) -> At:
     prepare(assumed_case.before, [assumed_case.after], context)
     priced = estimate(assumed_case.before, assumed_case.after, context)
     words = assumed.words(end)
-    if not _priced(priced):
-        return At(words, 0, 0, priced.infeasible or priced.unpriced or priced.break_even)
-    return At(words, (priced.bankable or NOTHING)[LIKELY] - priced.bill_rise, (priced.capacity or NOTHING)[LIKELY])
+    if priced.saving is None:
+        return At(words, 0, 0, priced.uncounted)
+    return At(words, *priced.saving.rank)
 
 
 def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
-    bankable, capacity = (base.bankable or NOTHING)[LIKELY] - base.bill_rise, (base.capacity or NOTHING)[LIKELY]
+    bankable, capacity = (base.saving or Saving()).rank
     swing = (
         max(abs(end.bankable - bankable) for end in (low, high)),
         max(abs(end.capacity - capacity) for end in (low, high)),
@@ -150,7 +151,7 @@ def _between(name: str, low: At, high: At, base: Estimate) -> Sensitivity:
 
 
 def _priced(priced: Estimate) -> bool:
-    return priced.infeasible is None and priced.unpriced is None and priced.break_even is None
+    return priced.uncounted is None
 
 
 # -- what is assumed -----------------------------------------------------------------------------------------------

@@ -31,8 +31,8 @@ def open_advice(advice: Iterable[Recommendation]) -> list[Recommendation]:
     Those that the last run did not confirm are last.
     """
 
-    def worth(row: Recommendation) -> tuple[bool, int, int]:
-        return (row.counted, _likely(bankable(row)) or 0, _likely(capacity(row)) or 0)
+    def worth(row: Recommendation) -> tuple[bool, bool, int, int]:
+        return (not row.pays_more, row.unconfirmed is None, *(row.chosen.rank if row.chosen else (0, 0)))
 
     return sorted((row for row in advice if row.state is State.OPEN), key=worth, reverse=True)
 
@@ -67,7 +67,7 @@ def declined(advice: Iterable[Recommendation]) -> str | None:
 
 def bankable(row: Recommendation) -> Money | None:
     """Return the bankable saving of the chosen variant, else of the best: low, likely, high nano-USD a month."""
-    return row.chosen.bankable if row.chosen else None
+    return row.chosen.net if row.chosen else None
 
 
 def capacity(row: Recommendation) -> Money | None:
@@ -77,7 +77,7 @@ def capacity(row: Recommendation) -> Money | None:
 
 def alternative(variant: Variant) -> str:
     """Return a variant in one line: `weights bf16 → int4: bankable $900 to $1,700`."""
-    monies = (("bankable", variant.bankable), ("capacity", variant.capacity))
+    monies = (("bankable", variant.net), ("capacity", variant.capacity))
     worth = ", ".join(f"{name} {usd_range(money)}" for name, money in monies if money is not None)
     return f"{literal(variant.title)}: {worth or _UNPRICED}"
 
@@ -146,7 +146,7 @@ def mtok_words(report: FleetReport, row: Recommendation) -> str:
     if variant is None or not lines or not all(usd and mtok and hour for usd, mtok, hour in priced):
         return ""
     monthly = sum(hour or 0 for _, _, hour in priced) * HOURS_PER_MONTH
-    off, more = ((money or (0, 0, 0))[1] for money in (variant.bankable, variant.capacity))
+    off, more = ((money or (0, 0, 0))[1] for money in (variant.net, variant.capacity))
     if not 0 <= off < monthly or more < 0 or not (off or more):
         return ""
     # Mtok that a deployment served in the window = its dollars / its price.
@@ -168,7 +168,7 @@ def record_words(record: Record | None) -> str:
 
 def marked_title(row: Recommendation) -> str:
     """Return what an open proposal changes, with a mark where the last run did not confirm it."""
-    return literal(row.title) if row.counted else f"{UNCONFIRMED} {literal(row.title)}"
+    return literal(row.title) if row.unconfirmed is None else f"{UNCONFIRMED} {literal(row.title)}"
 
 
 def _reason(row: Recommendation) -> str:

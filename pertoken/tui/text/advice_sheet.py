@@ -96,7 +96,7 @@ def _evidence_of(window_s: int | None) -> str:
 
 def _worth(best: Variant) -> tuple[Fact | str, ...]:
     rows: list[Fact] = [
-        ("bankable", _money(best, best.bankable, "the bill falls by this if demand stays the same")),
+        ("bankable", _money(best, best.net, "the bill falls by this if demand stays the same")),
         (
             "capacity",
             _money(best, best.capacity, "work that the same bill could serve in addition; never added to bankable"),

@@ -33,7 +33,7 @@ def test_assumptions_are_sorted_by_how_much_they_move_the_result() -> None:
 
 def test_a_list_price_that_is_not_paid_scales_the_dollars() -> None:
     known = context(FOUR, listed={device.device_id: "list price" for device in FOUR.devices})
-    base = estimate(FOUR, FP8, known).bankable
+    base = estimate(FOUR, FP8, known).net
     sensitivity = named(sensitivities(FOUR, FP8, known), "the list price is paid")
     assert base is not None
     assert sensitivity.low.bankable == pytest.approx(0.7 * base[1], rel=1e-6)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from pertoken.proof.recommendation import State
 from pertoken.proof.track_record import NO_RECORD, Record
+from pertoken.savings.saving import NOTHING, Saving
 from pertoken.tui.text.advice_columns import (
     DONE_COLUMNS,
     OPEN_COLUMNS,
@@ -20,7 +21,7 @@ from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, RICH, 
 
 
 def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
-    more = replace(MOVE, recommendation_id=9, variants=(replace(H200, bankable=FP8.bankable),))
+    more = replace(MOVE, recommendation_id=9, variants=(replace(H200, saving=FP8.saving),))
     assert open_advice((*ADVICE, more)) == [RELEASE, more, QUANTIZE, MOVE, UNPRICED]
 
 
@@ -56,13 +57,13 @@ def test_a_million_tokens_cost_less_by_what_leaves_the_bill_and_by_what_more_is_
     priced = replace(line, nano_usd=10 * USD, nano_usd_per_mtok=8 * USD, nano_usd_per_hour=10 * USD)
     report = replace(RICH, deployments=(priced,))
     half = 3650 * USD
-    bankable = replace(QUANTIZE, variants=(replace(FP8, bankable=(half, half, half), capacity=None),))
+    bankable = replace(QUANTIZE, variants=(replace(FP8, saving=Saving((half, half, half))),))
     assert mtok_words(report, bankable) == "$8.00 → ≈$4.00"
-    capacity = replace(QUANTIZE, variants=(replace(FP8, bankable=None, capacity=(2 * half,) * 3),))
+    capacity = replace(QUANTIZE, variants=(replace(FP8, saving=Saving(capacity=(2 * half,) * 3)),))
     assert mtok_words(report, capacity) == "$8.00 → ≈$4.00"
     unpriced = replace(report, deployments=(replace(priced, nano_usd_per_mtok=None),))
     assert mtok_words(unpriced, bankable) == ""
-    more_than_all = replace(QUANTIZE, variants=(replace(FP8, bankable=(3 * half,) * 3),))
+    more_than_all = replace(QUANTIZE, variants=(replace(FP8, saving=Saving((3 * half,) * 3)),))
     assert mtok_words(report, more_than_all) == ""
 
 
@@ -73,7 +74,12 @@ def test_the_record_of_a_rule_is_a_ratio_with_how_many_receipts() -> None:
 
 def test_a_done_row_shows_promised_capacity_where_nothing_was_bankable() -> None:
     promised = next(column for column in DONE_COLUMNS if column.name == "promised $/month")
-    done = replace(QUANTIZE, state=State.REALIZED, estimate=replace(FP8, bankable=(0, 0, 0)), variant=FP8.key)
+    done = replace(
+        QUANTIZE,
+        state=State.REALIZED,
+        estimate=replace(FP8, saving=Saving((0, 0, 0), FP8.capacity or NOTHING)),
+        variant=FP8.key,
+    )
     assert promised.text(done) == "$0–210–400 capacity"
     assert promised.text(replace(done, estimate=FP8)) == "$1,200–1,640–1,818"
     assert promised.order is not None and promised.order(done) == 210 * USD
