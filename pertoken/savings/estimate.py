@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance, worst
-from pertoken.savings.assumptions.price_error import device_error, price_error
 from pertoken.savings.changes import commitments, merging, sharing
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devices
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.placing import Placed
+from pertoken.savings.price_error import device_error, price_error
 from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import VERDICTS, Latencies

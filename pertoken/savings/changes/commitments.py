@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 from pertoken.catalog.market import PriceFall
 from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Found, Offer, marks
 from pertoken.provenance import Provenance
-from pertoken.savings.assumptions.price_error import price_error
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import NoPrice, host_price
 from pertoken.savings.outcome import Outcome
 from pertoken.savings.placing import Placed
+from pertoken.savings.price_error import price_error
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Commitment
 from pertoken.units import HOURS_PER_MONTH, format_usd
