@@ -16,7 +16,8 @@ from pertoken.config import Settings
 from pertoken.costs.bill import Bill
 from pertoken.costs.fleet import fleet, service_name
 from pertoken.costs.prices.book import Price, PriceBook, Priced
-from pertoken.costs.prices.selectors import rank
+from pertoken.costs.prices.selectors import accelerators, rank
+from pertoken.costs.prices.set_offers import set_offers
 from pertoken.costs.prices.stored import ownership
 from pertoken.errors import BadInput
 from pertoken.evidence import Evidence
@@ -98,6 +99,7 @@ def present(
         priced = Bill(store, connection, window)
         inventory = priced.inventory
         prices = _assuming(assumed, priced.prices, inventory)
+        named_prices = PriceBook((*priced.prices.prices, *(replace(price, seq=MAX_SEQ) for price in assumed)))
         seen = window.evidence(market, progress)
         readers = {
             length_s: Window(connection, now_ts - length_s, now_ts, dated=dated).evidence(
@@ -131,15 +133,24 @@ def present(
         for service in ticking(now.services, len(now.services), "reading the evidence of services", progress)
     }
     devices = ticking(inventory.devices, len(inventory.devices), "reading the evidence of devices", progress)
+    whole = {
+        device_id: Priced(row.kind, row.name, row.uuid)
+        for device_id, row in inventory.devices.items()
+        if row.parent_id is None
+    }
+    listed = _listed(whole, prices, now_ts)
+    known = known.having(set_offers(now, whole, named_prices, known, now_ts))
     context = Context(
         forecasts=Forecasts({} if dated else realised(store, now)),
-        market=market,
+        market=known,
         now_ts=now_ts,
         deployments=alone,
         services=together,
         devices={device_id: seen.of_devices((device_id,)) for device_id in devices},
         nano_usd_per_hour={device: _nano_usd_per_hour(device, inventory, prices) for device in inventory.devices},
-        listed=_listed(inventory, prices),
+        listed={device_id: price.note for device_id, price in listed.items() if price.note is not None},
+        priced_by={device_id: price.offer for device_id, price in listed.items() if price.offer is not None},
+        allowed_regions=frozenset(settings.market_allowed_regions),
         token_apis=frozenset(settings.market_token_apis),
         slo=Slo(settings.slo_ttft_p50_ms, settings.slo_ttft_ms, settings.slo_tpot_p50_ms, settings.slo_tpot_ms),
         energy=None
@@ -217,9 +228,9 @@ def _assuming(assumed: Sequence[Price], prices: PriceBook, inventory: Inventory)
     for price in assumed:
         devices = [Priced(row.kind, row.name, row.uuid) for row in inventory.devices.values() if row.parent_id is None]
         named = [device for device in devices if rank(price.selector, device)]
-        if not named:
+        if not named and not accelerators(price.selector):
             known = ", ".join(sorted({device.name for device in devices})) or "none"
-            raise BadInput(f"--price {price.selector}: it names no device; devices: {known}")
+            raise BadInput(f"--price {price.selector}: it names no accelerator; devices: {known}")
         own |= {device.uuid: replace(price, selector=device.uuid, seq=MAX_SEQ) for device in named}
     return PriceBook((*prices.prices, *own.values()), prices.detected) if own else prices
 
@@ -239,11 +250,7 @@ def _nano_usd_per_hour(device_id: int, inventory: Inventory, prices: PriceBook) 
     return None if per_hour is None or share is None else per_hour * share // SHARE
 
 
-def _listed(inventory: Inventory, prices: PriceBook) -> dict[int, str]:
-    """Return the origin of list prices by device id: provider, date and warnings; none for configured prices."""
-    names = {}
-    for device_id, row in inventory.devices.items():
-        price = prices.at(Priced(row.kind, row.name, row.uuid), inventory.now_ts) if row.parent_id is None else None
-        if price is not None and price.listed and price.note is not None:
-            names[device_id] = price.note
-    return names
+def _listed(devices: Mapping[int, Priced], prices: PriceBook, now_ts: int) -> dict[int, Price]:
+    """Return the list prices in force by device id; none for devices whose price a person set."""
+    in_force = {device_id: prices.at(device, now_ts) for device_id, device in devices.items()}
+    return {device_id: price for device_id, price in in_force.items() if price is not None and price.listed}
