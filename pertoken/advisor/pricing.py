@@ -83,7 +83,7 @@ class Pricing:
 
     gathered: Present
     context: Context
-    """Context of `gathered`, with a second opinion if there is one."""
+    """Context of `gathered`."""
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of the proposals that are priced."""
 
@@ -322,7 +322,7 @@ def _equals_present(outcome: TargetOutcome) -> str:
 def _against(money: Estimate) -> Refusal | None:
     """Return why a priced proposal is not worth showing; None if it is."""
     if money.infeasible is not None:
-        return Refusal("infeasible", money.infeasible)
+        return Refusal(money.refusal_code, money.infeasible)
     if money.uncounted is not None:
         return None
     if money.saving is None or money.saving.worthless:

@@ -14,6 +14,8 @@ from pertoken.savings.changes import commitments, merging, sharing
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, NoPrice, freed, host_price, whole_devices
 from pertoken.savings.outcome import Outcome
+from pertoken.savings.placing import Placed
+from pertoken.savings.price_error import device_error, price_error
 from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
 from pertoken.savings.slo import VERDICTS, Latencies
@@ -61,12 +63,16 @@ class Estimate:
     """Ids of the deployments that pricing stops where the number of replicas falls."""
     added: tuple[tuple[str, int], ...] = ()
     """Services of which pricing starts more replicas, and how many."""
+    placed: tuple[Placed, ...] = ()
+    """Instances that pricing orders."""
     break_even: str | None = None
     """From which value of an unmeasured number the proposal pays; no money in it until somebody confirms it."""
     unpriced: str | None = None
     """Why there is no money in it, and what would change that."""
     infeasible: str | None = None
-    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO."""
+    """Why it must not be proposed: it would not start, not hold the demand, or miss the SLO; or nobody offers it."""
+    refusal_code: str = "infeasible"
+    """Code of a refusal for `infeasible`."""
 
     @property
     def net(self) -> Money | None:
@@ -165,7 +171,8 @@ def estimate(
     )
     unconfirmed = "; ".join(dict.fromkeys(outcome.unconfirmed for outcome in outcomes if outcome.unconfirmed))
     doubtful = "; ".join(dict.fromkeys(outcome.doubtful for outcome in outcomes if outcome.doubtful))
-    return _held_back(priced, unconfirmed, doubtful) if unconfirmed or doubtful else priced
+    offers = "; ".join(dict.fromkeys(outcome.to_confirm for outcome in outcomes if outcome.to_confirm))
+    return _held_back(priced, unconfirmed, doubtful, offers) if unconfirmed or doubtful or offers else priced
 
 
 def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
@@ -179,16 +186,17 @@ def spend(fleet: Fleet, context: Context) -> tuple[int, tuple[str, ...]]:
     return total, tuple(unpriced)
 
 
-def _held_back(priced: Estimate, unconfirmed: str, doubtful: str) -> Estimate:
+def _held_back(priced: Estimate, unconfirmed: str, doubtful: str, offers: str) -> Estimate:
     """Return an estimate whose saving counts only once a person has confirmed it.
 
-    `unconfirmed`: what a person has to confirm first; `doubtful`: why the forecast is. A worthless one is returned as
-    it is: there is nothing to confirm.
+    `unconfirmed`: what a person has to confirm of its outputs; `doubtful`: why the forecast is; `offers`: what to
+    confirm of an offer. A worthless one is returned as it is: there is nothing to confirm.
     """
     saving = priced.saving
     if saving is None or saving.worthless:
         return priced
     conditions = ["its outputs are as good"] * bool(unconfirmed) + ["the forecast holds"] * bool(doubtful)
+    conditions += ["its offer can be ordered"] * bool(offers)
     provided = " and ".join(conditions)
     if saving.net[LIKELY] > 0:
         pays = f"it saves {_monthly(saving.net)} of the bill if {provided}"
@@ -203,7 +211,7 @@ def _held_back(priced: Estimate, unconfirmed: str, doubtful: str) -> Estimate:
         priced,
         saving=None,
         if_confirmed=saving,
-        to_confirm="; ".join(filter(None, (unconfirmed, doubtful))),
+        to_confirm="; ".join(filter(None, (offers, unconfirmed, doubtful))),
         break_even=priced.break_even or pays,
         provenance=Provenance.ASSUMED,
     )
@@ -246,7 +254,7 @@ def prepare(before: Fleet, proposed: Iterable[Fleet], context: Context) -> None:
         for service in services_unlike(after, before)
         if service.name in services
     ]
-    context.forecasts.prepare(asked, context.market, context.opinion)
+    context.forecasts.prepare(asked, context.market)
 
 
 def prepare_shown(shown: Iterable[Estimate], context: Context) -> None:
@@ -285,7 +293,16 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
                 service_outcome.capacity[end] if service_outcome.capacity and service_outcome.kept[end] else 0
             )
     assert released is not None
+    placed = [instances for outcome in outcomes if any(outcome.new_nano_usd_per_hour) for instances in outcome.placed]
+    share = _listed_share(before, changed, context)
+    beside = [sum(outcome.bankable[end] for outcome in outcomes if outcome.bankable) for end in (LIKELY, HIGH)]
+    error = round(price_error(released.released, placed, context) * HOURS_PER_MONTH + share * max(0, beside[0]))
+    paid = released.bankable * HOURS_PER_MONTH + beside[1]
+    net[LOW] -= error
+    net[HIGH] = max(net[HIGH], min(net[HIGH] + error, paid))
     timed = [sum(outcome.timed[end] for outcome in outcomes if outcome.timed) for end in (LOW, LIKELY, HIGH)]
+    for dollars in (capacity, staying, timed):
+        dollars[LOW] = round(dollars[LOW] * (1 - share))
     against = list(released.against)
     if net[LIKELY] < 0:
         against.append(f"the bill would rise by {format_usd(-net[LIKELY])} a month while demand stays as it is")
@@ -299,6 +316,12 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         released=tuple(host.name for host in released.released),
         against=tuple(against),
     )
+
+
+def _listed_share(before: Fleet, changed: frozenset[str], context: Context) -> float:
+    """Return the error of the list prices of the devices that changed services use, over their prices."""
+    used = (before.used_by[name] for name in changed if name in before.used_by)
+    return device_error(frozenset[int]().union(*used), context)
 
 
 def _more_replicas(outcome: Outcome) -> int:
@@ -334,6 +357,7 @@ def _without_money(outcome: Outcome) -> Estimate:
         judged=outcome.judged,
         latency=outcome.latency,
         infeasible=outcome.infeasible,
+        refusal_code=outcome.refusal_code,
     )
 
 
@@ -363,6 +387,7 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
             )
         ),
         released=released,
+        placed=tuple(instances for outcome in outcomes for instances in outcome.placed),
         replicas=next((outcome.replicas for outcome in outcomes if outcome.replicas is not None), None),
         break_even="; ".join(outcome.break_even for outcome in outcomes if outcome.break_even) or None,
         unpriced=unpriced,

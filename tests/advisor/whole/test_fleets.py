@@ -11,12 +11,15 @@ from pertoken.plugins.market.commit_capacity import commit_capacity
 from pertoken.plugins.market.serverless_api import serverless_api
 from pertoken.plugins.market.use_spot import use_spot
 from pertoken.proof.recommendation import State
+from pertoken.savings.estimate import estimate
 from pertoken.state.fleet import Fleet
+from pertoken.state.placement import Placement
 from pertoken.state.service import Service
 from pertoken.testing import Regime, regimes
-from pertoken.tui.text.advice_columns import bankable, best_of_each_target, total
-from pertoken.tui.text.notes import totals
+from pertoken.text.advice.columns import bankable, best_of_each_target, total
+from pertoken.text.advice.notes import totals
 from tests.advisor.gathered import advised, gathered
+from tests.deployments import MARKET
 from tests.savings.fleets import AWS, context, evidence, fleet_of, host, llama, low_batch, replicas
 
 P5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=8)
@@ -87,7 +90,7 @@ def test_spot_over_two_hundred_replicas_keeps_one_of_each_service_on_demand() ->
         assert any("spot instances are taken back a month" in line for line in best.against)
     # The headline is a range, its assumption beside it.
     headline = totals(rows)
-    assert " to " in headline.splitlines()[0] and "Assumed: H100 SXM5 spot costs" in headline
+    assert " to " in headline.splitlines()[0] and " × p5.48xlarge spot at aws us-east-1 at " in headline
 
 
 @pytest.mark.parametrize("purchase", ["spot", "reserved", "owned"])
@@ -131,12 +134,15 @@ def test_a_serverless_api_is_a_break_even_until_a_person_names_it_and_then_dolla
     assert total(bankable(row) for row in (asked,)) in (None, (0, 0, 0))
 
 
-def test_a_move_to_another_provider_is_priced_by_its_list_price() -> None:
+def test_a_move_to_another_provider_waits_for_a_person_who_confirms_the_offer() -> None:
     fleet = replicas(2)
-    (row,) = advised(gathered(fleet, context(fleet)), change_provider)
-    assert row.best is not None and "aws → gmi-cloud" in row.best.title
-    assert row.best.net is not None and row.best.net[1] == round(730e9 * 4 * (6.88 - 2.00))
-    (cheap,) = advised(gathered(fleet, context(fleet, price=1_900_000_000)), change_provider)
+    (row,) = advised(gathered(fleet, context(fleet, market=MARKET)), change_provider)
+    assert row.best is not None and "aws → lambda" in row.best.title
+    assert row.best.net is None and "confirm that lambda sells it" in (row.best.to_confirm or "")
+    moved = fleet.service("chat").on(Placement("lambda", "any", "gpu_4x_h100_sxm5"))
+    confirmed = estimate(fleet, fleet.edit(moved), context(fleet, market=MARKET)).if_confirmed
+    assert confirmed is not None and confirmed.net[1] == round(730e9 * (4 * 6.88 - 16.36))
+    (cheap,) = advised(gathered(fleet, context(fleet, price=1_900_000_000, market=MARKET)), change_provider)
     assert cheap.state == State.REFUSED and "the bill would rise by" in (cheap.reason or "")
 
 

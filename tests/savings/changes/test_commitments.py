@@ -53,13 +53,14 @@ def test_a_listed_commitment_names_its_source_its_age_and_its_confidence() -> No
     assert "2 of 3 hosts run all hours until it ends: it pays from 43% of them on" in assumptions
 
 
-def test_its_low_end_is_against_on_demand_prices_that_fall_as_lists_did() -> None:
+def test_its_low_end_is_against_prices_that_fall_as_lists_did_and_a_list_as_wrong_as_it_is_old() -> None:
     fleet, fall = three_hosts(), load_market().price_fall
     estimate = priced(fleet, fleet.commit(THREE_YEARS), price=GCP_H100)
     assert estimate.net is not None
     mean = sum((1 - fall.per_year) ** (day / 365) for day in range(3 * 365)) / (3 * 365)
-    assert estimate.net[0] / 730 == pytest.approx(2 * 8 * GCP_H100 * mean - 2 * LISTED, rel=0.01)
-    assert estimate.net[0] < estimate.net[1] == estimate.net[2]
+    aged = 1 + fall.per_year * 385 / 365
+    assert estimate.net[0] / 730 == pytest.approx(2 * 8 * GCP_H100 * mean - 2 * LISTED * aged, rel=0.01)
+    assert estimate.net[0] < estimate.net[1] < estimate.net[2]
     assert any("it is as cheap after 2.4 years" in reason for reason in estimate.against)
 
 

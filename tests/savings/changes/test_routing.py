@@ -46,7 +46,7 @@ def test_a_small_model_on_a_cheap_device_elsewhere_is_paid_for_at_its_own_price(
     assert estimate.net is None and estimate.break_even is not None
     share = float(estimate.break_even.partition("once it takes ")[2].partition("%")[0])
     assert share < 10, "an L4 costs a small part of four pairs of H100"
-    assert any(line.startswith("L4 on-demand costs") for line in estimate.assumptions)
+    assert any(line.startswith("1 × g6.xlarge at aws us-east-1 at $0.805/h") for line in estimate.assumptions)
 
 
 def test_a_small_model_must_hold_its_share_of_the_load_and_the_token_time() -> None:
