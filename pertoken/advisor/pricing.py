@@ -13,6 +13,7 @@ from pertoken.advisor.changes.title import change_lines, title
 from pertoken.advisor.checks.candidate import Candidate, candidate
 from pertoken.advisor.checks.objectives import full_batch_factor, held_again
 from pertoken.advisor.checks.permitted import refusal as refusal_by_settings
+from pertoken.advisor.checks.published import refusal as refusal_by_facts
 from pertoken.advisor.groups import Chosen
 from pertoken.advisor.nature import FLEET, Target, effort_of, risk_of, target_of, touches
 from pertoken.advisor.present import Present
@@ -111,7 +112,9 @@ class Pricing:
                 raise ValueError(f"it made more than {MAX_PROPOSALS} different proposals")
             target = own if asked is not None else target_of(possible.diff, before)
             by_target[target]  # so that the target has an outcome without variants
-            refusal = refusal_by_settings(possible.diff, before, possible.after, self.gathered.forbidden)
+            refusal = refusal_by_settings(
+                possible.diff, before, possible.after, self.gathered.forbidden
+            ) or refusal_by_facts(before, possible.after, self.context.market)
             if refusal is not None:
                 by_target[target].refusals.append(self._refused(possible, refusal))
                 continue

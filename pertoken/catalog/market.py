@@ -14,6 +14,7 @@ from importlib.resources import files
 from math import inf, log
 from typing import Any
 
+from pertoken.catalog.engine_formats import not_run
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
 from pertoken.catalog.images import image_encoder
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
@@ -219,6 +220,13 @@ class Market:
     def engine_line(self, engine: str) -> EngineLine | None:
         """Return the maintenance status of an engine that is no longer developed; None for any other engine."""
         return engine_lines().get(engine)
+
+    def not_run(self, engine: str, weight_dtype: str | None, accelerator: str | None) -> str | None:
+        """Return why an engine is not proposed with weights of a dtype on an accelerator; None if nothing is known
+        against it.
+        """
+        device = self.accelerator(accelerator)
+        return None if device is None else not_run(engine, weight_dtype, device.arch)
 
     def fewest_ranks(
         self, model: Model, weight_dtype: str | None, accelerator: Accelerator, stages: int = 1

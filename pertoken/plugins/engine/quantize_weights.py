@@ -71,8 +71,12 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
         yield skip("device-unknown", f"{name} is not in the catalog: which formats it computes in is not known")
         return
     per_device = running / sum(deployment.n_devices or 1 for deployment in service.deployments)
-    formats = _formats(now.engine, device, few=per_device <= options.few_running)
-    if not formats:
+    computed = _formats(now.engine, device, few=per_device <= options.few_running)
+    not_run = {dtype: market.not_run(now.engine, dtype, now.accelerator) for dtype in computed}
+    formats = [dtype for dtype, reason in not_run.items() if reason is None]
+    for reason in filter(None, not_run.values()):
+        yield skip("format-not-run", reason)
+    if not computed:
         yield skip(
             "no-format",
             f"{device.name} computes in no 8-bit format, and {per_device:.1f} running requests per device are more "

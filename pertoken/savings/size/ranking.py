@@ -92,7 +92,9 @@ def size(
     left_out: Counter[str] = Counter()
     known: list[tuple[Deployment, MemoryFit]] = []
     for deployment, fit in zip(deployments, memory_fits(deployments, workload.load, market), strict=True):
-        if isinstance(fit, Abstained):
+        if (reason := market.not_run(deployment.engine, deployment.weight_dtype, deployment.accelerator)) is not None:
+            left_out[reason] += 1
+        elif isinstance(fit, Abstained):
             left_out[str(fit)] += 1
         elif not fit.holds(workload.longest):
             left_out[NO_MEMORY] += 1

@@ -145,6 +145,16 @@ def test_layouts_begin_where_the_weights_fit_and_formats_are_those_the_device_co
     assert tight.left_out[NO_MEMORY] > 0
 
 
+def test_a_format_that_the_engine_does_not_run_on_a_device_is_left_out_with_its_reason() -> None:
+    volta = [device.name for device in MARKET.accelerators if device.arch == "Volta"]
+    for dtypes in (None, ["int4"]):
+        sizing = size(LLAMA_8B, CHAT, MARKET, dtypes=dtypes)
+        assert not [choice for choice in sizing.rented if choice.deployment.accelerator in volta]
+        assert sizing.left_out["no source lists that vllm runs int4 weights on Volta"] > 0
+        combinations = [choice.deployment for choice in sizing.rented]
+        assert all(MARKET.not_run(now.engine, now.weight_dtype, now.accelerator) is None for now in combinations)
+
+
 def test_below_the_break_even_share_the_api_costs_as_much_as_the_devices(sizing: Sizing) -> None:
     share = sizing.break_even
     assert share is not None
