@@ -17,6 +17,7 @@ from typing import Any
 from pertoken.catalog.engine_formats import not_run
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
 from pertoken.catalog.images import image_encoder
+from pertoken.catalog.model_facts import common_scores, model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
 from pertoken.catalog.price_pairs import Kind, Pair, paired, too_few
 from pertoken.catalog.slices import fit_together, slices
@@ -216,6 +217,37 @@ class Market:
     def takes_images(self, model: Model) -> bool:
         """Return whether the catalog has an image encoder of a model."""
         return image_encoder(model.name) is not None
+
+    def unsuitable(self, present: Model, proposed: Model, *, beside: bool = False) -> tuple[str, str] | None:
+        """Return code and reason for a model that published facts speak against; None if nothing is known against it.
+
+        It must not be older, be under a narrower licence, or be below a third of the parameters without a published
+        score of both. `beside`: it takes some requests while the present one stays, and may be older.
+        """
+        size = (proposed.params_total or 0) / present.params_total if present.params_total else 1.0
+        return replacement_refusal(self._listed_name(present), self._listed_name(proposed), size, beside=beside)
+
+    def pruned_models(self, model: Model) -> tuple[Model, ...]:
+        """Return the published checkpoints that were pruned from a model, largest first."""
+        name = self._listed_name(model)
+        pruned = [known for known in self.models if model_facts()[known.name].pruned_from == name]
+        return tuple(sorted(pruned, key=lambda known: -(known.params_total or 0)))
+
+    def comparable_models(self, present: Model) -> tuple[Model, ...]:
+        """Return models of any family with a published score beside the first of the present one, best score first."""
+        name = self._listed_name(present)
+        scored = [(common_scores(name, known.name), known) for known in self.models if known.name != name]
+        main = next(iter(model_facts()[name].scores), None) if name in model_facts() else None
+        found = [(scores[main][1], known) for scores, known in scored if main is not None and main in scores]
+        return tuple(known for _, known in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
+
+    def published(self, present: Model, proposed: Model) -> tuple[str, ...]:
+        """Return the published evaluation and the licence of a model that would replace the present one."""
+        return replacement_notes(self._listed_name(present), self._listed_name(proposed))
+
+    def _listed_name(self, model: Model) -> str:
+        known = self.model(model.name)
+        return model.name if known is None else known.name
 
     def engine_line(self, engine: str) -> EngineLine | None:
         """Return the maintenance status of an engine that is no longer developed; None for any other engine."""
