@@ -17,7 +17,7 @@ from typing import Any
 from pertoken.catalog.engine_formats import not_run
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
 from pertoken.catalog.images import image_encoder
-from pertoken.catalog.model_facts import common_scores, model_facts, replacement_notes, replacement_refusal
+from pertoken.catalog.model_facts import model_facts, replacement_notes, replacement_refusal
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
 from pertoken.catalog.price_pairs import Kind, Pair, paired, too_few
 from pertoken.catalog.slices import fit_together, slices
@@ -236,10 +236,13 @@ class Market:
     def comparable_models(self, present: Model) -> tuple[Model, ...]:
         """Return models of any family with a published score beside the first of the present one, best score first."""
         name = self._listed_name(present)
-        scored = [(common_scores(name, known.name), known) for known in self.models if known.name != name]
         main = next(iter(model_facts()[name].scores), None) if name in model_facts() else None
-        found = [(scores[main][1], known) for scores, known in scored if main is not None and main in scores]
-        return tuple(known for _, known in sorted(found, key=lambda pair: (-pair[0], pair[1].name)))
+        scores = {
+            known: model_facts()[known.name].scores[main]
+            for known in self.models
+            if main is not None and main in model_facts()[known.name].scores and known.name != name
+        }
+        return tuple(sorted(scores, key=lambda known: (-scores[known], known.name)))
 
     def published(self, present: Model, proposed: Model) -> tuple[str, ...]:
         """Return the published evaluation and the licence of a model that would replace the present one."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import DOCTOR
 from pertoken.rule import Accelerator, Evidence, Market, Proposal, Service, Skip, option, propose, rule, skip
 
@@ -37,6 +38,9 @@ def quantize_weights(seen: Evidence, service: Service, market: Market, options: 
     2. vLLM 0.32 `config/`: quantization methods by hardware.
     3. vllm-project/vllm#44529: W4A16 slower than BF16 on an H100 under load.
     """
+    if refusal := encoder_refusal(seen, "vectors and scores of other weights do not match those that are stored"):
+        yield refusal
+        return
     running = seen.running.mean
     now, *others = service.deployments
     alike = (now.model, now.engine, now.accelerator, now.weight_dtype, now.tp, now.pp)

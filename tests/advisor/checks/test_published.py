@@ -20,7 +20,7 @@ def test_a_format_that_does_not_run_on_a_device_is_refused_whichever_side_of_it_
         assert refusal(before, before.edit(service), MARKET) is None
 
 
-def test_what_runs_already_is_not_questioned() -> None:
+def test_a_combination_that_runs_already_is_not_questioned() -> None:
     fleet = replicas(1)
     (now,) = fleet.services[0].deployments
     before = fleet.replace(now, replace(now, engine="an-engine-of-our-own", weight_dtype="int4"))
