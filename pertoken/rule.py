@@ -76,7 +76,7 @@ from typing import Any
 from pertoken.catalog.engine_lines import EngineLine
 from pertoken.catalog.market import Accelerator, Market
 from pertoken.catalog.offers import Offer, TokenOffer
-from pertoken.evidence import Comparison, Epoch, Evidence, HoursOfWeek, NotMeasured, Series
+from pertoken.evidence import Comparison, Epoch, Evidence, NotMeasured, Series
 from pertoken.settings.rules import option, options_of, read_options
 from pertoken.state.demand import Demand, times, to
 from pertoken.state.deployment import Deployment
@@ -105,7 +105,6 @@ __all__ = [
     "Fleet",
     "FleetEvidence",
     "Host",
-    "HoursOfWeek",
     "InvalidEdit",
     "Market",
     "Model",

@@ -1,6 +1,6 @@
 """Services that read prompts and generate no token: they embed, rank or classify."""
 
-from pertoken.rule import Evidence, HoursOfWeek, Skip, skip
+from pertoken.rule import Evidence, Skip, skip
 
 
 def generates_nothing(seen: Evidence) -> bool:
@@ -20,6 +20,6 @@ def encoder_refusal(seen: Evidence, reason: str) -> Skip | None:
     )
 
 
-def served_tok_s(seen: Evidence) -> HoursOfWeek:
+def served_tok_s(seen: Evidence) -> tuple[float | None, ...]:
     """Return the tokens/s of each hour of the week by which a service is idle: prompts where it generates nothing."""
     return seen.hours.prompt_tok_s if generates_nothing(seen) else seen.hours.generated_tok_s

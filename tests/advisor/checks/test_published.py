@@ -48,7 +48,7 @@ def test_an_older_model_may_take_some_requests_beside_the_present_one() -> None:
     assert any("MMLU-Pro 68.9 → 48.3" in note for note in notes(before, split, MARKET))
 
 
-def test_notes_name_the_evaluation_of_fewer_bits_and_say_nothing_of_what_stays() -> None:
+def test_notes_name_the_evaluation_of_fewer_bits_and_nothing_else() -> None:
     before = replicas(2)
     (chat,) = before.services
     assert len(notes(before, before.edit(chat.but(weight_dtype="int4")), MARKET)) == 1
