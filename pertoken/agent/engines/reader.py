@@ -21,6 +21,7 @@ from pertoken.agent.host.processes import HostProcesses, host_processes
 from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
+from pertoken.catalog.knobs import merged, undetermined
 
 IDENTITY_S = 300
 """Time between two questions to a living server what it serves and how, where each page names its model."""
@@ -156,7 +157,7 @@ class EngineReader:
             version=identity.version,
             model_path=path,
             model_facts={**files.facts, **identity.model_facts},
-            knobs=_with_dtype({**self.endpoint.knobs, **identity.knobs}, files),
+            knobs=_with_dtype(merged(self.endpoint.knobs, identity.knobs), files),
             counters=values.counters,
             gauges=values.gauges,
             histograms=self._adapter.histograms_of(page) if latencies else None,
@@ -300,12 +301,13 @@ def _with_dtype(knobs: dict[str, object], files: Checkpoint) -> dict[str, object
     """Return the knobs, with the weight dtype that the checkpoint decides.
 
     One that is quantized decides it alone: a dtype named beside it is that of the activations. One that is not is
-    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines.
+    served as it is stored unless the engine's flags ask for another, but 32 bits are narrowed by some engines. A flag
+    that asks for one that is not known leaves it unknown.
     """
     if files.quantized:
         others = {name: value for name, value in knobs.items() if name != "weight_dtype"}
-        return others if files.dtype is None else {**others, "weight_dtype": files.dtype}
-    if files.dtype in ("bf16", "fp16"):
+        return others if files.dtype is None else merged(others, {"weight_dtype": files.dtype})
+    if files.dtype in ("bf16", "fp16") and "weight_dtype" not in undetermined(knobs):
         return {"weight_dtype": files.dtype, **knobs}
     return knobs
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
+from pertoken.agent.engines.locate import with_process
 from pertoken.agent.engines.reader import IDENTITY_S, EngineReader, answers, detect, kind_at
 from pertoken.agent.host.listening import Address
 from pertoken.agent.host.processes import HostProcesses, Process, start_ms
@@ -346,3 +347,25 @@ def test_an_endpoint_of_this_host_is_detected_with_its_process() -> None:
         endpoint = detect(url, QUICK)
     assert (endpoint.kind, endpoint.found_by, endpoint.pid) == ("vllm", "setting", os.getpid())
     assert endpoint.process_start_ms == start_ms(os.getpid())
+
+
+@pytest.mark.parametrize(
+    ("flags", "dtype"),
+    [
+        ((), "bf16"),
+        (("--quantization", "bitsandbytes"), None),
+        (("--config", "/etc/serve.yaml"), None),
+        (("-q", "fp8"), "fp8"),
+        (("--dtype", "auto"), "bf16"),
+    ],
+)
+def test_a_checkpoint_decides_the_weights_unless_a_flag_or_a_file_may_ask_for_others(
+    tmp_path: Path, flags: tuple[str, ...], dtype: str | None
+) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "torch_dtype": "bfloat16"}')
+    argv = ("vllm", "serve", str(tmp_path), *flags)
+    with answering(pages(VLLM | {"/v1/models": b'{"data": [{"id": "tiny-llama"}]}'})) as url:
+        own = Process(os.getpid(), 1, argv, start_ms(os.getpid()))
+        endpoint = with_process(remote(url), own, (own.pid,), argv)
+        reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
+    assert reading.knobs.get("weight_dtype") == dtype

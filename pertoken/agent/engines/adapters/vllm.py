@@ -25,7 +25,7 @@ from pertoken.agent.engines.adapters.adapter import (
     text,
 )
 from pertoken.agent.scrape.page import Page
-from pertoken.catalog.knobs import read_word
+from pertoken.catalog.knobs import merged, read_words
 
 _CACHE_CONFIG = "vllm:cache_config_info"
 _BY_SOURCE = "vllm:prompt_tokens_by_source_total"
@@ -61,12 +61,12 @@ _CONFIG: Mapping[str, tuple[str, str]] = {
 def _identify(get_json: GetJson, page: Page) -> Identity:
     models = get_json("/v1/models")
     config = pick(get_json("/server_info?config_format=json"), "vllm_config")
-    knobs = {
+    reported: dict[str, object] = {
         **_from_cache_config(page),
         "max_model_len": positive(pick(models, "data", 0, "max_model_len")),
         "lora_adapters": adapters_of(models),
-        **_from_server_info(config),
     }
+    knobs = merged(reported, _from_server_info(config))
     return Identity(
         served_model=text(pick(models, "data", 0, "id")),
         version=text(pick(get_json("/version"), "version")),
@@ -79,7 +79,7 @@ def _from_cache_config(page: Page) -> dict[str, object]:
     labels = next((dict(labels) for labels in page.samples.get(_CACHE_CONFIG, {})), {})
     share = labels.get("gpu_memory_utilization", "")
     return {
-        "kv_dtype": read_word("vllm", "kv_dtype", labels.get("cache_dtype", "")),
+        **read_words("vllm", {"kv_dtype": labels.get("cache_dtype")}),
         "gpu_memory_utilization": float(share) if share.replace(".", "", 1).isdecimal() else None,
         "enable_prefix_caching": {"True": True, "False": False}.get(labels.get("enable_prefix_caching", "")),
     }
@@ -89,8 +89,16 @@ def _from_server_info(config: object) -> dict[str, object]:
     knobs = {knob: pick(config, *path) for knob, path in _CONFIG.items()}
     # Quantized weights keep the dtype of their activations beside them, which does not describe the weights.
     weights = text(pick(config, "model_config", "quantization")) or text(pick(config, "model_config", "dtype"))
-    knobs["weight_dtype"] = read_word("vllm", "weight_dtype", weights or "")
-    return {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
+    knobs["dp"] = _own_replicas(pick(config, "parallel_config"), knobs["dp"])
+    known = {knob: value for knob, value in knobs.items() if isinstance(value, bool | int | float | str)}
+    return known | read_words("vllm", {"weight_dtype": weights})
+
+
+def _own_replicas(parallel: object, replicas: object) -> object:
+    """Return the data-parallel replicas of this server, of all that a load balancer outside of it has."""
+    if pick(parallel, "data_parallel_external_lb") is True:
+        return 1
+    return pick(parallel, "data_parallel_size_local") if pick(parallel, "data_parallel_hybrid_lb") is True else replicas
 
 
 def _recognises(argv: Sequence[str]) -> bool:
