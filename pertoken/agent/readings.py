@@ -262,7 +262,7 @@ class EngineReading:
     """Why the page could not be used: nothing of it was counted then."""
     fault_kind: str | None = None
     """`closed`, `http`, `access`, `malformed`, `too_large`, `timeout`, `metrics_off`, `no_model`, `several_models`,
-    `several_servers`, `agent` (a defect of the reader), or `LATE`."""
+    `router`, `several_servers`, `agent` (a defect of the reader), or `LATE`."""
     remedy: str | None = None
     read_ms: int | None = None
     """Time since boot at which the page was there, if that was before this tick: it came late for the tick before."""

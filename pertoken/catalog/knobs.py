@@ -72,6 +72,7 @@ class Layout:
     size: int | None = None
     size_flags: tuple[str, ...] = ()
     per: str | None = None
+    unless: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +167,8 @@ def _layout(engine: str, options: "_Options", knobs: Mapping[str, object]) -> di
             fits = isinstance(whole, int) and isinstance(parts, int) and whole % parts == 0
             sizes[row.knob] = whole // parts if fits else None  # type: ignore[operator]
         elif row.size_flags:
+            if _last(options, row.flags) == "0" or _set(options, row.unless):  # a first rank may lead all of them
+                continue
             sizes[row.knob] = _whole(_last(options, row.size_flags) or "")
         elif _last(options, row.flags) != "1":  # a size of 1 multiplies nothing
             sizes |= dict.fromkeys((row.knob, "pp", "dp")) if row.size is None else {row.knob: row.size}
@@ -294,9 +297,26 @@ def names_port(engine: str, argv: Sequence[str]) -> bool:
     return any(_set(_options(engine, argv), row.flags) for row in _arguments(engine, "port"))
 
 
+def sets_flag(engine: str, argv: Sequence[str], flags: Sequence[str]) -> bool:
+    """Return whether a command line sets one of these flags of an engine."""
+    return _set(_options(engine, argv), flags)
+
+
+def whole_argument(engine: str, argv: Sequence[str], flags: Sequence[str]) -> int | None:
+    """Return the whole number above 0 that a command line gives one of these flags of an engine."""
+    return _whole(_last(_options(engine, argv), flags) or "")
+
+
 def tls_argument(engine: str, argv: Sequence[str]) -> bool:
     """Return whether a command line makes the server accept HTTPS only."""
     return any(_set(_options(engine, argv), row.flags) for row in _arguments(engine, "tls"))
+
+
+def socket_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """Return the path of the Unix socket at which a server answers in place of a port; None if there is none."""
+    return next(
+        (path for row in _arguments(engine, "socket") if (path := _last(_options(engine, argv), row.flags))), None
+    )
 
 
 def rendezvous_argument(engine: str, argv: Sequence[str]) -> str | None:

@@ -323,6 +323,8 @@ def test_a_knob_that_another_source_knows_is_not_undetermined() -> None:
         ("vllm", "vllm serve m -tp 2 -dp 8 -dpl 4 -dph", 8),
         ("vllm", "vllm serve m -dp 8 --data-parallel-size-local 2 --data-parallel-start-rank 6", 2),
         ("vllm", "vllm serve m -dp 8 --data-parallel-hybrid-lb", None),
+        ("vllm", "vllm serve m -dp 8 -dpl 4 --data-parallel-start-rank 0", 8),
+        ("vllm", "vllm serve m -dp 8 -dpl 4 --data-parallel-start-rank 4 --headless", 8),
         ("vllm", "vllm serve m -tp 4 --prefill-context-parallel-size 2", None),
         ("vllm", "vllm serve m -tp 4 -pcp 1", 4),
         ("vllm", "vllm serve m -tp 8 --decode-context-parallel-size 8", 8),

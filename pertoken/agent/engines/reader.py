@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pertoken.agent.checkpoints.checkpoint import Checkpoint, read_checkpoint
 from pertoken.agent.engines.adapters import ADAPTERS
-from pertoken.agent.engines.adapters.adapter import PROCESS_START, Adapter, Identity, pick
+from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapter, Identity, Values, pick
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
@@ -37,10 +37,13 @@ REMEDIES = {
     "timeout": "raise agent.scrape_timeout if the server is only slow",
     "no_model": "have it load a model, or let /v1/models be read without a key",
     "several_models": "serve each of them from a server of its own",
+    "router": "let the agent find these servers (agent.discover) or name their ports, not the router's",
     "several_servers": "give each server an address or a port of its own",
     "agent": "report it, with the traceback in the agent's log",
 }
 """What to do, by `fault_kind`; each adapter has its own for `metrics_off`."""
+_ROUTER_PAGE = re.compile(r"^vllm:(current_qps|healthy_pods_total)\b", re.M)
+"""What only the page of vLLM's production-stack router has, beside series with the names of vLLM's own."""
 READABLE = (
     "run the agent as root or as the server's user, so that it may look at the model's config.json or GGUF header"
 )
@@ -163,7 +166,7 @@ class EngineReader:
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            unavailable=self._unavailable(files),
+            unavailable=self._unavailable(files, values),
         )
 
     def _from_start(self, reading: EngineReading) -> bool:
@@ -173,8 +176,10 @@ class EngineReader:
             return True
         return any(reading.counters.get(series, 0) < value for series, value in counted.items())
 
-    def _unavailable(self, files: Checkpoint) -> tuple[Unavailable, ...]:
-        never = tuple(missing for missing in (self._adapter.no_tokens, self._adapter.no_time) if missing is not None)
+    def _unavailable(self, files: Checkpoint, values: Values) -> tuple[Unavailable, ...]:
+        counts_tokens = any(series.partition("{")[0] in TOKENS for series in values.counters)
+        no_tokens = None if counts_tokens else self._adapter.no_tokens
+        never = tuple(missing for missing in (no_tokens, self._adapter.no_time) if missing is not None)
         unread = (Unavailable("model_files", "missing", files.reason, READABLE),) if files.reason else ()
         return (*never, *unread, *_late(self._adapter))
 
@@ -214,6 +219,9 @@ class EngineReader:
         except ScrapeError as error:
             if error.status is not None and error.status == self._adapter.metrics_off_status:
                 raise ScrapeError("metrics_off", error.message) from None
+            if error.status is not None and error.status == self._adapter.router_status:
+                message = f"{self._url}: a router, which starts servers of its own for its models"
+                raise ScrapeError("router", message) from None
             raise
         start = reply.process_start
         self._life_ms = int(start) // 1000 if re.fullmatch("[0-9]{4,18}", start) else None
@@ -333,12 +341,32 @@ def kind_at(base_url: str, limits: Limits) -> str | None:
             refused = error if refused is None or error.status != 404 else refused
             continue
         answered = True
+        if _ROUTER_PAGE.search(page):
+            message = f"{base_url}: is a router; its servers count the tokens, and run where an agent finds them"
+            raise ScrapeError("router", message)
         for adapter in ADAPTERS.values():
             if adapter.metrics_path == path and adapter.marks.search(page):
                 return adapter.kind
-    if owned is None and refused is not None and not answered:
+    greeted = owned or _greeted(base_url, limits)
+    if greeted is None and refused is not None and not answered:
         raise refused
-    return owned.kind if owned else None
+    return greeted.kind if greeted else None
+
+
+def _greeted(base_url: str, limits: Limits) -> Adapter | None:
+    """Return the engine that is known by what a path of its own answers."""
+    for adapter in ADAPTERS.values():
+        if adapter.greeting is not None:
+            path, pattern = adapter.greeting
+            try:
+                answer = get(base_url + path, limits).body.decode(errors="replace")
+            except ScrapeError as error:
+                if error.status is None:
+                    raise
+                continue
+            if pattern.search(answer):
+                return adapter
+    return None
 
 
 def _by_path() -> list[Adapter]:

@@ -120,6 +120,10 @@ class Adapter:
     """None: it has no metrics page; `identify` is called at each tick instead."""
     metrics_off_status: int | None = None
     """Status of the metrics page when metrics are switched off."""
+    router_status: int | None = None
+    """Status of that page at a router, whose servers have pages of their own."""
+    greeting: tuple[str, re.Pattern[str]] | None = None
+    """Path, and text there by which it is known where neither a page nor an owner of models names it."""
     never_read: str | None = None
     """Path that looks like the metrics page, but drops values when it is read."""
     counters: tuple[Counter, ...] = ()
@@ -129,8 +133,10 @@ class Adapter:
     """Counters that rise in one step when a request finishes, so that they lag over windows as short as requests."""
     absent_is_zero: bool = False
     """Whether token counters are missing from the page until they have counted, while other series are there."""
+    never_counted: tuple[str, ...] = ()
+    """Counters without a series because what they count does not happen: they are 0."""
     no_tokens: Unavailable | None = None
-    """Why it counts no tokens, and how to have them counted."""
+    """Why it counts no tokens, and how to have them counted; a page that counts some all the same is read."""
     model_label: str | None = "model_name"
     """Label of its series that names the served model."""
     copies: frozenset[str] = frozenset()
@@ -179,6 +185,7 @@ class Adapter:
                 counts = _limited(page, metric, counts)
             for key, copies in series.items():
                 counters[key] = max((counts[copy] for copy in copies), default=0)
+        counters |= dict.fromkeys(self.never_counted if counters else (), 0)
         gauges: dict[str, float] = {}
         for gauge, name, series in page_series.gauges:
             values = page.gauge(name)

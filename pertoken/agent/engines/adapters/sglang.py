@@ -63,7 +63,8 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 def _recognises(argv: Sequence[str]) -> bool:
     program, arguments = invocation(argv)
-    return program == "sglang.launch_server" or (program == "sglang" and arguments[:1] == ("serve",))
+    programs = ("sglang.launch_server", "sglang_router.launch_server")
+    return program in programs or (program == "sglang" and arguments[:1] == ("serve",))
 
 
 ADAPTER = Adapter(

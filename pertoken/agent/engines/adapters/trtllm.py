@@ -57,7 +57,8 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
 
 
 def _recognises(argv: Sequence[str]) -> bool:
-    return invocation(argv)[0] == "trtllm-serve"
+    program, arguments = invocation(argv)
+    return program == "trtllm-serve" and arguments[:1] not in (("disaggregated",), ("disaggregated_mpi_worker",))
 
 
 ADAPTER = Adapter(

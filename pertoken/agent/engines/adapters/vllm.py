@@ -105,7 +105,9 @@ def _recognises(argv: Sequence[str]) -> bool:
     program, arguments = invocation(argv)
     if program in ("vllm", "vllm.entrypoints.cli.main"):
         return arguments[:1] == ("serve",)
-    return program in ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server")
+    # KServe's server runs vLLM in itself and takes its flags.
+    servers = ("vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "huggingfaceserver")
+    return program in servers
 
 
 ADAPTER = Adapter(
