@@ -226,6 +226,8 @@ class GatewayReading:
     """Unix time at which its process started, as its page exposes it."""
 
 
+CONNECTOR = "kv_connector"
+"""Name, beside those of knobs, of the connector by which a server shares KV caches with other servers."""
 LATE = "late"
 """`fault_kind` of a reading that is still under way: its engine has no row in this tick, and the next one covers it."""
 

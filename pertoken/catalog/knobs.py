@@ -15,6 +15,8 @@ from typing import Any
 
 UNDETERMINED = "undetermined"
 """Name, beside those of knobs, of a text with the knobs that are set to a word which this program does not know."""
+_BETWEEN_SERVERS = re.compile(r"(Nixl|P2pNccl|PyNccl|Mooncake(?!Store)|MoRIIO)\w*")
+"""Connectors of vLLM between servers; others keep KV caches in memory or on disks."""
 UNITS = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -312,6 +314,14 @@ def tls_argument(engine: str, argv: Sequence[str]) -> bool:
     return any(_set(_options(engine, argv), row.flags) for row in _arguments(engine, "tls"))
 
 
+def connector_argument(engine: str, argv: Sequence[str]) -> str | None:
+    """Return the connector by which a server sends KV caches to other servers or receives them; None without one."""
+    like = table().same.get(engine, engine)
+    texts = (_last(_options(engine, argv), row.flags) for row in _arguments(like, "connector"))
+    names = (_BETWEEN_SERVERS.search(text) for text in texts if text)
+    return next((match[0] for match in names if match), None)
+
+
 def socket_argument(engine: str, argv: Sequence[str]) -> str | None:
     """Return the path of the Unix socket at which a server answers in place of a port; None if there is none."""
     return next(
@@ -403,7 +413,7 @@ def _flags_of(engine: str) -> tuple[frozenset[str], frozenset[str]]:
     switches = {
         flag
         for row in facts.knobs
-        if row.engine == engine and row.type in ("bool", "ranks")
+        if row.engine == engine and row.type in ("bool", "ranks", "present")
         for flag in (*row.flags, *row.off_flags)
     }
     bare = {*switches, *facts.bare.get(engine, ())}
@@ -470,6 +480,16 @@ def _member(name: str | None, text: str) -> int | None:
     return _whole(str(value)) if type(value) is int else None
 
 
+def _word_member(row: Knob, text: str) -> str | None:
+    """Return the value of a knob for a word in a JSON object, or for the word itself."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = text
+    word = value.get(row.member) if isinstance(value, dict) else value
+    return row.words.get(word) if isinstance(word, str) else None
+
+
 _VARIABLES: Mapping[str, Callable[[str], object]] = {
     "int": _whole,
     "float": _part,
@@ -481,6 +501,8 @@ _READERS: Mapping[str, Callable[[Knob, str], object]] = {
     "float": lambda row, text: _part(text),
     "word": lambda row, text: row.words.get(text),
     "json": lambda row, text: _member(row.member, text),
+    "member": _word_member,
+    "present": lambda row, text: row.member,
 }
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from pertoken.agent.engines.adapters import ADAPTERS
 from pertoken.catalog.knobs import (
+    connector_argument,
     layout,
     like,
     merged,
@@ -26,11 +27,12 @@ def test_every_row_names_a_knob_of_a_deployment_and_its_source() -> None:
     assert all(row.source and row.as_of for row in table().knobs)
     assert all(row.source and row.as_of for row in table().arguments)
     for knob in table().knobs:
-        assert knob.type in ("int", "count", "float", "bool", "ranks", "word", "json")
+        assert knob.type in ("int", "count", "float", "bool", "ranks", "word", "json", "member", "present")
         assert knob.flags or knob.off_flags or knob.manual
-        assert (knob.type == "word") == bool(knob.words) or not (knob.flags or knob.words)
+        assert (knob.type in ("word", "member")) == bool(knob.words) or not (knob.flags or knob.words)
         assert knob.type != "bool" or knob.default is not None
-        assert (knob.type == "json") == bool(knob.member) and (knob.type != "json" or knob.manual)
+        assert (knob.type in ("json", "member", "present")) == bool(knob.member)
+        assert knob.manual or not knob.member
 
 
 WITHOUT_KNOBS = {
@@ -369,3 +371,41 @@ def test_a_model_is_found_among_flags_and_never_taken_from_their_values(
     engine: str, line: str, model: str | None
 ) -> None:
     assert model_argument(engine, line.split()) == model
+
+
+@pytest.mark.parametrize(
+    ("engine", "flags", "role"),
+    [
+        ("vllm", '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_producer"}', "prefill"),
+        ("vllm", '--kv-transfer-config={"kv_connector":"P2pNcclConnector","kv_role":"kv_consumer"}', "decode"),
+        ("vllm", '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_both"}', None),
+        ("vllm", "--kv-transfer-config.kv_role kv_producer --kv-transfer-config.kv_connector NixlConnector", "prefill"),
+        ("vllm", "--kv-transfer-config {", None),
+        ("dynamo-vllm", "--model m --is-prefill-worker", "prefill"),
+        ("dynamo-vllm", "--model m --disaggregation-mode decode", "decode"),
+        ("sglang", "--disaggregation-mode prefill", "prefill"),
+        ("trtllm", "m --server_role CONTEXT", "prefill"),
+        ("trtllm", "m --server_role generation", "decode"),
+        ("dynamo-trtllm", "--disaggregation-mode decode", "decode"),
+        ("dynamo-trtllm", "--disaggregation-mode prefill_and_decode", None),
+    ],
+)
+def test_the_part_of_a_server_that_shares_its_requests_is_read(engine: str, flags: str, role: str | None) -> None:
+    assert read_argv(engine, flags.split()).get("role") == role
+
+
+@pytest.mark.parametrize(
+    ("value", "connector"),
+    [
+        ('{"kv_connector":"NixlConnector","kv_role":"kv_both"}', "NixlConnector"),
+        (
+            '{"kv_connector":"MultiConnector","x":{"connectors":[{"kv_connector":"MooncakeConnector"}]}}',
+            "MooncakeConnector",
+        ),
+        ('{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}', None),
+        ('{"kv_connector":"MooncakeStoreConnector"}', None),
+    ],
+)
+def test_a_connector_to_other_servers_differs_from_one_to_a_cache(value: str, connector: str | None) -> None:
+    assert connector_argument("vllm", ("vllm", "serve", "m", "--kv-transfer-config", value)) == connector
+    assert connector_argument("dynamo-vllm", ("python", "-m", "dynamo.vllm", "--model", "m")) is None

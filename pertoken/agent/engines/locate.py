@@ -11,8 +11,9 @@ from pertoken.agent.host.listening import Address
 from pertoken.agent.host.pods import VARIABLES as POD_VARIABLES
 from pertoken.agent.host.pods import workload_of
 from pertoken.agent.host.processes import HostProcesses, Process
-from pertoken.agent.readings import Endpoint
+from pertoken.agent.readings import CONNECTOR, Endpoint
 from pertoken.catalog.knobs import (
+    connector_argument,
     layout,
     model_argument,
     read_absent,
@@ -74,6 +75,8 @@ def with_process(
     mode, devices = split_arguments(empty.kind, argv)
     if mode is not None:
         knobs = {"split_mode": mode, **(layout(empty.kind, mode, devices) if devices else {}), **knobs}
+    if connector := connector_argument(empty.kind, argv):
+        knobs[CONNECTOR] = connector
     meeting = rendezvous_argument(empty.kind, argv)
     return replace(
         empty,

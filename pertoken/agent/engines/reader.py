@@ -7,7 +7,7 @@ and when the counters of a living process begin again; a page without a label is
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from urllib.parse import urlsplit
@@ -18,7 +18,7 @@ from pertoken.agent.engines.adapters.adapter import PROCESS_START, TOKENS, Adapt
 from pertoken.agent.engines.locate import locate
 from pertoken.agent.host.process_life import ProcessLife
 from pertoken.agent.host.processes import HostProcesses, host_processes
-from pertoken.agent.readings import LATE, Endpoint, EngineReading, Unavailable
+from pertoken.agent.readings import CONNECTOR, LATE, Endpoint, EngineReading, Unavailable
 from pertoken.agent.scrape.http import Limits, ScrapeError, get
 from pertoken.agent.scrape.page import Page, PageError, Parser
 from pertoken.catalog.knobs import merged, undetermined
@@ -154,19 +154,20 @@ class EngineReader:
         started_ms = None if model else _started_ms(page)
         path = identity.model_path or self.endpoint.model_path
         files = self._files(path)
+        knobs = _with_dtype(merged(self.endpoint.knobs, identity.knobs), files)
         return EngineReading(
             self.endpoint if model is None else replace(self.endpoint, model=model),
             served_model=identity.served_model,
             version=identity.version,
             model_path=path,
             model_facts={**files.facts, **identity.model_facts},
-            knobs=_with_dtype(merged(self.endpoint.knobs, identity.knobs), files),
+            knobs=knobs,
             counters=values.counters,
             gauges=values.gauges,
             histograms=self._adapter.histograms_of(page) if latencies else None,
             started_ms=started_ms,
             life_ms=started_ms or self._life_ms,
-            unavailable=self._unavailable(files, values),
+            unavailable=(*self._unavailable(files, values), *_uncounted_transfers(knobs, values)),
         )
 
     def _from_start(self, reading: EngineReading) -> bool:
@@ -289,6 +290,22 @@ class EngineReader:
             )
             for model in self._identities or (None,)
         )
+
+
+def _uncounted_transfers(knobs: Mapping[str, object], values: Values) -> tuple[Unavailable, ...]:
+    """Return what is missing where a server may receive prompts that another one computed, and does not count them."""
+    counted = any(series.startswith("transferred_tokens") for series in values.counters)
+    if CONNECTOR not in knobs or counted or knobs.get("role") in ("prefill", "decode"):
+        return ()
+    reason = f"{knobs[CONNECTOR]} may bring prompts that another server computed, and no series counts them: "
+    return (
+        Unavailable(
+            "transferred_tokens",
+            "missing",
+            f"{reason}both servers then count such a prompt",
+            'upgrade to vLLM 0.17 or newer, or give each its "kv_role": kv_producer or kv_consumer',
+        ),
+    )
 
 
 @cache

@@ -415,3 +415,26 @@ def test_a_model_of_another_backend_of_triton_is_named_and_has_no_tokens() -> No
         reading = read_one(EngineReader(remote(url, "triton"), QUICK, processes=no_processes))
     assert (reading.served_model, reading.fault) == ("resnet", None)
     assert any(missing.metric == "tokens" for missing in reading.unavailable)
+
+
+@pytest.mark.parametrize(
+    ("config", "series", "is_marked"),
+    [
+        ('{"kv_connector":"MooncakeConnector","kv_role":"kv_both"}', "", True),
+        ('{"kv_connector":"MooncakeConnector","kv_role":"kv_consumer"}', "", False),
+        ('{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}', "", False),
+        (
+            '{"kv_connector":"NixlConnector","kv_role":"kv_both"}',
+            'vllm:prompt_tokens_by_source_total{source="external_kv_transfer",model_name="m"} 0\n',
+            False,
+        ),
+    ],
+)
+def test_prompts_that_two_servers_may_count_are_marked(config: str, series: str, is_marked: bool) -> None:
+    argv = ("vllm", "serve", "m", "--kv-transfer-config", config)
+    page = 'vllm:prompt_tokens_total{model_name="m"} 9\nvllm:generation_tokens_total{model_name="m"} 4\n' + series
+    with answering(pages({"/metrics": page.encode()})) as url:
+        own = Process(os.getpid(), 1, argv, start_ms(os.getpid()))
+        endpoint = with_process(remote(url), own, (own.pid,), argv)
+        reading = read_one(EngineReader(endpoint, QUICK, processes=lambda: HostProcesses({own.pid: own})))
+    assert any(missing.metric == "transferred_tokens" for missing in reading.unavailable) == is_marked

@@ -24,6 +24,7 @@ from pertoken.agent.engines.adapters.adapter import (
     positive,
     text,
 )
+from pertoken.agent.readings import CONNECTOR
 from pertoken.agent.scrape.page import Page
 from pertoken.catalog.knobs import merged, read_words
 
@@ -35,6 +36,9 @@ _BY_TIER = "vllm:prompt_tokens_cached_by_source_total"
 """Cached prompt tokens by the tier that supplied them: `p2p` is another vLLM server.
 
 Counted at admission, up to some readings before the prompt, so that these only limit what a source counts."""
+_CACHED = "vllm:prompt_tokens_cached_total"
+_EXTERNAL_HITS = "vllm:external_prefix_cache_hits_total"
+"""Prompt tokens that a connector supplied, beside those of the server's own prefix cache."""
 _NIXL = "vllm:nixl_bytes_transferred_sum"
 """On pages of servers that receive KV caches from prefill servers by NIXL."""
 _OTHER_CACHES = (
@@ -67,6 +71,8 @@ def _identify(get_json: GetJson, page: Page) -> Identity:
         "lora_adapters": adapters_of(models),
     }
     knobs = merged(reported, _from_server_info(config))
+    if _NIXL in page.samples:
+        knobs[CONNECTOR] = "NixlConnector"
     return Identity(
         served_model=text(pick(models, "data", 0, "id")),
         version=text(pick(get_json("/version"), "version")),
@@ -120,9 +126,12 @@ ADAPTER = Adapter(
     recognises=_recognises,
     counters=(
         Counter("prompt_tokens", ("vllm:prompt_tokens_total",)),
+        Counter("cached_tokens", (_CACHED,)),
         Counter(
             "cached_tokens",
-            ("vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+            unless=(_CACHED,),
+            plus=(_EXTERNAL_HITS,),
         ),
         Counter("transferred_tokens", (_BY_SOURCE,), where=_EXTERNAL, unless=(_BY_TIER, *_OTHER_CACHES)),
         Counter(
@@ -139,6 +148,12 @@ ADAPTER = Adapter(
             ),
         ),
         Counter("transferred_tokens", (_BY_TIER,), where=(("source", "p2p"),), unless=(_BY_SOURCE,)),
+        Counter(
+            "transferred_tokens",
+            (_EXTERNAL_HITS,),
+            only_with=(_NIXL,),
+            unless=(_BY_SOURCE, _BY_TIER, *_OTHER_CACHES),
+        ),
         Counter("generated_tokens", ("vllm:generation_tokens_total",)),
         Counter("requests_finished", ("vllm:request_success_total",), reason="finished_reason"),
         Counter("requests_failed", ("vllm:admission_rejections_total",), reason="reason"),
@@ -187,10 +202,15 @@ ADAPTER = Adapter(
     limits=(
         "Where one server prefills for another, both count the prompt. Tokens that the second one received are no part "
         "of its prompt or cached tokens and count as transferred: by the tier `p2p` where cached tokens have tiers "
-        "(0.32), before that, since 0.17, all external tokens of a page without series of another cache. Older servers "
-        "count twice. A request for several samples (`n` above 1) is a request of its own for each sample, "
+        "(0.32), before that, since 0.17, all external tokens of a page without series of another cache; of older "
+        "servers the hits of NIXL's connector, or all prompt tokens of a server whose command line makes it a KV "
+        "consumer. What a prefill server generates, a token for each request, and the ends of its requests count at "
+        "the decode server. A request for several samples (`n` above 1) is a request of its own for each sample, "
         "as the engine counts it: its prompt counts once per sample, all but the first mostly as cached tokens."
     ),
+    # Of vLLM-Omni, whose stages are engines that hand one request on.
+    stages=("stage", "stage_id"),
+    staged=("vllm:omni_num_requests_running", "vllm_omni:num_requests_running"),
     owned_by="vllm",
     info=(_CACHE_CONFIG,),
 )
