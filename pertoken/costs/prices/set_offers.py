@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
-from pertoken.catalog.offers import ANYWHERE, Found, Offer
+from pertoken.catalog.offers import ANYWHERE, Origin, Offer
 from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import KINDS, identity, rank
 from pertoken.state.fleet import Fleet
@@ -17,7 +17,7 @@ ORDERABLE = (None, "on_demand", "spot")
 """Purchases of hosts of which another one may be ordered at the same price."""
 
 
-class _Place(NamedTuple):
+class _Rental(NamedTuple):
     """Provider, region and purchase that a fleet rents at."""
 
     provider: str
@@ -56,14 +56,14 @@ def _billed(
             nano_usd_per_device_hour=round(sum(price.nano_usd_per_device_hour or 0 for price in billed) / len(billed)),
             as_of=_day(max(price.from_ts for price in billed)),
             source=f"the reconciled bill of {host.name}",
-            found=Found.BILL,
+            origin=Origin.BILL,
         )
 
 
 def _named(
     fleet: Fleet, devices: Mapping[int, Priced], prices: PriceBook, market: Market, now_ts: int
 ) -> Iterator[Offer]:
-    places: defaultdict[str | None, set[_Place]] = defaultdict(set)
+    places: defaultdict[str | None, set[_Rental]] = defaultdict(set)
     for host in fleet.hosts:
         if (place := _place(host, market)) is not None:
             places[host.placement.accelerator].add(place)
@@ -83,13 +83,13 @@ def _named(
             nano_usd_per_device_hour=price.nano_usd_per_device_hour,
             as_of=_day(price.from_ts or price.set_ts or now_ts),
             source=f"price set for {price.selector}{by}",
-            found=Found.SET,
+            origin=Origin.SET,
         )
         for place in sorted(places.get(accelerator.name) or on_demand):
             yield from _of_sizes(offer, place, market)
 
 
-def _of_sizes(offer: Offer, place: _Place, market: Market) -> Iterator[Offer]:
+def _of_sizes(offer: Offer, place: _Rental, market: Market) -> Iterator[Offer]:
     """Yield an offer for each kind of instance that is listed there; where none is, for each common size."""
     priced = replace(offer, provider=place.provider, region=place.region, purchase=place.purchase)
     listed = [
@@ -119,13 +119,13 @@ def _price_by_name(
     return price if not named or accelerator in named else None
 
 
-def _place(host: Host, market: Market) -> _Place | None:
+def _place(host: Host, market: Market) -> _Rental | None:
     """Return where a host is rented; None of one that is owned or reserved."""
     placement = host.placement
     if placement.purchase not in ORDERABLE:
         return None
     provider = placement.provider or market.provider or ""
-    return _Place(provider, placement.region or ANYWHERE, placement.purchase or "on_demand")
+    return _Rental(provider, placement.region or ANYWHERE, placement.purchase or "on_demand")
 
 
 def _day(ts: int) -> date:
