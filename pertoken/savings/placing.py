@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pertoken.catalog.cloud_commands import cloud_commands
 from pertoken.catalog.coverage import unpriced
 from pertoken.catalog.market import Market, load_market
-from pertoken.catalog.offers import ANYWHERE, Origin, Offer, marks
+from pertoken.catalog.offers import ANYWHERE, Offer, Origin, marks
 from pertoken.forecast.serving import Range
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price

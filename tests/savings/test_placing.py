@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pertoken.catalog.market import Market, load_market
-from pertoken.catalog.offers import Origin, Offer
+from pertoken.catalog.offers import Offer, Origin
 from pertoken.savings.estimate import estimate
 from pertoken.savings.placing import NO_PRICE, NOT_OFFERED, NotPlaced, Placed, paid_offer, place
 from pertoken.state.fleet import Fleet

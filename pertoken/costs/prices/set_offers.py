@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 from typing import NamedTuple
 
 from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
-from pertoken.catalog.offers import ANYWHERE, Origin, Offer
+from pertoken.catalog.offers import ANYWHERE, Offer, Origin
 from pertoken.costs.prices.book import BILLED, Price, PriceBook, Priced
 from pertoken.costs.prices.selectors import KINDS, identity, rank
 from pertoken.state.fleet import Fleet

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pertoken.catalog.market import PriceFall
-from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Origin, Offer, marks
+from pertoken.catalog.offers import ANYWHERE, RESERVED_YEARS, Offer, Origin, marks
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import NoPrice, host_price
