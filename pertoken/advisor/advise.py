@@ -25,7 +25,6 @@ from pertoken.forecast.second_opinion.opinion import KernelTables, Opinion
 from pertoken.printable import natural_key
 from pertoken.proof.recommendation import Recommendation, State, identity
 from pertoken.rule import EFFORTS, RISKS
-from pertoken.savings.saving import Saving
 from pertoken.store.connect.open import Store
 from pertoken.window.progress import Progress, no_progress
 from pertoken.window.reading import NOTHING_ELSEWHERE
@@ -194,7 +193,7 @@ def rank(recommendation: Recommendation) -> tuple[object, ...]:
     """
     order = list(State).index(recommendation.state)
     best = recommendation.best
-    worth = (*best.rank, *(best.if_confirmed or Saving()).rank) if best else (0,) * 4
+    worth = best.rank if best else (0,) * 4
     unpriced = (RISKS.index(best.risk), EFFORTS.index(best.effort)) if best and best.saving is None else (0, 0)
     return (
         order,

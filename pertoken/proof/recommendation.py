@@ -203,9 +203,12 @@ class Variant:
         return self.saving is not None and self.saving.pays_more
 
     @property
-    def rank(self) -> tuple[int, int]:
-        """Sort key, the largest first; a variant without a saving is between those that save and those that pay."""
-        return (0, 0) if self.saving is None else self.saving.rank
+    def rank(self) -> tuple[int, int, int, int]:
+        """Sort key, the largest first: by the saving, then by that of what a person has to confirm.
+
+        A variant without a saving is between those that save and those that pay more.
+        """
+        return (*(self.saving or Saving()).rank, *(self.if_confirmed or Saving()).rank)
 
 
 @dataclass(frozen=True)

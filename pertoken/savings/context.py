@@ -49,6 +49,8 @@ class Context:
     token_apis: frozenset[str] = frozenset()
     """Serverless APIs whose answers a person compared, and that prompts may be sent to."""
     energy: EnergyPrice | None = None
+    destination_end: int | None = None
+    """End of the price interval of devices elsewhere, 0 to 2, that all of an estimate holds; None: each its own."""
     opinion: Opinion | None = None
     """A second opinion, blended into each forecast it covers."""
     forecasts: Forecasts = field(default_factory=Forecasts, compare=False, repr=False)

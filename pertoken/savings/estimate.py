@@ -212,7 +212,7 @@ def _held_back(priced: Estimate, unconfirmed: str, doubtful: str, offers: str) -
         saving=None,
         if_confirmed=saving,
         to_confirm="; ".join(filter(None, (offers, unconfirmed, doubtful))),
-        break_even=pays,
+        break_even=priced.break_even or pays,
         provenance=Provenance.ASSUMED,
     )
 
@@ -282,7 +282,8 @@ def _money(before: Fleet, after: Fleet, difference: Diff, outcomes: Sequence[Out
         running = whole_devices(before, [deployment for outcome in outcomes for deployment in _kept(outcome, end)])
         released = freed(before, untouched | running, difference.released, context)
         # The lowest saving meets the highest price elsewhere.
-        elsewhere = sum(outcome.new_nano_usd_per_hour[HIGH - end] for outcome in outcomes)
+        price_end = HIGH - end if context.destination_end is None else context.destination_end
+        elsewhere = sum(outcome.new_nano_usd_per_hour[price_end] for outcome in outcomes)
         net[end] = round((released.bankable - elsewhere) * HOURS_PER_MONTH)
         capacity[end] = staying[end] = released.capacity * HOURS_PER_MONTH
         for service_outcome in outcomes:

@@ -15,10 +15,11 @@ from pertoken.advisor.plan.states import States, joined
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
-from pertoken.savings.assumptions.sensitivity import Sensitivity, sensitivities
+from pertoken.savings.assumptions.sensitivity import Sensitivity, Steps, sensitivities
 from pertoken.savings.estimate import spend as spend_of
 from pertoken.savings.saving import Saving
 from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.state.fleet import Fleet
 from pertoken.units import HOURS_PER_MONTH, MTOK
 
 LOW, LIKELY, HIGH = range(3)
@@ -57,7 +58,7 @@ def compose(
         steps=tuple(steps),
         left_out=_left_out(left, order, choice, chooser, states, clashes),
         unpriced_hosts=unpriced,
-        sensitivity=_sensitivity(choice, states, gathered) if sensitivity else (),
+        sensitivity=_sensitivity(choice, chooser, states, gathered) if sensitivity else (),
         exact=choice.exact,
         mtok_per_month=_mtok_per_month(gathered) if not unpriced else None,
     )
@@ -85,11 +86,17 @@ def _mtok_per_month(gathered: Present) -> float | None:
     return tok_s * HOURS_PER_MONTH * 3600 / MTOK if tok_s else None
 
 
-def _sensitivity(choice: Choice, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
+def _sensitivity(choice: Choice, chooser: Chooser, states: States, gathered: Present) -> tuple[Sensitivity, ...]:
     whole = Chosen(at for group in choice.groups for at in group)
     if not whole:
         return ()
-    ranges, by = sensitivities(gathered.fleet, states.composed(whole), gathered.context), states.correction(whole)
+
+    def extended(chosen: Chosen, step: int) -> Fleet | None:
+        return states.composed(chosen | {step}) if chooser.problem.follows(chosen, step) else None
+
+    steps = Steps(choice.groups, extended)
+    ranges = sensitivities(gathered.fleet, states.composed(whole), gathered.context, steps)
+    by = states.correction(whole)
     return ranges if by is None else tuple(by.sensitivity(sensitivity) for sensitivity in ranges)
 
 

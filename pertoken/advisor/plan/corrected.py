@@ -53,6 +53,6 @@ def record_line(rule_id: str, record: RecordLine) -> str:
 
 def _alone(lever: Lever) -> float:
     """Return the saving of a lever alone before correction: its likely bankable and capacity dollars."""
-    dollars = sum(max(0, likely) for likely in lever.variant.rank)
+    dollars = sum(max(0, likely) for likely in (lever.variant.saving or Saving()).rank)
     record = lever.variant.record
     return float(dollars) if record is None or record.ratio <= 0 else dollars / record.ratio

@@ -21,7 +21,11 @@ from tests.tui.reports import ADVICE, FP8, H200, MOVE, QUANTIZE, RELEASE, RICH, 
 
 
 def test_open_advice_is_ordered_by_bankable_then_by_capacity() -> None:
-    more = replace(MOVE, recommendation_id=9, variants=(replace(H200, saving=FP8.saving),))
+    more = replace(
+        MOVE,
+        recommendation_id=9,
+        variants=(replace(H200, saving=Saving(FP8.net or NOTHING, H200.capacity or NOTHING)),),
+    )
     assert open_advice((*ADVICE, more)) == [RELEASE, more, QUANTIZE, MOVE, UNPRICED]
 
 
