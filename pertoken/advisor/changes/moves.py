@@ -96,7 +96,7 @@ def start(deployment: Deployment, chosen: Chosen) -> Step:
 
 def _ordered(placement: Placement, placed: Placed | None) -> Placement:
     """Return a placement with the instance and region that pricing chose for it."""
-    if placed is None:
+    if placed is None or " " in placed.offer.instance_type:  # a price that a person set names no instance type
         return placement
     offer = placed.offer
     region = placement.region if offer.region == ANYWHERE else offer.region
