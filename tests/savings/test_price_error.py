@@ -51,7 +51,7 @@ def test_errors_of_two_sources_add_in_quadrature() -> None:
     assert price_error(FLEET.hosts, [bought(other)], listed(offer)) == pytest.approx(YEARLY * bill * 2**0.5)
 
 
-def test_what_a_person_set_and_what_is_billed_has_no_error() -> None:
+def test_a_price_that_a_person_set_and_a_bill_have_no_error() -> None:
     for origin in (Origin.SET, Origin.BILL):
         assert price_error(FLEET.hosts, [bought(replace(aged(900), origin=origin))], context(FLEET)) == 0
     assert device_error(FLEET.device_ids, context(FLEET)) == 0

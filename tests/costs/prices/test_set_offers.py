@@ -63,7 +63,7 @@ def test_a_name_that_names_recorded_devices_is_a_price_of_no_others() -> None:
 
 
 @pytest.mark.parametrize("purchase", ["owned", "reserved"])
-def test_what_an_owned_or_reserved_device_costs_rents_no_other_one(purchase: str) -> None:
+def test_the_cost_of_an_owned_or_reserved_device_rents_no_other_one(purchase: str) -> None:
     assert not offers_of(on(replace(G6, purchase=purchase), P5), price("L4", 0.2))
 
 
