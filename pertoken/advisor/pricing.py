@@ -22,8 +22,9 @@ from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
+from pertoken.savings.present import FIGURES
 from pertoken.savings.sizing import objectives
-from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.service import Service, Slo
 from pertoken.units import format_usd

@@ -17,7 +17,8 @@ from pertoken.advisor.present import Present
 from pertoken.proof.recommendation import Recommendation
 from pertoken.savings.assumptions.sensitivity import Sensitivity, sensitivities
 from pertoken.savings.estimate import spend as spend_of
-from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.savings.present import FIGURES
+from pertoken.savings.slo import Latencies
 from pertoken.units import HOURS_PER_MONTH, MTOK
 
 LOW, LIKELY, HIGH = range(3)

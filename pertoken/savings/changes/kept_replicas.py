@@ -10,19 +10,24 @@ from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import device_price, refuse_partitions
 from pertoken.savings.instances import rented_devices
+from pertoken.savings.load import measured_latency
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
+from pertoken.savings.slo import Verdict, unchanged, worst_of
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
+from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH
 
 Pair = tuple[Deployment, Deployment]
 _WHOLE_INSTANCES = "instances are rented whole: devices that it does not need are paid for there too"
 
 
-def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], context: Context) -> Outcome:
+def sped_up(
+    before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], slo: Slo, context: Context
+) -> Outcome:
     """Return the outcome where every replica stays, with a forecast of each in `speeds`. Raises NoPrice."""
     staying, provenances = [], []
     new_cost = [0.0, 0.0, 0.0]
@@ -31,6 +36,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
     assumptions: list[str] = []
     against: list[str] = []
     forecasts: list[Speed] = []
+    verdicts: list[Verdict] = []
     by_device = before.deployments_by_device
     for old, new in pairs:
         forecast = speeds[old.deployment_id]
@@ -78,6 +84,9 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
                 mean = sum(prices) / len(prices)
                 for end in range(3):
                     new_cost[end] += mean * (after - len(prices))
+        if forecast is None:
+            measured = measured_latency(context.evidence(old.deployment_id))
+            verdicts.append(unchanged(measured, slo))
         if forecast is not None and forecast.ratio is not None:
             provenances.append(forecast.provenance or Provenance.FORECAST)
             assumptions += forecast.assumptions
@@ -109,6 +118,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
         capacity=money,
         ratio=first.ratio if first else None,
         judged=tuple(forecasts),
+        slo=worst_of(verdicts),
         latency=first.latency if first else None,
         provenance=worst([Provenance.REPORTED, *provenances]),
         assumptions=tuple(dict.fromkeys(assumptions)),

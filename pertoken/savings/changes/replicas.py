@@ -1,11 +1,12 @@
 """Outcome of another number of replicas of a service: the replicas released, and the cost of those that move."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
 
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.queue.load import Arrivals
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes.packing import packed
 from pertoken.savings.context import Context
@@ -59,6 +60,7 @@ def resized(
     counts = wanted(to, counted)
     if isinstance(counts, str):
         return AllStay(counts)
+    known = shared_by(counts[1], known, arrivals)
     if _narrower(now, replicas):
         return _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
     slow, likely, fast = (min(count, present) for count in counts)
@@ -95,6 +97,13 @@ def resized(
         against=tuple(against),
         doubtful=known.doubtful,
     )
+
+
+def shared_by(count: int, known: Speed, arrivals: Arrivals) -> Speed:
+    """Return the forecast of a replica where `count` of them share all arrivals of a service."""
+    if known.latency is None or known.latency.present is None:
+        return known
+    return replace(known, latency=known.latency.shared_by(count, arrivals, known.latency.present.load_share))
 
 
 def _narrower(now: Service, replicas: Sequence[Deployment]) -> bool:
@@ -214,10 +223,10 @@ def busiest(now: Service, forecast: ReplicaForecast, context: Context) -> tuple[
         known = forecast(old)
         if known is None:
             known = _unchanged(old, now, context.evidence(old.deployment_id), context)
-        if known.load is not None and known.unpriced is None:
+        if known.load is not None and known.known:
             return known.load, known
-        if known.unpriced is not None:
-            reasons[old.deployment_id] = known.unpriced
+        if (reason := known.unpriced or known.infeasible) is not None:
+            reasons[old.deployment_id] = reason
     last = [reasons[deployment.deployment_id] for deployment in now.deployments if deployment.deployment_id in reasons][
         -1:
     ]
