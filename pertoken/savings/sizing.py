@@ -28,6 +28,8 @@ class Sizes:
     slow: int
     likely: int
     fast: int
+    needed: int
+    """Likely, without the minimum and the spare replicas of the service."""
     assumptions: tuple[str, ...] = ()
 
 
@@ -111,7 +113,23 @@ def sizes(
         reasons.append("no SLO is set: replicas are counted by the demand alone")
     if service.spare_replicas:
         reasons.append(f"{service.spare_replicas} of the replicas are spare")
-    return Sizes(held[0], held[1], held[2], tuple(reasons))
+    return Sizes(held[0], held[1], held[2], counts[1], tuple(reasons))
+
+
+def redundancy(service: Service, count: int, needed: int) -> str:
+    """Return whether one of `count` replicas may fail, and the setting that changes it; `needed` hold the demand."""
+    setting = f'in [services."{service.name}"]'
+    if count == 1:
+        return (
+            "1 replica remains, and a failure or an update of it is an outage (`min_replicas` counts as 1 where it is "
+            f"not set): set `min_replicas = 2` {setting} to keep another one"
+        )
+    if count > needed:
+        return f"N+1: {needed} of {count} replicas hold the p95 demand, so one may fail"
+    return (
+        f"not N+1: all {count} replicas are needed at the p95 demand, and a failure of one delays requests: set "
+        f"`spare_replicas = 1` {setting} to keep another one"
+    )
 
 
 def one_fewer_serves(

@@ -11,6 +11,7 @@ from pertoken.provenance import Provenance
 from pertoken.savings.changes.slowed import kept_apart, measured, present_latency, slowed, worst_verdict
 from pertoken.savings.context import Context
 from pertoken.savings.outcome import Outcome
+from pertoken.savings.sizing import redundancy
 from pertoken.savings.speed import calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff
@@ -103,6 +104,11 @@ def outcome(merge: Merge, context: Context) -> Outcome:
     if refusal is not None:
         return Outcome(infeasible=refusal, slo=verdict)
     others = _others(merge.services, removed)
+    against += [
+        redundancy(service, 1, 1)
+        for service in merge.services
+        if len(service.deployments) > 1 and all(deployment in removed for deployment in service.deployments)
+    ]
     merged = (*others, added)
     assumptions = [f"{added.expected.likely:g} times the tokens: {added.expected.source}"] if added.expected else []
     return Outcome(

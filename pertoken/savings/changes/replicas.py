@@ -15,7 +15,7 @@ from pertoken.savings.instances import rented_devices
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
-from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
+from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
 from pertoken.state.deployment import Deployment, altered
 from pertoken.state.fleet import Fleet
@@ -61,8 +61,10 @@ def resized(
     if isinstance(counts, str):
         return AllStay(counts)
     known = shared_by(counts[1], known, arrivals)
+    spare = redundancy(now, counts[1], counted.needed)
     if _narrower(now, replicas):
-        return _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        fitted = _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        return replace(fitted, against=(*fitted.against, spare)) if counts[1] < present else fitted
     slow, likely, fast = (min(count, present) for count in counts)
     if counts[1] > present:
         return _scaled_up(before, now, counts[1], known, context)
@@ -71,7 +73,7 @@ def resized(
         return AllStay(f"all {present} replicas of {now.name} are needed: {why}")
     for deployment in now.deployments:
         refuse_partitions(before, deployment)
-    against = []
+    against = [spare]
     if slow == present:
         against.append("at the slow end of its forecast all replicas are needed")
     moved = [replica for replica in replicas if not replica.device_ids]

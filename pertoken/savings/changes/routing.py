@@ -18,7 +18,7 @@ from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.price_relation import price_relation
 from pertoken.savings.shared import busy_cost
-from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals
+from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals
 from pertoken.savings.slo import has_objective
 from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
@@ -128,6 +128,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
         judged=(shared_by(likely, speed, rest),),
         replicas=(present, likely) if likely != present else None,
         assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
+        against=(*split.against, redundancy(now, likely, counted.needed)) if likely < present else split.against,
         slo=("unknown", f"the latency of what {to.model.name} answers is not measured") if judges else split.slo,
         doubtful=split.doubtful or speed.doubtful,
         break_even=None,

@@ -10,7 +10,7 @@ from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import Freed, freed, whole_devices
 from pertoken.savings.load import measured_latency
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.sizing import Sizes, kept, objectives, sizes, total_arrivals
+from pertoken.savings.sizing import Sizes, kept, objectives, redundancy, sizes, total_arrivals
 from pertoken.savings.slo import Verdict, unchanged
 from pertoken.savings.speed import Speed
 from pertoken.state.demand import HOURS_OF_WEEK
@@ -18,7 +18,7 @@ from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.schedule import Schedule
 from pertoken.state.service import Service
-from pertoken.units import HOURS_PER_MONTH
+from pertoken.units import HOURS_PER_MONTH, counted
 
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
@@ -117,6 +117,8 @@ def _priced(
     all_free, against, hours = free(0), [], [(0, empty)]
     for count, size in replicas.needed.items():
         hours.append((count, sum(scheduled == count for scheduled in fixed.values())))
+        if count < present:
+            against.append(f"in hours with {counted(count, 'replica')}: {redundancy(now, count, size.needed)}")
         if size.slow > count:
             against.append(
                 f"at the slow end of its forecast {size.slow} replicas are needed where {count} are scheduled"
