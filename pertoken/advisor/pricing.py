@@ -23,6 +23,7 @@ from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.present import FIGURES
+from pertoken.savings.saving import Saving
 from pertoken.savings.sizing import objectives
 from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
@@ -32,6 +33,9 @@ from pertoken.units import format_usd
 MAX_PROPOSALS = 100
 """Maximum different proposals of one rule for one target."""
 NO_SAVING = "no-saving"
+COSTS_MORE = "costs-more"
+"""The bill would rise by more than the capacity is worth."""
+WORTHLESS = (NO_SAVING, COSTS_MORE)
 MAX_VARIANTS = 3
 """Maximum variants of one rule for one target: those that save most are kept."""
 
@@ -80,7 +84,7 @@ class Pricing:
 
     gathered: Present
     context: Context
-    """Context of `gathered`, with a second opinion if there is one."""
+    """Context of `gathered`."""
     progress: Callable[[float], None] = lambda share: None
     """Called with the share of the proposals that are priced."""
 
@@ -151,8 +155,8 @@ class Pricing:
             refusal = _against(money)
             if refusal is None:
                 return money, None
-            if refusal.code == NO_SAVING and (held := self._holds_again(possible, money)):
-                return replace(money, bankable=None, capacity=None, unpriced=held), None
+            if refusal.code in WORTHLESS and (held := self._holds_again(possible, money)):
+                return replace(money, saving=None, unpriced=held), None
             return money, self._refused(possible, refusal)
         except Exception as error:  # only its target fails: the others are still priced
             return error
@@ -231,8 +235,9 @@ class Pricing:
             edits=edits(difference),
             commands=step.apply,
             undo=step.undo,
-            bankable=money.bankable,
-            capacity=money.capacity,
+            saving=money.saving,
+            if_confirmed=money.if_confirmed,
+            to_confirm=money.to_confirm,
             throughput_ratio=money.throughput_ratio,
             slo=money.slo,
             latency=self._latency(money.latency, changed),
@@ -318,19 +323,21 @@ def _equals_present(outcome: TargetOutcome) -> str:
 def _against(money: Estimate) -> Refusal | None:
     """Return why a priced proposal is not worth showing; None if it is."""
     if money.infeasible is not None:
-        return Refusal("infeasible", money.infeasible)
-    if money.unpriced is not None or money.break_even is not None:
+        return Refusal(money.refusal_code, money.infeasible)
+    if money.uncounted is not None:
         return None
-    if all(interval is None or interval[1] <= 0 for interval in (money.bankable, money.capacity)):
-        return Refusal(NO_SAVING, "; ".join([_saved(money), *money.other_against]))
+    if money.saving is None or money.saving.worthless:
+        code = COSTS_MORE if money.saving is not None and money.saving.pays_more else NO_SAVING
+        return Refusal(code, "; ".join([_saved(money), *money.other_against]))
     return None
 
 
 def _saved(money: Estimate) -> str:
     """Return why a proposal saves nothing, with its figures."""
     text = "the forecast shows no saving"
-    if money.bankable is not None and money.capacity is not None:
-        text += f": {format_usd(money.bankable[1])} of the bill and {format_usd(money.capacity[1])} of capacity a month"
+    if money.saving is not None:
+        net, capacity = money.saving.rank
+        text += f": {format_usd(net)} of the bill and {format_usd(capacity)} of capacity a month"
     if money.throughput_ratio is not None:
         low, likely, high = money.throughput_ratio
         text += f", at {likely:.2f} ({low:.2f} to {high:.2f}) times the tokens/s"
@@ -340,4 +347,5 @@ def _saved(money: Estimate) -> str:
 def _rank(candidate: tuple[Candidate, Estimate]) -> tuple[int, ...]:
     """Return the sort key of a candidate: largest saving first."""
     _, money = candidate
-    return tuple(-(dollars[1] if dollars else 0) for dollars in (money.bankable, money.capacity))
+    confirmed, unconfirmed = money.saving or Saving(), money.if_confirmed or Saving()
+    return tuple(-dollars for dollars in (*confirmed.rank, *unconfirmed.rank))

@@ -17,7 +17,6 @@ from typing import Any
 from pertoken.catalog.engine_lines import EngineLine, engine_lines
 from pertoken.catalog.images import image_encoder
 from pertoken.catalog.offers import ANYWHERE, Offer, TokenOffer, listed_offers, listed_token_offers, newest, rows
-from pertoken.catalog.price_pairs import Kind, Pair, paired, too_few
 from pertoken.catalog.slices import fit_together, slices
 from pertoken.state.model import WEIGHT_BYTES, Model
 from pertoken.state.placement import Placement
@@ -89,7 +88,7 @@ class Accelerator:
         """
         rates = dict.fromkeys(("bf16", "fp16", "int2", "int3", "int4", "int5", "int6"), self.fp16_flops)
         rates |= {"fp8": self.fp8_flops or self.fp16_flops, "int8": self.int8_flops or self.fp16_flops}
-        rates |= {"fp4": self.fp4_flops or self.fp16_flops}
+        rates |= {"fp8_block": rates["fp8"], "fp4": self.fp4_flops or self.fp16_flops}
         return rates.get(weight_dtype)
 
 
@@ -173,34 +172,6 @@ class Market:
             return ()
         offers = (token_offer for token_offer in listed_token_offers() if token_offer.model == known.name)
         return tuple(sorted(offers, key=lambda offer: offer.provider))
-
-    def pairs(self, base: Kind, other: Kind) -> tuple[Pair, ...]:
-        """Return the cheapest offers of two (accelerator, purchase) keys in each provider and region that lists both.
-
-        Pairs of low confidence are left out if there are others.
-        """
-        return paired(self.offers(*base), self.offers(*other))
-
-    def comparable(self, base: Kind, other: Kind, provider: str | None = None) -> tuple[Pair, ...] | str:
-        """Return `pairs`, or why they do not show the relation of the prices: one provider's alone may be unusual.
-
-        They do where that is `provider`, or the only one of this market.
-        """
-        key = base, other, provider
-        if key not in self._compared:
-            pairs = self.pairs(base, other)
-            self._compared[key] = too_few(pairs, base, other, (provider, self._sole_provider)) or pairs
-        return self._compared[key]
-
-    @cached_property
-    def _compared(self) -> dict[tuple[Kind, Kind, str | None], tuple[Pair, ...] | str]:
-        """Results of `comparable`: pricing asks for each replica that moves."""
-        return {}
-
-    @cached_property
-    def _sole_provider(self) -> str | None:
-        providers = {offer.provider for offer in self.all_offers}
-        return providers.pop() if len(providers) == 1 else None
 
     def model(self, name: str) -> Model | None:
         """Return a model by its name, an alias, or a path that ends in one; None if not listed.

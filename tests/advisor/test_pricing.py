@@ -77,9 +77,9 @@ def test_a_doubtful_forecast_is_shown_without_money_and_left_out_of_the_plan_wit
         return row.variants[0], tuple(lever.reason for lever in left)
 
     usual, none_left = planned(low_batch())
-    assert usual.bankable is not None and usual.bankable[1] > 0 and none_left == ()
+    assert usual.net is not None and usual.net[1] > 0 and none_left == ()
     held, (reason,) = planned(slow_host(20))
-    assert (held.bankable, held.capacity) == (None, None)
-    assert held.unpriced is not None and held.unpriced.startswith("the forecast is doubtful: this host runs")
+    assert (held.net, held.capacity) == (None, None)
+    assert held.to_confirm is not None and held.to_confirm.startswith("the forecast is doubtful: this host runs")
     assert held.break_even is not None and held.break_even.endswith("if the forecast holds")
-    assert reason == f"no money is counted for it: {held.unpriced}"
+    assert reason == f"no money is counted for it: {held.to_confirm}"

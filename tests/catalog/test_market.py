@@ -138,14 +138,9 @@ def test_offers_can_be_limited_to_a_provider_and_region() -> None:
     assert load_market(provider="lambda", region="us-east-1").offers("H100 SXM5")
 
 
-def test_offers_are_cheapest_first_and_compared_within_one_provider_and_region() -> None:
+def test_offers_are_cheapest_first() -> None:
     offers = MARKET.offers("H100 SXM5")
     assert [o.nano_usd_per_device_hour for o in offers] == sorted(o.nano_usd_per_device_hour for o in offers)
-    pairs = MARKET.pairs(("H100 SXM5", "on_demand"), ("H200 SXM", "on_demand"))
-    assert all((p.base.provider, p.base.region) == (p.other.provider, p.other.region) for p in pairs)
-    aws = next(p for p in pairs if (p.base.provider, p.base.region) == ("aws", "us-east-1"))
-    assert aws.base.nano_usd_per_device_hour == 6_880_000_000
-    assert aws.ratio == pytest.approx(63.296 / 55.04)
 
 
 def test_an_offer_knows_its_age() -> None:

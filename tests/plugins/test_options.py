@@ -107,7 +107,7 @@ def test_a_refusal_for_an_unknown_value_names_the_remedy(rule: Rule) -> None:
         ("commit-capacity", "steady", {"observed_h": 700.0}),
         ("commit-capacity", "steady", {"min_busy": 0.9}),
         ("change-provider", "bandwidth-bound", {"min_saving": 0.99}),
-        ("change-provider", "bandwidth-bound", {"providers": ("lambda",)}),
+        ("change-provider", "bandwidth-bound", {"providers": ("nebius",)}),
         ("change-provider", "bandwidth-bound", {"regions": ("us-east-2",)}),
         ("serverless-api", "idle", {"providers": ("bedrock",)}),
         ("move-accelerator", "bandwidth-bound", {"left_out": ("Hopper",)}),

@@ -19,10 +19,10 @@ from tests.savings.fleets import (
 def test_a_half_idle_service_of_four_replicas_releases_whole_hosts() -> None:
     resized = priced(FOUR, chat(FOUR).resized())
     assert resized.replicas is not None and resized.replicas[0] == 4 and resized.replicas[1] < 4
-    assert resized.bankable is not None and resized.bankable[1] == (4 - resized.replicas[1]) * usd_month(2 * 6.88)
+    assert resized.net is not None and resized.net[1] == (4 - resized.replicas[1]) * usd_month(2 * 6.88)
     assert len(resized.released) == 4 - resized.replicas[1]
     both = priced(FOUR, chat(FOUR).but(weight_dtype="fp8").resized())
-    assert both.bankable is not None and both.bankable[1] >= resized.bankable[1]
+    assert both.net is not None and both.net[1] >= resized.net[1]
 
 
 def test_fp8_that_frees_two_replicas_banks_their_hosts() -> None:
@@ -30,7 +30,7 @@ def test_fp8_that_frees_two_replicas_banks_their_hosts() -> None:
     estimate = priced(FOUR, chat(FOUR).but(weight_dtype="fp8").resized(), seen=busy)
     plain = priced(FOUR, chat(FOUR).resized(), seen=busy)
     assert estimate.replicas is not None and estimate.replicas[1] <= 3
-    assert estimate.bankable is not None and estimate.bankable[1] > (plain.bankable or NOTHING)[1]
+    assert estimate.net is not None and estimate.net[1] > (plain.net or NOTHING)[1]
 
 
 def test_minimum_replicas_keep_their_hosts_with_the_reason() -> None:
@@ -38,7 +38,7 @@ def test_minimum_replicas_keep_their_hosts_with_the_reason() -> None:
     resized = priced(fleet, chat(fleet).resized())
     assert resized.infeasible is not None and "4 replicas are the minimum set for chat" in resized.infeasible
     faster = priced(fleet, chat(fleet).but(weight_dtype="fp8").resized())
-    assert faster.bankable == NOTHING and any("4 replicas are the minimum" in reason for reason in faster.against)
+    assert faster.net == NOTHING and any("4 replicas are the minimum" in reason for reason in faster.against)
     assert faster.capacity is not None and faster.capacity[1] > 0
 
 

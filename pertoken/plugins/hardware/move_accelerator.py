@@ -1,6 +1,5 @@
 """Rule: serve from another accelerator."""
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -41,8 +40,8 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     ## When it is wrong
     Loads dominated by prefill need FLOPs, which an H200 does not add. Committed or owned devices are paid for in any
     case. Your prices may differ from list prices, and capacity may be unavailable. Engine features differ by
-    architecture. An accelerator is left out if its price cannot be compared: two providers have to list it beside the
-    present one, or the provider that the service runs at.
+    architecture. An accelerator is left out if the provider that the service runs at lists no instance that holds a
+    replica.
     ## How to apply
     Start a replica on the other instance type, compare it under your own load, then move the traffic.
     ## Sources
@@ -82,9 +81,10 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         yield skip("weights-unknown", f"the size of its weights is not known: {CATALOG}")
         return
     purchase = "spot" if now.placement.purchase == "spot" else "on_demand"
+    provider = now.placement.provider or market.provider
     tried = 0
     fits = False
-    incomparable: defaultdict[str, list[str]] = defaultdict(list)
+    not_offered: list[str] = []
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -99,14 +99,16 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         if ranks is None:
             continue
         fits = True
-        prices = market.comparable((present.name, purchase), (accelerator.name, purchase), now.placement.provider)
-        if isinstance(prices, str):
-            incomparable[prices.replace(accelerator.name, "{}", 1)].append(accelerator.name)
+        offers = market.offers(accelerator.name, purchase)
+        if not any(offer.n_devices >= ranks and offer.provider == (provider or offer.provider) for offer in offers):
+            not_offered.append(f"{accelerator.name} (tp {ranks})")
             continue
         moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
         yield propose(moved, risk="availability", effort="high")
-    for reason, names in incomparable.items():
-        yield skip("prices-not-comparable", f"prices cannot be compared: {reason.replace('{}', ', '.join(names), 1)}")
+    if not_offered:
+        where = provider or "any provider"
+        reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
+        yield skip("not-offered-here", reason + ", ".join(not_offered))
     if not fits:
         gib = now.model.params_total * WEIGHT_BYTES[now.weight_dtype] / (now.pp or 1) / 2**30
         yield skip(

@@ -14,9 +14,8 @@ from pertoken.provenance import Provenance
 from pertoken.savings.changes.replicas import busiest, shared_by
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
-from pertoken.savings.instances import rented_devices
 from pertoken.savings.outcome import Outcome, same
-from pertoken.savings.price_relation import price_relation
+from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.shared import busy_cost
 from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals
 from pertoken.savings.slo import has_objective
@@ -24,7 +23,7 @@ from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.service import Service, Slo
-from pertoken.units import HOURS_PER_MONTH, counted
+from pertoken.units import HOURS_PER_MONTH
 
 
 def outcome(
@@ -48,38 +47,32 @@ def outcome(
         return forecast
     ratio, served_part, doubtful = forecast
     served = share * served_part
-    rented = rented_devices(to.placement, len(added), to.n_devices or 1, context.market)
-    factor, note = 1.0, None
-    if to.placement != changed.placement:
-        paid = sum(prices) / len(prices)
-        relation = price_relation(changed.placement, to.placement, context.market, context.today, paid)
-        if isinstance(relation, str):
-            return Outcome(
-                ratio=ratio, provenance=Provenance.ASSUMED, unpriced=f"prices cannot be compared: {relation}"
-            )
-        factor, note = relation.ratio[1], relation.note
-    else:
-        rented = sum(deployment.n_devices or 1 for deployment in added)
-    extra = rented * factor * sum(prices) / len(prices)
+    count, ranks = len(added), to.n_devices or 1
+    placed = place(before, changed, replace(to.placement, instance_type=None), (count, count, count), ranks, context)
+    if isinstance(placed, NotPlaced):
+        return Outcome(ratio=ratio, provenance=Provenance.ASSUMED, unpriced=placed.reason)
+    extra = placed.nano_usd_per_hour[1]
     bill = sum(prices) * len(now.deployments)
     if extra >= bill:
         return Outcome(
             ratio=ratio,
-            infeasible=f"{to.model.name} needs {counted(rented, 'device')} beside those that serve "
+            infeasible=f"{to.model.name} needs {placed.name} beside the devices that serve "
             f"{changed.model.name}: no share it could take pays for them",
         )
     if served_part < 1 and served <= extra / bill:
         return Outcome(
             ratio=ratio,
-            infeasible=f"{to.model.name} on {counted(rented, 'device')} holds {served:.0%} of the load at most, and "
+            infeasible=f"{to.model.name} on {placed.name} holds {served:.0%} of the load at most, and "
             f"pays from {extra / bill:.0%} on",
         )
     split = Outcome(
         kept=same(now.deployments),
         ratio=ratio,
         provenance=Provenance.ASSUMED,
-        assumptions=(note,) if note is not None else (),
-        break_even=f"{to.model.name} on {counted(rented, 'more device')} pays once it takes {extra / bill:.0%} of "
+        assumptions=placed.lines(context),
+        placed=(placed,),
+        to_confirm=placed.to_confirm,
+        break_even=f"{to.model.name} on {placed.name} pays once it takes {extra / bill:.0%} of "
         f"the load and as much of what serves {changed.model.name} is given back"
         + (f"; it holds up to {served:.0%}" if served_part < 1 else ""),
         against=("outputs of a smaller model must be evaluated on your own tasks first",),

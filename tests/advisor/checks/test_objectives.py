@@ -55,7 +55,7 @@ def test_a_smaller_batch_is_shown_without_money_where_it_holds_the_objective_aga
     assert row.state is state
     if row.best is not None:
         assert row.best.title == "batch limit 256 → 44"
-        assert (row.best.bankable, row.best.capacity) == (None, None)
+        assert (row.best.net, row.best.capacity) == (None, None)
         assert row.best.unpriced is not None and "meets the TPOT p95 objective: 35 ms measured" in row.best.unpriced
     else:
         assert [refusal.code for refusal in row.refusals] == ["no-saving"]

@@ -36,7 +36,7 @@ QUIET_NIGHTS = Demand(
 )
 P5 = replace(AWS, instance_type="p5.48xlarge", devices_per_instance=2)
 SPOT = Placement(purchase="spot")
-LAMBDA = Placement(provider="lambda", region="any", purchase="on_demand")
+OHIO = Placement(region="us-east-2", purchase="on_demand")
 
 
 def advice(state: Present, asked: Iterable[Asked]) -> tuple[Recommendation, ...]:
@@ -106,7 +106,7 @@ def spot(service: Service) -> Asked:
 
 
 def move(service: Service) -> Asked:
-    return "change-provider", service, [propose(service.on(LAMBDA).resized(), excludes=("commit-capacity",))]
+    return "change-provider", service, [propose(service.on(OHIO).resized(), excludes=("commit-capacity",))]
 
 
 def commit(fleet: Fleet, count: int = 1) -> Asked:

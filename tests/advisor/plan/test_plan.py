@@ -14,12 +14,13 @@ from pertoken.advisor.plan.levers.groups import groups
 from pertoken.advisor.plan.levers.lever import levers
 from pertoken.advisor.plan.plan import Limits
 from pertoken.advisor.plan.search import Chosen
-from pertoken.advisor.plan.states import States, Worth
+from pertoken.advisor.plan.states import States
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
 from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
+from pertoken.savings.saving import Saving
 from pertoken.state.fleet import Fleet
 from pertoken.state.host import Device
 from pertoken.state.schedule import Schedule, asleep, off
@@ -301,10 +302,26 @@ def test_nothing_at_all_is_an_empty_plan() -> None:
     [
         ((1, 2, 3), (1, 2, 3), ((1, 2, 3), (1, 2, 3))),
         ((1, 5, 12), (0, 9, 9), ((1, 5, 10), (0, 0, 0))),
-        ((-3, 4, 6), (2, 9, 9), ((0, 4, 6), (2, 4, 4))),
+        ((-3, 4, 6), (2, 9, 9), ((-3, 4, 6), (2, 4, 4))),
     ],
 )
 def test_money_beyond_the_spend_is_cut(
     bankable: tuple[int, int, int], capacity: tuple[int, int, int], bounded_to: object
 ) -> None:
-    assert bounded(Worth(bankable, capacity), spend=10) == bounded_to
+    assert bounded(Saving(bankable, capacity), spend=10) == bounded_to
+
+
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_a_row_saves_to_the_cent_what_a_plan_of_that_row_alone_saves(shape: int) -> None:
+    state, rows = known(shape)
+    for row in rows:
+        saving = row.variants[0].saving
+        assert saving is not None
+        plan = compose(state, [replace(row, variants=row.variants[:1])])
+        assert saving.net[2] <= plan.spend
+        if saving.pays_more:
+            assert not plan.steps
+        elif plan.steps:
+            assert (plan.bankable, plan.capacity[1]) == (saving.net, saving.capacity[1])
+        else:
+            assert saving.rank <= (0, 0)

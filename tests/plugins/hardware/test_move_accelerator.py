@@ -41,18 +41,20 @@ def test_it_refuses_committed_or_unknown_deployments(fields: dict[str, Any], cod
     assert refusal(move_accelerator, chat(**fields))[0] == code
 
 
-def test_an_accelerator_that_no_price_can_be_compared_with_is_refused_before_it_is_forecast() -> None:
+def test_an_accelerator_that_the_provider_does_not_rent_is_refused_before_it_is_forecast() -> None:
     yielded = proposals(move_accelerator)
-    reasons = [refused.reason for refused in yielded if isinstance(refused, Skip)]
-    lambda_alone = "only lambda lists GH200 96GB on-demand beside H100 SXM5: name your provider if it is yours"
-    assert f"prices cannot be compared: {lambda_alone}" in reasons
-    providers = [reason.partition(" lists ")[0] for reason in reasons]
-    assert len(providers) == len(set(providers)), "one reason names all accelerators that it holds for"
-    assert {refused.code for refused in yielded if isinstance(refused, Skip)} == {"prices-not-comparable"}
-    assert "GH200 96GB" not in {service.deployments[0].accelerator for service in moves()}
+    (refused,) = [refused for refused in yielded if isinstance(refused, Skip)]
+    assert refused.code == "not-offered-here" and "MI300X (tp 1)" in refused.reason and "at aws" in refused.reason
+    assert not {"MI300X", "GH200 96GB"} & {service.deployments[0].accelerator for service in moves()}
 
 
-def test_prices_of_the_service_s_own_provider_are_enough() -> None:
+def test_an_instance_must_hold_all_ranks_of_a_replica() -> None:
+    ranks = {service.deployments[0].accelerator: service.deployments[0].tp for service in moves()}
+    assert ranks["L40S"] == 4, "g6e.12xlarge holds four"
+    assert "L4" not in ranks or ranks["L4"] == 8
+
+
+def test_only_instances_of_the_service_s_own_provider_count() -> None:
     assert AWS.provider == "aws"
     assert "A10G" in {service.deployments[0].accelerator for service in moves(chat(placement=AWS))}
     elsewhere = chat(placement=replace(AWS, provider="lambda", region=None, instance_type=None))

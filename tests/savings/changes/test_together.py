@@ -28,7 +28,7 @@ def test_hours_off_and_a_faster_model_save_what_each_saves_alone() -> None:
     faster = chat(fleet).but(kv_dtype="fp8")
     alone, nights = priced(fleet, faster), priced(fleet, chat(fleet).scheduled(off(NIGHTS)))
     both = priced(fleet, faster.scheduled(off(NIGHTS)))
-    assert nights.bankable is not None and both.bankable == nights.bankable == (usd_month(13.76 / 4),) * 3
+    assert nights.net is not None and both.net == nights.net == (usd_month(13.76 / 4),) * 3
     assert both.capacity == alone.capacity and both.slo == alone.slo
 
 
@@ -51,14 +51,14 @@ def test_a_changed_demand_frees_its_share_of_the_busy_time_that_a_faster_model_l
 
 def test_an_unconfirmed_part_gives_the_whole_no_money() -> None:
     both = priced(ONE, chat(ONE).but(weight_dtype="fp8").serving(response_cache_share=to(0.3)))
-    assert both.bankable is None and both.capacity is None and "not a measurement" in (both.unpriced or "")
+    assert both.net is None and both.capacity is None and "not a measurement" in (both.unpriced or "")
 
 
 def test_hours_off_are_not_priced_beside_a_move_or_fewer_devices() -> None:
     fleet = quiet_nights()
     for changed in (chat(fleet).on(Placement(purchase="spot")), chat(fleet).but(weight_dtype="fp8", tp=1)):
         estimate = priced(fleet, changed.scheduled(off(NIGHTS)))
-        assert estimate.bankable is None and estimate.unpriced == OTHER_DEVICES
+        assert estimate.net is None and estimate.unpriced == OTHER_DEVICES
 
 
 def test_a_schedule_with_numbers_of_replicas_is_priced_alone() -> None:

@@ -9,7 +9,7 @@ from pertoken.catalog.market import Market, load_market
 from pertoken.catalog.offers import Offer
 from pertoken.errors import BadInput
 from pertoken.forecast.queue.latency import Latency, latencies
-from pertoken.savings.size.choices import Rented, cheapest, instances
+from pertoken.savings.size.choices import Rented, cheapest
 from pertoken.savings.size.ends import at, ends, fewest_replicas, figures
 from pertoken.savings.size.layouts import formats, layouts
 from pertoken.savings.size.models import known_model
@@ -51,7 +51,7 @@ def test_choices_are_ranked_by_dollars_per_mtok_with_apis_among_them(sizing: Siz
 def test_dollars_per_mtok_are_whole_instances_over_all_tokens_by_hand(sizing: Sizing) -> None:
     assert CHAT.mtok_per_hour == pytest.approx(5 * 1250 * 3600 / 1e6)
     for rented in sizing.rented:
-        count = instances(rented.replicas[1], rented.deployment, rented.offer)
+        count = rented.offer.instances_for(rented.replicas[1], rented.deployment.tp or 1)
         assert rented.nano_usd_per_mtok(CHAT)[1] == pytest.approx(count * rented.offer.nano_usd_per_hour / 22.5)
         assert rented.devices <= count * rented.offer.n_devices
 
@@ -68,8 +68,8 @@ def test_an_api_costs_its_mix_of_tokens_and_its_cache_the_low_end(sizing: Sizing
 
 def test_three_replicas_of_one_device_take_one_instance_of_eight() -> None:
     deployment = one(LLAMA_8B, "H100 SXM5", 1, "bf16")
-    assert instances(3, deployment, offer(8, 80)) == 1 and instances(9, deployment, offer(8, 80)) == 2
-    assert instances(3, one(LLAMA_70B, "H100 SXM5", 4, "bf16"), offer(8, 80)) == 2
+    assert offer(8, 80).instances_for(3, 1) == 1 and offer(8, 80).instances_for(9, 1) == 2
+    assert offer(8, 80).instances_for(3, 4) == 2
     single, eight = offer(1, 20, "one"), offer(8, 80, "eight")
     assert cheapest(deployment, 3, [single, eight]) == single and cheapest(deployment, 5, [single, eight]) == eight
     assert cheapest(one(LLAMA_70B, "H100 SXM5", 4, "bf16"), 1, [single]) is None
