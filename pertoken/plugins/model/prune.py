@@ -83,8 +83,8 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
         )
         return
     excludes = tuple(name for name in MODEL_RULES if name != "prune")
-    pruned = replaced(service, _pruned(whole, options.kept), market)
-    yield propose(pruned.resized(), risk="quality", effort="high", excludes=excludes)
+    for layout in replaced(service, [_pruned(whole, options.kept)], market):
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)
 
 
 def _pruned(whole: Model, kept: float) -> Model:

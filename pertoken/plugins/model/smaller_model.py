@@ -64,6 +64,6 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
             f"the catalog has no model of {options.largest:.0%} of the active parameters of {now.name} or less "
             f"{'that you accept' if options.models else 'in its family'}",
         )
-    for model in smaller[:MAX_MODELS]:
-        excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
-        yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
+    excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
+    for layout in replaced(service, smaller[:MAX_MODELS], market):
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)

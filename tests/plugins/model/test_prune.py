@@ -11,7 +11,8 @@ from tests.savings.fleets import low_batch
 
 
 def test_half_of_a_model_without_a_smaller_one_near_in_size_is_another_model() -> None:
-    (after,) = proposals(prune, chat(2))
+    after, wider = proposals(prune, chat(2))
+    assert (after.deployments[0].tp, wider.deployments[0].tp) == (1, 2)
     pruned = after.deployments[0].model
     assert (pruned.name, pruned.params_total) == ("meta-llama/Llama-3.3-70B-pruned-50", 35_300_000_000)
     assert MARKET.model(pruned.name) is None and after.replicas == FEWEST
