@@ -27,9 +27,10 @@ from pertoken.proof.recommendation import LatencyLine, Refusal, Variant
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import Estimate, estimate, prepare, prepare_shown
 from pertoken.savings.placing import Placed
+from pertoken.savings.present import FIGURES
 from pertoken.savings.saving import Saving
 from pertoken.savings.sizing import objectives
-from pertoken.savings.slo import FIGURES, Latencies
+from pertoken.savings.slo import Latencies
 from pertoken.state.deployment import Deployment
 from pertoken.state.model import WEIGHT_BYTES
 from pertoken.state.service import Service, Slo

@@ -252,6 +252,19 @@ class Market:
                 return None
         return ranks
 
+    def ranks(
+        self, model: Model, weight_dtype: str | None, accelerator: Accelerator, stages: int = 1
+    ) -> tuple[int, ...]:
+        """Return the numbers of tensor-parallel ranks to try: `fewest_ranks`, then twice as many, up to one server.
+
+        Empty where the fewest are not known.
+        """
+        ranks, tried = self.fewest_ranks(model, weight_dtype, accelerator, stages), []
+        while ranks is not None and ranks <= MAX_RANKS:
+            tried.append(ranks)
+            ranks *= 2
+        return tuple(tried)
+
     def slices_for(self, accelerator: Accelerator, *models: tuple[Model, str | None]) -> tuple[str, ...] | None:
         """Return the MIG profiles in which models with weights of these dtypes run side by side on one device.
 

@@ -18,7 +18,7 @@ from pertoken.savings.placing import Placed
 from pertoken.savings.price_error import device_error, price_error
 from pertoken.savings.saving import Saving
 from pertoken.savings.services import outcome, questions
-from pertoken.savings.slo import VERDICTS, Latencies
+from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict, worst_of
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
@@ -45,7 +45,7 @@ class Estimate:
     to_confirm: str | None = None
     throughput_ratio: Range | None = None
     """Generated tokens/s of what changes, after over before, on the devices it then has."""
-    other_slo: str = "unknown"
+    other_slo: Verdict = (NO_OBJECTIVE, None)
     """Verdict on latencies that are not in `judged`."""
     judged: tuple[Speed, ...] = ()
     """Forecasts whose latency is judged when `slo` or `against` is read: most proposals are refused before."""
@@ -90,15 +90,23 @@ class Estimate:
         return self.infeasible or self.unpriced or self.to_confirm or self.break_even
 
     @property
+    def verdict(self) -> Verdict:
+        """The worst verdict on the latencies, a word of `VERDICTS`, with its sentence."""
+        return worst_of((self.other_slo, *(speed.verdict for speed in self.judged)))
+
+    @property
     def slo(self) -> str:
-        """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set or nothing was forecast."""
-        return max((self.other_slo, *(speed.slo for speed in self.judged)), key=VERDICTS.index)
+        """`pass`, `near_miss`, `fail`, or `unknown` where no SLO is set, or a latency is not known."""
+        word, _ = self.verdict
+        return "unknown" if word == NO_OBJECTIVE else word
 
     @property
     def against(self) -> tuple[str, ...]:
         """What is against it: latencies beyond their SLO first."""
-        misses = (speed.verdict[1] for speed in self.judged)
-        return tuple(dict.fromkeys([*filter(None, misses), *self.other_against]))
+        sentences = [self.other_slo[1]]
+        for speed in self.judged:
+            sentences += [speed.verdict[1], speed.overload]
+        return tuple(dict.fromkeys([*filter(None, sentences), *self.other_against]))
 
 
 class Outcomes:
@@ -375,7 +383,7 @@ def _joined(outcomes: Sequence[Outcome], money: _Totals | None) -> Estimate:
         saving=money.saving if money else None,
         throughput_ratio=ratios[0] if len(ratios) == 1 else None,
         latency=latencies[0] if len(latencies) == 1 else None,
-        other_slo=max((outcome.slo for outcome in outcomes), key=VERDICTS.index, default="unknown"),
+        other_slo=worst_of(outcome.slo for outcome in outcomes),
         judged=tuple(speed for outcome in outcomes for speed in outcome.judged),
         provenance=worst(origins) if origins else None,
         assumptions=tuple(

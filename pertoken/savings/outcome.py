@@ -7,7 +7,7 @@ from pertoken.forecast.serving import Range
 from pertoken.provenance import Provenance
 from pertoken.savings.context import Money
 from pertoken.savings.placing import NotPlaced, Placed
-from pertoken.savings.slo import Latencies
+from pertoken.savings.slo import NO_OBJECTIVE, Latencies, Verdict
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 
@@ -29,7 +29,7 @@ class Outcome:
     timed: Money | None = None
     """Devices that are free in the hours of a schedule, nano-USD per month: added to whatever else is free."""
     ratio: Range | None = None
-    slo: str = "unknown"
+    slo: Verdict = (NO_OBJECTIVE, None)
     """Verdict beside those of `judged`."""
     judged: tuple[Speed, ...] = ()
     """Forecasts whose latency is judged once the change is shown."""

@@ -180,3 +180,12 @@ def test_the_page_of_prices_names_every_list_that_a_row_comes_from() -> None:
         name = source.partition(" (")[0].partition(" of ")[0].partition(" in ")[0].split("@")[0]
         repository = next(iter(name.split()))
         assert name in page or repository in page or f"skypilot-org/{repository}" in page, source
+
+
+def test_ranks_are_tried_from_the_fewest_that_hold_the_weights_to_a_whole_server() -> None:
+    market = load_market()
+    h100, llama = market.accelerator("H100 SXM5"), market.model("Llama-3.3-70B")
+    assert h100 is not None and llama is not None
+    assert market.ranks(llama, "fp8", h100) == (1, 2, 4, 8)
+    assert market.ranks(llama, "bf16", h100)[0] == market.fewest_ranks(llama, "bf16", h100)
+    assert market.ranks(llama, None, h100) == ()

@@ -6,9 +6,11 @@ from dataclasses import replace
 from pertoken.advisor.plan.corrected import Correction, correction
 from pertoken.advisor.plan.levers.lever import Lever
 from pertoken.advisor.plan.reapply import reapplied
+from pertoken.forecast.served import Abstained
 from pertoken.savings.context import Context
 from pertoken.savings.estimate import LIKELY, Estimate, Outcomes, estimate, prepare
 from pertoken.savings.saving import Money, Saving
+from pertoken.savings.slo import has_objective
 from pertoken.state.deployment import Deployment
 from pertoken.state.diff import Diff, diff
 from pertoken.state.errors import InvalidEdit
@@ -58,8 +60,16 @@ class States:
         ]
         composed = [self._composed(combination) for combination in fresh]
         self._prepare([fleet for fleet in composed if isinstance(fleet, Fleet)])
-        for combination, known in zip(fresh, composed, strict=True):
-            self._prices[combination] = known if isinstance(known, str) else self._price(combination, known)
+        prices = [
+            known if isinstance(known, str) else self._price(combination, known)
+            for combination, known in zip(fresh, composed, strict=True)
+        ]
+        judged = [speed.latency for price in prices if isinstance(price, Estimate) for speed in price.judged]
+        self._context.forecasts.judge(
+            [latency for latency in judged if latency is not None and has_objective(latency.slo)], self._context.market
+        )
+        for combination, price in zip(fresh, prices, strict=True):
+            self._prices[combination] = price if isinstance(price, str) else _held(price)
         return [self._worth(combination) for combination in combinations]
 
     def price(self, chosen: Chosen) -> Estimate:
@@ -149,6 +159,19 @@ class States:
             return None
         saving, by = known.saving or Saving(), self.correction(chosen)
         return saving if by is None else by.saving(saving)
+
+
+def _held(price: Estimate) -> Estimate | str:
+    """Return an estimate whose latency is known and kept where an objective is set; else the reason why it is not."""
+    try:
+        word, sentence = price.verdict
+    except Abstained as reason:
+        return f"whether the SLO is kept is unknown: {reason}"
+    if word == "fail":
+        return f"it would miss the SLO: {sentence}"
+    if word == "unknown":
+        return f"whether the SLO is kept is unknown: {sentence or 'its latency is not forecast'}"
+    return price
 
 
 def joined(combinations: Iterable[Saving]) -> Saving:

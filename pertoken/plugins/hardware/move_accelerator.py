@@ -1,7 +1,8 @@
 """Rule: serve from another accelerator."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from pertoken.plugins.encoders import encoder_refusal
 from pertoken.plugins.unknown import CATALOG
@@ -9,6 +10,7 @@ from pertoken.rule import (
     WEIGHT_BYTES,
     Evidence,
     Market,
+    Offer,
     Placement,
     Proposal,
     Service,
@@ -89,6 +91,9 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
     tried = 0
     fits = False
     not_offered: list[str] = []
+    devices = sum(deployment.n_devices or len(deployment.device_ids) for deployment in service.deployments)
+    here = market.offers(present.name, purchase)
+    present_price = devices * _listed([offer for offer in here if offer.provider == (provider or offer.provider)])
     for accelerator in market.accelerators:
         if (
             accelerator.name == present.name
@@ -99,16 +104,24 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
         if now.weight_dtype == "fp4" and accelerator.fp4_flops is None:
             continue
         tried += 1
-        ranks = market.fewest_ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
-        if ranks is None:
+        ranks = market.ranks(now.model, now.weight_dtype, accelerator, now.pp or 1)
+        if not ranks:
             continue
         fits = True
-        offers = market.offers(accelerator.name, purchase)
-        if not any(offer.n_devices >= ranks and offer.provider == (provider or offer.provider) for offer in offers):
-            not_offered.append(f"{accelerator.name} (tp {ranks})")
+        offers = [
+            offer
+            for offer in market.offers(accelerator.name, purchase)
+            if offer.provider == (provider or offer.provider)
+        ]
+        if not any(offer.n_devices >= ranks[0] for offer in offers):
+            not_offered.append(f"{accelerator.name} (tp {ranks[0]})")
             continue
-        moved = service.on(Placement(accelerator=accelerator.name)).but(tp=ranks).resized()
-        yield propose(moved, risk="availability", effort="high")
+        for count in ranks:
+            # The fewest ranks may be too slow. One replica that lists above all present ones saves nothing.
+            affordable = count == ranks[0] or count * _listed(offers) < present_price
+            if affordable and any(offer.n_devices >= count for offer in offers):
+                moved = service.on(Placement(accelerator=accelerator.name)).but(tp=count).resized()
+                yield propose(moved, risk="availability", effort="high")
     if not_offered:
         where = provider or "any provider"
         reason = f"no {purchase.replace('_', '-')} instance at {where} that is listed holds a replica on "
@@ -119,3 +132,8 @@ def move_accelerator(seen: Evidence, service: Service, market: Market, options: 
             "nothing-else-fits",
             f"none of {tried} other accelerators with listed offers holds its {gib:.0f} GiB of weights in one server",
         )
+
+
+def _listed(offers: Sequence[Offer]) -> float:
+    """Return the lowest listed price of a device, nano-USD per hour; infinite where none is listed."""
+    return min((offer.nano_usd_per_device_hour for offer in offers), default=inf)

@@ -86,7 +86,7 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
             "no-mixture", f"no MoE model of the catalog with {least} parameters or more fits a server of its device"
         )
     running = seen.running.mean / len(service.deployments)
-    ranks, proposed = now.tp or 1, 0
+    ranks, tried = now.tp or 1, []
     for model, needed in fitting:
         if needed > ranks and running <= options.few_running:
             yield skip(
@@ -94,12 +94,13 @@ def mixture_of_experts(seen: Evidence, service: Service, market: Market, options
                 f"{model.name} needs {needed} devices instead of {ranks} for all its experts, and {running:.1f} "
                 f"running requests per replica are not more than {options.few_running:g}",
             )
-        elif proposed < MAX_MODELS:
-            proposed += 1
-            excludes = tuple(name for name in MODEL_RULES if name != "mixture-of-experts")
-            if needed > ranks:  # these rules put the present model on fewer devices
-                excludes = (*excludes, "quantize-weights", "right-size-parallelism")
-            yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
+        else:
+            tried.append(model)
+    for layout in replaced(service, tried[:MAX_MODELS], market):
+        excludes = tuple(name for name in MODEL_RULES if name != "mixture-of-experts")
+        if (layout.deployments[0].tp or 1) > ranks:  # these rules put the present model on fewer devices
+            excludes = (*excludes, "quantize-weights", "right-size-parallelism")
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)
 
 
 def _mixtures(dense: Model, market: Market, options: Options) -> list[Model]:

@@ -47,9 +47,11 @@ def prune(seen: Evidence, service: Service, market: Market, options: Options) ->
             "no-published-checkpoint", f"the catalog has no published checkpoint that was pruned from {whole.name}"
         )
     excludes = tuple(name for name in MODEL_RULES if name != "prune")
+    suitable = []
     for pruned in checkpoints:
         if (unsuitable := market.unsuitable(whole, pruned)) is not None:
             yield skip(*unsuitable)
         else:
-            state = replaced(service, pruned, market).resized()
-            yield propose(state, risk="quality", effort="high", excludes=excludes)
+            suitable.append(pruned)
+    for layout in replaced(service, suitable, market):
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)

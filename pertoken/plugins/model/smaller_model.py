@@ -68,9 +68,10 @@ def smaller_model(seen: Evidence, service: Service, market: Market, options: Opt
             f"{'that you accept' if options.models else 'in its family, or none that may replace it'}",
         )
     sizes = {(model.params_total, model.params_active): model for model in reversed(smaller)}  # one of each size
-    for model in [model for model in smaller if model in sizes.values()][:MAX_MODELS]:
-        excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
-        yield propose(replaced(service, model, market).resized(), risk="quality", effort="high", excludes=excludes)
+    one_of_each_size = [model for model in smaller if model in sizes.values()]
+    excludes = tuple(name for name in MODEL_RULES if name != "smaller-model")
+    for layout in replaced(service, one_of_each_size[:MAX_MODELS], market):
+        yield propose(layout.resized(), risk="quality", effort="high", excludes=excludes)
 
 
 def _smaller(now: Model, models: Iterable[Model], largest: float) -> list[Model]:

@@ -11,19 +11,24 @@ from pertoken.savings.changes import energy
 from pertoken.savings.changes.interruptions import interruptions
 from pertoken.savings.context import Context, Money
 from pertoken.savings.hosts import device_price, refuse_partitions
+from pertoken.savings.load import measured_latency
 from pertoken.savings.outcome import Outcome, not_placed, same, to_confirm
 from pertoken.savings.placing import NotPlaced, Placed, place
 from pertoken.savings.shared import BusyCost, DeploymentsByDevice, busy_cost
+from pertoken.savings.slo import Verdict, unchanged, worst_of
 from pertoken.savings.speed import Speed
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
 from pertoken.state.placement import Placement
+from pertoken.state.service import Slo
 from pertoken.units import HOURS_PER_MONTH
 
 Pair = tuple[Deployment, Deployment]
 
 
-def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], context: Context) -> Outcome:
+def sped_up(
+    before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | None], slo: Slo, context: Context
+) -> Outcome:
     """Return the outcome where every replica stays, with a forecast of each in `speeds`. Raises NoPrice."""
     staying, provenances = [], []
     capacity = [0.0, 0.0, 0.0]
@@ -32,6 +37,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
     assumptions: list[str] = []
     against: list[str] = []
     forecasts: list[Speed] = []
+    verdicts: list[Verdict] = []
     by_device = before.deployments_by_device
     moved = _moved(before, pairs, context)
     if isinstance(moved, NotPlaced):
@@ -64,6 +70,9 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
             stays = _on_fewer(old, new, after, by_device, context)
             staying.append(stays)
             added_cost += sum(prices) / len(prices) * max(0, after - len(prices))
+        if forecast is None:
+            measured = measured_latency(context.evidence(old.deployment_id))
+            verdicts.append(unchanged(measured, slo))
         if forecast is not None and forecast.ratio is not None:
             provenances.append(forecast.provenance or Provenance.FORECAST)
             assumptions += forecast.assumptions
@@ -98,6 +107,7 @@ def sped_up(before: Fleet, pairs: Sequence[Pair], speeds: Mapping[int, Speed | N
         capacity=money,
         ratio=first.ratio if first else None,
         judged=tuple(forecasts),
+        slo=worst_of(verdicts),
         latency=first.latency if first else None,
         provenance=worst([Provenance.REPORTED, *provenances]),
         assumptions=tuple(dict.fromkeys(assumptions)),

@@ -6,6 +6,7 @@ from functools import cache
 from operator import attrgetter
 
 from pertoken.evidence import Evidence, NotMeasured
+from pertoken.forecast.queue.load import Arrivals
 from pertoken.provenance import Provenance, worst
 from pertoken.savings.changes.packing import packed
 from pertoken.savings.context import Context
@@ -13,7 +14,7 @@ from pertoken.savings.hosts import refuse_partitions
 from pertoken.savings.load import MeasuredLoad
 from pertoken.savings.outcome import Outcome, not_placed, same
 from pertoken.savings.placing import Counts, NotPlaced, place
-from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals, wanted
+from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals, wanted
 from pertoken.savings.speed import Speed, speed
 from pertoken.state.deployment import Deployment, altered
 from pertoken.state.fleet import Fleet
@@ -58,20 +59,24 @@ def resized(
     counts = wanted(to, counted)
     if isinstance(counts, str):
         return AllStay(counts)
+    known = shared_by(counts[1], known, arrivals)
+    spare = redundancy(now, counts[1], counted.needed)
     if _narrower(now, replicas):
-        return _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        fitted = _packed(before, now, replicas[0], counts, known, (*source, *counted.assumptions), context)
+        return replace(fitted, against=(*fitted.against, spare)) if counts[1] < present else fitted
     for deployment in now.deployments:
         refuse_partitions(before, deployment)
     assumptions = (*source, *known.assumptions, *counted.assumptions)
     if not replicas[0].device_ids:
-        return _moved(before, now, replicas[0], counts, known, assumptions, context)
+        moved = _moved(before, now, replicas[0], counts, known, assumptions, context)
+        return replace(moved, against=(*moved.against, spare)) if counts[1] < present else moved
     slow, likely, fast = (min(count, present) for count in counts)
     if counts[1] > present:
         return _scaled_up(before, now, counts[1], known, context)
     if likely == present:
         why = "; ".join(["its p95 demand takes them", *counted.assumptions])
         return AllStay(f"all {present} replicas of {now.name} are needed: {why}")
-    against = ("at the slow end of its forecast all replicas are needed",) if slow == present else ()
+    against = (spare, *(("at the slow end of its forecast all replicas are needed",) if slow == present else ()))
     staying = _present(replicas, now)
     return replace(
         _outcome(known, assumptions, against),
@@ -95,6 +100,13 @@ def _outcome(known: Speed, assumptions: Sequence[str], against: Sequence[str]) -
         against=tuple(against),
         doubtful=known.doubtful,
     )
+
+
+def shared_by(count: int, known: Speed, arrivals: Arrivals) -> Speed:
+    """Return the forecast of a replica where `count` of them share all arrivals of a service."""
+    if known.latency is None or known.latency.present is None:
+        return known
+    return replace(known, latency=known.latency.shared_by(count, arrivals, known.latency.present.load_share))
 
 
 def _moved(
@@ -218,10 +230,10 @@ def busiest(now: Service, forecast: ReplicaForecast, context: Context) -> tuple[
         known = forecast(old)
         if known is None:
             known = _unchanged(old, now, context.evidence(old.deployment_id), context)
-        if known.load is not None and known.unpriced is None:
+        if known.load is not None and known.known:
             return known.load, known
-        if known.unpriced is not None:
-            reasons[old.deployment_id] = known.unpriced
+        if (reason := known.unpriced or known.infeasible) is not None:
+            reasons[old.deployment_id] = reason
     last = [reasons[deployment.deployment_id] for deployment in now.deployments if deployment.deployment_id in reasons][
         -1:
     ]

@@ -11,13 +11,14 @@ from pertoken.evidence import NotMeasured
 from pertoken.forecast.served import Abstained
 from pertoken.forecast.serving import Comparison, Forecast, Range, compare_all
 from pertoken.provenance import Provenance
-from pertoken.savings.changes.replicas import busiest
+from pertoken.savings.changes.replicas import busiest, shared_by
 from pertoken.savings.context import Context
 from pertoken.savings.hosts import device_price
 from pertoken.savings.outcome import Outcome, same
 from pertoken.savings.placing import NotPlaced, place
 from pertoken.savings.shared import busy_cost
-from pertoken.savings.sizing import kept, objectives, sizes, total_arrivals
+from pertoken.savings.sizing import kept, objectives, redundancy, sizes, total_arrivals
+from pertoken.savings.slo import has_objective
 from pertoken.savings.speed import MAX_UNASKED_SLOWDOWN, calibrated, doubt
 from pertoken.state.deployment import Deployment
 from pertoken.state.fleet import Fleet
@@ -101,6 +102,7 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
         return replace(split, unpriced=counted)
     present = len(now.deployments)
     slow, likely, fast = (min(count, present) for count in (counted.slow, counted.likely, counted.fast))
+    judges = has_objective(objectives(now, context))
     source = f"{to.model.name} answers {share:.0%} of the requests as well, {to.share_source}"
     by_device = before.deployments_by_device
     busy = sum(
@@ -116,9 +118,11 @@ def _supplied(before: Fleet, now: Service, share: float, split: Outcome, to: Dep
             kept(before, now.deployments, fast, context),
         ),
         capacity=(freed, freed, freed) if likely == present else None,
-        judged=(speed,),
+        judged=(shared_by(likely, speed, rest),),
         replicas=(present, likely) if likely != present else None,
         assumptions=(*split.assumptions, *arrivals_source, *speed.assumptions, *counted.assumptions, source),
+        against=(*split.against, redundancy(now, likely, counted.needed)) if likely < present else split.against,
+        slo=("unknown", f"the latency of what {to.model.name} answers is not measured") if judges else split.slo,
         doubtful=split.doubtful or speed.doubtful,
         break_even=None,
         unpriced=None,
@@ -159,6 +163,7 @@ def _forecast(
     if point is None:
         return Outcome(ratio=change.ratio, unpriced=f"what {name} serves at most is not forecast")
     tpot_ms, limit_ms = point.tpot_ms[1], slo.tpot_p95_ms or slo.tpot_p50_ms
+    tpot_ms *= (load.tpot_ms or change.tpot_ms_now) / change.tpot_ms_now  # as measured, times the change
     if limit_ms is None and tpot_ms > MAX_UNASKED_SLOWDOWN * change.tpot_ms_now:
         slower = tpot_ms / change.tpot_ms_now
         text = f"tokens of {name} would come {slower:.1f} times as slowly, and no SLO allows it: set `slo.tpot_ms`"

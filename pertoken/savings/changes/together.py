@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from pertoken.provenance import worst
 from pertoken.savings.context import Money
 from pertoken.savings.outcome import Outcome
-from pertoken.savings.slo import VERDICTS
+from pertoken.savings.slo import worst_of
 from pertoken.state.deployment import Deployment
 from pertoken.state.schedule import Schedule
 
@@ -69,7 +69,7 @@ def joined(changes: Mapping[Part, Outcome], schedule: Schedule, now: Sequence[De
         bankable=_sum(banked),
         capacity=_sum(capacities),
         timed=hours.timed if hours is not None else None,
-        slo=max((outcome.slo for outcome in parts if outcome is not hours), key=VERDICTS.index),
+        slo=worst_of(outcome.slo for outcome in parts),
         judged=tuple(speed for outcome in parts if outcome is not hours for speed in outcome.judged),
         provenance=worst([outcome.provenance for outcome in parts if outcome.provenance is not None]),
         assumptions=tuple(dict.fromkeys(line for outcome in parts for line in outcome.assumptions)),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from pertoken.catalog.engine_formats import runs
-from pertoken.catalog.market import MAX_RANKS, Accelerator, Market
+from pertoken.catalog.market import Accelerator, Market
 from pertoken.forecast.formats import defaults
 from pertoken.savings.size.workload import Workload
 from pertoken.state.deployment import Deployment
@@ -46,8 +46,7 @@ def layouts(
     wanted = None if dtypes is None else tuple(dtypes)
     for accelerator in accelerators:
         for dtype in formats(accelerator) if wanted is None else wanted:
-            ranks = market.fewest_ranks(model, dtype, accelerator)
-            while ranks is not None and ranks <= MAX_RANKS:
+            for ranks in market.ranks(model, dtype, accelerator):
                 yield Deployment(
                     model,
                     ENGINE,
@@ -62,4 +61,3 @@ def layouts(
                     enable_prefix_caching=workload.cached_share > 0,
                     placement=Placement(accelerator=accelerator.name),
                 )
-                ranks *= 2

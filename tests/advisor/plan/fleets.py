@@ -84,7 +84,7 @@ def small(*shapes: tuple[int, int], devices: int = 2, placement: Placement = P5,
 
 def present(fleet: Fleet, price: int | None = AWS_H100, **measured: float) -> Present:
     """Return what an advice run looks at: every deployment is little used."""
-    seen = low_batch(**{"tpot_s": 0.009, "busy_generated_tok_s": 200, **measured})
+    seen = low_batch(**{"tpot_s": 0.009, "ttft_s": 0.05, "busy_generated_tok_s": 200, **measured})
     known = context(fleet, seen, price)
     return replace(gathered(fleet, known), configured_rules=frozenset({"response-cache"}))
 

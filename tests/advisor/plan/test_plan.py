@@ -17,6 +17,7 @@ from pertoken.advisor.plan.search import Chosen
 from pertoken.advisor.plan.states import States
 from pertoken.advisor.plan.steps import described
 from pertoken.advisor.present import Present
+from pertoken.evidence import Evidence
 from pertoken.proof.recommendation import Recommendation
 from pertoken.rule import propose
 from pertoken.savings.saving import Saving
@@ -274,6 +275,23 @@ def test_a_step_that_would_miss_an_objective_is_no_part_of_a_plan() -> None:
     plan = compose(tight, rows)
     assert not plan.steps
     assert all("SLO" in reason or "replicas" in reason for reason in reasons(plan).values())
+
+
+def test_a_step_whose_latency_is_unknown_is_no_part_of_a_plan_where_an_objective_is_set() -> None:
+    """Without an objective nothing has to be known."""
+    fleet = small((4, 0), slo=Slo(ttft_p50_ms=400, tpot_p95_ms=30))
+    measured = present(fleet)
+    dark = {key: Evidence({name: one for name, one in seen.items() if name != "ttft_s"})
+            for key, seen in measured.context.deployments.items()}  # fmt: skip
+    state = replace(measured, context=replace(measured.context, deployments=dark))
+    rows = advice(measured, [scale(fleet.services[0])])
+    assert compose(measured, rows).steps
+    plan = compose(state, rows)
+    assert not plan.steps
+    assert all("TTFT p50 was not measured" in reason for reason in reasons(plan).values())
+    free = replace(state.fleet.services[0], slo=Slo())
+    state = replace(state, fleet=replace(state.fleet, services=(free,)))
+    assert compose(state, advice(state, [scale(free)])).steps
 
 
 def test_a_host_without_a_price_is_named_and_not_counted() -> None:

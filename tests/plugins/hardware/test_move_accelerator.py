@@ -1,3 +1,4 @@
+from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,22 @@ def moves(fleet: Fleet | None = None) -> list[Service]:
 
 def test_every_other_accelerator_with_offers_that_holds_the_weights_is_a_candidate() -> None:
     yielded = moves(chat(2))
-    ranks = {service.deployments[0].accelerator: service.deployments[1].tp for service in yielded}
-    assert (ranks["H200 SXM"], ranks["B200 SXM"], ranks["L40S"], ranks["A100 80GB SXM4"]) == (2, 1, 4, 2)
+    ranks: defaultdict[str | None, list[int | None]] = defaultdict(list)
+    for service in yielded:
+        ranks[service.deployments[0].accelerator].append(service.deployments[1].tp)
+    fewest = [ranks[name][0] for name in ("H200 SXM", "B200 SXM", "L40S", "A100 80GB SXM4")]
+    assert fewest == [2, 1, 4, 2]
     assert "H100 SXM5" not in ranks
     assert all(name is not None and MARKET.offers(name) for name in ranks)
     assert all(service.replicas == FEWEST for service in yielded)
+
+
+def test_more_ranks_than_the_fewest_are_tried_while_one_replica_lists_below_the_present_ones() -> None:
+    tried = [(service.deployments[0].accelerator, service.deployments[0].tp) for service in moves(chat(2))]
+    assert [ranks for name, ranks in tried if name == "A100 80GB SXM4"] == [2, 4, 8]
+    assert [ranks for name, ranks in tried if name == "B200 SXM"] == [1], "two list above four H100"
+    one = [(service.deployments[0].accelerator, service.deployments[0].tp) for service in moves(chat(1))]
+    assert [ranks for name, ranks in one if name == "A100 80GB SXM4"] == [2, 4]
 
 
 def test_architectures_without_bfloat16_are_left_out() -> None:
