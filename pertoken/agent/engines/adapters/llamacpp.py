@@ -64,6 +64,8 @@ ADAPTER = Adapter(
     recognises=_recognises,
     metrics_off_status=501,
     router_status=400,
+    # Since a build between b9760 and b11549 (pull request 27376 of August 2026) the page neither wakes nor delays it.
+    asleep=("/props", "is_sleeping", re.compile(r"b?(1154[9]|115[5-9]\d|11[6-9]\d\d|1[2-9]\d{3}|[2-9]\d{4})\b")),
     counters=(
         Counter("computed_tokens", ("llamacpp:prompt_tokens_total",)),
         Counter("cached_tokens", ("llamacpp:prompt_tokens_cached_total",)),
